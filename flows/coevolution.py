@@ -1,0 +1,38 @@
+"""The run: bootstrap, then epochs 1..T, each starting from what the one before published."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from flows.epoch import epoch
+from flows.state import EpochState, initial_checkpoints
+from genenv_core.config.load import run_name
+from genenv_core.config.schema import RunConfig
+from tasks.bootstrap import bootstrap, external_inputs
+from tasks.evaluate import evaluate
+from tasks.publish import publish
+from tasks.run import open_run
+
+
+@flow(name="coevolution", flow_run_name="{config.run_id}", persist_result=False)
+def coevolution(config: RunConfig) -> EpochState:
+    """Return the state after the last epoch; finished stages are reused.
+
+    Args:
+        config: The resolved configuration. Without a run_id, one is made from the rest.
+    """
+    config = config.model_copy(update={"run_id": run_name(config, "run")})
+    open_run(config)
+    state = start(config)
+    for number in range(1, config.epochs + 1):
+        state = epoch(config, number, state)
+    return state
+
+
+def start(config: RunConfig) -> EpochState:
+    """Return the state that epoch 1 starts from: both first checkpoints, evaluated."""
+    data = bootstrap.submit(config, 0, **external_inputs(config)).result()
+    agent, env = initial_checkpoints(data)
+    evaluation = evaluate.submit(config, 0, agent=agent, bootstrap=data, update=None)
+    published = publish.submit(config, 0, evaluation=evaluation, agent=agent, env=env)
+    return EpochState.after_bootstrap(data, published.result())

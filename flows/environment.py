@@ -1,0 +1,34 @@
+"""Environment variables of the tools that genenv starts; set before any of them is imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+QUIET = {
+    # No telemetry leaves, from any tool.
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    # Libraries talk to a terminal through genenv only.
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+INLINE = {
+    "PREFECT_LOGGING_LEVEL": "ERROR",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "genenv",
+}
+
+
+def prepare(root: Path | None = None) -> None:
+    """Set the variables that are not set yet; with a root, Prefect's home is under it."""
+    for name, value in {**QUIET, **INLINE}.items():
+        os.environ.setdefault(name, value)
+    if root is not None:
+        os.environ.setdefault("PREFECT_HOME", str(root / "prefect"))

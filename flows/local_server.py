@@ -1,0 +1,117 @@
+"""A Prefect API for one run, on 127.0.0.1, that lives exactly as long as its parent.
+
+Started by `genenv run` when PREFECT_API_URL is not set. It watches its standard input: when the
+parent ends, however it ends, the pipe closes and the server stops. Its database stays under the
+root, so the history of runs is there for the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from genenv_core.errors import GenenvError
+
+START_TIMEOUT_S = 120.0
+GRACE_S = 10.0
+
+
+class LocalServer:
+    """A server that was started and may not answer yet."""
+
+    def __init__(self, home: Path) -> None:
+        """Start it; its log goes to `server.log` in `home`."""
+        home.mkdir(parents=True, exist_ok=True)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{port}/api"
+        self._log = home / "server.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "flows.local_server", str(port)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C goes to the run, which still has to tell the server how it ended.
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        """Return once it answers; raises GenenvError with the end of its log if it does not."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise GenenvError(f"the Prefect server did not start: {self._last_line()}")
+            with (
+                contextlib.suppress(urllib.error.URLError, OSError),
+                urllib.request.urlopen(f"{self.url}/health", timeout=5),
+            ):
+                return
+            time.sleep(0.1)
+        self.stop()
+        raise GenenvError(
+            f"the Prefect server did not answer in {START_TIMEOUT_S:.0f} s, see {self._log}"
+        )
+
+    def stop(self) -> None:
+        """Stop it and wait until it is gone."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(GRACE_S + 5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"{lines[-1] if lines else 'no output'} (all of it: {self._log})"
+
+
+@contextlib.contextmanager
+def local_api(home: Path) -> Iterator[LocalServer | None]:
+    """Start a server unless PREFECT_API_URL names one; yields it, and stops it at the end."""
+    if os.environ.get("PREFECT_API_URL"):
+        yield None
+        return
+    server = LocalServer(home)
+    os.environ["PREFECT_API_URL"] = server.url
+    try:
+        yield server
+    finally:
+        del os.environ["PREFECT_API_URL"]
+        server.stop()
+
+
+def _serve(port: int) -> None:
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(ephemeral=True), host="127.0.0.1", port=port, log_level="warning"
+        )
+    )
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        server.should_exit = True
+        time.sleep(GRACE_S)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+    server.run()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

@@ -1,0 +1,100 @@
+"""What one epoch hands to the next: references only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.storage.manifest import ArtifactRef, CheckpointRef
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EpochRefs(_Record):
+    """The artifacts of one finished epoch that later epochs may read."""
+
+    epoch: int
+    tasks: ArtifactRef
+    traces: ArtifactRef
+    scores: ArtifactRef
+    pool: ArtifactRef
+
+
+class EpochState(_Record):
+    """Where the game stands after an epoch.
+
+    `heldout_current` and `heldout_best` are sampled held-out success rates: of the current agent
+    checkpoint, and of the best published so far. `past` holds the last epochs, oldest first, as
+    many as any stage looks back.
+    """
+
+    bootstrap: ArtifactRef
+    agent: CheckpointRef
+    env: CheckpointRef
+    env_initial: CheckpointRef
+    heldout_current: float
+    heldout_best: float
+    past: tuple[EpochRefs, ...] = ()
+
+    @classmethod
+    def after_bootstrap(cls, bootstrap: ArtifactRef, published: ArtifactRef) -> EpochState:
+        """Return the state that epoch 1 starts from."""
+        agent, env = initial_checkpoints(bootstrap)
+        heldout = float(published.facts["heldout"])
+        return cls(
+            bootstrap=bootstrap,
+            agent=agent,
+            env=env,
+            env_initial=env,
+            heldout_current=heldout,
+            heldout_best=heldout,
+        )
+
+    def after_epoch(
+        self,
+        config: RunConfig,
+        refs: EpochRefs,
+        grpo: ArtifactRef,
+        rwr: ArtifactRef,
+        published: ArtifactRef,
+    ) -> EpochState:
+        """Return the state that the next epoch starts from: what this one published."""
+        changes: dict[str, Any] = {}
+        if published.facts["published"]["agent"]:
+            changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)
+            changes["heldout_current"] = float(published.facts["heldout"])
+        if published.facts["published"]["env"]:
+            changes["env"] = _checkpoint(rwr, "env", refs.epoch)
+        if published.facts["is_best"]:
+            changes["heldout_best"] = float(published.facts["heldout"])
+        changes["past"] = (*self.past, refs)[-_window(config) :]
+        return self.model_copy(update=changes)
+
+    def last(self, count: int) -> tuple[EpochRefs, ...]:
+        """Return the last `count` epochs, oldest first."""
+        return self.past[-count:] if count else ()
+
+
+def initial_checkpoints(bootstrap: ArtifactRef) -> tuple[CheckpointRef, CheckpointRef]:
+    """Return pi_agent and pi_env as bootstrap made them: policy version 0."""
+    return _checkpoint(bootstrap, "agent", 0), _checkpoint(bootstrap, "env", 0)
+
+
+def _checkpoint(ref: ArtifactRef, name: str, version: int) -> CheckpointRef:
+    return CheckpointRef(
+        artifact=ref, name=name, digest=ref.checkpoints[name], policy_version=version
+    )
+
+
+def _window(config: RunConfig) -> int:
+    """Return how many epochs back any stage looks."""
+    return max(
+        config.generation.history_epochs,
+        config.mixture.max_policy_age,
+        config.rwr.window_epochs - 1,
+        1,
+    )

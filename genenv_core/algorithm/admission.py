@@ -1,0 +1,44 @@
+"""What a generation must pass to become a task: sound evaluation spec, no leak, no duplicate.
+
+A task is admitted only if its evaluation spec accepts its own ground truth and rejects empty,
+constant and prompt-echo answers: otherwise pi_env could earn its reward with tasks that judge
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from genenv_core.domains.base import Domain
+from genenv_core.types import Message, Rejected, Rejection, TaskDraft, Verdict
+
+
+def admit(
+    draft: TaskDraft,
+    domain: Domain,
+    *,
+    batch: Collection[str],
+    history: Collection[str],
+    heldout: Collection[str],
+) -> TaskDraft | Rejected:
+    """Return the draft, or why it is no task; the collections hold fingerprints."""
+    if draft.fingerprint in heldout:
+        return Rejected(Rejection.IN_HELDOUT, draft.program[:80])
+    if draft.fingerprint in batch:
+        return Rejected(Rejection.DUPLICATE, draft.program[:80])
+    if draft.fingerprint in history:
+        return Rejected(Rejection.DUPLICATE_OF_HISTORY, draft.program[:80])
+    if draft.ground_truth and draft.ground_truth in draft.prompt:
+        return Rejected(Rejection.LEAKS_ANSWER, "the prompt contains the ground truth")
+    if not answer_verdict(draft, domain, draft.ground_truth).success:
+        return Rejected(Rejection.REJECTS_GROUND_TRUTH, "the spec fails its own ground truth")
+    for answer in domain.trivial_answers(draft):
+        if answer_verdict(draft, domain, answer).success:
+            return Rejected(Rejection.ACCEPTS_TRIVIAL, f"the spec accepts {answer[:60]!r}")
+    return draft
+
+
+def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
+    """Return the verdict on a transcript in which the agent says just `answer`."""
+    reply: Message = {"role": "assistant", "content": answer}
+    return domain.score(draft, [*domain.agent_messages(draft), reply])

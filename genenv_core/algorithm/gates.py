@@ -1,0 +1,73 @@
+"""Gates in front of a checkpoint: a candidate that fails one is not published, with its reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from genenv_core.config.schema import GatesConfig
+from schemas.enums import Gate
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The outcome: `gate` is open, or the first gate that closed, with value and limit."""
+
+    gate: Gate = Gate.OPEN
+    detail: str = ""
+
+
+def agent_gate(
+    metrics: Mapping[str, float],
+    gates: GatesConfig,
+    *,
+    heldout: float,
+    heldout_current: float,
+) -> GateResult:
+    """Return the gate of a pi_agent candidate: NaN, entropy collapse, reward spread, held-out drop.
+
+    `heldout` is the candidate's success, `heldout_current` that of the checkpoint it would replace.
+    """
+    bad = _not_finite(metrics)
+    if bad:
+        return GateResult(Gate.NON_FINITE, bad)
+    if metrics["entropy"] < gates.min_entropy:
+        return GateResult(
+            Gate.ENTROPY,
+            f"mean token entropy {metrics['entropy']:.4f} < gates.min_entropy {gates.min_entropy:g}",
+        )
+    if metrics["reward_std"] < gates.min_reward_std:
+        return GateResult(
+            Gate.REWARD_STD,
+            f"reward std {metrics['reward_std']:.4f} < gates.min_reward_std "
+            f"{gates.min_reward_std:g}",
+        )
+    if heldout_current - heldout > gates.max_heldout_drop:
+        return GateResult(
+            Gate.HELDOUT_DROP,
+            f"held-out success {heldout:.4f} is {heldout_current - heldout:.4f} below the current "
+            f"checkpoint's, gates.max_heldout_drop {gates.max_heldout_drop:g}",
+        )
+    return GateResult()
+
+
+def env_gate(metrics: Mapping[str, float], gates: GatesConfig) -> GateResult:
+    """Return the gate of a pi_env candidate: NaN, then KL to the initial simulator."""
+    bad = _not_finite(metrics)
+    if bad:
+        return GateResult(Gate.NON_FINITE, bad)
+    if metrics["kl_env"] > gates.max_kl_env:
+        return GateResult(
+            Gate.KL_ENV,
+            f"KL to the initial simulator {metrics['kl_env']:.3f} nats a sequence > "
+            f"gates.max_kl_env {gates.max_kl_env:g}",
+        )
+    return GateResult()
+
+
+def _not_finite(metrics: Mapping[str, float]) -> str:
+    return next(
+        (f"{name} is {value}" for name, value in sorted(metrics.items()) if not math.isfinite(value)),
+        "",
+    )

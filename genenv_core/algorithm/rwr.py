@@ -1,0 +1,34 @@
+"""Weights of the reward-weighted regression (Peters and Schaal, 2007; GenEnv, arXiv 2512.19682).
+
+w = exp(lambda R_env), normalised to mean 1 over the rows of one update. Weights are never centred:
+a negative weight pushes probability away from text without saying where to, which destroys a
+generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from genenv_core.algorithm.stats import mean
+from genenv_core.checks import finite
+
+
+def raw_weight(reward: float, *, lambda_: float) -> float:
+    """Return exp(lambda R_env)."""
+    finite([reward, lambda_], "raw_weight(reward, lambda)")
+    return math.exp(lambda_ * reward)
+
+
+def normalised_weights(rewards: Sequence[float], *, lambda_: float) -> list[float]:
+    """Return exp(lambda R_env) scaled to mean 1, shape (rows,); [] for no rows.
+
+    The largest reward is taken out before the exponential, so a large lambda cannot overflow.
+    """
+    if not rewards:
+        return []
+    checked = finite(rewards, "R_env of the update's rows")
+    top = max(checked)
+    shifted = [math.exp(lambda_ * (reward - top)) for reward in checked]
+    scale = mean(shifted)
+    return [value / scale for value in shifted]

@@ -1,0 +1,64 @@
+"""The k_min filter: which groups each update may use, and why the others may not.
+
+A task is outside of the band when |p_hat - alpha| > k_min (GenEnv, arXiv 2512.19682). p_hat and
+alpha are fractions, so the comparison allows for rounding: 0.75 - 0.5 must not exceed 0.25.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genenv_core.checks import finite
+from schemas.enums import SelectionReason
+
+TOLERANCE = 1e-9
+"""Slack of the band's edges: far above float rounding, far below 1/n for any real n."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What the filter looks at. `p_hat` is the one of the level that the caller judges by."""
+
+    valid: bool
+    complete: bool
+    p_hat: float
+    zero_signal: bool
+
+
+def in_band(p_hat: float, *, alpha: float, k_min: float) -> bool:
+    """Return whether |p_hat - alpha| <= k_min, with a tolerance."""
+    finite([p_hat, alpha, k_min], "in_band(p_hat, alpha, k_min)")
+    return abs(p_hat - alpha) <= k_min + TOLERANCE
+
+
+def select_for_env(candidate: Candidate, *, alpha: float, k_min: float) -> SelectionReason:
+    """Return the reason for the environment update: validity, then the band, always."""
+    return _gate(candidate) or _band(candidate, alpha, k_min) or SelectionReason.KEPT
+
+
+def select_for_agent(
+    candidate: Candidate, *, alpha: float, k_min: float, use_band: bool
+) -> SelectionReason:
+    """Return the reason for the agent update: validity, the band where configured, signal."""
+    reason = _gate(candidate)
+    if reason is None and use_band:
+        reason = _band(candidate, alpha, k_min)
+    if reason is None and candidate.zero_signal:
+        reason = SelectionReason.ZERO_SIGNAL
+    return reason or SelectionReason.KEPT
+
+
+def _gate(candidate: Candidate) -> SelectionReason | None:
+    if not candidate.valid:
+        return SelectionReason.INVALID_TASK
+    if not candidate.complete:
+        return SelectionReason.INCOMPLETE_GROUP
+    return None
+
+
+def _band(candidate: Candidate, alpha: float, k_min: float) -> SelectionReason | None:
+    if in_band(candidate.p_hat, alpha=alpha, k_min=k_min):
+        return None
+    return (
+        SelectionReason.BELOW_BAND if candidate.p_hat < alpha else SelectionReason.ABOVE_BAND
+    )

@@ -1,0 +1,150 @@
+"""Resolving a configuration: preset or file, then `--set` overrides, then validation.
+
+Every mistake becomes one ConfigError that names the field, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.errors import ConfigError
+from genenv_core.storage.canonical import digest
+
+_PRESETS = files("genenv_core.config") / "presets"
+NOT_IDENTITY = ("run_id", "root", "epochs", "tracking")
+"""Fields that do not make another run: more epochs continue the same one."""
+
+
+def preset_names() -> list[str]:
+    """Return the names of the presets, sorted."""
+    return sorted(
+        item.name.removesuffix(".yaml")
+        for item in _PRESETS.iterdir()
+        if item.name.endswith(".yaml")
+    )
+
+
+def resolve(
+    source: str = "quickstart",
+    *,
+    overrides: Iterable[str] = (),
+    fields: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Return the configuration of a preset name or a YAML file, with overrides applied.
+
+    `overrides` are `a.b=value` texts (the value is YAML); `fields` are top-level values from
+    options, applied last, None meaning not given. Raises ConfigError.
+    """
+    values = _read(source)
+    for text in overrides:
+        _apply(values, text)
+    for name, value in (fields or {}).items():
+        if value is not None:
+            values[name] = value
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_explain(error)}") from error
+
+
+def run_name(config: RunConfig, source: str) -> str:
+    """Return the run id: the configured one, or preset, arm, seed and a digest of the rest."""
+    if config.run_id:
+        return config.run_id
+    identity = config.model_dump(mode="json", by_alias=True, exclude=set(NOT_IDENTITY))
+    stem = Path(source).stem if source.endswith((".yaml", ".yml")) else source
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in stem).strip("._-") or "run"
+    return f"{safe[:40]}-{config.arm.value}-s{config.seed}-{digest(identity)[:6]}"
+
+
+def dump(config: RunConfig) -> dict[str, Any]:
+    """Return the configuration as plain JSON values, under the names that files use."""
+    return config.model_dump(mode="json", by_alias=True)
+
+
+def to_yaml(config: RunConfig) -> str:
+    """Return the configuration as a YAML file that resolves to itself."""
+    return yaml.safe_dump(dump(config), sort_keys=False, allow_unicode=True)
+
+
+def _read(source: str) -> dict[str, Any]:
+    if source in preset_names():
+        text, where = (_PRESETS / f"{source}.yaml").read_text(encoding="utf-8"), source
+    else:
+        path = Path(source)
+        if not path.is_file():
+            hint = _closest(source, preset_names())
+            raise ConfigError(
+                f"{source!r} is neither a preset ({', '.join(preset_names())}) nor a file{hint}"
+            )
+        where = str(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{where}: cannot be read: {error}") from error
+    try:
+        values: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: is no YAML: {' '.join(str(error).split())}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where}: holds a {type(values).__name__}, expected `field: value` lines")
+    return cast(dict[str, Any], values)
+
+
+def _apply(values: dict[str, Any], text: str) -> None:
+    name, separator, raw = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(f"--set {text!r}: expected field=value, for example --set rwr.steps=4")
+    try:
+        value: Any = yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {text!r}: the value is no YAML: {error}") from error
+    *sections, leaf = name.strip().split(".")
+    here = values
+    for section in sections:
+        child = here.setdefault(section, {})
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {text!r}: {section!r} is a value, not a section")
+        here = cast(dict[str, Any], child)
+    here[leaf] = value
+
+
+def _explain(error: ValidationError) -> str:
+    lines: list[str] = []
+    for item in error.errors()[:5]:
+        path = ".".join(str(part) for part in item["loc"]) or "configuration"
+        if item["type"] == "extra_forbidden":
+            lines.append(f"{path} is no field{_closest(path.split('.')[-1], _siblings(item['loc']))}")
+        elif item["type"] == "value_error":
+            lines.append(item["msg"].removeprefix("Value error, "))
+        else:
+            message = item["msg"][0].lower() + item["msg"][1:]
+            lines.append(f"{path}: {message}, got {item['input']!r}"[:300])
+    more = len(error.errors()) - len(lines)
+    return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+
+
+def _siblings(location: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = RunConfig
+    for name in location[:-1]:
+        field = model.model_fields.get(str(name))
+        annotation = field.annotation if field else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _closest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""

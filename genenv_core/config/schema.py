@@ -1,0 +1,372 @@
+"""The run configuration: frozen pydantic models, one docstring and bounds for every field.
+
+Light on purpose: nothing here imports torch, prefect or a file system, so a configuration is
+checked in a blink. Defaults are the quickstart's; the presets are YAML files beside this module.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+    )
+
+
+class Arm(StrEnum):
+    """One method in a comparison; all arms run the same code path."""
+
+    GENENV = "genenv"
+    RANDOM = "random"
+    STATIC = "static"
+    OFFLINE = "offline"
+    BASE = "base"
+
+
+class Level(StrEnum):
+    """Where p_hat is judged: one task, all tasks of one conditioning context, or the whole batch."""
+
+    TASK = "task"
+    GROUP = "group"
+    BATCH = "batch"
+
+
+class DomainConfig(_Section):
+    """Which kind of task the game is about."""
+
+    name: str = Field("desk", min_length=1, max_length=64)
+    """Domain name: a built-in or one registered under the entry-point group genenv.domains."""
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Options of the domain itself; each domain validates its own."""
+
+
+class ModelsConfig(_Section):
+    """The two policies. `bootstrap` builds a tiny model; anything else is a directory or hub id."""
+
+    agent: str = Field("bootstrap", min_length=1)
+    """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
+    agent_revision: str | None = Field(None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the hub repository of pi_agent; a hub id without it is refused."""
+    env: str = Field("bootstrap", min_length=1)
+    """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
+    env_revision: str | None = Field(None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the hub repository of pi_env; a hub id without it is refused."""
+
+    @model_validator(mode="after")
+    def _revisions(self) -> Self:
+        for policy in ("agent", "env"):
+            name, revision = getattr(self, policy), getattr(self, f"{policy}_revision")
+            hub = _is_hub_id(name)
+            if hub and revision is None:
+                raise ValueError(
+                    f"models.{policy} {name!r} is a hub id and needs its commit: set "
+                    f"models.{policy}_revision (a directory is written with a leading ./ or /)"
+                )
+            if revision is not None and not hub:
+                raise ValueError(
+                    f"models.{policy}_revision does nothing for {name!r}, which is no hub id: "
+                    "remove it"
+                )
+        return self
+
+
+def _is_hub_id(name: str) -> bool:
+    return name != "bootstrap" and re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) is not None
+
+
+class DataConfig(_Section):
+    """The data that the game starts from and is measured on."""
+
+    base_tasks: int = Field(256, ge=1, le=1_000_000)
+    """Number of base tasks that the domain provides (rows used of base_file, when given)."""
+    base_file: str | None = None
+    """A JSONL file of base tasks, one {"program": ...} a line; None: the domain's own."""
+    heldout_tasks: int = Field(720, ge=1, le=100_000)
+    """Number of held-out tasks; never trained on, and no generated task may equal one."""
+    offline_file: str | None = None
+    """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
+
+
+class ModelSizeConfig(_Section):
+    """Shape of a tiny Qwen2-architecture model made by bootstrap."""
+
+    hidden_size: int = Field(64, ge=8, le=4096, multiple_of=4)
+    """Width of the residual stream."""
+    layers: int = Field(3, ge=1, le=64)
+    """Number of decoder layers."""
+    heads: int = Field(4, ge=1, le=64)
+    """Number of attention heads; divides hidden_size."""
+    intermediate_size: int = Field(160, ge=8, le=16384)
+    """Width of the MLP."""
+
+
+class BootstrapConfig(_Section):
+    """Warm start of the tiny models from generated seed data; unused when both models are given."""
+
+    agent: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
+    """Shape of pi_agent."""
+    env: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig(layers=2))
+    """Shape of pi_env."""
+    agent_steps: int = Field(1500, ge=1, le=1_000_000)
+    """Supervised steps of pi_agent."""
+    env_steps: int = Field(600, ge=1, le=1_000_000)
+    """Supervised steps of pi_env."""
+    batch_rows: int = Field(64, ge=1, le=4096)
+    """Rows in a step; rows of a step have about the same length."""
+    learning_rate: float = Field(3e-3, gt=0, le=1)
+    """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
+    easy_skew: float = Field(1.0, ge=0, le=1)
+    """How easy pi_env starts: 0 = difficulty uniform, 1 = nearly all of the lowest difficulty."""
+
+
+class CurriculumConfig(_Section):
+    """The alpha-curriculum reward and the difficulty filter (GenEnv, arXiv 2512.19682)."""
+
+    alpha: float = Field(0.5, ge=0, le=1)
+    """Target success rate of the agent."""
+    beta: float = Field(4.0, gt=0, le=1000)
+    """Sharpness of R_env = exp(-beta (p_hat - alpha)^2)."""
+    level: Level = Level.TASK
+    """Where p_hat is judged for R_env and for the filter of the environment update."""
+    k_min: float = Field(0.25, ge=0, le=1)
+    """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min."""
+    filter_agent: bool = False
+    """Whether the band also guards the agent update (it always guards the environment update)."""
+
+
+class GenerationConfig(_Section):
+    """How pi_env writes tasks."""
+
+    tasks: int = Field(64, ge=1, le=100_000)
+    """Valid tasks wanted an epoch; fewer when max_generations is reached first."""
+    tasks_per_context: int = Field(4, ge=1, le=1000)
+    """Generations conditioned on one context (one base task and the agent's history)."""
+    max_generations: int = Field(192, ge=1, le=1_000_000)
+    """Upper bound on generations an epoch, valid or not; at least `tasks`."""
+    max_tokens: int = Field(64, ge=1, le=131_072)
+    """Longest generation, in tokens."""
+    temperature: float = Field(1.0, gt=0, le=2)
+    """Sampling temperature of pi_env."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus of pi_env's sampling; 1 keeps the whole distribution."""
+    history_epochs: int = Field(4, ge=0, le=10_000)
+    """A task equal to one of the last this many epochs is a duplicate; 0 looks at this batch only."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.max_generations < self.tasks:
+            raise ValueError(
+                f"generation.max_generations {self.max_generations} cannot yield "
+                f"generation.tasks {self.tasks}: raise the first or lower the second"
+            )
+        return self
+
+
+class RolloutConfig(_Section):
+    """How pi_agent attempts tasks."""
+
+    n: int = Field(8, ge=1, le=1024)
+    """Attempts at each task: the size of a group."""
+    max_tokens: int = Field(96, ge=1, le=131_072)
+    """Longest completion of one turn, in tokens."""
+    max_turns: int = Field(8, ge=1, le=1000)
+    """Turns after which an episode is cut; its last observation is never answered."""
+    max_length: int = Field(1024, ge=2, le=1_000_000)
+    """Longest rollout, prompt included, in tokens; a longer one ends with finish reason length."""
+    temperature: float = Field(1.0, gt=0, le=2)
+    """Sampling temperature of pi_agent; GRPO divides its logits by the same number."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus of pi_agent's sampling. Below 1 the update's ratio uses untruncated logprobs."""
+    shard_groups: int = Field(32, ge=1, le=100_000)
+    """Groups sampled together and committed together: what a crash can cost."""
+
+
+class MixtureConfig(_Section):
+    """What an agent update trains on: shares of its groups, drawn from D_train."""
+
+    new: float = Field(0.75, ge=0, le=1)
+    """Share of this epoch's generated tasks."""
+    base: float = Field(0.125, ge=0, le=1)
+    """Share of base tasks, attempted again by the current agent."""
+    history: float = Field(0.125, ge=0, le=1)
+    """Share of stored groups of earlier epochs."""
+    max_policy_age: int = Field(2, ge=1, le=1000)
+    """Oldest admissible group of the history share, in policy versions behind the current one."""
+
+    @model_validator(mode="after")
+    def _sum(self) -> Self:
+        total = self.new + self.base + self.history
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"mixture.new + base + history is {total:g} and must be 1")
+        if self.new == 0:
+            raise ValueError("mixture.new is 0: the agent would never learn from generated tasks")
+        return self
+
+
+class GrpoConfig(_Section):
+    """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
+
+    learning_rate: float = Field(3e-4, gt=0, le=1)
+    """Learning rate, constant over an update."""
+    passes: int = Field(2, ge=1, le=100)
+    """Passes over the update's groups (TRL: num_iterations)."""
+    groups_per_step: int = Field(8, ge=1, le=10_000)
+    """Groups in one optimizer step; the last step of a pass may hold fewer."""
+    micro_batch_rows: int = Field(64, ge=1, le=10_000)
+    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    max_groups: int = Field(64, ge=1, le=100_000)
+    """Most groups an update draws from D_train, all sources together."""
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """Lower clip of the probability ratio: 1 - clip_low."""
+    clip_high: float = Field(0.28, gt=0, le=10)
+    """Upper clip of the probability ratio: 1 + clip_high."""
+    kl_coef: float = Field(0.0, ge=0, le=10)
+    """Weight of the KL to the reference (the checkpoint that the update started from)."""
+    scale_rewards: Literal["group", "none"] = "group"
+    """Whether advantages are divided by the group's standard deviation."""
+    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
+    """How TRL normalises the token losses."""
+    max_grad_norm: float = Field(1.0, gt=0, le=1000)
+    """Gradient norm above which gradients are scaled down."""
+
+
+class RwrConfig(_Section):
+    """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
+
+    lambda_: float = Field(1.0, ge=0, le=100, alias="lambda")
+    """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
+    learning_rate: float = Field(1e-3, gt=0, le=1)
+    """Learning rate, constant over an update."""
+    steps: int = Field(8, ge=1, le=100_000)
+    """Optimizer steps an update, each over all of its rows."""
+    micro_batch_rows: int = Field(64, ge=1, le=10_000)
+    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    max_grad_norm: float = Field(1.0, gt=0, le=1000)
+    """Gradient norm above which gradients are scaled down."""
+    kl_coef: float = Field(0.02, ge=0, le=100)
+    """Weight of KL(pi_env || pi_env^0) in the loss."""
+    kl_cap: float = Field(15.0, gt=0, le=1e6)
+    """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
+    kl_cap_action: Literal["pull", "roll_back"] = "pull"
+    """Above the cap: `pull` drops the likelihood term and steps on the KL term alone until the KL is
+    under it (then rolls back if it still is not); `roll_back` restores the last state under it."""
+    window_epochs: int = Field(1, ge=1, le=1000)
+    """Rows of D_env of the last this many epochs take part in an update."""
+
+
+class EvaluationConfig(_Section):
+    """Held-out evaluation after each epoch."""
+
+    samples: int = Field(1, ge=1, le=64)
+    """Sampled attempts at each held-out task, at the rollout temperature."""
+    greedy: bool = True
+    """Whether each held-out task is also attempted greedily."""
+
+
+class GatesConfig(_Section):
+    """What closes the gate in front of a checkpoint; the last good one then stays current."""
+
+    max_kl_env: float = Field(30.0, gt=0, le=1e6)
+    """Largest KL of pi_env to the initial simulator, nats a sequence."""
+    min_entropy: float = Field(0.005, ge=0, le=100)
+    """Smallest mean token entropy of pi_agent in its update, nats."""
+    min_reward_std: float = Field(0.0, ge=0, le=1)
+    """Smallest standard deviation of the rewards of an agent update."""
+    max_heldout_drop: float = Field(0.1, gt=0, le=1)
+    """Largest drop of held-out success below the current checkpoint's, absolute."""
+
+
+class ComputeConfig(_Section):
+    """What runs the numbers; each of these changes results, so each is in the stage keys."""
+
+    engine: Literal["transformers"] = "transformers"
+    """Sampling engine."""
+    threads: int = Field(1, ge=1, le=256)
+    """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
+
+
+class TrackingConfig(_Section):
+    """MLflow."""
+
+    enabled: bool = True
+    """Whether runs, metrics and model versions are logged to MLflow."""
+    uri: str | None = None
+    """MLflow tracking URI; None: a SQLite database under the root."""
+    experiment: str = Field("genenv", min_length=1, max_length=200)
+    """MLflow experiment; registered models are named after it: <experiment>-agent, -env."""
+
+
+class RunConfig(_Section):
+    """One resolved configuration: everything that a co-evolution depends on."""
+
+    arm: Arm = Arm.GENENV
+    """genenv; random (pi_env never updated); static (one set, generated before epoch 1); offline
+    (tasks from data.offline_file); base (no training)."""
+    epochs: int = Field(12, ge=1, le=100_000)
+    """Co-evolution rounds."""
+    seed: int = Field(0, ge=0, le=2**31 - 1)
+    """Seed of everything random."""
+    run_id: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    """Name of the run; None: made from the configuration, so the same command continues."""
+    root: str = Field("./genenv-data", min_length=1)
+    """Where everything is kept: a directory or an s3:// prefix."""
+    domain: DomainConfig = Field(default_factory=DomainConfig)
+    """The kind of task."""
+    models: ModelsConfig = Field(default_factory=lambda: ModelsConfig())
+    """The two policies."""
+    data: DataConfig = Field(default_factory=lambda: DataConfig())
+    """Base, held-out and offline data."""
+    bootstrap: BootstrapConfig = Field(default_factory=lambda: BootstrapConfig())
+    """Warm start of the tiny models."""
+    curriculum: CurriculumConfig = Field(default_factory=lambda: CurriculumConfig())
+    """Environment reward and filter."""
+    generation: GenerationConfig = Field(default_factory=lambda: GenerationConfig())
+    """Task generation."""
+    rollout: RolloutConfig = Field(default_factory=lambda: RolloutConfig())
+    """Attempts."""
+    mixture: MixtureConfig = Field(default_factory=lambda: MixtureConfig())
+    """D_train sample of an update."""
+    grpo: GrpoConfig = Field(default_factory=lambda: GrpoConfig())
+    """Agent update."""
+    rwr: RwrConfig = Field(default_factory=lambda: RwrConfig())
+    """Environment update."""
+    evaluation: EvaluationConfig = Field(default_factory=lambda: EvaluationConfig())
+    """Held-out metrics."""
+    gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
+    """Publishing gates."""
+    compute: ComputeConfig = Field(default_factory=lambda: ComputeConfig())
+    """Engine and threads."""
+    tracking: TrackingConfig = Field(default_factory=lambda: TrackingConfig())
+    """MLflow."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.arm is Arm.OFFLINE and self.data.offline_file is None:
+            raise ValueError("arm offline reads its tasks from data.offline_file: set it")
+        if self.arm is not Arm.OFFLINE and self.data.offline_file is not None:
+            raise ValueError(
+                f"data.offline_file does nothing for arm {self.arm.value}: "
+                "remove it or set arm to offline"
+            )
+        if self.rollout.n == 1 and self.arm is not Arm.BASE:
+            raise ValueError(
+                "rollout.n 1 gives groups of one, which carry no signal for GRPO: "
+                "use 2 or more, or arm base"
+            )
+        for label, shape in (("agent", self.bootstrap.agent), ("env", self.bootstrap.env)):
+            if shape.hidden_size % shape.heads:
+                raise ValueError(
+                    f"bootstrap.{label}.heads {shape.heads} does not divide "
+                    f"bootstrap.{label}.hidden_size {shape.hidden_size}"
+                )
+        return self

@@ -1,0 +1,309 @@
+"""The domain `desk`: pi_env writes a program, the agent answers with a chain of tool calls.
+
+Its difficulty knobs are the number of calls k and the operands. Programs fall into a held-out
+bucket or the rest by a hash of their canonical spelling, so base and seed data never meet the
+held-out tasks, whatever the seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from genenv_core.domains.desk.program import (
+    ITEMS,
+    TOOL_NAMES,
+    Program,
+    draw_program,
+    parse_program,
+    render_answer,
+    render_call,
+    render_program,
+    render_request,
+)
+from genenv_core.domains.desk.scoring import Call, judge, read_calls
+from genenv_core.domains.seed import SeedExample
+from genenv_core.errors import ConfigError, DomainError
+from genenv_core.ids import seed_from
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    JsonObject,
+    Message,
+    Observation,
+    Rejected,
+    TaskDraft,
+    Verdict,
+)
+
+_HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
+_TRIES = 400  # draws without a new task before a number of calls counts as used up
+
+_AGENT_RULES = (
+    "You keep the stock of a warehouse. Answer a request with one tool call for each of its parts, "
+    "in order, and nothing else. Write each as "
+    '<tool_call>{"id": 1, "name": "receive", "arguments": {"item": "bolts", "total": 15}}'
+    "</tool_call>. receive adds to the stock, ship takes away from it, pack multiplies the pieces "
+    "in a box by the boxes; total is the resulting number of pieces."
+)
+
+
+class DeskOptions(BaseModel):
+    """Options of the domain desk, from `domain.options` of the run's configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_calls: int = Field(6, ge=1, le=12)
+    """Most tool calls in one task; a longer program is out of range."""
+    max_operand: int = Field(9, ge=1, le=99)
+    """Largest number in a program; the smallest is 1."""
+    explain: bool = False
+    """Whether prompts open with the rules; for models that were never trained on desk."""
+
+
+class DeskDomain:
+    """Stock-keeping requests, judged by exact match of the whole chain of calls."""
+
+    name = "desk"
+    version = "1"
+
+    def __init__(self, options: DeskOptions | None = None) -> None:
+        """Make the domain with these options (None: the defaults)."""
+        self.options = options or DeskOptions()
+        self.tools: Sequence[JsonObject] = [_tool(name) for name in TOOL_NAMES.values()]
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
+        try:
+            return cls(DeskOptions.model_validate(dict(options)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            known = ", ".join(DeskOptions.model_fields)
+            raise ConfigError(
+                f"domain.options.{place} {first['input']!r}: {first['msg']} "
+                f"(options of desk: {known})"
+            ) from error
+
+    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct base tasks, easy and mixed, none from the held-out bucket."""
+        rng = random.Random(seed_from("desk", "base", seed))
+        weights = _mixed_weights(self.options.max_calls)
+
+        def pick(open_calls: Sequence[int]) -> int:
+            return rng.choices(open_calls, [weights[calls - 1] for calls in open_calls])[0]
+
+        return self._distinct(rng, count, pick, heldout=False)
+
+    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct tasks of the held-out bucket, numbers of calls in equal shares."""
+        rng = random.Random(seed_from("desk", "heldout", seed))
+        turn = -1
+
+        def pick(open_calls: Sequence[int]) -> int:
+            nonlocal turn
+            turn += 1
+            return open_calls[turn % len(open_calls)]
+
+        drafts = self._distinct(rng, count, pick, heldout=True)
+        rng.shuffle(drafts)
+        return drafts
+
+    def env_messages(self, context: Context) -> list[Message]:
+        """Return pi_env's prompt: the agent's success in tenths and the base task's program."""
+        return self._env_prompt(context.history, context.base.program)
+
+    def parse(self, text: str) -> list[TaskDraft | Rejected]:
+        """Return the one task that the text spells, or why it spells none."""
+        options = self.options
+        program = parse_program(
+            text, max_calls=options.max_calls, max_operand=options.max_operand
+        )
+        return [program if isinstance(program, Rejected) else _draft(program)]
+
+    def agent_messages(self, draft: TaskDraft) -> list[Message]:
+        """Return the request as one user message, after the rules where they are asked for."""
+        return self._with_rules(_AGENT_RULES, draft.prompt)
+
+    def episode(self, draft: TaskDraft, seed: int) -> DeskEpisode:
+        """Return a fresh attempt of one turn; nothing in it is random."""
+        return DeskEpisode()
+
+    def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Return the verdict on what the assistant wrote in the transcript."""
+        try:
+            expected = [
+                Call(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]
+            ]
+        except (KeyError, TypeError) as error:
+            raise DomainError(
+                f"desk: the spec {str(draft.spec)[:120]} has no calls with name, item and total; "
+                "it was not made by this domain"
+            ) from error
+        text = "".join(message["content"] for message in messages if message["role"] == "assistant")
+        return judge(text, expected)
+
+    def trivial_answers(self, draft: TaskDraft) -> list[str]:
+        """Return the empty answer, two constant ones and echoes of the prompt and the program."""
+        # total 999999 is above 99 * 99, so this constant call is the answer to no task.
+        constant = render_call(1, "receive", "bolts", 999_999)
+        return ["", "ok", constant, draft.prompt, draft.program]
+
+    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
+        """Return `count` requests with their right answers, few of them long."""
+        rng = random.Random(seed_from("desk", "agent_examples", seed))
+        weights = _agent_weights(self.options.max_calls)
+        examples: list[SeedExample] = []
+        while len(examples) < count:
+            program = self._draw_open(rng, weights)
+            prompt = self._with_rules(_AGENT_RULES, render_request(program))
+            examples.append((prompt, render_answer(program)))
+        return examples
+
+    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
+        """Return `count` prompts of pi_env, each with a program that depends on neither part of it."""
+        rng = random.Random(seed_from("desk", "env_examples", seed))
+        weights = _env_weights(self.options.max_calls, easy_skew)
+        base_weights = _mixed_weights(self.options.max_calls)
+        examples: list[SeedExample] = []
+        while len(examples) < count:
+            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
+            base = render_program(self._draw_open(rng, base_weights))
+            prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
+            examples.append((prompt, render_program(self._draw_open(rng, weights))))
+        return examples
+
+    def _distinct(
+        self,
+        rng: random.Random,
+        count: int,
+        pick: Callable[[Sequence[int]], int],
+        *,
+        heldout: bool,
+    ) -> list[TaskDraft]:
+        open_calls = list(range(1, self.options.max_calls + 1))
+        drafts: dict[str, TaskDraft] = {}
+        while len(drafts) < count:
+            if not open_calls:
+                raise ConfigError(
+                    f"desk has only about {len(drafts)} {'held-out' if heldout else 'base'} tasks "
+                    f"with max_calls {self.options.max_calls} and max_operand "
+                    f"{self.options.max_operand}, {count} wanted: raise the options or lower "
+                    f"data.{'heldout' if heldout else 'base'}_tasks"
+                )
+            calls = pick(open_calls)
+            for _ in range(_TRIES):
+                program = draw_program(rng, calls, self.options.max_operand)
+                text = render_program(program)
+                if _in_heldout(text) == heldout and text not in drafts:
+                    drafts[text] = _draft(program)
+                    break
+            else:
+                open_calls.remove(calls)
+        return list(drafts.values())
+
+    def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
+        while True:
+            calls = rng.choices(range(1, len(weights) + 1), weights)[0]
+            program = draw_program(rng, calls, self.options.max_operand)
+            if not _in_heldout(render_program(program)):
+                return program
+
+    def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
+        rate = history.success_rate
+        tenths = "none" if rate is None else f"{round(rate * 10)}/10"
+        return self._with_rules(self._env_rules(), f"success {tenths}; base: {base} ; new:")
+
+    def _env_rules(self) -> str:
+        options = self.options
+        return (
+            "You write tasks for an agent that keeps stock. Answer with one program and nothing "
+            "else, such as: + 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4. Clauses are separated by ; "
+            "and each is an operation, a number, an item, a number: + receives more, - ships no "
+            f"more than there is, * packs boxes. Use 1 to {options.max_calls} clauses, numbers "
+            f"from 1 to {options.max_operand}, and these items: {', '.join(ITEMS)}. You are told "
+            "the agent's recent success; aim for tasks that it solves half of the time, and make "
+            "a new one, no copy of the base task."
+        )
+
+    def _with_rules(self, rules: str, content: str) -> list[Message]:
+        user: Message = {"role": "user", "content": content}
+        return [{"role": "system", "content": rules}, user] if self.options.explain else [user]
+
+
+class DeskEpisode:
+    """One attempt: a single turn, whose tool calls are acknowledged."""
+
+    def step(self, action: str) -> Observation:
+        """Return the tools' answers to the calls; the episode is over in any case."""
+        calls = read_calls(action)
+        if isinstance(calls, str):
+            return Observation(({"role": "tool", "content": f"error: {calls}"},), done=True)
+        results: list[Message] = [
+            {"role": "tool", "name": call.name, "content": "recorded"} for call in calls
+        ]
+        return Observation(tuple(results), done=True)
+
+
+def _draft(program: Program) -> TaskDraft:
+    text = render_program(program)
+    calls = [{"name": c.name, "item": c.item, "total": c.total} for c in program]
+    return TaskDraft(
+        prompt=render_request(program),
+        spec={"calls": calls},
+        ground_truth=render_answer(program),
+        program=text,
+        family=f"k{len(program)}",
+        difficulty=float(len(program)),
+        fingerprint=text,
+    )
+
+
+def _in_heldout(text: str) -> bool:
+    return hashlib.sha256(text.encode()).digest()[0] % _HELDOUT_ONE_IN == 0
+
+
+def _geometric(max_calls: int, ratio: float) -> list[float]:
+    raw = [ratio**index for index in range(max_calls)]
+    return [value / sum(raw) for value in raw]
+
+
+def _mixed_weights(max_calls: int) -> list[float]:
+    """Return the shares of 1, 2, ... calls in base tasks: about .38 .25 .16 .1 .07 .04."""
+    return _geometric(max_calls, 0.65)
+
+
+def _agent_weights(max_calls: int) -> list[float]:
+    """Return the shares of 1, 2, ... calls in the agent's seed data."""
+    return _geometric(max_calls, 0.6)
+
+
+def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
+    """Return the shares of 1, 2, ... calls in pi_env's seed data.
+
+    At skew 1 about .73 .19 .05 .02 .01 .01: the 4 % of uniform keep every length possible, so
+    that reward-weighted regression has something to reinforce.
+    """
+    uniform = 1 / max_calls
+    easy = [0.96 * share + 0.04 * uniform for share in _geometric(max_calls, 0.25)]
+    return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
+
+
+def _tool(name: str) -> JsonObject:
+    what = {
+        "receive": "Record that more pieces of an item arrived.",
+        "ship": "Record that pieces of an item left.",
+        "pack": "Record that boxes of an item were packed.",
+    }
+    properties = {
+        "item": {"type": "string", "enum": list(ITEMS)},
+        "total": {"type": "integer", "description": "Pieces in all, afterwards."},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["item", "total"]}
+    function = {"name": name, "description": what[name], "parameters": parameters}
+    return {"type": "function", "function": function}

@@ -1,0 +1,56 @@
+"""Finding a domain by name: the built-ins, then plug-ins of the entry-point group.
+
+A plug-in is a callable that takes the mapping `domain.options` and returns a `Domain`, registered
+by its package under the entry-point group `genenv.domains`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from genenv_core.domains.base import Domain
+from genenv_core.domains.desk import DeskDomain
+from genenv_core.errors import ConfigError, GenenvError
+
+ENTRY_POINT_GROUP = "genenv.domains"
+
+DomainFactory = Callable[[Mapping[str, Any]], Domain]
+
+_BUILT_IN: dict[str, DomainFactory] = {"desk": DeskDomain.from_options}
+
+
+def known_domains() -> list[str]:
+    """Return the names that `get_domain` accepts, sorted; plug-ins are not loaded for it."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
+    """Return the domain with its options; a built-in wins over a plug-in of the same name.
+
+    Raises ConfigError when the name is unknown, a plug-in does not load, or options are refused.
+    """
+    values = dict(options or {})
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](values)
+    points = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
+    if not points:
+        raise ConfigError(
+            f"domain.name {name!r} is unknown; known: {', '.join(known_domains())} "
+            f"(others come from packages with an entry point in {ENTRY_POINT_GROUP})"
+        )
+    if len({point.value for point in points}) > 1:
+        raise ConfigError(
+            f"domain.name {name!r} is offered by several packages "
+            f"({', '.join(sorted(point.value for point in points))}): uninstall all but one"
+        )
+    try:
+        return points[0].load()(values)
+    except GenenvError:
+        raise
+    except Exception as error:  # a plug-in is foreign code: whatever it raises is named here
+        raise ConfigError(
+            f"domain.name {name!r}: the plug-in {points[0].value} failed with "
+            f"{type(error).__name__}: {error}"
+        ) from error

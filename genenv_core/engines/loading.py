@@ -1,0 +1,46 @@
+"""A causal language model from a checkpoint directory, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from genenv_core.errors import ModelError
+
+
+def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
+    """Return the causal language model in a directory, from safetensors, without running its code.
+
+    Raises `ModelError` when a file is missing or unreadable, or weights are incomplete: the library
+    would fill those with random numbers and carry on.
+    """
+    if not (checkpoint / "config.json").is_file():
+        raise ModelError(
+            f"checkpoint {checkpoint}: no config.json there; give a directory written by "
+            "save_pretrained"
+        )
+    auto: Any = AutoModelForCausalLM
+    try:
+        model, report = auto.from_pretrained(
+            checkpoint,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # the library raises OSError, ValueError, KeyError, safetensors' own
+        raise ModelError(
+            f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {error}; it must "
+            "hold a causal language model that transformers knows, as safetensors"
+        ) from error
+    problems = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if problems:
+        raise ModelError(
+            f"checkpoint {checkpoint}: weights missing, or of another shape than config.json says: "
+            f"{problems[:3]}; save it again"
+        )
+    return model

@@ -1,0 +1,77 @@
+"""Every error that genenv raises on purpose, in one flat tree named by boundary.
+
+A message says what failed, where, with which value, and what to do. A bad rollout is a row, a bad
+stage is one of these, a bad checkpoint is a closed gate.
+"""
+
+from __future__ import annotations
+
+
+class GenenvError(Exception):
+    """Base of every deliberate error; `exit_status` is what the command line returns for it."""
+
+    exit_status = 1
+
+
+class ConfigError(GenenvError):
+    """The configuration or the command line is wrong; nothing was started."""
+
+    exit_status = 2
+
+
+class DataError(GenenvError):
+    """Input data is broken: names the file, the line, the field and the value."""
+
+    exit_status = 2
+
+
+class ModelError(GenenvError):
+    """A model directory or hub id cannot be used; says what is missing."""
+
+    exit_status = 2
+
+
+class StorageError(GenenvError):
+    """The store refused or lost something: not writable, disk full, permission denied."""
+
+
+class NotFound(StorageError):
+    """There is no object at this path of the store."""
+
+
+class AlreadyExists(StorageError):
+    """An exclusive create found the path taken: somebody else committed first."""
+
+
+class IntegrityError(StorageError):
+    """Bytes of a part differ from what its manifest says."""
+
+
+class SchemaError(GenenvError):
+    """A frame does not fit its table: names the table, the column, the rule and example values."""
+
+
+class NumericalError(GenenvError):
+    """A NaN or an infinity where a finite number belongs: names the place."""
+
+
+class DomainError(GenenvError):
+    """A domain broke its contract (unknown domain, bad spec, scoring outside [0, 1])."""
+
+
+class EngineError(GenenvError):
+    """A sampling engine failed as a whole; a single failed request is a completion with a reason."""
+
+
+class TrainingError(GenenvError):
+    """An update could not be computed; names the policy and the setting to change."""
+
+
+class StageError(GenenvError):
+    """A stage failed: names stage, epoch and attempt, and the command that continues."""
+
+
+class QueryError(GenenvError):
+    """A SQL query was refused or failed; says which rule it hit."""
+
+    exit_status = 2

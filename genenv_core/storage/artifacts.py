@@ -1,0 +1,232 @@
+"""Writing a stage's output and reading it back: parts first, the manifest last.
+
+No manifest: nothing happened. Readers follow manifests only; a part that is missing or altered makes
+its manifest a miss, which is said aloud, and the stage is computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import ValidationError
+
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.canonical import readable_json, sha256
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.manifest import ArtifactRef, Manifest, Part
+from genenv_core.storage.parquet import read_parquet, to_parquet
+from schemas.registry import TABLES, empty
+from schemas.validate import validate
+
+log = logging.getLogger("genenv.storage")
+
+
+class ArtifactWriter:
+    """Collects the parts of one stage; `commit` makes them visible all at once."""
+
+    def __init__(self, store: LocalStore, stage: str, parts: Mapping[str, Any], key: str) -> None:
+        """Start an output; nothing is visible before `commit`."""
+        self._store = store
+        self._stage = stage
+        self._key = key
+        self._key_parts = dict(parts)
+        self._parts: list[Part] = []
+
+    def table(self, table: str, frame: pl.DataFrame) -> None:
+        """Add the rows of a table to the output, validated."""
+        self._parts.append(self.written(table, frame, f"{table}.parquet"))
+
+    def written(self, table: str, frame: pl.DataFrame, name: str) -> Part:
+        """Validate rows and write them as a part that is not in the output yet; returns it."""
+        valid = validate(table, frame)
+        data = to_parquet(table, valid)
+        sha = sha256(data)
+        path = paths.part(sha, ".parquet")
+        # Equal content has an equal name, so a part that is there already is this one. A damaged
+        # one is not: it is written anew.
+        if self._store.size(path) != len(data) or sha256(self._store.read(path)) != sha:
+            self._store.replace(path, data)
+        first, last = _id_range(table, valid)
+        return Part(
+            name=name,
+            path=path,
+            sha256=sha,
+            bytes=len(data),
+            table=table,
+            rows=valid.height,
+            first_id=first,
+            last_id=last,
+        )
+
+    def adopt(self, parts: Iterable[Part]) -> None:
+        """Add parts that are written already (the shards of this stage, for one)."""
+        self._parts.extend(parts)
+
+    def checkpoint(self, name: str, folder: Path) -> None:
+        """Write every file of a checkpoint folder as a part named `<name>/<file>`."""
+        for source in sorted(p for p in folder.iterdir() if p.is_file()):
+            sha = file_sha256(source)
+            size = source.stat().st_size
+            path = paths.part(sha, source.suffix)
+            if self._store.size(path) != size or file_sha256(self._store.local(path)) != sha:
+                self._store.delete(path)
+                self._store.adopt(source, path)
+            self._parts.append(
+                Part(name=f"{name}/{source.name}", path=path, sha256=sha, bytes=size)
+            )
+
+    def commit(self, facts: Mapping[str, Any]) -> tuple[Manifest, bool]:
+        """Write the manifest; returns it and whether this call won.
+
+        When another process committed the same key first, its manifest is returned: one winner.
+        """
+        manifest = Manifest(
+            stage=self._stage,
+            key=self._key,
+            key_parts=self._key_parts,
+            parts=tuple(sorted(self._parts, key=lambda part: part.name)),
+            facts=dict(facts),
+        )
+        path = paths.manifest(self._stage, self._key)
+        data = readable_json(manifest.model_dump(mode="json"))
+        try:
+            self._store.create(path, data)
+        except AlreadyExists:
+            winner = Artifacts(self._store).find(self._stage, self._key)
+            if winner is None:  # a manifest whose parts are damaged: ours takes its place
+                self._store.replace(path, data)
+                return manifest, True
+            if winner.digest != manifest.digest:
+                log.warning(
+                    "stage=%s key=%s computed twice with different outputs; the first stays",
+                    self._stage,
+                    self._key[:12],
+                )
+            return winner, False
+        return manifest, True
+
+
+class Artifacts:
+    """Reads finished stages of a store; every part is digested once a process."""
+
+    def __init__(self, store: LocalStore) -> None:
+        """Read from this store."""
+        self.store = store
+        self._verified: set[str] = set()
+
+    def find(self, stage: str, key: str) -> Manifest | None:
+        """Return the manifest of a finished, undamaged stage, or None (with a warning if damaged)."""
+        path = paths.manifest(stage, key)
+        try:
+            manifest = Manifest.model_validate_json(self.store.read(path))
+        except NotFound:
+            return None
+        except ValidationError as error:
+            log.warning("manifest=%s unreadable, taken as a miss: %s", path, error.errors()[0]["msg"])
+            return None
+        damage = self.damage(manifest.parts)
+        if damage:
+            log.warning("stage=%s key=%s taken as a miss: %s", stage, key[:12], damage)
+            return None
+        return manifest
+
+    def load(self, ref: ArtifactRef) -> Manifest:
+        """Return the manifest that a reference names; raises IntegrityError when it is gone."""
+        manifest = self.find(ref.stage, ref.key)
+        if manifest is None or manifest.digest != ref.digest:
+            raise IntegrityError(
+                f"stage {ref.stage} key {ref.key[:12]}: its output is missing or altered; "
+                "run the same command again and it is computed again"
+            )
+        return manifest
+
+    def frame(self, manifests: Manifest | Sequence[Manifest], table: str) -> pl.DataFrame:
+        """Return the rows of a table from one or more manifests, in part order."""
+        many = [manifests] if isinstance(manifests, Manifest) else manifests
+        parts = [part for manifest in many for part in manifest.of_table(table)]
+        frames = [read_parquet(table, self.store.local(part.path)) for part in parts]
+        if not frames:
+            return empty(table)
+        return pl.concat(frames)
+
+    def checkpoint(self, manifest: Manifest, name: str) -> Path:
+        """Return a folder with the checkpoint's files, laid out once and shared afterwards."""
+        files = manifest.of_checkpoint(name)
+        if not files:
+            raise NotFound(f"stage {manifest.stage} key {manifest.key[:12]} has no model {name!r}")
+        digest = manifest.checkpoint_digest(name)
+        folder = self.store.root / paths.checkpoint(digest)
+        if folder.is_dir() and all(_same(folder / Path(p.name).name, p) for p in files):
+            return folder
+        scratch = self.store.scratch()
+        for part in files:
+            _link_or_copy(self.store.local(part.path), scratch / Path(part.name).name)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            os.rename(scratch, folder)
+        except OSError:  # another process laid it out in between
+            shutil.rmtree(scratch, ignore_errors=True)
+            if not folder.is_dir():
+                raise
+        return folder
+
+    def damage(self, parts: Iterable[Part]) -> str:
+        """Return what is wrong with parts in a few words, '' when nothing is."""
+        for part in parts:
+            size = self.store.size(part.path)
+            if size is None:
+                return f"part {part.name} ({part.path}) is missing"
+            if size != part.bytes:
+                return f"part {part.name} ({part.path}) has {size} bytes, expected {part.bytes}"
+            if part.sha256 in self._verified:
+                continue
+            if file_sha256(self.store.local(part.path)) != part.sha256:
+                return f"part {part.name} ({part.path}) has other bytes than its manifest says"
+            self._verified.add(part.sha256)
+        return ""
+
+
+def reference(manifest: Manifest) -> ArtifactRef:
+    """Return the reference to a manifest."""
+    return ArtifactRef(
+        stage=manifest.stage,
+        key=manifest.key,
+        digest=manifest.digest,
+        rows=manifest.rows,
+        facts=manifest.facts,
+        checkpoints=manifest.checkpoints,
+    )
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hex sha256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _id_range(table: str, frame: pl.DataFrame) -> tuple[str | None, str | None]:
+    column = TABLES[table].id_column
+    if column is None or not frame.height:
+        return None, None
+    ids = frame.get_column(column)
+    return str(ids.min()), str(ids.max())
+
+
+def _same(path: Path, part: Part) -> bool:
+    return path.is_file() and path.stat().st_size == part.bytes
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,146 @@
+"""The Store on a local directory.
+
+Commit protocol: write to a temporary name, fsync, then link to the final name. A link is atomic and
+exclusive, where a rename would overwrite a rival's record. Objects are read-only files (0444).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from genenv_core.errors import AlreadyExists, NotFound, StorageError
+
+_REMEDY = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another --root",
+    errno.EACCES: "permission denied: choose another --root or change its permissions",
+    errno.EPERM: "not permitted: choose another --root or change its permissions",
+    errno.ENOTDIR: "a part of the path is a file: choose another --root",
+}
+
+
+class LocalStore:
+    """A directory. Safe for any number of processes on file systems with hard links."""
+
+    def __init__(self, root: Path) -> None:
+        """Open (and create) the directory; raises StorageError when it cannot be written."""
+        self.root = root.expanduser().absolute()
+        self.uri = str(self.root)
+        with self._errors(self.root):
+            (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+            probe = self._temporary(b"")
+            probe.unlink()
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes at `path`."""
+        with self._errors(self.root / path):
+            return (self.root / path).read_bytes()
+
+    def size(self, path: str) -> int | None:
+        """Return the size in bytes, or None."""
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            return (self.root / path).stat().st_size
+        return None
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a new object; raises AlreadyExists when the path is taken."""
+        target = self.root / path
+        with self._errors(target):
+            temporary = self._temporary(data)
+            self._link(temporary, target)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write an object in place of whatever is there, atomically."""
+        target = self.root / path
+        with self._errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self._temporary(data)
+            os.replace(temporary, target)
+            _sync_folder(target.parent)
+
+    def adopt(self, source: Path, path: str) -> None:
+        """Take over a finished local file on the same file system; a no-op when it exists."""
+        target = self.root / path
+        with self._errors(target), contextlib.suppress(AlreadyExists):
+            with source.open("rb") as handle:
+                os.fsync(handle.fileno())
+            source.chmod(0o444)
+            self._link(source, target)
+
+    def local(self, path: str) -> Path:
+        """Return the file itself."""
+        target = self.root / path
+        if not target.is_file():
+            raise NotFound(f"{target} does not exist")
+        return target
+
+    def url(self, path: str) -> str:
+        """Return the absolute file name."""
+        return str(self.root / path)
+
+    def list(self, prefix: str) -> list[str]:
+        """Return the files below `prefix`, as sorted paths of this store."""
+        folder = self.root / prefix
+        with self._errors(folder):
+            return sorted(
+                str(found.relative_to(self.root)) for found in folder.rglob("*") if found.is_file()
+            )
+
+    def delete(self, path: str) -> None:
+        """Remove the object; a no-op when it is not there."""
+        with self._errors(self.root / path):
+            (self.root / path).unlink(missing_ok=True)
+
+    def scratch(self) -> Path:
+        """Return a new private folder on the store's file system, for work in progress."""
+        folder = self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(folder):
+            folder.mkdir()
+        return folder
+
+    def _temporary(self, data: bytes) -> Path:
+        path = self.root / "tmp" / uuid.uuid4().hex
+        try:
+            with path.open("xb") as handle:
+                handle.write(data)
+                handle.flush()
+                os.fsync(handle.fileno())
+            path.chmod(0o444)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    def _link(self, source: Path, target: Path) -> None:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(source, target)
+            _sync_folder(target.parent)
+        except FileExistsError as error:
+            raise AlreadyExists(f"{target} is already there") from error
+        finally:
+            source.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _errors(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NotFound(f"{path} does not exist") from error
+        except OSError as error:
+            remedy = _REMEDY.get(error.errno or 0, error.strerror or str(error))
+            raise StorageError(f"{path}: {remedy}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,48 @@
+"""Every path inside a root, as a function of what it names; nothing else builds paths."""
+
+from __future__ import annotations
+
+
+def part(sha256: str, suffix: str) -> str:
+    """Return where an immutable part with this content lives."""
+    return f"parts/{sha256[:2]}/{sha256}{suffix}"
+
+
+def manifest(stage: str, key: str) -> str:
+    """Return where the manifest of a finished stage lives."""
+    return f"stages/{stage}/{key}.json"
+
+
+def shard(stage: str, key: str, index: int) -> str:
+    """Return where the record of a finished shard of an unfinished stage lives."""
+    return f"shards/{stage}/{key}/{index:05d}.json"
+
+
+def run_config(run_id: str) -> str:
+    """Return where the resolved configuration of a run lives."""
+    return f"runs/{run_id}/config.json"
+
+
+def run_epoch(run_id: str, epoch: int) -> str:
+    """Return where a run notes which stage keys make up an epoch (0 = bootstrap)."""
+    return f"runs/{run_id}/epochs/{epoch:05d}.json"
+
+
+def attempt(run_id: str, epoch: int, stage: str, serial: str, event: str) -> str:
+    """Return where one event (`start`, `end`) of one attempt at a stage lives."""
+    return f"runs/{run_id}/attempts/{epoch:05d}-{stage}-{serial}-{event}.json"
+
+
+def attempts(run_id: str) -> str:
+    """Return the folder with all attempt events of a run."""
+    return f"runs/{run_id}/attempts"
+
+
+def runs() -> str:
+    """Return the folder with one folder a run."""
+    return "runs"
+
+
+def checkpoint(digest: str) -> str:
+    """Return the folder where a checkpoint is laid out for model loaders."""
+    return f"checkpoints/{digest}"

@@ -1,0 +1,18 @@
+"""Opens the store that a root URI names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from genenv_core.errors import ConfigError
+from genenv_core.storage.local import LocalStore
+
+
+def open_store(root: str) -> LocalStore:
+    """Return the store at `root`; raises ConfigError for a scheme without one, StorageError else."""
+    scheme, separator, rest = root.partition("://")
+    if not separator:
+        return LocalStore(Path(root))
+    if scheme == "file":
+        return LocalStore(Path(rest))
+    raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory")

@@ -1,0 +1,84 @@
+"""The Trainer protocol and its requests: files in, a checkpoint directory and metrics out.
+
+Requests and results are JSON-able pydantic models that name files, so the same call runs in this
+process, in a worker process, or under `accelerate launch`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from genenv_core.config.schema import GrpoConfig, RwrConfig
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GrpoRequest(_Record):
+    """One GRPO update on stored rollouts.
+
+    `rows` is a Parquet file, one row a rollout, whole groups adjacent: `group_id` str,
+    `prompt_ids` list<int32>, `completion_ids` list<int32>, `logprobs` list<float32> (under the
+    policy that sampled them), `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64.
+    Every group has the same number of rows and unequal rewards.
+    """
+
+    checkpoint: Path
+    output: Path
+    rows: Path
+    settings: GrpoConfig
+    group_size: int
+    temperature: float
+    seed: int
+    threads: int
+
+
+class RwrRequest(_Record):
+    """One reward-weighted regression of pi_env.
+
+    `rows` is a Parquet file, one row a generation: `row_id` str, `prompt_ids` list<int32>,
+    `completion_ids` list<int32>, `weight` float64 (mean 1 over the rows).
+    `initial` is the checkpoint of pi_env^0, the reference of the KL term.
+    """
+
+    checkpoint: Path
+    initial: Path
+    output: Path
+    rows: Path
+    settings: RwrConfig
+    seed: int
+    threads: int
+
+
+class UpdateResult(_Record):
+    """What an update did. `metrics` are finite floats, last value of each unless named otherwise.
+
+    GRPO metrics: loss, kl (to the reference, 0 when off), entropy, ratio_mean, ratio_max,
+    clip_fraction, grad_norm, reward_mean, reward_std. RWR metrics: loss, nll, kl_env (nats a
+    sequence, to pi_env^0, after the update), kl_cap_hits, rolled_back (0/1), grad_norm.
+    """
+
+    steps: int
+    checkpoint: Path
+    metrics: dict[str, float]
+    action: Literal["updated", "pulled", "rolled_back"]
+    note: str = ""
+
+
+class Trainer(Protocol):
+    """Computes updates. Deterministic under seed and thread count on CPU.
+
+    Raises `TrainingError` when an update cannot be computed and `NumericalError` on NaN or inf.
+    """
+
+    def grpo(self, request: GrpoRequest) -> UpdateResult:
+        """Return the agent after one GRPO update, saved in `request.output` (with tokenizer)."""
+        ...
+
+    def rwr(self, request: RwrRequest) -> UpdateResult:
+        """Return pi_env after one RWR update, saved in `request.output` (with tokenizer)."""
+        ...

@@ -1,0 +1,303 @@
+"""GRPO on stored rollouts: TRL's GRPOTrainer, fed from a file instead of from its own sampling.
+
+The loss is TRL's, with the clipped ratio of DAPO (arXiv 2503.14476, eq. 8; DeepSeekMath's GRPO,
+arXiv 2402.03300, eq. 3, with clip_low and clip_high apart):
+
+    -min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A) + kl_coef * r_t k3_t
+    A = (reward - group mean) / (group std with n - 1 + 1e-4), or the difference alone
+    k3_t = exp(ref_t - logp_t) - (ref_t - logp_t) - 1, ref = the checkpoint the update started from
+
+The factor r_t makes the KL's gradient the unbiased one of the current policy (DeepSeek-V3.2, arXiv
+2512.02556), whoever sampled the tokens. The metric `kl` is the mean k3 of the last step.
+
+Departures from TRL, with their reasons:
+
+- r_t = pi(t) / pi_sampled(t): the denominator is the stored *sampling* logprob. Without vLLM, TRL
+  recomputes it under the current weights, which is wrong for rollouts of an older policy version.
+- A pass is one loop epoch over all groups, in an order drawn from (seed, pass). Every step holds
+  `groups_per_step` groups and the last one of a pass what is left; TRL would drop the remainder.
+  `passes` therefore revisit the groups after all of them were seen, as in PPO. Row visits are
+  counted while training, and an update that missed or repeated one is an error.
+- Normalisation is over the optimizer step whatever `micro_batch_rows` is, so gradient
+  accumulation changes nothing but rounding: `dapo` divides by the sampled tokens of the step,
+  `grpo` averages rows of the step by their own token mean, `dr_grpo` divides by rows times the
+  longest completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the
+  sampled tokens of the batch, which equals `dapo` in one process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from genenv_core.errors import TrainingError
+from genenv_core.training.base import GrpoRequest, UpdateResult
+from genenv_core.training.common import (
+    PlanDataset,
+    PlannedTrainer,
+    finite,
+    load_policy,
+    shared_arguments,
+    train_quietly,
+    training_session,
+    workspace,
+)
+from genenv_core.training.rollouts import StoredRollouts
+
+
+def run_grpo(request: GrpoRequest) -> UpdateResult:
+    """Return the agent after one GRPO update on `request.rows`, saved in `request.output`.
+
+    Metrics: loss, kl and grad_norm are the last optimizer step's; entropy, ratio_mean, ratio_max
+    and clip_fraction are over all sampled tokens of the update; reward_mean and reward_std over
+    its rows.
+    """
+    rollouts = StoredRollouts.read(request)
+    what = f"GRPO update of pi_agent from {request.checkpoint}"
+    with (
+        training_session(what, threads=request.threads, seed=request.seed),
+        workspace(request.output, request.checkpoint) as work,
+    ):
+        policy = load_policy(request.checkpoint)
+        rollouts.check_vocabulary(policy.model.get_input_embeddings().num_embeddings)
+        trainer = StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, str(work))
+        steps = train_quietly(trainer)
+        trainer.check_visits()
+        policy.save(request.output, work)
+        metrics = trainer.seen.metrics() | {
+            "grad_norm": trainer.grad_norm,
+            "reward_mean": float(np.mean(rollouts.rewards)),
+            "reward_std": float(np.std(rollouts.rewards)),
+        }
+    return UpdateResult(steps=steps, checkpoint=request.output, metrics=metrics, action="updated")
+
+
+class GroupPlan(PlanDataset):
+    """One pass over the groups: steps of `groups_per_step`, cut into micro-batches of rows."""
+
+    def __init__(self, rollouts: StoredRollouts, *, per_step: int, micro: int, seed: int) -> None:
+        super().__init__()
+        self._groups, self._rows, self._seed = rollouts.groups, rollouts.group_size, seed
+        self._per_step, self.micro = min(per_step, len(rollouts.groups)), micro
+        self.micro_batches_per_step = -(-self._per_step * self._rows // micro)
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Plan pass number `epoch` (from 0): its own order of the groups, every group once."""
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self._groups), generator=generator).tolist()
+        self.batches = []
+        for first in range(0, len(order), self._per_step):
+            groups = [self._groups[index] for index in order[first : first + self._per_step]]
+            rows = len(groups) * self._rows
+            for start in range(0, rows, self.micro):
+                stop = min(start + self.micro, rows)
+                self.batches.append({"groups": groups, "start": start, "stop": stop})
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the loop saw: sums over sampled tokens, and the last step's loss and KL."""
+
+    tokens: int = 0
+    entropy: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    clipped: int = 0
+    loss: float = 0.0
+    kl: float = 0.0
+    rows: Counter[str] = field(default_factory=Counter[str])
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "loss": self.loss,
+            "kl": self.kl,
+            "entropy": self.entropy / self.tokens,
+            "ratio_mean": self.ratio / self.tokens,
+            "ratio_max": self.ratio_max,
+            "clip_fraction": self.clipped / self.tokens,
+        }
+
+
+class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
+    """TRL's GRPOTrainer whose generation is a look-up of stored groups by their id."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, work: str
+    ) -> None:
+        settings = request.settings
+        self.rollouts = rollouts
+        self.plan = GroupPlan(
+            rollouts,
+            per_step=settings.groups_per_step,
+            micro=settings.micro_batch_rows,
+            seed=request.seed,
+        )
+        self.seen = _Seen()
+        self._first_row = {
+            group: index * rollouts.group_size for index, group in enumerate(rollouts.groups)
+        }
+        self._step_groups: list[str] | None = None
+        self._step_tensors: dict[str, Any] = {}
+        self._scored: tuple[Any, Any] | None = None
+        self._step_loss, self._step_kl = 0.0, 0.0
+        super().__init__(
+            model=model,
+            reward_funcs=stored_reward,
+            args=self._config(request, work),
+            train_dataset=Dataset.from_dict({"prompt": list(rollouts.groups)}),
+            processing_class=tokenizer,
+            rollout_func=self._look_up,
+        )
+
+    def _config(self, request: GrpoRequest, work: str) -> GRPOConfig:
+        settings, micro_batches = request.settings, self.plan.micro_batches_per_step
+        shared = shared_arguments(
+            work,
+            learning_rate=settings.learning_rate,
+            max_grad_norm=settings.max_grad_norm,
+            seed=request.seed,
+        )
+        return GRPOConfig(
+            **shared,
+            num_train_epochs=settings.passes,
+            num_iterations=1,
+            gradient_accumulation_steps=micro_batches,
+            # Formal: TRL wants whole groups in its own generation batch, but the plan makes the
+            # batches. Equal to the accumulation, so TRL sees no need to score old logprobs.
+            steps_per_generation=micro_batches,
+            per_device_train_batch_size=request.group_size,
+            num_generations=request.group_size,
+            shuffle_dataset=False,
+            max_completion_length=max(len(ids) for ids in self.rollouts.completion_ids),
+            temperature=request.temperature,
+            epsilon=settings.clip_low,
+            epsilon_high=settings.clip_high,
+            beta=settings.kl_coef,
+            use_bias_correction_kl=True,
+            loss_type=settings.loss_type,
+            scale_rewards=settings.scale_rewards,
+            importance_sampling_level="token",
+            mask_truncated_completions=False,
+            disable_dropout=True,
+        )
+
+    def _look_up(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        """Return the stored rows of the prompts, which are group ids, each once per member."""
+        taken: Counter[str] = Counter()
+        rows: list[int] = []
+        for group in prompts:
+            rows.append(self._first_row[group] + taken[group])
+            taken[group] += 1
+        if any(count != self.rollouts.group_size for count in taken.values()):
+            raise TrainingError(f"TRL asked for parts of groups: {dict(taken)}")
+        stored = self.rollouts
+        return {
+            "prompt_ids": [stored.prompt_ids[row] for row in rows],
+            "completion_ids": [stored.completion_ids[row] for row in rows],
+            "logprobs": [stored.logprobs[row] for row in rows],
+            "env_mask": [stored.loss_mask[row] for row in rows],
+            "reward": [stored.rewards[row] for row in rows],
+        }
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        return output
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """Return one micro-batch: rows start..stop of the step that the plan describes."""
+        groups, start, stop = (generation_batch[name] for name in ("groups", "start", "stop"))
+        size = self.rollouts.group_size
+        if self._step_groups != groups:
+            rows = [{"prompt": group} for group in groups for _ in range(size)]
+            self._step_tensors = self._generate_and_score_completions(rows)
+            self._step_groups = groups
+        step = self._step_tensors
+        inputs = {name: value[start:stop] if value.dim() else value for name, value in step.items()}
+        _trim(inputs)
+        tokens = (step["completion_mask"] * step["tool_mask"]).sum()
+        own = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
+        micro_batches = self.current_gradient_accumulation_steps
+        # TRL's dapo divides by this number times micro_batches / steps_per_generation.
+        inputs["num_items_in_batch"] = tokens * (self.args.steps_per_generation / micro_batches)
+        # The other losses are means of the micro-batch over micro_batches: undo both.
+        shares = {"dapo": 1.0 / micro_batches, "bnpo": own / tokens}
+        share = shares.get(self.loss_type, (stop - start) / (len(groups) * size))
+        inputs["loss_scale"] = share * micro_batches
+        inputs["step_tokens"] = tokens
+        self.seen.rows.update(groups[row // size] for row in range(start, stop))
+        return inputs
+
+    def _get_per_token_logps_and_entropies(
+        self, *args: Any, batch_size: int | None = None, **kwargs: Any
+    ) -> Any:
+        # TRL chunks the reference pass by its own batch size, which is formal here.
+        if batch_size is not None:
+            kwargs["batch_size"] = self.plan.micro
+        scored = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if torch.is_grad_enabled():
+            self._scored = (scored[0].detach(), scored[1].detach())
+        return scored
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        loss = super()._compute_loss(model, inputs) * inputs["loss_scale"]
+        self._observe(inputs, finite(loss.item(), "GRPO loss"))
+        return loss
+
+    def _observe(self, inputs: dict[str, Any], loss: float) -> None:
+        assert self._scored is not None
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        logps, entropies = (scored[mask] for scored in self._scored)
+        finite(logps.sum().item(), "logprobs of the policy during GRPO")
+        ratio = (logps - inputs["old_per_token_logps"][mask]).exp()
+        positive = (inputs["advantages"].unsqueeze(1) > 0).expand_as(mask)[mask]
+        clipped = torch.where(positive, ratio > 1 + self.epsilon_high, ratio < 1 - self.epsilon_low)
+        seen = self.seen
+        seen.tokens += int(mask.sum())
+        seen.entropy += entropies.double().sum().item()
+        seen.ratio += ratio.double().sum().item()
+        seen.ratio_max = max(seen.ratio_max, ratio.max().item())
+        seen.clipped += int(clipped.sum())
+        self._step_loss += loss
+        if "ref_per_token_logps" in inputs:
+            gap = inputs["ref_per_token_logps"][mask] - logps
+            share = mask.sum() / inputs["step_tokens"]
+            self._step_kl += float((gap.exp() - gap - 1).mean() * share)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        self.seen.loss, self.seen.kl = self._step_loss, finite(self._step_kl, "KL to the reference")
+        self._step_loss, self._step_kl = 0.0, 0.0
+        return super()._get_grad_norm(model, grad_norm=grad_norm)
+
+    def check_visits(self) -> None:
+        """Raise `TrainingError` unless every row of every group was trained `passes` times."""
+        expected = int(self.args.num_train_epochs) * self.rollouts.group_size
+        for group in self.rollouts.groups:
+            if self.seen.rows[group] != expected:
+                raise TrainingError(
+                    f"group_id {group!r}: {self.seen.rows[group]} row visits instead of {expected}"
+                )
+
+
+def stored_reward(*, reward: list[float], **_: Any) -> list[float]:
+    """Return the rewards that were stored with the rollouts, in the order of the rows."""
+    return reward
+
+
+def _trim(inputs: dict[str, Any]) -> None:
+    """Cut the padding that only longer rows of the same step needed, in place."""
+    prompt = int(inputs["prompt_mask"].sum(1).max())
+    completion = int(inputs["completion_mask"].sum(1).max())
+    for name, value in inputs.items():
+        if name.startswith("prompt_"):
+            inputs[name] = value[:, value.size(1) - prompt :]
+        elif value.dim() == 2:
+            inputs[name] = value[:, :completion]

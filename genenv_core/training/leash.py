@@ -1,0 +1,132 @@
+"""The KL cap of pi_env's update: measured after every step, never a silent stop.
+
+KL is in nats a sequence to pi_env^0, on the update's rows, of the weights as they are.
+
+- `pull`: a step that starts above the cap drops the likelihood term and follows the KL alone,
+  until the KL is under the cap again. Adam's moments are dropped at each switch, because they
+  remember where the other objective wanted to go. An update that still ends above the cap is
+  rolled back to its last state under it.
+- `roll_back`: the first state above the cap sends the update back to its last state under it, and
+  ends the update. While no state was under the cap yet, there is nothing to go back to: steps pull.
+- No state under the cap at all: the state with the lowest KL is kept.
+- An update sent back to its own start has learned nothing, and the next one would start at the
+  same edge: a cap that freezes the policy for good. So the weights move a little all the same:
+  down the KL gradient, which makes room, or (where the KL has no slope, at pi_env^0 itself) a
+  fraction of the way that crossed the cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from transformers import TrainerCallback
+
+from genenv_core.config.schema import RwrConfig
+
+_FRACTIONS = (1.0, 0.25, 0.0625, 0.015625)
+"""Step lengths tried, longest first, when an update would otherwise return its own start."""
+
+Weights = dict[str, torch.Tensor]
+
+
+class Leash(TrainerCallback):
+    """Watches the KL through an update; `pulling` tells the loss which terms to follow."""
+
+    def __init__(self, model: Any, measure: Callable[[], float], settings: RwrConfig) -> None:
+        self._model, self._measure = model, measure
+        self._cap, self._stops = settings.kl_cap, settings.kl_cap_action == "roll_back"
+        self._rate = settings.learning_rate
+        self.kl = self._start_kl = 0.0
+        self.hits = self.pulls = 0
+        self.pulling = self.rolled_back = self._was_under = False
+        self._kept: Weights = {}
+        self._kept_kl, self._kept_step = 0.0, 0
+        self._step, self._crossed_kl, self._moved = 0, 0.0, False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Measure the start."""
+        self._observe(step=0)
+        self._start_kl = self.kl
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Measure the new weights and decide what the next step follows, or that there is none."""
+        self.pulls += self.pulling
+        before = self.pulling
+        self._observe(step=state.global_step)
+        if self.pulling and self._stops and self._was_under:
+            control.should_training_stop = True
+        elif self.pulling is not before:
+            kwargs["optimizer"].state.clear()
+
+    def _observe(self, step: int) -> None:
+        self.kl, self._step = self._measure(), step
+        self.pulling = self.kl > self._cap
+        self.hits += self.pulling
+        under = not self.pulling
+        if under or step == 0 or (not self._was_under and self.kl < self._kept_kl):
+            # One copy of the weights: of the last state under the cap, or of the lowest KL.
+            self._kept, self._kept_kl, self._kept_step = self._copy(), self.kl, step
+        self._was_under |= under
+
+    def settle(self, kl_gradient: Callable[[], Weights]) -> None:
+        """Leave the model in the state that the update ends on; call once, after the last step."""
+        if not self.pulling or self._kept_step == self._step:
+            return
+        self.rolled_back, self._crossed_kl = True, self.kl
+        crossed = self._copy()
+        self._write(self._kept)
+        self.kl = self._kept_kl
+        if self._kept_step == 0:
+            self._leave_start(crossed, kl_gradient())
+
+    def _leave_start(self, crossed: Weights, gradient: Weights) -> None:
+        # -rate * sign(gradient) is the first step that a fresh Adam takes.
+        downhill = {name: -self._rate * slope.sign() for name, slope in gradient.items()}
+        back = {name: crossed[name] - start for name, start in self._kept.items()}
+        for direction, bound in ((downhill, self._kept_kl), (back, self._cap)):
+            for fraction in _FRACTIONS:
+                self._write(self._kept, direction, fraction)
+                self.kl = self._measure()
+                if self.kl < bound:
+                    self._moved = True
+                    return
+        self._write(self._kept)
+        self.kl = self._kept_kl
+
+    def _copy(self) -> Weights:
+        return {name: p.detach().clone() for name, p in self._model.named_parameters()}
+
+    @torch.no_grad()
+    def _write(self, weights: Weights, direction: Weights | None = None, by: float = 0.0) -> None:
+        for name, parameter in self._model.named_parameters():
+            parameter.copy_(weights[name])
+            if direction is not None and name in direction:
+                parameter.add_(direction[name], alpha=by)
+
+    @property
+    def action(self) -> Literal["updated", "pulled", "rolled_back"]:
+        """What the update did, in one word."""
+        if self.rolled_back:
+            return "rolled_back"
+        return "pulled" if self.pulls else "updated"
+
+    @property
+    def note(self) -> str:
+        """What the cap did, in a sentence; '' when it did nothing."""
+        cap = f"kl_cap {self._cap:g}"
+        if self.rolled_back:
+            place = f"step {self._kept_step}" if self._kept_step else "the start"
+            moved = ", then moved off it" if self._moved else ""
+            return (
+                f"KL {self._crossed_kl:.4g} above {cap}: rolled back to {place} "
+                f"(KL {self._kept_kl:.4g}){moved}; KL now {self.kl:.4g}"
+            )
+        if self.pulls:
+            still = ", still above it" if self.pulling else ""
+            return (
+                f"{self.pulls} step(s) followed the KL alone, above {cap}: "
+                f"KL {self._start_kl:.4g} at the start, {self.kl:.4g} now{still}"
+            )
+        return ""

@@ -1,0 +1,88 @@
+"""Stored rollouts of a GRPO update: read, checked whole, and handed out row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from genenv_core.algorithm.advantages import EQUAL_REWARDS
+from genenv_core.errors import NumericalError
+from genenv_core.training.base import GrpoRequest
+from genenv_core.training.common import check_vocabulary, read_rows, refuse
+
+_COLUMNS = {
+    "group_id": pl.String,
+    "prompt_ids": pl.List(pl.Int64),
+    "completion_ids": pl.List(pl.Int64),
+    "logprobs": pl.List(pl.Float32),
+    "loss_mask": pl.List(pl.Int64),
+    "reward": pl.Float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollouts:
+    """The rollouts of an update, row by row; a group is `group_size` adjacent rows."""
+
+    group_size: int
+    groups: tuple[str, ...]
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    logprobs: list[list[float]]
+    loss_mask: list[list[int]]
+    rewards: list[float]
+
+    @classmethod
+    def read(cls, request: GrpoRequest) -> StoredRollouts:
+        """Return the checked rollouts of a request; `TrainingError` names group and value."""
+        frame = read_rows(request.rows, _COLUMNS, "pi_agent")
+        _check(frame, request.group_size)
+        columns = {name: frame[name].to_list() for name in frame.columns}
+        groups = tuple(columns.pop("group_id")[:: request.group_size])
+        return cls(request.group_size, groups, rewards=columns.pop("reward"), **columns)
+
+    def check_vocabulary(self, size: int) -> None:
+        """Raise `TrainingError` when a token id lies outside a vocabulary of `size` tokens."""
+        groups = [group for group in self.groups for _ in range(self.group_size)]
+        check_vocabulary("group_id", groups, self.prompt_ids, self.completion_ids, size)
+
+
+def _check(frame: pl.DataFrame, group_size: int) -> None:
+    """Raise `TrainingError` or `NumericalError` for the first group that GRPO cannot use."""
+    lengths = {
+        name: pl.col(name).list.len() for name in ("completion_ids", "logprobs", "loss_mask")
+    }
+    key, reward = "group_id", pl.col("reward")
+    logprobs, mask = pl.col("logprobs").list, pl.col("loss_mask").list
+    bad_mask = mask.eval((pl.element() != 0) & (pl.element() != 1)).list.any()
+    refuse(frame, pl.col("prompt_ids").list.len() == 0, pl.lit("[]"), "empty prompt", key=key)
+    refuse(frame, lengths["completion_ids"] == 0, pl.lit("[]"), "empty completion", key=key)
+    for name in ("logprobs", "loss_mask"):
+        differs = lengths[name] != lengths["completion_ids"]
+        both = pl.format("{} and {}", lengths[name], lengths["completion_ids"])
+        refuse(frame, differs, both, f"{name} and completion_ids differ in length", key=key)
+    refuse(frame, bad_mask, pl.col("loss_mask"), "loss_mask holds more than 0 and 1", key=key)
+    refuse(frame, mask.sum() == 0, mask.len(), "no sampled token (loss_mask all 0)", key=key)
+    infinite = logprobs.eval(~pl.element().is_finite()).list.any()
+    refuse(
+        frame,
+        infinite,
+        pl.col("logprobs"),
+        "logprobs must be finite",
+        key=key,
+        error=NumericalError,
+    )
+    refuse(frame, logprobs.max() > 1e-3, logprobs.max(), "logprobs above 0", key=key)
+    refuse(
+        frame, ~reward.is_finite(), reward, "reward must be finite", key=key, error=NumericalError
+    )
+    groups = frame.group_by("group_id", maintain_order=True).agg(
+        pl.len().alias("rows"), reward.min().alias("low"), reward.max().alias("high")
+    )
+    rows, low, high = pl.col("rows"), pl.col("low"), pl.col("high")
+    refuse(groups, rows != group_size, rows, f"expected {group_size} rows", key=key)
+    # Equal rewards give advantages of 0 and still enlarge dapo's denominator: never trained on.
+    refuse(groups, high - low <= EQUAL_REWARDS, low, "all rewards equal, no signal", key=key)
+    runs = frame.select(pl.col("group_id").rle().struct.unnest())
+    refuse(runs, pl.col("value").is_duplicated(), pl.col("len"), "rows not adjacent", key="value")

@@ -1,0 +1,201 @@
+"""The vocabulary, read first: the frozen records that domains, engines, stages and tables share.
+
+Index bases: `epoch` counts from 1 (0 is the state after `bootstrap`), `policy_version` from 0 (the
+bootstrap checkpoint; version t is what epoch t published), `sample_index`, `turn` and token
+positions from 0. Ids sort by (epoch, producing stage, index), because sorted ids prune Parquet row
+groups; see `genenv_core.ids`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NotRequired, TypedDict
+
+JsonObject = dict[str, Any]
+
+Policy = Literal["agent", "env"]
+
+
+class Message(TypedDict):
+    """One chat message, in the shape that chat templates and OpenAI-style APIs read."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    name: NotRequired[str]
+    tool_calls: NotRequired[list[JsonObject]]
+
+
+class Rejection(StrEnum):
+    """Why a generation of pi_env did not become a task."""
+
+    UNPARSEABLE = "unparseable"
+    OUT_OF_RANGE = "out_of_range"
+    INCONSISTENT = "inconsistent"
+    TRUNCATED = "truncated"
+    DUPLICATE = "duplicate"
+    DUPLICATE_OF_HISTORY = "duplicate_of_history"
+    IN_HELDOUT = "in_heldout"
+    LEAKS_ANSWER = "leaks_answer"
+    REJECTS_GROUND_TRUTH = "rejects_ground_truth"
+    ACCEPTS_TRIVIAL = "accepts_trivial"
+    ENGINE_ERROR = "engine_error"
+
+
+class TaskSource(StrEnum):
+    """Where a task comes from."""
+
+    BASE = "base"
+    GENERATED = "generated"
+    HELDOUT = "heldout"
+    TEACHER = "teacher"
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDraft:
+    """What a domain makes of one program or one data row: a task without an identity.
+
+    `spec` is the evaluation spec, JSON only, enough for `Domain.score` to judge a transcript.
+    `program` is the compact text that pi_env wrote (or would have written) for this task; two
+    tasks with equal `fingerprint` count as duplicates. `difficulty` is the domain's own measure
+    (desk: number of tool calls), `family` a short label for statistics (desk: `k3`).
+    """
+
+    prompt: str
+    spec: JsonObject
+    ground_truth: str
+    program: str
+    family: str
+    difficulty: float
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A generation that is no task, with its reason and a short detail for people."""
+
+    reason: Rejection
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task with its identity and provenance; one row of the table `tasks`."""
+
+    task_id: str
+    source: TaskSource
+    draft: TaskDraft
+    context_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHistory:
+    """The agent's recent success statistics, as pi_env is told them.
+
+    `success_rate` is p_hat over the previous epoch's valid new tasks (None before the first
+    epoch); `by_family` maps a family to (successes, attempts).
+    """
+
+    success_rate: float | None = None
+    by_family: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What one batch of generations is conditioned on: the agent's history and a base task."""
+
+    context_id: str
+    base_task_id: str
+    base: TaskDraft
+    history: AgentHistory
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to sample: shared by every request of one call.
+
+    temperature 0 means greedy. `max_tokens` bounds one completion. `stop_token_ids` end it; the
+    stop token is part of the completion and has a logprob.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    stop_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """One completion to sample: prompt token ids and the seed that alone decides its randomness."""
+
+    prompt_ids: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Token ids sampled in one call, with the logprob of each.
+
+    `logprobs[i]` is the natural-log probability of `token_ids[i]` under the distribution after
+    temperature and before top-p truncation, float32; greedy sampling reports temperature 1.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the environment answers to one completion.
+
+    `messages` are appended to the transcript (tool results, a user turn); `done` ends the episode.
+    `simulated` marks observations written by a model instead of executed code.
+    """
+
+    messages: tuple[Message, ...] = ()
+    done: bool = True
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a transcript was judged.
+
+    `reward` is R_agent in [0, 1]. `success` is decided on the raw outcome, never on a shaped
+    reward. `failure` names what went wrong in a few words ('' when it succeeded).
+    """
+
+    reward: float
+    success: bool
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt of the agent at one task, all turns.
+
+    `token_ids`, `logprobs` and `loss_mask` cover what follows the first prompt and are equally
+    long: mask 1 marks tokens the agent sampled, 0 marks observation tokens, whose logprob is 0.0.
+    `messages` is the whole transcript including the first prompt's messages.
+    """
+
+    task_id: str
+    sample_index: int
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    loss_mask: tuple[int, ...]
+    messages: tuple[Message, ...]
+    turns: int
+    finish_reason: FinishReason
+    error: str = ""

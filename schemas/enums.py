@@ -1,0 +1,79 @@
+"""The words that enum columns may hold, beyond those in `genenv_core.types`.
+
+Kept apart from the models so that the algorithm can use the words without loading pandera.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class PolicyName(StrEnum):
+    """Which of the two policies."""
+
+    AGENT = "agent"
+    ENV = "env"
+
+
+class SelectionReason(StrEnum):
+    """Why a task may or may not take part in an update."""
+
+    KEPT = "kept"
+    BELOW_BAND = "below_band"
+    ABOVE_BAND = "above_band"
+    ZERO_SIGNAL = "zero_signal"
+    INVALID_TASK = "invalid_task"
+    INCOMPLETE_GROUP = "incomplete_group"
+    NOT_IN_UPDATE = "not_in_update"
+
+
+class PoolOrigin(StrEnum):
+    """Which kind of task a row of D_train was made on."""
+
+    NEW = "new"
+    BASE = "base"
+
+
+class PoolSource(StrEnum):
+    """Which share of the mixture an update drew a row for."""
+
+    NEW = "new"
+    BASE = "base"
+    HISTORY = "history"
+
+
+class EvaluationMode(StrEnum):
+    """How the answers of an evaluation were decoded."""
+
+    SAMPLED = "sampled"
+    GREEDY = "greedy"
+
+
+class Gate(StrEnum):
+    """What decided over a checkpoint: `open`, or the gate that closed."""
+
+    OPEN = "open"
+    NON_FINITE = "non_finite"
+    KL_ENV = "kl_env"
+    ENTROPY = "entropy"
+    REWARD_STD = "reward_std"
+    HELDOUT_DROP = "heldout_drop"
+
+
+class UpdateAction(StrEnum):
+    """What an update did to its policy."""
+
+    UPDATED = "updated"
+    SKIPPED = "skipped"
+    PULLED = "pulled"
+    ROLLED_BACK = "rolled_back"
+
+
+class StageState(StrEnum):
+    """How an attempt at a stage ended, or that it has not."""
+
+    RUNNING = "running"
+    COMPUTED = "computed"
+    CACHED = "cached"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"

@@ -1,0 +1,193 @@
+"""Every table, explicitly, with what readers and writers of it need to know."""
+
+# pandera leaves its dicts untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import polars as pl
+from pandera.api.polars.components import Column as PanderaColumn
+
+from genenv_core.errors import SchemaError
+from schemas.tables.fields import Rules, Table, about
+from schemas.tables.history import Runs, StageRuns
+from schemas.tables.pools import DEnv, DTrain, UpdateSamples
+from schemas.tables.progress import Checkpoints, Epochs, Evaluations
+from schemas.tables.scores import Scores, Selections, TaskScores
+from schemas.tables.tasks import Generations, Tasks
+from schemas.tables.traces import Traces, TraceTokens
+
+Kind = Literal["scalar", "payload", "record"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """One table.
+
+    `id_column` is what manifests keep the min and max of; `key` names the columns that identify a
+    row. Kinds: `scalar` tables are scanned whole, `payload` tables fetched by id, `record` tables
+    are a few rows of bookkeeping.
+    """
+
+    name: str
+    model: type[Table]
+    id_column: str
+    kind: Kind
+
+    @property
+    def version(self) -> int:
+        """Return the schema version, kept in every file of the table."""
+        version: int = self._about["version"]
+        return version
+
+    @property
+    def rules(self) -> Rules:
+        """Return what must hold between the columns of a row."""
+        rules: Rules = self._about["rules"]
+        return rules
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return self.model.Config.metadata or about()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return the columns that together identify a row."""
+        return tuple(self.model.Config.unique or ())
+
+    @property
+    def description(self) -> str:
+        """Return what a row is, in one line."""
+        return (self.model.__doc__ or "").strip().splitlines()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as SQL shows it; `allowed` says in words which values pass ('' = any)."""
+
+    name: str
+    sql_type: str
+    nullable: bool
+    description: str
+    allowed: str = ""
+
+
+def _specs(*specs: TableSpec) -> dict[str, TableSpec]:
+    return {spec.name: spec for spec in specs}
+
+
+TABLES: dict[str, TableSpec] = _specs(
+    TableSpec("tasks", Tasks, "task_id", "scalar"),
+    TableSpec("generations", Generations, "generation_id", "payload"),
+    TableSpec("traces", Traces, "trace_id", "scalar"),
+    TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),
+    TableSpec("scores", Scores, "trace_id", "scalar"),
+    TableSpec("task_scores", TaskScores, "group_id", "scalar"),
+    TableSpec("selections", Selections, "task_id", "scalar"),
+    TableSpec("d_train", DTrain, "trace_id", "scalar"),
+    TableSpec("d_env", DEnv, "generation_id", "scalar"),
+    TableSpec("update_samples", UpdateSamples, "row_id", "scalar"),
+    TableSpec("evaluations", Evaluations, "task_id", "scalar"),
+    TableSpec("checkpoints", Checkpoints, "epoch", "record"),
+    TableSpec("epochs", Epochs, "epoch", "record"),
+    TableSpec("stage_runs", StageRuns, "epoch", "record"),
+    TableSpec("runs", Runs, "run_id", "record"),
+)
+
+_SQL_TYPES: dict[pl.DataType, str] = {
+    pl.String(): "VARCHAR",
+    pl.Int64(): "BIGINT",
+    pl.Int32(): "INTEGER",
+    pl.Int8(): "TINYINT",
+    pl.Float64(): "DOUBLE",
+    pl.Float32(): "FLOAT",
+    pl.Boolean(): "BOOLEAN",
+    pl.Datetime("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def spec(table: str) -> TableSpec:
+    """Return the spec of a table; raises SchemaError for an unknown name."""
+    if table not in TABLES:
+        raise SchemaError(f"no table {table!r}; tables: {', '.join(TABLES)}")
+    return TABLES[table]
+
+
+@cache
+def model_columns(table: str) -> Mapping[str, PanderaColumn]:
+    """Return pandera's columns of a table, in order; for `schemas` itself."""
+    found: Mapping[str, PanderaColumn] = spec(table).model.to_schema().columns
+    return found
+
+
+@cache
+def schema(table: str) -> pl.Schema:
+    """Return names and polars types of a table's columns, in order."""
+    return pl.Schema({name: dtype_of(column) for name, column in model_columns(table).items()})
+
+
+def dtype_of(column: PanderaColumn) -> pl.DataType:
+    """Return the polars type of one of pandera's columns, as an instance."""
+    engine_type: Any = column.dtype
+    kind: Any = engine_type.type
+    dtype: pl.DataType = kind() if isinstance(kind, type) else kind
+    return dtype
+
+
+def empty(table: str) -> pl.DataFrame:
+    """Return a frame of the table without rows."""
+    return pl.DataFrame(schema=schema(table))
+
+
+def columns(table: str) -> list[Column]:
+    """Return the columns of a table as SQL shows them, without run_id and arm."""
+    return [
+        Column(
+            name=name,
+            sql_type=sql_type(dtype_of(column)),
+            nullable=bool(column.nullable),
+            description=str(column.description),
+            allowed=_allowed(column),
+        )
+        for name, column in model_columns(table).items()
+    ]
+
+
+def sql_type(dtype: pl.DataType) -> str:
+    """Return DuckDB's name of a polars type that tables use."""
+    if isinstance(dtype, pl.List):
+        inner = dtype.inner
+        return f"{sql_type(inner if isinstance(inner, pl.DataType) else inner())}[]"
+    return _SQL_TYPES[dtype]
+
+
+def elements_of(column: PanderaColumn) -> tuple[float | None, float | None]:
+    """Return the least and greatest admissible member of a list column."""
+    bounds: tuple[float | None, float | None]
+    bounds = metadata_of(column).get("elements", (None, None))
+    return bounds
+
+
+def metadata_of(column: PanderaColumn) -> dict[str, Any]:
+    """Return what `schemas.tables.fields` noted on a column."""
+    return column.metadata or {}
+
+
+def _allowed(column: PanderaColumn) -> str:
+    found: dict[str, Any] = {}
+    for check in column.checks:
+        found |= check.statistics or {}
+    if "allowed_values" in found:
+        return ", ".join(str(value) for value in found["allowed_values"])
+    low, high = elements_of(column)
+    low, high = found.get("min_value", low), found.get("max_value", high)
+    if low is not None and high is not None:
+        return f"{low:g} to {high:g}"
+    if low is not None:
+        return f">= {low:g}"
+    return "" if high is None else f"<= {high:g}"

@@ -1,0 +1,1 @@
+"""One pandera model a table; `schemas.registry` lists them."""

@@ -1,0 +1,157 @@
+"""The kinds of column that the tables are made of.
+
+Every helper returns a pandera field. The metadata key `dictionary` tells the Parquet writer that
+values repeat; `elements` bounds the members of a list column, which pandera cannot look into.
+"""
+
+# pandera leaves its dicts and decorators untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pandera.polars as pa
+import polars as pl
+from pandera.api.polars.model_config import BaseConfig
+from pandera.api.polars.types import PolarsData
+
+TokenIds = Annotated[pl.List, pl.Int32]
+Logprobs = Annotated[pl.List, pl.Float32]
+Mask = Annotated[pl.List, pl.Int8]
+UtcTime = Annotated[pl.Datetime, "us", "UTC"]
+
+# Rounding of logits minus log-sum-exp in float32 may put a certain token a hair above zero.
+LOGPROB_SLACK = 1e-3
+
+
+Rules = dict[str, pl.Expr]
+
+
+def about(*, version: int = 1, rules: Rules | None = None) -> dict[str, Any]:
+    """Return what a model says beyond its columns; raise `version` with every change of a column.
+
+    `rules` maps what must hold in a row, in words, to an expression that is false where it does
+    not; null counts as holding.
+    """
+    return {"version": version, "rules": rules or {}}
+
+
+def key(*columns: str) -> list[str]:
+    """Return the columns that together identify a row."""
+    return list(columns)
+
+
+def all_set(*columns: str) -> pl.Expr:
+    """Return whether none of these columns is null; one expression a column, so each is quoted."""
+    return pl.all_horizontal(*(pl.col(column).is_not_null() for column in columns))
+
+
+class TableConfig(BaseConfig):
+    """Settings of every table: the column set is closed. A table adds `unique` and `metadata`."""
+
+    strict = True
+
+
+class Table(pa.DataFrameModel):
+    """Base of the table models."""
+
+    @pa.dataframe_check
+    def rules_hold(cls, data: PolarsData) -> pl.LazyFrame:
+        """Return whether each row keeps the rules between its columns."""
+        rules: Rules = (cls.Config.metadata or about())["rules"]
+        held = [rule.fill_null(True) for rule in rules.values()]
+        everything = pl.all_horizontal(pl.lit(True), *held).alias("rules_hold")
+        return data.lazyframe.select(everything)
+
+    Config = TableConfig
+
+
+def ident(description: str, *, unique: bool = False, nullable: bool = False) -> Any:
+    """Return an id: a non-empty string that sorts; unique ids do not repeat within a file."""
+    return pa.Field(
+        ne="", nullable=nullable, description=description, metadata={"dictionary": not unique}
+    )
+
+
+def label(description: str, words: type[StrEnum], *, nullable: bool = False) -> Any:
+    """Return a column that holds one word of an enum."""
+    return pa.Field(
+        isin=[word.value for word in words],
+        nullable=nullable,
+        description=description,
+        metadata={"dictionary": True},
+    )
+
+
+def name(description: str, *, nullable: bool = False) -> Any:
+    """Return a short repeating string that is never empty."""
+    return pa.Field(
+        ne="", nullable=nullable, description=description, metadata={"dictionary": True}
+    )
+
+
+def text(description: str, *, nullable: bool = False) -> Any:
+    """Return free text, '' allowed."""
+    return pa.Field(nullable=nullable, description=description)
+
+
+def note(description: str) -> Any:
+    """Return free text that is mostly '' and repeats."""
+    return pa.Field(description=description, metadata={"dictionary": True})
+
+
+def json_object(description: str, *, nullable: bool = False) -> Any:
+    """Return text that holds one JSON object."""
+    return pa.Field(str_matches=r"^\{[\s\S]*\}$", nullable=nullable, description=description)
+
+
+def json_array(description: str) -> Any:
+    """Return text that holds one JSON array."""
+    return pa.Field(str_matches=r"^\[[\s\S]*\]$", description=description)
+
+
+def count(description: str, *, low: int = 0, nullable: bool = False) -> Any:
+    """Return a whole number, at least `low`."""
+    return pa.Field(
+        ge=low, nullable=nullable, description=description, metadata={"dictionary": True}
+    )
+
+
+def flag(description: str) -> Any:
+    """Return a truth value."""
+    return pa.Field(description=description)
+
+
+def share(description: str, *, nullable: bool = False) -> Any:
+    """Return a number from 0 to 1."""
+    return pa.Field(ge=0, le=1, nullable=nullable, description=description)
+
+
+def number(description: str, *, low: float | None = None, nullable: bool = False) -> Any:
+    """Return a finite number, at least `low` when given."""
+    return pa.Field(ge=low, nullable=nullable, description=description)
+
+
+def moment(description: str) -> Any:
+    """Return a point in time, UTC, microseconds."""
+    return pa.Field(description=description)
+
+
+def members(
+    description: str, *, low: float | None = None, high: float | None = None, few: bool = False
+) -> Any:
+    """Return a list column whose members are between `low` and `high`; `few` distinct values."""
+    return pa.Field(description=description, metadata={"elements": (low, high), "dictionary": few})
+
+
+def token_ids(description: str) -> Any:
+    """Return a list of token ids."""
+    return members(description, low=0)
+
+
+def logprobs(description: str) -> Any:
+    """Return a list of natural-log probabilities."""
+    return members(description, high=LOGPROB_SLACK)

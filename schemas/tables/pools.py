@@ -1,0 +1,81 @@
+"""The pools, and what each update drew from them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from schemas.enums import PolicyName, PoolOrigin, PoolSource
+from schemas.tables import fields
+from schemas.tables.fields import Table, TableConfig, about, key
+
+
+class DTrain(Table):
+    """One row a trace admitted to D_train, the agent's pool. Key: trace_id."""
+
+    trace_id: str = fields.ident("Trace admitted.", unique=True)
+    epoch: int = fields.count("Epoch of the rollout.")
+    task_id: str = fields.ident("Task attempted.")
+    group_id: str = fields.ident("Group of the rollout; groups are admitted whole.")
+    policy_version: int = fields.count("Version of pi_agent that sampled it.")
+    source: str = fields.label("Whether its task is new or a base task.", PoolOrigin)
+    reward: float = fields.share("R_agent of the rollout.")
+    success: bool = fields.flag("Whether the raw outcome is right.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("trace_id")
+        metadata = about()
+
+
+class DEnv(Table):
+    """One row a generation admitted to D_env, pi_env's pool. Key: generation_id."""
+
+    generation_id: str = fields.ident("Generation admitted.", unique=True)
+    epoch: int = fields.count("Epoch of the generation.")
+    task_id: str = fields.ident("Task that the generation became.")
+    context_id: str = fields.ident("Conditioning context of the generation.")
+    env_policy_version: int = fields.count("Version of pi_env that sampled it.")
+    p_hat: float = fields.share("Share of successes at the configured level.")
+    r_env: float = fields.share("R_env at the configured level.")
+    weight_raw: float = fields.number("exp(lambda R_env), before normalisation.", low=0.0)
+    kept: bool = fields.flag("Whether the filter lets the environment update use it.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("generation_id")
+        metadata = about()
+
+
+class UpdateSamples(Table):
+    """One row a pool row that an update used. Key: policy, epoch, row_id."""
+
+    row_id: str = fields.ident("Row used: a trace_id of D_train or a generation_id of D_env.")
+    policy: str = fields.label("Policy that was updated.", PolicyName)
+    epoch: int = fields.count("Epoch of the update.", low=1)
+    group_id: str = fields.ident("Group of rollouts the row belongs to.", nullable=True)
+    source: str = fields.label("Share of the mixture that it was drawn for.", PoolSource)
+    policy_version: int = fields.count("Policy version that sampled the row.")
+    advantage: float = fields.number(
+        "Agent update: group-relative advantage; null for env.", nullable=True
+    )
+    weight: float = fields.number(
+        "Env update: RWR weight, mean 1 over the update; null for the agent.",
+        low=0.0,
+        nullable=True,
+    )
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("policy", "epoch", "row_id")
+        metadata = about(
+            rules={
+                "advantage is set exactly for the agent, weight exactly for env": (
+                    pl.col("advantage").is_not_null()
+                    == (pl.col("policy") == PolicyName.AGENT.value)
+                )
+                & (pl.col("weight").is_not_null() == (pl.col("policy") == PolicyName.ENV.value)),
+            }
+        )

@@ -1,0 +1,102 @@
+"""Tables of judgement: rewards per trace, success rates per task, and what updates may use."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from genenv_core.types import TaskSource
+from schemas.enums import PolicyName, SelectionReason
+from schemas.tables import fields
+from schemas.tables.fields import Table, TableConfig, about, key
+
+
+class Scores(Table):
+    """One row a trace: how it was judged. Key: trace_id."""
+
+    trace_id: str = fields.ident("Trace that was judged.", unique=True)
+    epoch: int = fields.count("Epoch of the rollout.")
+    task_id: str = fields.ident("Task attempted.")
+    group_id: str = fields.ident("Group of the rollout.")
+    reward: float = fields.share("R_agent of the rollout, 0 to 1.")
+    success: bool = fields.flag("Whether the raw outcome is right, whatever the reward.")
+    failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("trace_id")
+        metadata = about()
+
+
+class TaskScores(Table):
+    """One row a group, that is a task attempted in an epoch: p_hat and R_env. Key: group_id."""
+
+    group_id: str = fields.ident("Group: the n rollouts of one task in one epoch.", unique=True)
+    epoch: int = fields.count("Epoch of the rollouts.")
+    task_id: str = fields.ident("Task attempted.")
+    context_id: str = fields.ident(
+        "Conditioning context of the task; null when pi_env did not write it.", nullable=True
+    )
+    source: str = fields.label("Where the task comes from.", TaskSource)
+    n: int = fields.count("Rollouts in the group.", low=1)
+    successes: int = fields.count("Rollouts that succeeded (k).")
+    p_hat: float = fields.share("Share of successes of the task, k / n.")
+    p_hat_group: float = fields.share(
+        "Share of successes over all tasks of the context; null without one.", nullable=True
+    )
+    p_hat_batch: float = fields.share(
+        "Share of successes over the epoch's new tasks; null for other tasks.", nullable=True
+    )
+    r_env_task: float = fields.share("R_env of the task's p_hat.", nullable=True)
+    r_env_group: float = fields.share("R_env of the context's p_hat.", nullable=True)
+    r_env_batch: float = fields.share("R_env of the epoch's p_hat.", nullable=True)
+    r_env: float = fields.share(
+        "R_env at the configured level; null for tasks that pi_env did not write.", nullable=True
+    )
+    reward_mean: float = fields.share("Mean R_agent of the group.")
+    reward_std: float = fields.number("Standard deviation of R_agent in the group.", low=0.0)
+    zero_signal: bool = fields.flag("Whether all rewards are equal, so GRPO learns nothing.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("group_id")
+        metadata = about(
+            rules={
+                "successes is at most n": pl.col("successes") <= pl.col("n"),
+                "p_hat is successes / n": (
+                    pl.col("p_hat") - pl.col("successes") / pl.col("n")
+                ).abs()
+                < 1e-9,
+            }
+        )
+
+
+class Selections(Table):
+    """One row a task and update: whether the update may use it. Key: update, epoch, task_id."""
+
+    task_id: str = fields.ident("Task decided about.")
+    epoch: int = fields.count("Epoch of the update.")
+    update: str = fields.label("Policy whose update the decision is for.", PolicyName)
+    group_id: str = fields.ident(
+        "Group of rollouts judged; null when there are none.", nullable=True
+    )
+    kept: bool = fields.flag("Whether the update may use it.")
+    reason: str = fields.label("Why, in one word.", SelectionReason)
+    p_hat: float = fields.share(
+        "Share of successes at the configured level; null without rollouts.", nullable=True
+    )
+    distance: float = fields.share(
+        "How far that p_hat is from alpha, |p_hat - alpha|.", nullable=True
+    )
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("update", "epoch", "task_id")
+        metadata = about(
+            rules={
+                "kept exactly when reason is kept": pl.col("kept")
+                == (pl.col("reason") == SelectionReason.KEPT.value),
+            }
+        )

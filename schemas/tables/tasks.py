@@ -1,0 +1,96 @@
+"""Tables of what the game is played on: tasks and pi_env's generations."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from genenv_core.types import FinishReason, Rejection, TaskSource
+from schemas.tables import fields
+from schemas.tables.fields import Table, TableConfig, about, all_set, key
+
+
+class Tasks(Table):
+    """One row a task or rejected generation; base and held-out tasks have epoch 0. Key: task_id."""
+
+    task_id: str = fields.ident("Id of the task; sorts by epoch and index.", unique=True)
+    epoch: int = fields.count("Epoch that produced the task; 0 before the first epoch.")
+    source: str = fields.label("Where the task comes from.", TaskSource)
+    generation_id: str = fields.ident(
+        "Generation of pi_env that holds the task; null when pi_env did not write it.",
+        nullable=True,
+    )
+    generation_index: int = fields.count(
+        "Index of the generation in its epoch, or of the task in its data set, from 0."
+    )
+    context_id: str = fields.ident(
+        "Conditioning context (history and base task) of the generation.", nullable=True
+    )
+    base_task_id: str = fields.ident(
+        "Base task that the generation was conditioned on.", nullable=True
+    )
+    env_policy_version: int = fields.count(
+        "Version of pi_env that wrote it; 0 is the bootstrap checkpoint.", nullable=True
+    )
+    valid: bool = fields.flag("Whether it became a task that may be attempted.")
+    rejection: str = fields.label(
+        "Why it did not become a task; null when valid.", Rejection, nullable=True
+    )
+    rejection_detail: str = fields.note("What exactly was wrong, for people; '' when valid.")
+    family: str = fields.name("Short label for statistics, from the domain.", nullable=True)
+    difficulty: float = fields.number(
+        "The domain's own measure of difficulty (desk: number of tool calls).", nullable=True
+    )
+    fingerprint: str = fields.ident("Equal for tasks that count as duplicates.", nullable=True)
+    env_prompt_tokens: int = fields.count("Tokens of pi_env's prompt; 0 for data tasks.")
+    generation_tokens: int = fields.count("Tokens that pi_env sampled; 0 for data tasks.")
+    program: str = fields.text("Compact text of the task, as pi_env writes it.", nullable=True)
+    prompt: str = fields.text("The request that the agent reads.", nullable=True)
+    ground_truth: str = fields.text("The expected answer.", nullable=True)
+    spec: str = fields.json_object("Evaluation spec, JSON, enough to score a trace.", nullable=True)
+    generation_text: str = fields.text(
+        "pi_env's text, as sampled; null for data tasks.", nullable=True
+    )
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("task_id")
+        metadata = about(
+            rules={
+                "valid exactly when rejection is null": pl.col("valid")
+                == pl.col("rejection").is_null(),
+                "a valid task has prompt, program, spec, ground_truth and fingerprint": ~pl.col(
+                    "valid"
+                )
+                | all_set("prompt", "program", "spec", "ground_truth", "fingerprint"),
+                "a generated task has generation_id, context_id and env_policy_version": (
+                    pl.col("source") != TaskSource.GENERATED.value
+                )
+                | all_set("generation_id", "context_id", "env_policy_version"),
+            }
+        )
+
+
+class Generations(Table):
+    """One row a generation of pi_env: the tokens that RWR trains on. Key: generation_id."""
+
+    generation_id: str = fields.ident("Id of the generation; sorts.", unique=True)
+    epoch: int = fields.count("Epoch of the generation.")
+    context_id: str = fields.ident("Conditioning context (history and base task).")
+    env_policy_version: int = fields.count("Version of pi_env that sampled it.")
+    finish_reason: str = fields.label("Why the generation ended.", FinishReason)
+    error: str = fields.note("What the engine reported; '' when nothing failed.")
+    prompt_ids: fields.TokenIds = fields.token_ids("Token ids of pi_env's prompt.")
+    token_ids: fields.TokenIds = fields.token_ids("Token ids that pi_env sampled.")
+    logprobs: fields.Logprobs = fields.logprobs("Natural-log probability of each sampled token.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("generation_id")
+        metadata = about(
+            rules={
+                "token_ids and logprobs are equally long": pl.col("token_ids").list.len()
+                == pl.col("logprobs").list.len(),
+            }
+        )

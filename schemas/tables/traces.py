@@ -1,0 +1,61 @@
+"""Tables of the agent's attempts: scalars apart from payload, because they are read apart."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from genenv_core.types import FinishReason
+from schemas.tables import fields
+from schemas.tables.fields import Table, TableConfig, about, key
+
+
+class Traces(Table):
+    """One row a rollout of pi_agent, its numbers only. Key: trace_id."""
+
+    trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
+    epoch: int = fields.count("Epoch of the rollout.")
+    task_id: str = fields.ident("Task attempted.")
+    group_id: str = fields.ident("Group: the n rollouts of one task under one policy version.")
+    sample_index: int = fields.count("Index of the rollout in its group, from 0.")
+    policy_version: int = fields.count("Version of pi_agent that sampled it; 0 is the bootstrap.")
+    turns: int = fields.count("Completions that the agent gave.")
+    prompt_tokens: int = fields.count("Tokens of the first prompt.")
+    response_tokens: int = fields.count("Tokens that the agent sampled, all turns together.")
+    tool_calls: int = fields.count("Tool calls that the agent made.")
+    finish_reason: str = fields.label("Why the last completion ended.", FinishReason)
+    error: str = fields.note("What broke the rollout; '' when nothing did.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("trace_id")
+        metadata = about()
+
+
+class TraceTokens(Table):
+    """One row a rollout of pi_agent, its tokens and messages. Key: trace_id."""
+
+    trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
+    prompt_ids: fields.TokenIds = fields.token_ids("Token ids of the first prompt.")
+    token_ids: fields.TokenIds = fields.token_ids("Token ids after the first prompt, all turns.")
+    logprobs: fields.Logprobs = fields.logprobs(
+        "Natural-log probability of each token when sampled; 0 for observation tokens."
+    )
+    loss_mask: fields.Mask = fields.members(
+        "1 for tokens that the agent sampled, 0 for observation tokens.", low=0, high=1, few=True
+    )
+    messages: str = fields.json_array("Whole transcript, JSON array of chat messages.")
+    response_text: str = fields.text("Text of the agent's completions, all turns.")
+
+    class Config(TableConfig):
+        """Identity of a row."""
+
+        unique = key("trace_id")
+        metadata = about(
+            rules={
+                "token_ids, logprobs and loss_mask are equally long": (
+                    pl.col("token_ids").list.len() == pl.col("logprobs").list.len()
+                )
+                & (pl.col("token_ids").list.len() == pl.col("loss_mask").list.len()),
+            }
+        )

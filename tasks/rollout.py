@@ -1,0 +1,173 @@
+"""Stage `rollout`: n attempts of pi_agent at each new task and at a share of the base tasks.
+
+Groups are sampled and committed in shards. A shard that was finished before a crash is taken as it
+is; one that was not is done again whole, from the same seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from genenv_core.algorithm.mixture import base_attempts
+from genenv_core.chat import ChatFormat
+from genenv_core.engines.base import Engine
+from genenv_core.engines.registry import open_engine
+from genenv_core.errors import AlreadyExists, NotFound
+from genenv_core.ids import group_id, trace_id
+from genenv_core.rollout import run_rollouts
+from genenv_core.storage import paths
+from genenv_core.storage.canonical import canonical_json, readable_json
+from genenv_core.storage.manifest import Part
+from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
+from tasks.rows import frame, to_tasks
+from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+
+STAGE = Stage(
+    "rollout",
+    ("tasks.rollout", "genenv_core.engines.transformers_engine"),
+    ("domain", "rollout", "mixture.new", "mixture.base", *COMPUTE_FIELDS),
+    ("torch", "transformers"),
+)
+
+
+def compute(context: StageContext) -> dict[str, Any]:
+    """Attempt every task of the epoch, shard by shard."""
+    config = context.config
+    tasks = attempted_tasks(context)
+    size = config.rollout.shard_groups
+    shards = [range(start, min(start + size, len(tasks))) for start in range(0, len(tasks), size)]
+    engine: Engine | None = None
+    chat = ChatFormat.load(context.checkpoint("agent"))
+    try:
+        for number, shard in enumerate(shards):
+            context.progress(shard.start, len(tasks), "groups")
+            parts = _finished(context, number)
+            if parts is None:
+                if engine is None:
+                    engine = open_engine(
+                        config.compute.engine,
+                        context.checkpoint("agent"),
+                        threads=config.compute.threads,
+                    )
+                parts = _attempt(context, number, shard, tasks, engine, chat)
+                _finish(context, number, parts)
+            context.out.adopt(parts)
+    finally:
+        if engine is not None:
+            engine.close()
+    if not shards:
+        context.out.table("traces", frame("traces", []))
+        context.out.table("trace_tokens", frame("trace_tokens", []))
+    return {"groups": len(tasks), "traces": len(tasks) * config.rollout.n}
+
+
+def attempted_tasks(context: StageContext) -> list[Task]:
+    """Return the epoch's valid new tasks, then base tasks drawn for this epoch."""
+    config = context.config
+    new = to_tasks(context.frame("tasks", "tasks"))
+    data = context.frame("bootstrap", "tasks")
+    base = to_tasks(data.filter(pl.col("source") == TaskSource.BASE.value))
+    want = base_attempts(
+        len(new), new_share=config.mixture.new, base_share=config.mixture.base
+    )
+    rng = np.random.default_rng(context.seed_for("base"))
+    chosen = sorted(rng.choice(len(base), size=min(want, len(base)), replace=False).tolist())
+    return [*new, *(base[index] for index in chosen)]
+
+
+def _attempt(
+    context: StageContext,
+    number: int,
+    shard: Sequence[int],
+    tasks: Sequence[Task],
+    engine: Engine,
+    chat: ChatFormat,
+) -> list[Part]:
+    """Sample one shard and write its parts."""
+    settings = context.config.rollout
+    groups = {
+        tasks[index].task_id: group_id(context.epoch, context.scope, index) for index in shard
+    }
+    rollouts = run_rollouts(
+        [(tasks[index].task_id, tasks[index].draft) for index in shard],
+        context.domain(),
+        engine,
+        chat,
+        n=settings.n,
+        params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
+        max_turns=settings.max_turns,
+        max_length=settings.max_length,
+        seed_of=lambda task, sample, turn: context.seed_for(groups[task], sample, turn),
+    )
+    version = context.checkpoint_ref("agent").policy_version
+    scalars = [_scalars(r, groups[r.task_id], context.epoch, version) for r in rollouts]
+    payload = [_payload(r, groups[r.task_id], chat) for r in rollouts]
+    return [
+        context.out.written(table, frame(table, rows), f"{table}/{number:05d}.parquet")
+        for table, rows in (("traces", scalars), ("trace_tokens", payload))
+    ]
+
+
+def _scalars(rollout: Rollout, group: str, epoch: int, version: int) -> dict[str, Any]:
+    return {
+        "trace_id": trace_id(group, rollout.sample_index),
+        "epoch": epoch,
+        "task_id": rollout.task_id,
+        "group_id": group,
+        "sample_index": rollout.sample_index,
+        "policy_version": version,
+        "turns": rollout.turns,
+        "prompt_tokens": len(rollout.prompt_ids),
+        "response_tokens": sum(rollout.loss_mask),
+        "tool_calls": sum(
+            message["content"].count("<tool_call>")
+            for message in rollout.messages
+            if message["role"] == "assistant"
+        ),
+        "finish_reason": rollout.finish_reason.value,
+        "error": rollout.error,
+    }
+
+
+def _payload(rollout: Rollout, group: str, chat: ChatFormat) -> dict[str, Any]:
+    sampled = [
+        token
+        for token, mask in zip(rollout.token_ids, rollout.loss_mask, strict=True)
+        if mask
+    ]
+    return {
+        "trace_id": trace_id(group, rollout.sample_index),
+        "prompt_ids": rollout.prompt_ids,
+        "token_ids": rollout.token_ids,
+        "logprobs": rollout.logprobs,
+        "loss_mask": rollout.loss_mask,
+        "messages": canonical_json(list(rollout.messages)).decode(),
+        "response_text": chat.decode(sampled),
+    }
+
+
+def _finished(context: StageContext, number: int) -> list[Part] | None:
+    """Return the parts of a shard that an earlier attempt finished, if they are undamaged."""
+    try:
+        data = context.store.read(paths.shard(STAGE.name, context.key, number))
+    except NotFound:
+        return None
+    parts = [Part.model_validate(item) for item in json.loads(data)]
+    return None if context.artifacts.damage(parts) else parts
+
+
+def _finish(context: StageContext, number: int, parts: Sequence[Part]) -> None:
+    path = paths.shard(STAGE.name, context.key, number)
+    data = readable_json([part.model_dump(mode="json") for part in parts])
+    try:
+        context.store.create(path, data)
+    except AlreadyExists:  # the record of a damaged shard
+        context.store.replace(path, data)
+
+
+rollout = StageTask(STAGE, compute)

@@ -1,0 +1,18 @@
+"""Opening a run in its store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from genenv_core.config.load import dump, run_name
+from genenv_core.config.schema import RunConfig
+from genenv_core.storage.runs import RunLog
+from tasks.progress import Event, emit
+from tasks.stage import artifacts_of
+
+
+def open_run(config: RunConfig) -> None:
+    """Note the run's resolved configuration; a run that exists already goes on."""
+    name = run_name(config, "run")
+    RunLog(artifacts_of(config.root).store, name).open(dump(config), datetime.now(UTC))
+    emit(Event("run", facts={"run_id": name, "epochs": config.epochs, "arm": config.arm.value}))

@@ -1,0 +1,358 @@
+"""Small frames of every table, made by hand rules from two epochs of one run.
+
+`world(tasks=..., n=...)` is referentially whole: every id that a row names exists. Each epoch has
+`tasks` generations, the last of them rejected, and one base task that is attempted again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import polars as pl
+
+from schemas.registry import TABLES, schema
+
+EPOCHS = (1, 2)
+START = datetime(2026, 11, 1, 12, 0, 0, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def sample_frame(name: str, rows: int | None = None) -> pl.DataFrame:
+    """Return a valid frame: the small world's, or `rows` rows (fewer where tables do not grow)."""
+    tasks = 4
+    frame = world(tasks)[name]
+    if rows is None:
+        return frame
+    while frame.height < rows and TABLES[name].kind != "record":
+        tasks *= 2
+        frame = world(tasks)[name]
+    return frame.head(rows)
+
+
+@cache
+def world(tasks: int = 4, n: int = 4) -> dict[str, pl.DataFrame]:
+    """Return every table of two epochs with `tasks` generations each and groups of `n`."""
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    rows["tasks"].append(_data_task("base", 0))
+    rows["tasks"] += [_data_task("heldout", index) for index in range(tasks)]
+    for policy in ("agent", "env"):
+        rows["checkpoints"].append(_checkpoint(policy, 0))
+    for epoch in EPOCHS:
+        _add_generations(rows, epoch, tasks)
+        _add_rollouts(rows, epoch, tasks, n)
+        _add_updates(rows, epoch)
+        _add_summary(rows, epoch, tasks)
+    rows["runs"].append(
+        {
+            "run_id": "run-a",
+            "arm": "genenv",
+            "domain": "desk",
+            "seed": 0,
+            "epochs_planned": 2,
+            "started_at": START,
+            "config": json.dumps({"epochs": 2}),
+        }
+    )
+    return {name: pl.DataFrame(found, schema=schema(name)) for name, found in rows.items()}
+
+
+def _data_task(source: str, index: int) -> Row:
+    return {
+        "task_id": f"e0000-{source}-{index:06d}",
+        "epoch": 0,
+        "source": source,
+        "generation_index": index,
+        "valid": True,
+        "rejection_detail": "",
+        "family": "k1",
+        "difficulty": 1.0,
+        "fingerprint": f"{source}-{index}",
+        "env_prompt_tokens": 0,
+        "generation_tokens": 0,
+        "program": f"+ 8 bolts {index}",
+        "prompt": "Receive bolts.",
+        "ground_truth": "<tool_call>{}</tool_call>",
+        "spec": json.dumps({"calls": [index]}),
+    }
+
+
+def _add_generations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
+    for index in range(tasks):
+        rejected = index == tasks - 1
+        generation_id = f"e{epoch:04d}-n{index:06d}"
+        rows["tasks"].append(
+            _data_task("generated", index)
+            | {
+                "task_id": f"e{epoch:04d}-t{index:06d}",
+                "epoch": epoch,
+                "generation_id": generation_id,
+                "context_id": f"e{epoch:04d}-c{index // 2:06d}",
+                "base_task_id": "e0000-base-000000",
+                "env_policy_version": epoch - 1,
+                "env_prompt_tokens": 3,
+                "generation_tokens": 2,
+                "fingerprint": f"{epoch}-{index}",
+                "generation_text": f"* 3 nuts {index}",
+            }
+        )
+        if rejected:
+            gone = dict.fromkeys(("prompt", "program", "spec", "ground_truth", "fingerprint"))
+            rows["tasks"][-1] |= gone | {
+                "valid": False,
+                "rejection": "unparseable",
+                "rejection_detail": "no operator",
+                "generation_text": "nuts nuts",
+                "family": None,
+                "difficulty": None,
+            }
+        rows["generations"].append(
+            {
+                "generation_id": generation_id,
+                "epoch": epoch,
+                "context_id": f"e{epoch:04d}-c{index // 2:06d}",
+                "env_policy_version": epoch - 1,
+                "finish_reason": "stop",
+                "error": "",
+                "prompt_ids": [1, 2, 3],
+                "token_ids": [4, 5],
+                "logprobs": [-0.5, -0.25],
+            }
+        )
+
+
+def _add_rollouts(rows: dict[str, list[Row]], epoch: int, tasks: int, n: int) -> None:
+    attempted = [(f"e{epoch:04d}-t{index:06d}", index) for index in range(tasks - 1)]
+    attempted.append(("e0000-base-000000", tasks - 1))
+    for task_id, index in attempted:
+        base = task_id.startswith("e0000")
+        group_id = f"e{epoch:04d}-g{index:06d}"
+        successes = index % (n + 1)
+        for sample in range(n):
+            trace_id = f"{group_id}-s{sample:04d}"
+            common = {
+                "trace_id": trace_id,
+                "epoch": epoch,
+                "task_id": task_id,
+                "group_id": group_id,
+            }
+            success = sample < successes
+            outcome = {"reward": float(success), "success": success}
+            rows["traces"].append(
+                common
+                | {
+                    "sample_index": sample,
+                    "policy_version": epoch - 1,
+                    "turns": 1,
+                    "prompt_tokens": 2,
+                    "response_tokens": 3,
+                    "tool_calls": 1,
+                    "finish_reason": "stop",
+                    "error": "",
+                }
+            )
+            rows["trace_tokens"].append(
+                {
+                    "trace_id": trace_id,
+                    "prompt_ids": [7, 8],
+                    "token_ids": [9, 10, 11, 12],
+                    "logprobs": [-1.5, -0.125, -0.75, 0.0],
+                    "loss_mask": [1, 1, 1, 0],
+                    "messages": json.dumps([{"role": "user", "content": "Receive bolts."}]),
+                    "response_text": "<tool_call>",
+                }
+            )
+            failure = "" if success else "wrong arguments"
+            rows["scores"].append(common | outcome | {"failure": failure})
+            rows["d_train"].append(
+                common
+                | outcome
+                | {"policy_version": epoch - 1, "source": "base" if base else "new"}
+            )
+        _add_judgement(rows, epoch, task_id, group_id, index, (successes, n))
+
+
+def _add_judgement(
+    rows: dict[str, list[Row]],
+    epoch: int,
+    task_id: str,
+    group_id: str,
+    index: int,
+    outcome: tuple[int, int],
+) -> None:
+    successes, n = outcome
+    p_hat = successes / n
+    r_env = math.exp(-4 * (p_hat - 0.5) ** 2)
+    base = task_id.startswith("e0000")
+    context_id = f"e{epoch:04d}-c{index // 2:06d}"
+    rows["task_scores"].append(
+        {
+            "group_id": group_id,
+            "epoch": epoch,
+            "task_id": task_id,
+            "context_id": None if base else context_id,
+            "source": "base" if base else "generated",
+            "n": n,
+            "successes": successes,
+            "p_hat": p_hat,
+            "r_env_task": None if base else r_env,
+            "r_env": None if base else r_env,
+            "reward_mean": p_hat,
+            "reward_std": math.sqrt(p_hat * (1 - p_hat)),
+            "zero_signal": successes in (0, n),
+        }
+    )
+    distance = abs(p_hat - 0.5)
+    band = "below_band" if p_hat < 0.5 else "above_band"
+    for update in ("agent", "env"):
+        reason = "kept" if distance <= 0.25 else band
+        if update == "env" and base:
+            reason = "not_in_update"
+        rows["selections"].append(
+            {
+                "task_id": task_id,
+                "epoch": epoch,
+                "update": update,
+                "group_id": group_id,
+                "kept": reason == "kept",
+                "reason": reason,
+                "p_hat": p_hat,
+                "distance": distance,
+            }
+        )
+    if not base:
+        rows["d_env"].append(
+            {
+                "generation_id": f"e{epoch:04d}-n{index:06d}",
+                "epoch": epoch,
+                "task_id": task_id,
+                "context_id": context_id,
+                "env_policy_version": epoch - 1,
+                "p_hat": p_hat,
+                "r_env": r_env,
+                "weight_raw": math.exp(r_env),
+                "kept": distance <= 0.25,
+            }
+        )
+
+
+def _add_updates(rows: dict[str, list[Row]], epoch: int) -> None:
+    for row in rows["d_train"]:
+        origin = row["source"] if row["epoch"] == epoch else "history"
+        rows["update_samples"].append(
+            {
+                "row_id": row["trace_id"],
+                "policy": "agent",
+                "epoch": epoch,
+                "group_id": row["group_id"],
+                "source": origin,
+                "policy_version": row["policy_version"],
+                "advantage": row["reward"] - 0.5,
+            }
+        )
+    for row in rows["d_env"]:
+        if row["epoch"] == epoch and row["kept"]:
+            rows["update_samples"].append(
+                {
+                    "row_id": row["generation_id"],
+                    "policy": "env",
+                    "epoch": epoch,
+                    "source": "new",
+                    "policy_version": row["env_policy_version"],
+                    "weight": 1.0,
+                }
+            )
+    for policy in ("agent", "env"):
+        rows["checkpoints"].append(_checkpoint(policy, epoch))
+
+
+def _checkpoint(policy: str, epoch: int) -> Row:
+    return {
+        "policy": policy,
+        "epoch": epoch,
+        "digest": f"{policy}-digest-{epoch}",
+        "parent_digest": f"{policy}-digest-{epoch - 1}" if epoch else None,
+        "published": True,
+        "gate": "open",
+        "gate_detail": "",
+        "steps": 8 if epoch else 0,
+        "is_best": True,
+        "metrics": json.dumps({"loss": 0.5}),
+    }
+
+
+def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
+    for index in range(tasks):
+        for mode in ("sampled", "greedy"):
+            rows["evaluations"].append(
+                {
+                    "task_id": f"e0000-heldout-{index:06d}",
+                    "epoch": epoch,
+                    "policy_version": epoch,
+                    "agent_checkpoint": f"agent-digest-{epoch}",
+                    "family": "k1",
+                    "mode": mode,
+                    "sample_index": 0,
+                    "success": index == 0,
+                    "reward": float(index == 0),
+                    "response_tokens": 5,
+                    "failure": "" if index == 0 else "no call",
+                }
+            )
+    rows["epochs"].append(
+        {
+            "epoch": epoch,
+            "tasks_generated": tasks,
+            "tasks_valid": tasks - 1,
+            "p_hat": 0.25,
+            "r_env_mean": 0.75,
+            "share_in_band": 0.5,
+            "share_zero_signal": 0.5,
+            "share_kept": 0.5,
+            "mean_calls": 1.0,
+            "mean_response_tokens": 3.0,
+            "heldout_success": 0.5,
+            "grpo_steps": 8,
+            "rwr_steps": 8,
+            "agent_checkpoint": f"agent-digest-{epoch}",
+            "env_checkpoint": f"env-digest-{epoch}",
+            "agent_action": "updated",
+            "agent_note": "",
+            "env_action": "updated",
+            "env_note": "",
+        }
+    )
+    begin = START + timedelta(minutes=epoch)
+    # Two seconds of rollout; then both updates side by side, three seconds in all; an hour later
+    # the same command again, cached.
+    rows["stage_runs"] += [
+        _stage_run(epoch, "rollout", 1, begin, 2.0, "computed"),
+        _stage_run(epoch, "grpo_update", 1, begin + timedelta(seconds=2), 3.0, "computed"),
+        _stage_run(epoch, "rwr_update", 1, begin + timedelta(seconds=3), 1.0, "computed"),
+        _stage_run(epoch, "rollout", 2, begin + timedelta(hours=1), 0.5, "cached"),
+        _stage_run(epoch, "evaluate", 1, begin + timedelta(seconds=5), None, "interrupted"),
+    ]
+
+
+def _stage_run(
+    epoch: int, stage: str, attempt: int, begin: datetime, seconds: float | None, state: str
+) -> Row:
+    return {
+        "run_id": "run-a",
+        "epoch": epoch,
+        "stage": stage,
+        "attempt": attempt,
+        "stage_key": f"{stage}-{epoch}",
+        "state": state,
+        "host": "laptop",
+        "pid": 4242,
+        "started_at": begin,
+        "seconds": seconds,
+        "compute_seconds": seconds,
+        "rows": 4 if state == "computed" else None,
+        "bytes": 100 if state == "computed" else None,
+        "error": "",
+    }

@@ -1,0 +1,54 @@
+"""Opening checkpoints: the registry stays light; a damaged directory is named with its fault."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from genenv_core.engines.registry import open_engine
+from genenv_core.engines.transformers_engine import TransformersEngine
+from genenv_core.errors import ConfigError, ModelError
+from genenv_core.types import SampleRequest, SamplingParams
+from tests.unit.builders_engine import tiny_config, write_checkpoint
+
+
+def test_a_checkpoint_opens_through_the_registry(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "agent")
+    engine = open_engine("transformers", checkpoint, threads=1)
+    requests = [SampleRequest((5, 6, 7), seed) for seed in range(3)]
+    answers = engine.sample(requests, SamplingParams(max_tokens=5))
+    assert [len(answer.token_ids) for answer in answers] == [5, 5, 5]
+    with pytest.raises(ConfigError, match=r"'vlm'.*transformers"):
+        open_engine("vlm", checkpoint, threads=1)
+
+
+def test_unusable_checkpoints_say_what_is_wrong(tmp_path: Path) -> None:
+    def load(directory: Path) -> None:
+        TransformersEngine.load(directory, threads=1)
+
+    with pytest.raises(ModelError, match=r"config\.json"):
+        load(tmp_path / "nowhere")
+    whole = write_checkpoint(tmp_path / "whole")
+    empty = Path(shutil.copytree(whole, tmp_path / "empty"))
+    (empty / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="safetensors"):
+        load(empty)
+    torn = Path(shutil.copytree(whole, tmp_path / "torn"))
+    data = (torn / "model.safetensors").read_bytes()
+    (torn / "model.safetensors").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load(torn)
+    # One layer more in the configuration than in the weights.
+    deeper = Path(shutil.copytree(whole, tmp_path / "deeper"))
+    tiny_config(vocab_size=163, num_hidden_layers=4).save_pretrained(deeper)
+    with pytest.raises(ModelError, match=r"missing.*layers\.3"):
+        load(deeper)
+
+
+def test_importing_the_registry_imports_no_torch() -> None:
+    code = "import sys, genenv_core.engines.registry as r; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
