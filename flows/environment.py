@@ -21,7 +21,8 @@ QUIET = {
 }
 
 INLINE = {
-    "PREFECT_LOGGING_LEVEL": "ERROR",
+    # The terminal belongs to the live view; the log goes to the API and to run.log.
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "60",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "genenv",
 }
 

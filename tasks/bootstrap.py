@@ -22,7 +22,7 @@ from tasks.stage import COMPUTE_FIELDS, FileRef, Stage, StageContext, StageTask
 STAGE = Stage(
     "bootstrap",
     ("tasks.bootstrap", "genenv_core.training.warmstart"),
-    ("domain", "data.base_tasks", "data.heldout_tasks", "models", "bootstrap", *COMPUTE_FIELDS),
+    ("domain", "data.base_tasks", "data.heldout_tasks", "bootstrap", *COMPUTE_FIELDS),
     ("torch", "transformers", "tokenizers"),
 )
 
@@ -47,7 +47,7 @@ def compute(context: StageContext) -> dict[str, Any]:
     """Write the data tasks and both checkpoints."""
     config, domain = context.config, context.domain()
     base = _base_drafts(context, domain)
-    heldout = domain.heldout_tasks(seed_from(config.seed, "heldout"), config.data.heldout_tasks)
+    heldout = domain.heldout_tasks(seed_from(context.seed, "heldout"), config.data.heldout_tasks)
     drafts = [(TaskSource.BASE, d) for d in base] + [(TaskSource.HELDOUT, d) for d in heldout]
     rows = [
         data_task_row(task_id(0, context.scope, index), source, index, draft)
@@ -82,7 +82,7 @@ def _checkpoint(context: StageContext, policy: Policy) -> None:
             domain_options=config.domain.options,
             output=output,
             settings=config.bootstrap,
-            seed=seed_from(config.seed, "warm_start", policy) % 2**31,
+            seed=seed_from(context.seed, "warm_start", policy) % 2**31,
             threads=config.compute.threads,
         )
     )

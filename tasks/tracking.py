@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("genenv.tracking")
 
-ALIAS_LATEST, ALIAS_BEST = "latest", "best"
+ALIAS_BEST = "best"
+"""Set here; the alias `latest` is MLflow's own and always names the newest version."""
+
 TRACKED = "tracked"
 """Pseudo-stage under which a run notes that an epoch is logged, with the publish stage's key."""
 
@@ -129,7 +131,7 @@ def _register(
     run: RunLog,
     artifacts: Artifacts,
 ) -> None:
-    """Make the model version of a published checkpoint, unless there is one, and set the aliases."""
+    """Make the model version of a published checkpoint, unless there is one, and set the alias."""
     from mlflow.exceptions import MlflowException
 
     name = model_name(config, row["policy"])
@@ -160,7 +162,6 @@ def _register(
         version = client.create_model_version(
             name, source=str(folder), run_id=run_uuid, tags=tags
         )
-    client.set_registered_model_alias(name, ALIAS_LATEST, version.version)
     # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
     # that was current beside the best agent.
     if row["is_best"] or (row["policy"] == "env" and _agent_is_best(row["epoch"], run, artifacts)):

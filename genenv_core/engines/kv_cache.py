@@ -127,7 +127,6 @@ class PaddedState:
         prompts: distinct prompts, sorted by length.
         prompt_of_row: for each row its index into `prompts`, not decreasing.
         max_tokens: how many tokens a row may gain.
-        max_position: the largest position the model knows.
         prefill_tokens: bound on padded prompt tokens in one forward pass.
     """
 
@@ -138,11 +137,9 @@ class PaddedState:
         prompt_of_row: NDArray[np.int64],
         *,
         max_tokens: int,
-        max_position: int,
         prefill_tokens: int,
     ) -> None:
         self._model = model
-        self._max_position = max_position
         self._columns = len(prompts[-1])
         lengths = np.array([len(prompt) for prompt in prompts], dtype=np.int64)[prompt_of_row]
         rows = len(lengths)
@@ -172,8 +169,7 @@ class PaddedState:
     def step(self, tokens: Tensor) -> None:
         """Append one token a row, `(rows,)`, and renew `logits`."""
         self._columns += 1
-        # Rows that have ended may linger until the next `keep`; the model must know their position.
-        self._positions.add_(1).clamp_(max=self._max_position)
+        self._positions += 1
         output = self._model(
             input_ids=tokens.unsqueeze(1),
             attention_mask=None if self._mask is None else self._mask[..., : self._columns],
@@ -207,7 +203,8 @@ def _prefill_padded(model: Any, prompts: Sequence[tuple[int, ...]]) -> tuple[Any
     if len(prompts[0]) != width:
         causal = columns[:, None] >= columns
         visible = causal & (columns >= padding)[:, None, :]
-        # A padding token sees itself: a row of attention that sees nothing would be NaN.
+        # A padding token sees itself: in float16 the mask's minimum plus a score can be -inf, and
+        # a row of attention with nothing else would be NaN.
         visible |= torch.eye(width, dtype=torch.bool, device=model.device)
         mask = _additive(visible, model.dtype)[:, None]
     cache = DynamicCache(config=model.config)

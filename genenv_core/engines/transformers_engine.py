@@ -145,7 +145,6 @@ class TransformersEngine:
             distinct,
             prompt_of_row,
             max_tokens=max_tokens,
-            max_position=self._max_positions - 1,
             prefill_tokens=PREFILL_TOKENS,
         )
 

@@ -10,6 +10,10 @@ Decisions taken here, for both trainers:
   from counters inside the library, so a resumed loop that skips batches trains the right rows.
 """
 
+# TRL, transformers and datasets come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import copy
@@ -21,7 +25,7 @@ import random
 import shutil
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +34,6 @@ from typing import Any
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is meant, no notice needed
 
 import numpy as np
-import polars as pl
 import torch
 import transformers
 from torch.utils.data import DataLoader, Dataset
@@ -46,7 +49,7 @@ _ONE_UPDATE = threading.RLock()
 
 
 @contextmanager
-def training_session(what: str, *, threads: int, seed: int) -> Iterator[None]:
+def training_session(what: str, *, threads: int, seed: int) -> Generator[None]:
     """Return a context in which an update runs alone, seeded, silent and with `threads` threads.
 
     `what` opens the message of every foreign exception, which leaves as a `TrainingError`. The
@@ -76,7 +79,7 @@ def training_session(what: str, *, threads: int, seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _silence() -> Generator[None]:
     loggers = [logging.getLogger(name) for name in _LIBRARIES]
     levels = [logger.level for logger in loggers]
     verbosity, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
@@ -171,7 +174,7 @@ def load_policy(checkpoint: Path) -> LoadedPolicy:
 
 
 @contextmanager
-def workspace(output: Path, *inputs: Path) -> Iterator[Path]:
+def workspace(output: Path, *inputs: Path) -> Generator[Path]:
     """Return a scratch folder beside `output`, gone afterwards; refuse to overwrite an input."""
     for path in inputs:
         if path.resolve() == output.resolve():
@@ -226,7 +229,7 @@ class PlanDataset(Dataset[Any]):
 class PlannedTrainer:
     """Mixin for TRL trainers: batches from a plan, no telemetry, gradients checked each step."""
 
-    plan: PlanDataset
+    plan: Any
     grad_norm: float = 0.0
     accelerator: Any
 
@@ -261,56 +264,3 @@ def finite(value: float, place: str) -> float:
     if not math.isfinite(value):
         raise NumericalError(f"{place} is {value}: lower the learning rate or look at the rows")
     return value
-
-
-def read_rows(path: Path, columns: dict[str, Any], policy: str) -> pl.DataFrame:
-    """Return the rows of an update with exactly `columns`, cast; `TrainingError` when unusable."""
-    try:
-        frame = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TrainingError(f"rows of {policy} in {path} cannot be read: {error}") from error
-    if missing := [name for name in columns if name not in frame.columns]:
-        raise TrainingError(f"rows of {policy} in {path} lack column(s) {', '.join(missing)}")
-    if frame.is_empty():
-        raise TrainingError(f"rows of {policy} in {path}: none; an update needs at least one")
-    try:
-        frame = frame.select(pl.col(name).cast(kind) for name, kind in columns.items())
-    except pl.exceptions.PolarsError as error:
-        raise TrainingError(f"rows of {policy} in {path} have a wrong type: {error}") from error
-    for name, nulls in frame.null_count().row(0, named=True).items():
-        if nulls:
-            raise TrainingError(f"rows of {policy} in {path}: column {name} has {nulls} nulls")
-    return frame
-
-
-def check_vocabulary(
-    key: str,
-    keys: Sequence[str],
-    prompts: Sequence[list[int]],
-    completions: Sequence[list[int]],
-    size: int,
-) -> None:
-    """Raise `TrainingError` for the first row with a token id outside a vocabulary of `size`."""
-    for identity, prompt, completion in zip(keys, prompts, completions, strict=True):
-        low, high = min(*prompt, *completion), max(*prompt, *completion)
-        if low < 0 or high >= size:
-            raise TrainingError(
-                f"{key} {identity!r}: token id {low if low < 0 else high} is outside the "
-                f"vocabulary of {size}"
-            )
-
-
-def refuse(
-    frame: pl.DataFrame,
-    bad: pl.Expr,
-    shown: pl.Expr,
-    message: str,
-    *,
-    key: str,
-    error: type[GenenvError] = TrainingError,
-) -> None:
-    """Raise `error` for the first row where `bad` holds, naming its key and the value `shown`."""
-    hits = frame.filter(bad).select(pl.col(key), shown.alias("shown")).head(1)
-    if not hits.is_empty():
-        identity, value = hits.row(0)
-        raise error(f"{key} {identity!r}: {message}, got {value}")

@@ -25,10 +25,15 @@ Departures from TRL, with their reasons:
   sampled tokens of the batch, which equals `dapo` in one process.
 """
 
+# TRL, transformers and datasets come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +45,6 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from genenv_core.errors import TrainingError
 from genenv_core.training.base import GrpoRequest, UpdateResult
 from genenv_core.training.common import (
-    PlanDataset,
     PlannedTrainer,
     finite,
     load_policy,
@@ -49,7 +53,7 @@ from genenv_core.training.common import (
     training_session,
     workspace,
 )
-from genenv_core.training.rollouts import StoredRollouts
+from genenv_core.training.rollouts import GroupPlan, StoredRollouts
 
 
 def run_grpo(request: GrpoRequest) -> UpdateResult:
@@ -67,7 +71,7 @@ def run_grpo(request: GrpoRequest) -> UpdateResult:
     ):
         policy = load_policy(request.checkpoint)
         rollouts.check_vocabulary(policy.model.get_input_embeddings().num_embeddings)
-        trainer = StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, str(work))
+        trainer = StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, work)
         steps = train_quietly(trainer)
         trainer.check_visits()
         policy.save(request.output, work)
@@ -77,29 +81,6 @@ def run_grpo(request: GrpoRequest) -> UpdateResult:
             "reward_std": float(np.std(rollouts.rewards)),
         }
     return UpdateResult(steps=steps, checkpoint=request.output, metrics=metrics, action="updated")
-
-
-class GroupPlan(PlanDataset):
-    """One pass over the groups: steps of `groups_per_step`, cut into micro-batches of rows."""
-
-    def __init__(self, rollouts: StoredRollouts, *, per_step: int, micro: int, seed: int) -> None:
-        super().__init__()
-        self._groups, self._rows, self._seed = rollouts.groups, rollouts.group_size, seed
-        self._per_step, self.micro = min(per_step, len(rollouts.groups)), micro
-        self.micro_batches_per_step = -(-self._per_step * self._rows // micro)
-        self.set_epoch(0)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Plan pass number `epoch` (from 0): its own order of the groups, every group once."""
-        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self._groups), generator=generator).tolist()
-        self.batches = []
-        for first in range(0, len(order), self._per_step):
-            groups = [self._groups[index] for index in order[first : first + self._per_step]]
-            rows = len(groups) * self._rows
-            for start in range(0, rows, self.micro):
-                stop = min(start + self.micro, rows)
-                self.batches.append({"groups": groups, "start": start, "stop": stop})
 
 
 @dataclass(slots=True)
@@ -129,8 +110,10 @@ class _Seen:
 class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
     """TRL's GRPOTrainer whose generation is a look-up of stored groups by their id."""
 
+    plan: GroupPlan
+
     def __init__(
-        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, work: str
+        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, work: Path
     ) -> None:
         settings = request.settings
         self.rollouts = rollouts
@@ -157,7 +140,7 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
             rollout_func=self._look_up,
         )
 
-    def _config(self, request: GrpoRequest, work: str) -> GRPOConfig:
+    def _config(self, request: GrpoRequest, work: Path) -> GRPOConfig:
         settings, micro_batches = request.settings, self.plan.micro_batches_per_step
         shared = shared_arguments(
             work,
@@ -227,7 +210,7 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
         own = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
         micro_batches = self.current_gradient_accumulation_steps
         # TRL's dapo divides by this number times micro_batches / steps_per_generation.
-        inputs["num_items_in_batch"] = tokens * (self.args.steps_per_generation / micro_batches)
+        inputs["num_items_in_batch"] = tokens * (self.plan.micro_batches_per_step / micro_batches)
         # The other losses are means of the micro-batch over micro_batches: undo both.
         shares = {"dapo": 1.0 / micro_batches, "bnpo": own / tokens}
         share = shares.get(self.loss_type, (stop - start) / (len(groups) * size))
@@ -287,7 +270,7 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
                 )
 
 
-def stored_reward(*, reward: list[float], **_: Any) -> list[float]:
+def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
     """Return the rewards that were stored with the rollouts, in the order of the rows."""
     return reward
 

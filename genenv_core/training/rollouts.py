@@ -1,15 +1,17 @@
-"""Stored rollouts of a GRPO update: read, checked whole, and handed out row by row."""
+"""Stored rollouts of a GRPO update: read, checked whole, and planned into steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import polars as pl
+import torch
 
 from genenv_core.algorithm.advantages import EQUAL_REWARDS
 from genenv_core.errors import NumericalError
 from genenv_core.training.base import GrpoRequest
-from genenv_core.training.common import check_vocabulary, read_rows, refuse
+from genenv_core.training.common import PlanDataset
+from genenv_core.training.rows import check_vocabulary, read_rows, refuse
 
 _COLUMNS = {
     "group_id": pl.String,
@@ -86,3 +88,27 @@ def _check(frame: pl.DataFrame, group_size: int) -> None:
     refuse(groups, high - low <= EQUAL_REWARDS, low, "all rewards equal, no signal", key=key)
     runs = frame.select(pl.col("group_id").rle().struct.unnest())
     refuse(runs, pl.col("value").is_duplicated(), pl.col("len"), "rows not adjacent", key="value")
+
+
+class GroupPlan(PlanDataset):
+    """One pass over the groups: steps of `groups_per_step`, cut into micro-batches of rows."""
+
+    def __init__(self, rollouts: StoredRollouts, *, per_step: int, micro: int, seed: int) -> None:
+        super().__init__()
+        self._groups, self._rows, self._seed = rollouts.groups, rollouts.group_size, seed
+        self._per_step, self.micro = min(per_step, len(rollouts.groups)), micro
+        self.micro_batches_per_step = -(-self._per_step * self._rows // micro)
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Plan pass number `epoch` (from 0): its own order of the groups, every group once."""
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+        permutation = torch.randperm(len(self._groups), generator=generator)
+        order = [int(index) for index in permutation]
+        self.batches = []
+        for first in range(0, len(order), self._per_step):
+            groups = [self._groups[index] for index in order[first : first + self._per_step]]
+            rows = len(groups) * self._rows
+            for start in range(0, rows, self.micro):
+                stop = min(start + self.micro, rows)
+                self.batches.append({"groups": groups, "start": start, "stop": stop})

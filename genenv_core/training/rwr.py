@@ -16,8 +16,13 @@ reward-weighted regression after Peters and Schaal, 2007):
 How the cap works is told in `genenv_core.training.leash`.
 """
 
+# TRL, transformers and datasets come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -31,18 +36,16 @@ from genenv_core.training.base import RwrRequest, UpdateResult
 from genenv_core.training.common import (
     PlanDataset,
     PlannedTrainer,
-    check_vocabulary,
     finite,
     load_model,
     load_policy,
-    read_rows,
-    refuse,
     shared_arguments,
     train_quietly,
     training_session,
     workspace,
 )
 from genenv_core.training.leash import Leash
+from genenv_core.training.rows import check_vocabulary, read_rows, refuse
 
 _COLUMNS = {
     "row_id": pl.String,
@@ -74,7 +77,7 @@ def run_rwr(request: RwrRequest) -> UpdateResult:
             )
         check_vocabulary("row_id", rows["row_id"], rows["prompt_ids"], rows["completion_ids"], size)
         trainer = WeightedRegressionTrainer(
-            policy.model, policy.tokenizer, reference, rows, request, str(work)
+            policy.model, policy.tokenizer, reference, rows, request, work
         )
         leash = Leash(trainer.model, trainer.measure_kl, request.settings)
         trainer.leash = leash
@@ -160,6 +163,7 @@ def _pad(rows: dict[str, list[Any]], chosen: list[int]) -> dict[str, Any]:
 class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
     """TRL's SFTTrainer with the loss of this module; `leash` decides which terms a step follows."""
 
+    plan: RowPlan
     loss_is_scaled_for_ga = True  # each micro-batch returns its share of the step's loss
 
     def __init__(
@@ -169,7 +173,7 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         reference: Any,
         rows: dict[str, list[Any]],
         request: RwrRequest,
-        work: str,
+        work: Path,
     ) -> None:
         settings = request.settings
         self.plan = RowPlan(rows, settings.micro_batch_rows)
@@ -246,12 +250,13 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
 
     def kl_gradient(self) -> dict[str, Any]:
         """Return the gradient of that KL by parameter name."""
-        self.model.zero_grad()
+        model: Any = self.model
+        model.zero_grad()
         for batch in self.plan.batches:
-            self._terms(self.model, self._on_device(batch))[1].backward()
-        named = self.model.named_parameters()
+            self._terms(model, self._on_device(batch))[1].backward()
+        named = model.named_parameters()
         gradient = {name: p.grad.clone() for name, p in named if p.grad is not None}
-        self.model.zero_grad()
+        model.zero_grad()
         return gradient
 
     def _on_device(self, batch: dict[str, Any]) -> dict[str, Any]:

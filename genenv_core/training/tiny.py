@@ -30,6 +30,11 @@ VOCABULARY = 256
 
 MAX_POSITIONS = 2048
 
+INITIALIZER_RANGE = 0.1
+"""Standard deviation of initial weights. The usual 0.02 is meant for widths in the thousands: at
+width 64 the same number of steps then learns next to no arithmetic (.40 against .98 of one-call
+tasks after 600 steps)."""
+
 # Only an assistant's message is closed, by the end token that its completion ends with: so the
 # rendering of a transcript starts with the rendering of each of its beginnings.
 CHAT_TEMPLATE = (
@@ -85,6 +90,7 @@ def build_model(
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.heads,
         max_position_embeddings=MAX_POSITIONS,
+        initializer_range=INITIALIZER_RANGE,
         tie_word_embeddings=True,
         attention_dropout=0.0,
         bos_token_id=None,

@@ -216,6 +216,9 @@ def test_filter_on_run_reads_no_rows_of_another(tmp_path: Path) -> None:
         "CREATE VIEW x AS SELECT 1",
         "DROP VIEW traces",
         "INSERT INTO held.stage_runs_0 SELECT * FROM held.stage_runs_0",
+        "EXPLAIN ANALYZE INSERT INTO held.stage_runs_0 SELECT * FROM held.stage_runs_0",
+        "EXPLAIN ANALYZE DELETE FROM held.stage_runs_0",
+        "EXPLAIN (ANALYZE, FORMAT json) DELETE FROM held.stage_runs_0",
         "DELETE FROM held.stage_runs_0",
         "UPDATE held.stage_runs_0 SET epoch = 1",
         "TRUNCATE held.stage_runs_0",
@@ -311,6 +314,7 @@ def test_settings_are_locked(con: duckdb.DuckDBPyConnection) -> None:
     assert settings["autoinstall_known_extensions"] == "false"
     assert settings["autoload_known_extensions"] == "false"
     assert settings["enable_external_access"] == "false"
+    assert settings["python_enable_replacements"] == "false"
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

@@ -186,6 +186,16 @@ def test_broken_weights_name_the_request() -> None:
         engine_of(infinite).sample(requests, PARAMS)
 
 
+def test_what_comes_after_a_stop_token_is_nobodys_error() -> None:
+    # Rows that have ended are computed on for a while; here that gives NaN.
+    deadly = tiny_model()
+    deadly.get_input_embeddings().weight[EOS_ID] = math.nan
+    requests = requests_of(random_prompts(8, shortest=4, longest=9), samples=8)
+    assert engine_of(deadly).sample(requests, PARAMS) == engine_of(tiny_model()).sample(
+        requests, PARAMS
+    )
+
+
 @pytest.mark.parametrize(
     ("params", "word"),
     [

@@ -81,6 +81,15 @@ def test_bytes_do_not_depend_on_chunks_or_history_of_the_frame(table: str) -> No
         assert to_parquet(table, other) == expected
 
 
+def test_bytes_do_not_depend_on_chunks_where_pages_fill() -> None:
+    frame = sample_frame("trace_tokens", rows=500).with_columns(
+        messages=pl.format("[{}]", pl.int_range(500).cast(pl.String).repeat_by(2000).list.join(","))
+    )
+    pieces = pl.concat([frame[start : start + 7] for start in range(0, 500, 7)], rechunk=False)
+    assert pieces.n_chunks() > 1
+    assert to_parquet("trace_tokens", pieces) == to_parquet("trace_tokens", frame)
+
+
 def test_different_frames_give_different_bytes() -> None:
     frame = sample_frame("scores")
     changed = frame.with_columns(pl.col("reward") * 0.5)

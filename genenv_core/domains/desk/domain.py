@@ -121,9 +121,7 @@ class DeskDomain:
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
         """Return the one task that the text spells, or why it spells none."""
         options = self.options
-        program = parse_program(
-            text, max_calls=options.max_calls, max_operand=options.max_operand
-        )
+        program = parse_program(text, max_calls=options.max_calls, max_operand=options.max_operand)
         return [program if isinstance(program, Rejected) else _draft(program)]
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
@@ -157,7 +155,7 @@ class DeskDomain:
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` requests with their right answers, few of them long."""
         rng = random.Random(seed_from("desk", "agent_examples", seed))
-        weights = _agent_weights(self.options.max_calls)
+        weights = _mixed_weights(self.options.max_calls)
         examples: list[SeedExample] = []
         while len(examples) < count:
             program = self._draw_open(rng, weights)
@@ -274,13 +272,11 @@ def _geometric(max_calls: int, ratio: float) -> list[float]:
 
 
 def _mixed_weights(max_calls: int) -> list[float]:
-    """Return the shares of 1, 2, ... calls in base tasks: about .38 .25 .16 .1 .07 .04."""
+    """Return the shares of 1, 2, ... calls in base tasks and the agent's seed data.
+
+    For 6 calls about .38 .25 .16 .10 .07 .04.
+    """
     return _geometric(max_calls, 0.65)
-
-
-def _agent_weights(max_calls: int) -> list[float]:
-    """Return the shares of 1, 2, ... calls in the agent's seed data."""
-    return _geometric(max_calls, 0.6)
 
 
 def _env_weights(max_calls: int, easy_skew: float) -> list[float]:

@@ -44,9 +44,7 @@ _ENGLISH: dict[Operation, str] = {
 
 # ASCII only, so that no other script's digits or blanks slip in. Leading zeros are refused: one
 # number has one spelling.
-_CLAUSE = re.compile(
-    r"\s*([+\-*])\s*(0|[1-9][0-9]*)\s+([a-z]+)\s+(0|[1-9][0-9]*)\s*", re.ASCII
-)
+_CLAUSE = re.compile(r"\s*([+\-*])\s*(0|[1-9][0-9]*)\s+([a-z]+)\s+(0|[1-9][0-9]*)\s*", re.ASCII)
 
 _MAX_DIGITS = 6  # beyond every allowed operand; Python refuses to convert 4300 digits and more
 
@@ -115,9 +113,7 @@ def render_program(program: Program) -> str:
 
 def render_request(program: Program) -> str:
     """Return the request in English, as the agent reads it."""
-    parts = (
-        _ENGLISH[c.operation].format(left=c.left, item=c.item, right=c.right) for c in program
-    )
+    parts = (_ENGLISH[c.operation].format(left=c.left, item=c.item, right=c.right) for c in program)
     return "; ".join(parts) + "."
 
 

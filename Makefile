@@ -1,0 +1,63 @@
+# Two commands set everything up on a fresh machine: `make run` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ROOT ?= ./genenv-data
+
+export DO_NOT_TRACK := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help install run test test-slow lint format bench verify-learning dictionary lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+# Done again only when the lock or the project file changes, so that it works offline afterwards.
+$(STAMP): requirements.lock pyproject.toml
+	@echo "== setting up $(VENV) from requirements.lock (a few minutes, once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "genenv needs Python 3.11 or later; say make PYTHON=/path/to/python3.11"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q -r requirements.lock
+	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+install: $(STAMP) ## Create .venv and install everything from the lock file
+
+run: $(STAMP) ## Run the quickstart: twelve epochs of co-evolution
+	@$(BIN)/genenv run quickstart --root $(ROOT)
+
+test: $(STAMP) ## Run the tests
+	@echo "== tests"
+	@$(BIN)/python -m pytest
+
+test-slow: $(STAMP) ## Run the tests that are too long for the default run
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP) ## Check style and types
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+
+format: $(STAMP) ## Format the code
+	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
+
+bench: $(STAMP) ## Print ratios measured side by side in one run
+	@$(BIN)/python -m tests.bench
+
+verify-learning: $(STAMP) ## Run the quickstart on seeds 0 to 4 and print what each one learned
+	@$(BIN)/python -m tests.bench.learning
+
+dictionary: $(STAMP) ## Write the data dictionary anew
+	@$(BIN)/python -m schemas.dictionary > schemas/DICTIONARY.md
+
+lock: ## Resolve the lock file anew (needs pip-tools)
+	@$(BIN)/python -m pip install -q pip-tools
+	@$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --extra dev --strip-extras \
+		--allow-unsafe --no-annotate -o requirements.lock pyproject.toml
+	@sed -i 's/^torch==\([0-9.]*\)+.*/torch==\1/' requirements.lock  # the same pin on CPU and GPU machines
+
+clean: ## Remove the environment and caches, not the data
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,97 @@
+"""Entry point of `genenv`: options, and errors as one line with the right exit status.
+
+Light on purpose: what needs prefect or torch is imported inside the commands that use it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from flows.cli import inspect, run, settings
+from genenv_core import __version__
+from genenv_core.errors import GenenvError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="genenv",
+    help="Train an LLM agent against a simulator that co-evolves with it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("plan")(run.plan)
+app.command("status")(inspect.status)
+app.command("sql")(inspect.sql)
+app.command("doctor")(inspect.doctor)
+app.add_typer(settings.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"genenv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train an LLM agent against a simulator that co-evolves with it."""
+    if debug:
+        os.environ["GENENV_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 the work failed, 2 wrong usage or configuration."""
+    try:
+        app(standalone_mode=False)
+        status = 0
+    except typer.Exit as done:
+        status = done.exit_code
+    except GenenvError as error:
+        status = _say(error, error.exit_status)
+    except (KeyboardInterrupt, typer.Abort):
+        _print("interrupted: the same command continues from the last finished stage")
+        status = INTERRUPTED
+    except Exception as error:
+        show = getattr(error, "show", None)  # click's own usage errors know how to print themselves
+        if show is None:
+            status = _say(error, 1)
+        else:
+            show()
+            status = getattr(error, "exit_code", 2)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)
+
+
+def _say(error: Exception, status: int) -> int:
+    if os.environ.get("GENENV_DEBUG"):
+        traceback.print_exc()
+    text = str(error) or type(error).__name__
+    if not isinstance(error, GenenvError):
+        text = f"{type(error).__name__}: {text} (genenv --debug ... shows where)"
+    _print(text)
+    return status
+
+
+def _print(text: str) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(f"[bold red]genenv:[/] {text.replace('[', chr(92) + '[')}", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

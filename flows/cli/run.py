@@ -1,0 +1,152 @@
+"""`genenv run` and `genenv plan`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.settings import Overrides, Source
+from genenv_core.config.load import resolve, run_name
+from genenv_core.config.schema import RunConfig
+
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+Root = Annotated[str | None, typer.Option(help="Where everything is kept.", envvar="GENENV_ROOT")]
+RunId = Annotated[str | None, typer.Option(help="Name of the run.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+
+
+def run(
+    source: Source = "quickstart",
+    set_: Overrides = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    root: Root = None,
+    run_id: RunId = None,
+    as_json: Json = False,
+) -> None:
+    """Run a co-evolution; what is finished already is reused."""
+    config = configure(source, set_, epochs, seed, root, run_id)
+    started = time.perf_counter()
+    store_root = open_root(config)
+    from flows.environment import prepare
+
+    prepare(Path(store_root))
+    from flows.local_server import local_api
+
+    with local_api(Path(os.environ["PREFECT_HOME"])) as server:
+        from flows.cli.live import RunView
+
+        view = RunView(config, quiet=as_json)
+        view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
+        _log_to(Path(store_root) / "runs" / str(config.run_id))
+        # The heavy imports overlap with the server's start.
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+        from flows.coevolution import coevolution
+        from tasks import services
+
+        if server:
+            server.wait()
+        # This process is the run, so its end is seen at once and no heartbeat has to prove it;
+        # joining the heartbeat's thread would cost every epoch about a second.
+        updates = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+        if server:
+            from prefect.settings import PREFECT_API_URL
+
+            updates[PREFECT_API_URL] = server.url
+        ready = time.perf_counter()
+        with temporary_settings(updates), _cancellable(), view:
+            try:
+                coevolution(config)
+            finally:
+                services.close()
+                _drain()
+    view.finish(ready - started, time.perf_counter() - ready)
+
+
+def plan(
+    source: Source = "quickstart",
+    set_: Overrides = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    root: Root = None,
+    run_id: RunId = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a run would reuse and what it would compute."""
+    config = configure(source, set_, epochs, seed, root, run_id)
+    store_root = open_root(config)
+    from flows.environment import prepare
+
+    prepare(Path(store_root))
+    from flows.cli.tables import show_plan
+    from flows.planner import plan_run
+
+    show_plan(plan_run(config), config, as_json=as_json)
+
+
+def configure(
+    source: str,
+    overrides: list[str] | None,
+    epochs: int | None,
+    seed: int | None,
+    root: str | None,
+    run_id: str | None,
+) -> RunConfig:
+    """Return the resolved configuration, with a run id."""
+    fields = {"epochs": epochs, "seed": seed, "root": root, "run_id": run_id}
+    config = resolve(source, overrides=overrides or (), fields=fields)
+    return config.model_copy(update={"run_id": run_name(config, source)})
+
+
+def open_root(config: RunConfig) -> str:
+    """Return the root as a directory, probed for writing."""
+    from genenv_core.storage.registry import open_store
+
+    return open_store(config.root).uri
+
+
+def _drain() -> None:
+    """Send what Prefect still holds back for its server, before the server stops."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    with contextlib.suppress(Exception):  # a server that is gone already must not hide the outcome
+        APILogWorker.drain_all(timeout=5)
+        EventsWorker.drain_all(timeout=5)
+
+
+def _log_to(folder: Path) -> None:
+    """Send genenv's log lines to a file of the run; the terminal shows the live view instead."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("genenv")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def _cancellable() -> Iterator[None]:
+    """On Ctrl-C, end the stages' threads and workers and wait for them, a few seconds at most."""
+    from tasks import progress, services
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress.cancel()
+        services.close()
+        deadline = time.monotonic() + 5
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        raise

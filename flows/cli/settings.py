@@ -1,0 +1,40 @@
+"""`genenv config`: show, schema, validate."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from genenv_core.config.load import preset_names, resolve, to_yaml
+from genenv_core.config.schema import RunConfig
+
+app = typer.Typer(no_args_is_help=True, help="Show, describe and check configurations.")
+
+Source = Annotated[
+    str, typer.Argument(help=f"A preset ({', '.join(preset_names())}) or a YAML file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, e.g. rwr.steps=4."),
+]
+
+
+@app.command()
+def show(source: Source = "quickstart", set_: Overrides = None) -> None:
+    """Print the resolved configuration, every field, as YAML."""
+    typer.echo(to_yaml(resolve(source, overrides=set_ or ())), nl=False)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of configurations."""
+    typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
+
+
+@app.command()
+def validate(source: Source, set_: Overrides = None) -> None:
+    """Check a configuration; exit status 2 and one line when it is wrong."""
+    config = resolve(source, overrides=set_ or ())
+    typer.echo(f"{source} is valid: arm {config.arm.value}, {config.epochs} epochs")

@@ -1,0 +1,114 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from genenv_core.config.schema import RunConfig
+    from tasks.stage import Planned
+
+NOTES = ""
+"""Title of the column with what else there is to say about an epoch."""
+
+EPOCH_COLUMNS = {
+    "epoch": ("epoch", "{:d}"),
+    "p_hat": ("p_hat", "{:.2f}"),
+    "band": ("share_in_band", "{:.0%}"),
+    "flat": ("share_zero_signal", "{:.0%}"),
+    "calls": ("mean_calls", "{:.1f}"),
+    "tokens": ("mean_response_tokens", "{:.1f}"),
+    "valid": ("tasks_valid", "{:d}"),
+    "held-out": ("heldout_success", "{:.3f}"),
+    "greedy": ("heldout_success_greedy", "{:.3f}"),
+    "KL": ("kl_env", "{:.2f}"),
+    "steps": ("steps", "{}"),
+    "s": ("seconds", "{:.1f}"),
+}
+SHORT = {
+    "bootstrap": "boot",
+    "generate_tasks": "tasks",
+    "rollout": "roll",
+    "grpo_update": "grpo",
+    "rwr_update": "rwr",
+    "evaluate": "eval",
+    "publish": "publ",
+}
+"""Stage names that fit a grid of ten columns on 80 characters."""
+
+STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[dim]?[/]"}
+
+
+def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of one epoch's row, '' for what is not there."""
+    values = dict(row)
+    if "grpo_steps" in row:
+        values["steps"] = f"{row['grpo_steps']}+{row['rwr_steps']}"
+    cells = {
+        title: template.format(values[name]) if values.get(name) is not None else ""
+        for title, (name, template) in EPOCH_COLUMNS.items()
+    }
+    notes = [
+        f"{policy} {row[f'{policy}_action']}: {row[f'{policy}_note']}".rstrip(": ")
+        for policy in ("agent", "env")
+        if row.get(f"{policy}_action", "updated") != "updated"
+    ]
+    notes += [f"{policy} gate {why}" for policy, why in (row.get("gates") or {}).items()]
+    if row.get("cached"):
+        notes.append("cached")
+    return {**cells, NOTES: "; ".join(notes)}
+
+
+def epoch_table(rows: list[dict[str, Any]]) -> Table:
+    """Return the table of epochs."""
+    table = plain_table()
+    cells = [epoch_cells(row) for row in rows]
+    for title in EPOCH_COLUMNS:
+        table.add_column(title, justify="right", no_wrap=True)
+    notes = any(cell[NOTES] for cell in cells)
+    if notes:
+        table.add_column(NOTES, style="dim", overflow="fold", ratio=1)
+    for cell in cells:
+        table.add_row(*(text for title, text in cell.items() if notes or title != NOTES))
+    return table
+
+
+def plain_table() -> Table:
+    """Return an empty table in the house look."""
+    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+
+
+def console() -> Console:
+    """Return a console for results; wide enough for a row when the output is no terminal."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=140)
+
+
+def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> None:
+    """Print a plan: a grid of epochs and stages, and the reasons of misses."""
+    if as_json:
+        rows = [
+            {"epoch": e.epoch, "stage": e.stage, "status": e.status, "key": e.key} for e in entries
+        ]
+        print(json.dumps({"run_id": config.run_id, "stages": rows}))
+        return
+    out = console()
+    stages = list(dict.fromkeys(entry.stage for entry in entries))
+    table = plain_table()
+    table.add_column("epoch", justify="right")
+    for stage in stages:
+        table.add_column(SHORT.get(stage, stage))
+    for epoch in sorted({entry.epoch for entry in entries}):
+        status = {entry.stage: entry.status for entry in entries if entry.epoch == epoch}
+        table.add_row(str(epoch), *(STATUS_MARKS.get(status.get(s, ""), "") for s in stages))
+    out.print(f"run [bold]{config.run_id}[/] in {config.root}")
+    out.print(table)
+    counts = {name: sum(e.status == name for e in entries) for name in STATUS_MARKS}
+    out.print(
+        f"{counts['hit']} reused, {counts['miss']} to compute, "
+        f"{counts['unknown']} known once what they read is computed"
+    )

@@ -1,0 +1,64 @@
+"""Checks of an update's rows, before any training: each failure names the row and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from genenv_core.errors import GenenvError, TrainingError
+
+
+def read_rows(path: Path, columns: dict[str, Any], policy: str) -> pl.DataFrame:
+    """Return the rows of an update with exactly `columns`, cast; `TrainingError` when unusable."""
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise TrainingError(f"rows of {policy} in {path} cannot be read: {error}") from error
+    if missing := [name for name in columns if name not in frame.columns]:
+        raise TrainingError(f"rows of {policy} in {path} lack column(s) {', '.join(missing)}")
+    if frame.is_empty():
+        raise TrainingError(f"rows of {policy} in {path}: none; an update needs at least one")
+    try:
+        frame = frame.select(pl.col(name).cast(kind) for name, kind in columns.items())
+    except pl.exceptions.PolarsError as error:
+        raise TrainingError(f"rows of {policy} in {path} have a wrong type: {error}") from error
+    for name, nulls in frame.null_count().row(0, named=True).items():
+        if nulls:
+            raise TrainingError(f"rows of {policy} in {path}: column {name} has {nulls} nulls")
+    return frame
+
+
+def check_vocabulary(
+    key: str,
+    keys: Sequence[str],
+    prompts: Sequence[list[int]],
+    completions: Sequence[list[int]],
+    size: int,
+) -> None:
+    """Raise `TrainingError` for the first row with a token id outside a vocabulary of `size`."""
+    for identity, prompt, completion in zip(keys, prompts, completions, strict=True):
+        low, high = min(*prompt, *completion), max(*prompt, *completion)
+        if low < 0 or high >= size:
+            raise TrainingError(
+                f"{key} {identity!r}: token id {low if low < 0 else high} is outside the "
+                f"vocabulary of {size}"
+            )
+
+
+def refuse(
+    frame: pl.DataFrame,
+    bad: pl.Expr,
+    shown: pl.Expr,
+    message: str,
+    *,
+    key: str,
+    error: type[GenenvError] = TrainingError,
+) -> None:
+    """Raise `error` for the first row where `bad` holds, naming its key and the value `shown`."""
+    hits = frame.filter(bad).select(pl.col(key), shown.alias("shown")).head(1)
+    if not hits.is_empty():
+        identity, value = hits.row(0)
+        raise error(f"{key} {identity!r}: {message}, got {value}")

@@ -1,0 +1,172 @@
+"""Supervised learning of tiny models: a plain torch loop over rows of token ids.
+
+Plain because a trainer's machinery would cost more than the learning. Batches hold rows of about
+equal length; the loss is on the answers' tokens only; AdamW under a cosine. Right padding needs no
+mask in a causal model: no answer token ever looks at the padding behind it.
+
+What is kept is a running average of the weights, not the last ones: it makes up for the rest of
+the cosine when training stops early, and what was measured is exactly what is saved.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import LlamaForCausalLM
+
+from genenv_core.errors import NumericalError
+
+_POOL_BATCHES = 16  # batches sorted by length together: little padding, still random order
+_WARM_UP = 0.05
+_BETAS = (0.9, 0.98)
+_MAX_GRAD_NORM = 1.0
+_AVERAGE = 0.98  # of the running average: about the last 50 steps
+_PROBE_EVERY = 50
+_PROBE_ROWS = 64  # rows in one forward pass of a probe
+
+Row = tuple[list[int], list[int]]
+"""Token ids of a prompt and of its answer, the end token included."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitPlan:
+    """How to train: `steps` at most, fewer when `target` is reached.
+
+    `target` is a share of the probe's rows that greedy decoding answers exactly; None: no probe.
+    """
+
+    steps: int
+    batch_rows: int
+    learning_rate: float
+    seed: int
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What training did: the averaged model, each step's loss, tokens seen, last probe (or None)."""
+
+    model: LlamaForCausalLM
+    losses: list[float]
+    tokens: int
+    accuracy: float | None
+
+
+def fit(
+    model: LlamaForCausalLM, rows: Sequence[Row], plan: FitPlan, probe: Sequence[Row] = ()
+) -> Fitted:
+    """Return the trained model; the one passed in is used up.
+
+    Raises NumericalError when the loss is no finite number.
+    """
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=plan.learning_rate, betas=_BETAS, weight_decay=0.0, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan.steps))
+    average = copy.deepcopy(model).eval()
+    losses: list[float] = []
+    tokens = 0
+    accuracy: float | None = None
+    for batch in _batches(rows, plan.batch_rows, plan.steps, random.Random(plan.seed)):
+        ids, labels = _collate(batch)
+        tokens += ids.numel()
+        loss = _loss(model, ids, labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRAD_NORM)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            raise NumericalError(
+                f"warm start: the loss is {losses[-1]} at step {len(losses)}; lower "
+                f"bootstrap.learning_rate (now {plan.learning_rate:g})"
+            )
+        _move_average(average, model, len(losses))
+        if plan.target is not None and len(losses) % _PROBE_EVERY == 0:
+            accuracy = greedy_accuracy(average, probe)
+            if accuracy >= plan.target:
+                break
+    return Fitted(average, losses, tokens, accuracy)
+
+
+@torch.no_grad()
+def greedy_accuracy(model: LlamaForCausalLM, rows: Sequence[Row]) -> float:
+    """Return the share of rows that greedy decoding would answer exactly, without decoding.
+
+    Greedy decoding writes the answer if and only if each of its tokens is the most likely one
+    after the prompt and the answer's tokens before it: one forward pass tells.
+    """
+    order = sorted(rows, key=lambda row: len(row[0]) + len(row[1]))
+    exact = 0
+    for start in range(0, len(order), _PROBE_ROWS):
+        ids, labels = _collate(order[start : start + _PROBE_ROWS])
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+        targets = labels[:, 1:]
+        chosen = targets != -100
+        wrong = torch.zeros_like(chosen)
+        wrong[chosen] = model.lm_head(hidden[chosen]).argmax(-1) != targets[chosen]
+        exact += int((~wrong.any(dim=1)).sum())
+    return exact / len(rows)
+
+
+@torch.no_grad()
+def _move_average(average: LlamaForCausalLM, model: LlamaForCausalLM, step: int) -> None:
+    # Early on the average forgets faster, so that the first weights never linger in a short run.
+    decay = min(_AVERAGE, step / (step + 9))
+    for kept, new in zip(average.parameters(), model.parameters(), strict=True):
+        kept.lerp_(new, 1 - decay)
+
+
+def _loss(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean NLL of the answer tokens; ids and labels are (B, T), labels -100 elsewhere."""
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    targets = labels[:, 1:]
+    chosen = targets != -100
+    # Logits of the answer positions only: the vocabulary's projection is a third of the work.
+    return functional.cross_entropy(model.lm_head(hidden[chosen]), targets[chosen])
+
+
+def _collate(batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids and labels, (B, T) each, right-padded with 0 and -100."""
+    width = max(len(prompt) + len(answer) for prompt, answer in batch)
+    ids = torch.zeros((len(batch), width), dtype=torch.long)
+    labels = torch.full((len(batch), width), -100, dtype=torch.long)
+    for index, (prompt, answer) in enumerate(batch):
+        start, end = len(prompt), len(prompt) + len(answer)
+        ids[index, :end] = torch.tensor(prompt + answer)
+        labels[index, start:end] = torch.tensor(answer)
+    return ids, labels
+
+
+def _batches(
+    rows: Sequence[Row], batch_rows: int, steps: int, rng: random.Random
+) -> Iterator[list[Row]]:
+    """Yield `steps` batches in random order, the rows of each of about the same length."""
+    pool_rows = _POOL_BATCHES * batch_rows
+    order: list[int] = []
+    made = 0
+    while made < steps:
+        while len(order) < pool_rows:
+            order.extend(rng.sample(range(len(rows)), len(rows)))
+        pool, order = order[:pool_rows], order[pool_rows:]
+        pool.sort(key=lambda index: len(rows[index][0]) + len(rows[index][1]))
+        starts = list(range(0, pool_rows, batch_rows))
+        rng.shuffle(starts)
+        for start in starts[: steps - made]:
+            yield [rows[index] for index in pool[start : start + batch_rows]]
+        made += len(starts)
+
+
+def _rate(step: int, steps: int) -> float:
+    """Return the share of the peak learning rate: linear warm-up, then a cosine towards 0."""
+    warm = max(1, round(_WARM_UP * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
