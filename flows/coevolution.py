@@ -8,7 +8,8 @@ from flows.epoch import epoch
 from flows.state import EpochState, initial_checkpoints
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
-from tasks.bootstrap import bootstrap, external_inputs
+from genenv_core.inputs import external_inputs
+from tasks.bootstrap import bootstrap
 from tasks.evaluate import evaluate
 from tasks.publish import publish
 from tasks.run import open_run

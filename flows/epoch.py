@@ -6,7 +6,7 @@ from prefect import flow
 
 from flows.state import EpochRefs, EpochState
 from genenv_core.config.schema import Arm, RunConfig
-from tasks.bootstrap import offline_input
+from genenv_core.inputs import offline_input
 from tasks.evaluate import evaluate
 from tasks.filter import filter_
 from tasks.generate_tasks import generate_tasks

@@ -98,9 +98,7 @@ def _serve(port: int) -> None:
     from prefect.server.api.server import create_app
 
     server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(ephemeral=True), host="127.0.0.1", port=port, log_level="warning"
-        )
+        uvicorn.Config(create_app(ephemeral=True), host="127.0.0.1", port=port, log_level="warning")
     )
 
     def watch() -> None:

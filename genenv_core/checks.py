@@ -9,7 +9,7 @@ from genenv_core.errors import NumericalError
 
 
 def finite(values: Iterable[float], where: str) -> list[float]:
-    """Return the values as a list; raises NumericalError naming `where` and the index of the first bad one."""
+    """Return the values as a list; raises NumericalError naming `where` and the first bad index."""
     checked = list(values)
     for index, value in enumerate(checked):
         if not math.isfinite(value):

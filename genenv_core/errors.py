@@ -60,7 +60,7 @@ class DomainError(GenenvError):
 
 
 class EngineError(GenenvError):
-    """A sampling engine failed as a whole; a single failed request is a completion with a reason."""
+    """A sampling engine failed as a whole; one failed request is a completion with a reason."""
 
 
 class TrainingError(GenenvError):

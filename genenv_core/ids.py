@@ -1,7 +1,8 @@
 """Ids that sort by (epoch, producing stage, index), and seeds derived from names.
 
 The eight hex digits are the head of the producing stage's key, so ids of different runs never
-collide in one store while equal work gets equal ids.
+collide in one store while equal work gets equal ids. Numbers are padded to the largest that the
+configuration's bounds allow, because a sixth digit beside five would sort first.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import hashlib
 
 def task_id(epoch: int, stage_key: str, index: int) -> str:
     """Return the id of the index-th generation (or base task) of an epoch."""
-    return f"t{epoch:04d}-{stage_key[:8]}-{index:05d}"
+    return f"t{epoch:06d}-{stage_key[:8]}-{index:07d}"
 
 
 def group_id(epoch: int, stage_key: str, index: int) -> str:
     """Return the id of the index-th group that a rollout stage attempted."""
-    return f"g{epoch:04d}-{stage_key[:8]}-{index:05d}"
+    return f"g{epoch:06d}-{stage_key[:8]}-{index:07d}"
 
 
 def trace_id(group: str, sample_index: int) -> str:
     """Return the id of one rollout of a group."""
-    return f"{group}.{sample_index:03d}"
+    return f"{group}.{sample_index:04d}"
 
 
 def seed_from(*parts: str | int) -> int:

@@ -16,6 +16,7 @@ from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain
 from genenv_core.engines.registry import open_engine
 from genenv_core.ids import task_id
+from genenv_core.inputs import FileRef, read_programs
 from genenv_core.types import (
     AgentHistory,
     Completion,
@@ -28,9 +29,8 @@ from genenv_core.types import (
     TaskDraft,
     TaskSource,
 )
-from tasks.bootstrap import read_programs
 from tasks.rows import draft_columns, frame, to_tasks
-from tasks.stage import COMPUTE_FIELDS, FileRef, Stage, StageContext, StageTask
+from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 
 STAGE = Stage(
     "generate_tasks",
@@ -194,7 +194,7 @@ def _drafts(domain: Domain, done: Completion, text: str) -> list[TaskDraft | Rej
 def _take_offline(context: StageContext, batch: _Batch, path: Path) -> None:
     """Take this epoch's window of a file of programs; the file is read round and round."""
     domain, wanted = context.domain(), context.config.generation.tasks
-    drafts = [draft for draft, _ in read_programs(path, domain, 10**9)]
+    drafts = read_programs(path, domain, 10**9)
     first = (context.epoch - 1) * wanted
     for offset in range(wanted):
         index = (first + offset) % len(drafts)

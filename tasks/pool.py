@@ -41,7 +41,8 @@ def compute(context: StageContext) -> dict[str, Any]:
     context.out.table("d_train", _shaped("d_train", d_train))
     lambda_ = context.config.rwr.lambda_
     tasks = context.frame("tasks", "tasks").filter(pl.col("generation_id").is_not_null())
-    env_kept = selections.filter(pl.col("update") == PolicyName.ENV.value).select("group_id", "kept")
+    env = selections.filter(pl.col("update") == PolicyName.ENV.value)
+    env_kept = env.select("group_id", "kept")
     d_env = (
         tasks.join(
             groups.with_columns(p_hat=judged_p_hat(context.config.curriculum.level)).select(
@@ -65,7 +66,11 @@ def compute(context: StageContext) -> dict[str, Any]:
         )
     )
     context.out.table("d_env", _shaped("d_env", d_env))
-    return {"d_train": d_train.height, "d_env": d_env.height, "d_env_kept": int(d_env["kept"].sum())}
+    return {
+        "d_train": d_train.height,
+        "d_env": d_env.height,
+        "d_env_kept": int(d_env["kept"].sum()),
+    }
 
 
 def _shaped(table: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -72,9 +72,7 @@ def attempted_tasks(context: StageContext) -> list[Task]:
     new = to_tasks(context.frame("tasks", "tasks"))
     data = context.frame("bootstrap", "tasks")
     base = to_tasks(data.filter(pl.col("source") == TaskSource.BASE.value))
-    want = base_attempts(
-        len(new), new_share=config.mixture.new, base_share=config.mixture.base
-    )
+    want = base_attempts(len(new), new_share=config.mixture.new, base_share=config.mixture.base)
     rng = np.random.default_rng(context.seed_for("base"))
     chosen = sorted(rng.choice(len(base), size=min(want, len(base)), replace=False).tolist())
     return [*new, *(base[index] for index in chosen)]
@@ -136,9 +134,7 @@ def _scalars(rollout: Rollout, group: str, epoch: int, version: int) -> dict[str
 
 def _payload(rollout: Rollout, group: str, chat: ChatFormat) -> dict[str, Any]:
     sampled = [
-        token
-        for token, mask in zip(rollout.token_ids, rollout.loss_mask, strict=True)
-        if mask
+        token for token, mask in zip(rollout.token_ids, rollout.loss_mask, strict=True) if mask
     ]
     return {
         "trace_id": trace_id(group, rollout.sample_index),

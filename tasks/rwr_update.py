@@ -1,4 +1,4 @@
-"""Stage `rwr_update`: reward-weighted regression of pi_env on the rows of D_env that may teach it."""
+"""Stage `rwr_update`: reward-weighted regression of pi_env on what D_env holds for it."""
 
 from __future__ import annotations
 

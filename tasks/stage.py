@@ -38,12 +38,12 @@ from genenv_core.domains.base import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import GenenvError, StageError
 from genenv_core.ids import seed_from
-from genenv_core.storage.artifacts import ArtifactWriter, Artifacts, reference
+from genenv_core.storage.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.code import code_version
 from genenv_core.storage.keys import key_parts, stage_key
 from genenv_core.storage.local import LocalStore
-from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, Manifest, Record
+from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef, Manifest
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import Attempt, RunLog
 from tasks.progress import Cancelled, Event, emit
@@ -52,13 +52,6 @@ log = logging.getLogger("genenv.stage")
 
 COMPUTE_FIELDS = ("compute.engine", "compute.threads")
 """What every stage that runs a model reads: both change floating-point results."""
-
-
-class FileRef(Record):
-    """A file outside of the store that a stage reads; its content, not its name, is in the key."""
-
-    path: str
-    sha256: str
 
 
 Input = ArtifactRef | CheckpointRef | FileRef | str | float | None
@@ -430,5 +423,3 @@ def _flatten(path: str, value: Any, leaves: dict[str, Any]) -> None:
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:500]
-
-

@@ -139,9 +139,11 @@ def _register(
         client.get_registered_model(name)
     except MlflowException:
         client.create_registered_model(name)
-    stage = "bootstrap" if row["epoch"] == 0 else {"agent": "grpo_update", "env": "rwr_update"}[
-        row["policy"]
-    ]
+    stage = (
+        "bootstrap"
+        if row["epoch"] == 0
+        else {"agent": "grpo_update", "env": "rwr_update"}[row["policy"]]
+    )
     key = run.keys(row["epoch"])[stage]
     tags = {
         "genenv.run_id": str(config.run_id),
@@ -159,9 +161,7 @@ def _register(
         manifest = artifacts.find(stage, key)
         assert manifest is not None
         folder = artifacts.checkpoint(manifest, row["policy"])
-        version = client.create_model_version(
-            name, source=str(folder), run_id=run_uuid, tags=tags
-        )
+        version = client.create_model_version(name, source=str(folder), run_id=run_uuid, tags=tags)
     # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
     # that was current beside the best agent.
     if row["is_best"] or (row["policy"] == "env" and _agent_is_best(row["epoch"], run, artifacts)):
@@ -185,4 +185,3 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _flat_json(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in json.loads(text).items()}
-

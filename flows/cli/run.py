@@ -69,7 +69,7 @@ def run(
                 coevolution(config)
             finally:
                 services.close()
-                _drain()
+                drain()
     view.finish(ready - started, time.perf_counter() - ready)
 
 
@@ -109,13 +109,16 @@ def configure(
 
 
 def open_root(config: RunConfig) -> str:
-    """Return the root as a directory, probed for writing."""
+    """Return the root as a directory, probed for writing, with the run's inputs checked."""
+    from genenv_core.inputs import external_inputs, offline_input
     from genenv_core.storage.registry import open_store
 
+    external_inputs(config)
+    offline_input(config)
     return open_store(config.root).uri
 
 
-def _drain() -> None:
+def drain() -> None:
     """Send what Prefect still holds back for its server, before the server stops."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker

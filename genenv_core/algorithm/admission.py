@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from genenv_core.domains.base import Domain
@@ -28,7 +29,7 @@ def admit(
         return Rejected(Rejection.DUPLICATE, draft.program[:80])
     if draft.fingerprint in history:
         return Rejected(Rejection.DUPLICATE_OF_HISTORY, draft.program[:80])
-    if draft.ground_truth and draft.ground_truth in draft.prompt:
+    if _holds(draft.prompt, draft.ground_truth):
         return Rejected(Rejection.LEAKS_ANSWER, "the prompt contains the ground truth")
     if not answer_verdict(draft, domain, draft.ground_truth).success:
         return Rejected(Rejection.REJECTS_GROUND_TRUTH, "the spec fails its own ground truth")
@@ -42,3 +43,9 @@ def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
     """Return the verdict on a transcript in which the agent says just `answer`."""
     reply: Message = {"role": "assistant", "content": answer}
     return domain.score(draft, [*domain.agent_messages(draft), reply])
+
+
+def _holds(text: str, answer: str) -> bool:
+    """Return whether the text spells the answer, whole words only: 14 does not give 4 away."""
+    before, after = (r"\b" if edge.isalnum() else "" for edge in (answer[:1], answer[-1:]))
+    return bool(answer) and re.search(before + re.escape(answer) + after, text) is not None

@@ -14,7 +14,7 @@ def make_contexts(
 ) -> list[Context]:
     """Return `count` contexts of one epoch, each with its own base task while there are enough.
 
-    Ids are unique within the epoch (`c` + 4 digits); the table adds the epoch.
+    Ids are unique within a run and sort by (epoch, index).
     """
     if not base:
         raise ValueError("make_contexts needs at least one base task")
@@ -24,7 +24,7 @@ def make_contexts(
         order.extend(int(index) for index in rng.permutation(len(base)))
     return [
         Context(
-            context_id=f"c{epoch:04d}-{index:04d}",
+            context_id=f"c{epoch:06d}-{index:06d}",
             base_task_id=base[choice].task_id,
             base=base[choice].draft,
             history=history,

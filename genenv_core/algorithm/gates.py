@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 
+from genenv_core.algorithm.selection import TOLERANCE
 from genenv_core.config.schema import GatesConfig
 from schemas.enums import Gate
 
@@ -27,15 +28,17 @@ def agent_gate(
 ) -> GateResult:
     """Return the gate of a pi_agent candidate: NaN, entropy collapse, reward spread, held-out drop.
 
-    `heldout` is the candidate's success, `heldout_current` that of the checkpoint it would replace.
+    `heldout` is the candidate's success, `heldout_current` that of the checkpoint it would replace;
+    both are fractions, so their drop is compared with a tolerance.
     """
-    bad = _not_finite(metrics)
+    bad = _not_finite({**metrics, "heldout": heldout, "heldout_current": heldout_current})
     if bad:
         return GateResult(Gate.NON_FINITE, bad)
     if metrics["entropy"] < gates.min_entropy:
         return GateResult(
             Gate.ENTROPY,
-            f"mean token entropy {metrics['entropy']:.4f} < gates.min_entropy {gates.min_entropy:g}",
+            f"mean token entropy {metrics['entropy']:.4f} < gates.min_entropy "
+            f"{gates.min_entropy:g}",
         )
     if metrics["reward_std"] < gates.min_reward_std:
         return GateResult(
@@ -43,7 +46,7 @@ def agent_gate(
             f"reward std {metrics['reward_std']:.4f} < gates.min_reward_std "
             f"{gates.min_reward_std:g}",
         )
-    if heldout_current - heldout > gates.max_heldout_drop:
+    if heldout_current - heldout > gates.max_heldout_drop + TOLERANCE:
         return GateResult(
             Gate.HELDOUT_DROP,
             f"held-out success {heldout:.4f} is {heldout_current - heldout:.4f} below the current "
@@ -67,7 +70,5 @@ def env_gate(metrics: Mapping[str, float], gates: GatesConfig) -> GateResult:
 
 
 def _not_finite(metrics: Mapping[str, float]) -> str:
-    return next(
-        (f"{name} is {value}" for name, value in sorted(metrics.items()) if not math.isfinite(value)),
-        "",
-    )
+    bad = (f"{name} is {value}" for name, value in sorted(metrics.items()) if not isfinite(value))
+    return next(bad, "")

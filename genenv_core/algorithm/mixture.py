@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from genenv_core.algorithm.selection import TOLERANCE
 from schemas.enums import PoolSource
 
 
@@ -22,7 +23,7 @@ class Group:
 
 def base_attempts(new_tasks: int, *, new_share: float, base_share: float) -> int:
     """Return how many base tasks to attempt beside `new_tasks`, rounded half up."""
-    return math.floor(new_tasks * base_share / new_share + 0.5)
+    return _half_up(new_tasks * base_share / new_share)
 
 
 def admissible(policy_version: int, *, current: int, max_age: int) -> bool:
@@ -39,20 +40,23 @@ def draw(
 ) -> list[Group]:
     """Return the groups of one update, without repetition, in a seeded order.
 
-    With N groups in the update, a source contributes at most round(share x N). N is the largest
-    number, at most `max_groups`, for which the new groups on hand fill their share; base and history
-    groups that are missing are not replaced by others, so the shares are upper bounds and new
-    traces are never thinned out to keep a ratio.
+    The update has room for N groups: the largest number, at most `max_groups`, for which the new
+    groups on hand fill their share. A source contributes at most round(share x N), and where
+    rounding would pass N together, history gives way first. Base and history groups that are
+    missing are not replaced by others, so the shares are upper bounds and new traces are never
+    thinned out to keep a ratio.
     """
     by_source: dict[PoolSource, list[Group]] = {source: [] for source in PoolSource}
     for group in groups:
         by_source[group.source].append(group)
     target = min(max_groups, _half_up(len(by_source[PoolSource.NEW]) / shares[PoolSource.NEW]))
     rng = np.random.default_rng([seed, 0x6D69])
-    drawn: list[Group] = []
-    for source in PoolSource:
+    room, drawn = target, list[Group]()
+    for source in (PoolSource.NEW, PoolSource.BASE, PoolSource.HISTORY):
         pool = sorted(by_source[source], key=lambda group: group.group_id)
-        want = min(len(pool), _half_up(shares[source] * target))
+        quota = min(room, _half_up(shares[source] * target))
+        room -= quota
+        want = min(len(pool), quota)
         drawn.extend(pool[index] for index in sorted(_choice(rng, len(pool), want)))
     order = rng.permutation(len(drawn))
     return [drawn[int(index)] for index in order]
@@ -63,4 +67,5 @@ def _choice(rng: np.random.Generator, size: int, want: int) -> list[int]:
 
 
 def _half_up(value: float) -> int:
-    return math.floor(value + 0.5)
+    # With a tolerance: 8 * 0.15 / 0.8 is 1.4999999999999998 in floats and means 1.5.
+    return math.floor(value + 0.5 + TOLERANCE)

@@ -52,9 +52,7 @@ class Rated:
     chosen_r: float
 
 
-def rate(
-    counts: Sequence[TaskCounts], *, alpha: float, beta: float, level: Level
-) -> list[Rated]:
+def rate(counts: Sequence[TaskCounts], *, alpha: float, beta: float, level: Level) -> list[Rated]:
     """Return each task's p_hat and R_env, in order.
 
     The level `group` pools the tasks of one context, `batch` pools all of them; pooling adds

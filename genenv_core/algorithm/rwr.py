@@ -28,6 +28,7 @@ def normalised_weights(rewards: Sequence[float], *, lambda_: float) -> list[floa
     if not rewards:
         return []
     checked = finite(rewards, "R_env of the update's rows")
+    finite([lambda_], "normalised_weights(lambda)")
     top = max(checked)
     shifted = [math.exp(lambda_ * (reward - top)) for reward in checked]
     scale = mean(shifted)

@@ -53,12 +53,11 @@ def _gate(candidate: Candidate) -> SelectionReason | None:
         return SelectionReason.INVALID_TASK
     if not candidate.complete:
         return SelectionReason.INCOMPLETE_GROUP
+    finite([candidate.p_hat], "p_hat of a complete group")
     return None
 
 
 def _band(candidate: Candidate, alpha: float, k_min: float) -> SelectionReason | None:
     if in_band(candidate.p_hat, alpha=alpha, k_min=k_min):
         return None
-    return (
-        SelectionReason.BELOW_BAND if candidate.p_hat < alpha else SelectionReason.ABOVE_BAND
-    )
+    return SelectionReason.BELOW_BAND if candidate.p_hat < alpha else SelectionReason.ABOVE_BAND

@@ -97,7 +97,9 @@ def _read(source: str) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(f"{where}: holds a {type(values).__name__}, expected `field: value` lines")
+        raise ConfigError(
+            f"{where}: holds a {type(values).__name__}, expected `field: value` lines"
+        )
     return cast(dict[str, Any], values)
 
 
@@ -124,7 +126,9 @@ def _explain(error: ValidationError) -> str:
     for item in error.errors()[:5]:
         path = ".".join(str(part) for part in item["loc"]) or "configuration"
         if item["type"] == "extra_forbidden":
-            lines.append(f"{path} is no field{_closest(path.split('.')[-1], _siblings(item['loc']))}")
+            lines.append(
+                f"{path} is no field{_closest(path.split('.')[-1], _siblings(item['loc']))}"
+            )
         elif item["type"] == "value_error":
             lines.append(item["msg"].removeprefix("Value error, "))
         else:

@@ -71,5 +71,5 @@ class Domain(Protocol):
         ...
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return answers no sound evaluation spec accepts: empty, constant, an echo of the prompt."""
+        """Return answers that no sound spec accepts: empty, constant, an echo of the prompt."""
         ...

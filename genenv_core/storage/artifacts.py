@@ -1,7 +1,7 @@
 """Writing a stage's output and reading it back: parts first, the manifest last.
 
-No manifest: nothing happened. Readers follow manifests only; a part that is missing or altered makes
-its manifest a miss, which is said aloud, and the stage is computed again.
+No manifest: nothing happened. Readers follow manifests only; a part that is missing or altered
+makes its manifest a miss, which is said aloud, and the stage is computed again.
 """
 
 from __future__ import annotations
@@ -123,14 +123,16 @@ class Artifacts:
         self._verified: set[str] = set()
 
     def find(self, stage: str, key: str) -> Manifest | None:
-        """Return the manifest of a finished, undamaged stage, or None (with a warning if damaged)."""
+        """Return the manifest of a finished, undamaged stage, or None; damage is warned about."""
         path = paths.manifest(stage, key)
         try:
             manifest = Manifest.model_validate_json(self.store.read(path))
         except NotFound:
             return None
         except ValidationError as error:
-            log.warning("manifest=%s unreadable, taken as a miss: %s", path, error.errors()[0]["msg"])
+            log.warning(
+                "manifest=%s unreadable, taken as a miss: %s", path, error.errors()[0]["msg"]
+            )
             return None
         damage = self.damage(manifest.parts)
         if damage:

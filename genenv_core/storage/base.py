@@ -40,7 +40,7 @@ class Store(Protocol):
         ...
 
     def local(self, path: str) -> Path:
-        """Return a local file with the bytes of an immutable object (a store elsewhere caches it)."""
+        """Return a local file with an immutable object's bytes (a store elsewhere caches it)."""
         ...
 
     def url(self, path: str) -> str:

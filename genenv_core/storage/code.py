@@ -19,6 +19,7 @@ PROJECT = ("genenv_core", "schemas", "tasks")
 APART = (
     "genenv_core.config",
     "genenv_core.errors",
+    "genenv_core.inputs",
     "genenv_core.storage",
     "genenv_core.domains.registry",
     "genenv_core.training.local",
@@ -30,9 +31,9 @@ APART = (
     "tasks.tracking",
 )
 """Modules that do not decide results: the configuration's values are in the key themselves, and the
-machinery around a stage moves bytes without choosing them (its layout is versioned by FORMAT, a table
-by its schema version). A domain and a trainer count where a stage names them, so that a change in one
-does not invalidate the users of another."""
+machinery around a stage moves bytes without choosing them (its layout is versioned by FORMAT, a
+table by its schema version). A domain and a trainer count where a stage names them, so that a
+change in one does not invalidate the users of another."""
 
 
 @cache
@@ -91,7 +92,10 @@ def _source(module: str) -> Path | None:
     spec = find_spec(top)
     if spec is None or spec.origin is None:
         return None
-    base = Path(spec.origin).parent.joinpath(*rest)
+    origin = Path(spec.origin)
+    if not rest and origin.name != "__init__.py":  # a plug-in that is one file
+        return origin if origin.suffix == ".py" else None
+    base = origin.parent.joinpath(*rest)
     for path in (base / "__init__.py", base.with_suffix(".py")):
         if path.is_file():
             return path

@@ -5,10 +5,12 @@ The run id and the root are not in it, so runs with one configuration share stag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
-from genenv_core.storage.canonical import digest
+from genenv_core.storage.canonical import canonical_json, digest
 from genenv_core.storage.manifest import FORMAT
 
 
@@ -46,26 +48,37 @@ def stage_key(parts: Mapping[str, Any]) -> str:
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return what changed between two keys' parts, one line each: `config.rwr.steps 8 -> 4`."""
-    before, after = _flat(old), _flat(new)
-    lines: list[str] = []
-    for name in sorted(before.keys() | after.keys()):
-        was, now = before.get(name, "absent"), after.get(name, "absent")
-        if was != now:
-            lines.append(f"{name} {_short(was)} -> {_short(now)}")
-    return lines
+    """Return what changed between two keys' parts, one line each: `config.rwr.steps 8 -> 4`.
+
+    Keys differ if and only if there is a line: values are compared as the digest sees them, and
+    mappings and sequences are taken apart down to their leaves.
+    """
+    before, after = _flat("", old), _flat("", new)
+    return [
+        f"{name} {_short(before.get(name))} -> {_short(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
 
 
-def _flat(parts: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for section, value in parts.items():
-        if isinstance(value, Mapping):
-            flat.update({f"{section}.{name}": item for name, item in value.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        else:
-            flat[section] = value
+def _flat(path: str, value: Any) -> dict[str, bytes]:
+    """Return dotted path -> canonical JSON of each leaf; an empty container is a leaf."""
+    items: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        items = {str(name): item for name, item in cast(Mapping[Any, Any], value).items()}
+    elif isinstance(value, list | tuple):
+        items = {str(index): item for index, item in enumerate(cast(Sequence[Any], value))}
+    if not items:
+        return {path: canonical_json(value)}
+    flat: dict[str, bytes] = {}
+    for name, item in items.items():
+        flat.update(_flat(f"{path}.{name}" if path else name, item))
     return flat
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text[:80]
+def _short(leaf: bytes | None) -> str:
+    if leaf is None:
+        return "absent"
+    value = json.loads(leaf)
+    text = value if isinstance(value, str) else leaf.decode()
+    return re.sub(r"[0-9a-f]{64}", lambda found: found[0][:12], text)[:80]

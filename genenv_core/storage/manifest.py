@@ -115,3 +115,10 @@ class CheckpointRef(Record):
     name: str
     digest: str
     policy_version: int = Field(ge=0)
+
+
+class FileRef(Record):
+    """A file or folder outside of the store; its content, not its name, is in stage keys."""
+
+    path: str
+    sha256: str

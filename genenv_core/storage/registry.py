@@ -9,7 +9,7 @@ from genenv_core.storage.local import LocalStore
 
 
 def open_store(root: str) -> LocalStore:
-    """Return the store at `root`; raises ConfigError for a scheme without one, StorageError else."""
+    """Return the store at `root`; raises ConfigError for an unknown scheme, else StorageError."""
     scheme, separator, rest = root.partition("://")
     if not separator:
         return LocalStore(Path(root))

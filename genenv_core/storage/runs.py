@@ -88,7 +88,7 @@ class RunLog:
         return EpochKeys.model_validate_json(data).keys
 
     def note_key(self, epoch: int, stage: str, key: str) -> bool:
-        """Note that a stage of this run is finished under this key; returns whether that is news."""
+        """Note that a stage is finished under this key; returns whether that is news."""
         with _writing:
             known = self.keys(epoch)
             if known.get(stage) == key:

@@ -8,6 +8,10 @@ What is kept is a running average of the weights, not the last ones: it makes up
 the cosine when training stops early, and what was measured is exactly what is saved.
 """
 
+# torch and transformers have partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import copy
@@ -50,7 +54,7 @@ class FitPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What training did: the averaged model, each step's loss, tokens seen, last probe (or None)."""
+    """What training did: the averaged model, each step's loss, tokens seen, the last probe."""
 
     model: LlamaForCausalLM
     losses: list[float]
@@ -125,7 +129,7 @@ def _move_average(average: LlamaForCausalLM, model: LlamaForCausalLM, step: int)
 
 
 def _loss(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean NLL of the answer tokens; ids and labels are (B, T), labels -100 elsewhere."""
+    """Return the mean NLL of the answers' tokens; ids and labels are (B, T), others -100."""
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
     targets = labels[:, 1:]
     chosen = targets != -100

@@ -8,6 +8,10 @@ The architecture is Llama because AutoTokenizer of transformers 5 replaces the t
 checkpoint of type qwen2 by Qwen's own, whatever its files say.
 """
 
+# torch and transformers have partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -17,7 +21,6 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
 from transformers.utils import logging as hub_logging
 
 from genenv_core.config.schema import ModelSizeConfig
@@ -82,6 +85,9 @@ def build_model(
     shape: ModelSizeConfig, tokenizer: PreTrainedTokenizerFast, seed: int
 ) -> LlamaForCausalLM:
     """Return a freshly initialised float32 Llama model of this shape, in training mode."""
+    end = tokenizer.convert_tokens_to_ids(END)
+    pad = tokenizer.convert_tokens_to_ids(PAD)
+    ids: dict[str, Any] = {"eos_token_id": end, "pad_token_id": pad}
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden_size,
@@ -94,18 +100,12 @@ def build_model(
         tie_word_embeddings=True,
         attention_dropout=0.0,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **ids,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config).to(torch.float32)
-    generation: dict[str, Any] = {
-        "do_sample": True,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-    model.generation_config = GenerationConfig(**generation)
+        model = LlamaForCausalLM(config).float()
+    model.generation_config = GenerationConfig(do_sample=True, **ids)
     return model.train()
 
 

@@ -1,9 +1,13 @@
 """Warm start of the tiny models: supervised learning on seed data, from nothing to a checkpoint.
 
 pi_agent stops when it answers `AGENT_TARGET` of fresh seed examples exactly. The number of steps
-to get there differs by seed (desk: 1000 to 2000) because a chain's calls are learned at once and
+to get there differs by seed (desk: 1200 to 2200) because a chain's calls are learned at once and
 late; what the game needs is an agent of a known strength that leaves something to learn.
 """
+
+# torch and transformers have partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,7 +32,7 @@ from genenv_core.types import JsonObject, Policy
 
 _LOG = logging.getLogger(__name__)
 
-AGENT_TARGET = 0.65
+AGENT_TARGET = 0.66
 """Share of seed examples that pi_agent answers exactly (greedily) when its warm start stops."""
 
 _EXAMPLES = 24_576  # distinct examples; more steps than they fill repeat them in another order
@@ -154,7 +158,11 @@ def encode(tokenizer: PreTrainedTokenizerFast, examples: Sequence[SeedExample]) 
     if not examples:
         return []
     prompts = [
-        str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+        str(
+            tokenizer.apply_chat_template(
+                cast(list[dict[str, str]], messages), add_generation_prompt=True, tokenize=False
+            )
+        )
         for messages, _ in examples
     ]
     answers = [f"{answer}{tokenizer.eos_token}" for _, answer in examples]

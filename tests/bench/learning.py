@@ -80,7 +80,7 @@ def main() -> None:
                 f"  {first['mean_response_tokens']:4.1f} -> {last['mean_response_tokens']:4.1f}"
                 f"  {first['share_zero_signal']:.2f} -> {last['share_zero_signal']:.2f}"
                 f"  {result['bootstrap']:.3f} -> {last['heldout_success']:.3f}"
-                f"             {result['seconds']:4.0f}  {'all' if not missed else 'not ' + missed}",
+                f"             {result['seconds']:4.0f}  {'not ' + missed if missed else 'all'}",
                 flush=True,
             )
     print(f"{len(options.seeds) - failed} of {len(options.seeds)} seeds met all four expectations")

@@ -57,9 +57,9 @@ class DeskOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    max_calls: int = Field(6, ge=1, le=12)
+    max_calls: int = Field(default=6, ge=1, le=12)
     """Most tool calls in one task; a longer program is out of range."""
-    max_operand: int = Field(9, ge=1, le=99)
+    max_operand: int = Field(default=9, ge=1, le=99)
     """Largest number in a program; the smallest is 1."""
     explain: bool = False
     """Whether prompts open with the rules; for models that were never trained on desk."""
@@ -101,7 +101,7 @@ class DeskDomain:
         return self._distinct(rng, count, pick, heldout=False)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks of the held-out bucket, numbers of calls in equal shares."""
+        """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
         rng = random.Random(seed_from("desk", "heldout", seed))
         turn = -1
 
@@ -164,7 +164,7 @@ class DeskDomain:
         return examples
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return `count` prompts of pi_env, each with a program that depends on neither part of it."""
+        """Return `count` prompts of pi_env, each with a program independent of it."""
         rng = random.Random(seed_from("desk", "env_examples", seed))
         weights = _env_weights(self.options.max_calls, easy_skew)
         base_weights = _mixed_weights(self.options.max_calls)
@@ -282,11 +282,11 @@ def _mixed_weights(max_calls: int) -> list[float]:
 def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
     """Return the shares of 1, 2, ... calls in pi_env's seed data.
 
-    At skew 1 about .73 .19 .05 .02 .01 .01: the 4 % of uniform keep every length possible, so
-    that reward-weighted regression has something to reinforce.
+    For 6 calls at skew 1 about .71 .19 .06 .02 .02 .01: the 8 % of uniform keep every length
+    possible, so that reward-weighted regression has something to reinforce.
     """
     uniform = 1 / max_calls
-    easy = [0.96 * share + 0.04 * uniform for share in _geometric(max_calls, 0.25)]
+    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.25)]
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
 
 

@@ -46,7 +46,7 @@ def read_calls(text: str) -> list[Call] | str:
 
 
 def judge(text: str, expected: Sequence[Call]) -> Verdict:
-    """Return the verdict on an answer: reward 1.0 for the whole chain, else 0.0 and the first flaw."""
+    """Return the verdict: reward 1.0 for the whole chain, else 0.0 and the first flaw."""
     calls = read_calls(text)
     failure = calls if isinstance(calls, str) else _first_difference(calls, expected)
     return Verdict(reward=0.0 if failure else 1.0, success=not failure, failure=failure)
@@ -72,7 +72,7 @@ def _read_call(body: str) -> Call | None:
     if not isinstance(arguments, Mapping):
         return None
     values = cast(Mapping[str, Any], arguments)
-    if values.keys() != {"item", "total"}:
+    if set(values) != {"item", "total"}:
         return None
     name, item, total = record.get("name"), values["item"], values["total"]
     if isinstance(total, float) and total.is_integer():

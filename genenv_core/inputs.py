@@ -1,0 +1,129 @@
+"""What a run reads from outside of its store: data files and given models, checked before work.
+
+Their content, not their name, is in the stage keys.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.base import Domain
+from genenv_core.domains.registry import get_domain
+from genenv_core.errors import DataError, ModelError
+from genenv_core.storage.artifacts import file_sha256
+from genenv_core.storage.canonical import digest
+from genenv_core.storage.manifest import FileRef
+from genenv_core.types import Rejected, TaskDraft
+
+MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
+"""Files of a checkpoint that are taken over; pickled weights never are."""
+
+
+def external_inputs(config: RunConfig) -> dict[str, FileRef | None]:
+    """Return what `bootstrap` reads from outside, with digests.
+
+    Raises DataError and ModelError naming the file, the line and the remedy.
+    """
+    inputs: dict[str, FileRef | None] = {"base_file": None}
+    if config.data.base_file is not None:
+        domain = get_domain(config.domain.name, config.domain.options)
+        read_programs(Path(config.data.base_file).expanduser(), domain, config.data.base_tasks)
+        inputs["base_file"] = _data_file(config.data.base_file)
+    for policy, name, revision in (
+        ("agent", config.models.agent, config.models.agent_revision),
+        ("env", config.models.env, config.models.env_revision),
+    ):
+        inputs[f"{policy}_model"] = None
+        if name != "bootstrap":
+            folder = _hub_folder(name, revision) if revision else Path(name).expanduser()
+            inputs[f"{policy}_model"] = _model_folder(policy, folder)
+    return inputs
+
+
+def offline_input(config: RunConfig) -> FileRef | None:
+    """Return the file of the arm `offline` with its digest, None for other arms."""
+    return None if config.data.offline_file is None else _data_file(config.data.offline_file)
+
+
+def read_programs(path: Path, domain: Domain, count: int) -> list[TaskDraft]:
+    """Return the first `count` tasks of a JSONL file, one {"program": ...} a line.
+
+    Raises DataError naming the file, the line, the field and the reason.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    found: list[TaskDraft] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        if len(found) >= count:
+            break
+        where = f"{path}:{number}"
+        try:
+            row: Any = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{where}: is no JSON ({error}): correct or remove the line") from error
+        program = cast(dict[str, Any], row).get("program") if isinstance(row, dict) else None
+        if not isinstance(program, str):
+            raise DataError(f'{where}: field "program" is {program!r}, expected a text')
+        for item in domain.parse(program):
+            if isinstance(item, Rejected):
+                raise DataError(
+                    f'{where}: field "program" {program[:80]!r} is {item.reason.value}: '
+                    f"{item.detail or 'no task of domain ' + domain.name}"
+                )
+            found.append(item)
+    if not found:
+        raise DataError(f"{path}: holds no task")
+    return found[:count]
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint that are taken over, sorted."""
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_FILES)
+
+
+def _data_file(name: str) -> FileRef:
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    return FileRef(path=str(path), sha256=file_sha256(path))
+
+
+def _hub_folder(name: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns = [f"*{suffix}" for suffix in MODEL_FILES]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # the hub client raises its own, HTTP and OS errors
+        raise ModelError(
+            f"model {name} at {revision[:12]} cannot be fetched: {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}; name a local directory instead"
+        ) from error
+
+
+def _model_folder(policy: str, folder: Path) -> FileRef:
+    where = f"models.{policy} {folder}"
+    if not folder.is_dir():
+        raise ModelError(f"{where}: no such directory")
+    names = {path.name for path in folder.iterdir()}
+    if "config.json" not in names:
+        raise ModelError(f"{where}: no config.json: it is no Hugging Face checkpoint")
+    if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
+        raise ModelError(
+            f"{where}: no tokenizer (tokenizer.json, tokenizer.model or vocab.json): save it "
+            "there with tokenizer.save_pretrained"
+        )
+    if not any(name.endswith(".safetensors") for name in names):
+        raise ModelError(
+            f"{where}: no .safetensors weights: pickled weights are refused, load the model once "
+            "where you trust it and save it with model.save_pretrained"
+        )
+    contents = [[path.name, file_sha256(path)] for path in model_files(folder)]
+    return FileRef(path=str(folder), sha256=digest(contents))

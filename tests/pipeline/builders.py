@@ -1,0 +1,62 @@
+"""Small helpers for tests that run whole flows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from genenv_core.config.load import resolve, run_name
+from genenv_core.config.schema import RunConfig
+from genenv_core.storage.catalog import query
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.manifest import Manifest
+from genenv_core.storage.pools import open_pools
+from genenv_core.storage.runs import RunLog
+
+
+def tiny(root: Path, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
+    """Return the preset tiny in a root, MLflow off unless an override says otherwise."""
+    settings = ["tracking.enabled=false", *overrides]
+    fields = {"root": str(root), "epochs": epochs, "run_id": run_id}
+    config = resolve("tiny", overrides=settings, fields=fields)
+    return config.model_copy(update={"run_id": run_name(config, "tiny")})
+
+
+def run(config: RunConfig) -> None:
+    """Run a co-evolution in this process against the session's API."""
+    from flows.coevolution import coevolution
+
+    coevolution(config)
+
+
+def sql(config: RunConfig, text: str) -> pl.DataFrame:
+    """Return a query's rows over one run."""
+    with open_pools(LocalStore(Path(config.root)), [str(config.run_id)]) as connection:
+        return query(connection, text)
+
+
+def manifests(config: RunConfig) -> dict[tuple[int, str], Manifest]:
+    """Return every manifest of a run by epoch and stage."""
+    store = LocalStore(Path(config.root))
+    log = RunLog(store, str(config.run_id))
+    found: dict[tuple[int, str], Manifest] = {}
+    for epoch in range(config.epochs + 1):
+        for stage, key in log.keys(epoch).items():
+            if stage == "tracked":
+                continue
+            data = (Path(config.root) / "stages" / stage / f"{key}.json").read_text()
+            found[(epoch, stage)] = Manifest.model_validate_json(data)
+    return found
+
+
+def states(config: RunConfig) -> list[tuple[int, str, str]]:
+    """Return (epoch, stage, state) of every attempt of a run, oldest first."""
+    log = RunLog(LocalStore(Path(config.root)), str(config.run_id))
+    return [(a.epoch, a.stage, a.state) for a in log.attempts()]
+
+
+def computed(events: Sequence[tuple[int, str, str]]) -> set[tuple[int, str]]:
+    """Return the stages among events that were computed."""
+    return {(epoch, stage) for epoch, stage, state in events if state == "computed"}

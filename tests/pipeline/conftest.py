@@ -1,0 +1,47 @@
+"""One Prefect API for the session, and tiny runs that several tests read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.environment import prepare
+
+prepare()
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A real Prefect server on 127.0.0.1, stopped at the end; training workers likewise."""
+    home = tmp_path_factory.mktemp("prefect")
+    os.environ["PREFECT_HOME"] = str(home)
+    from flows.local_server import local_api
+
+    with local_api(home) as server:
+        from prefect.settings import (
+            PREFECT_API_URL,
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+            temporary_settings,
+        )
+
+        from flows.cli.run import drain
+        from tasks import services
+
+        if server:
+            server.wait()
+        updates = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+        if server:
+            updates[PREFECT_API_URL] = server.url
+        with temporary_settings(updates):
+            yield
+            services.close()
+            drain()
+
+
+@pytest.fixture(scope="session")
+def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root that the tests of this folder share, so that they share bootstrap."""
+    return tmp_path_factory.mktemp("root")

@@ -1,0 +1,106 @@
+"""Epochs in which something runs dry still go on, and say so in rows.
+
+Invariants: nothing passes the filter -> both updates that depend on it are skipped, with a row;
+every generation invalid -> the epoch ends with its counts; each arm trains what it should and no
+more; groups are sampled in shards whose size changes no id; an offline file with a broken line is
+refused with its place.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from genenv_core.errors import DataError
+from tests.pipeline.builders import manifests, run, sql, tiny
+
+
+def test_nothing_in_the_band_skips_the_environment_update(api, tiny_root: Path):
+    # p_hat of 4 attempts is a multiple of 1/4, so .37 is never met exactly.
+    config = tiny(
+        tiny_root,
+        "curriculum.alpha=0.37",
+        "curriculum.k_min=0",
+        "curriculum.filter_agent=true",
+        epochs=2,
+        run_id="dry",
+    )
+    run(config)
+    rows = sql(config, "SELECT * FROM epochs ORDER BY epoch")
+    assert rows["env_action"].to_list() == ["skipped", "skipped"]
+    assert rows["agent_action"].to_list() == ["skipped", "skipped"]
+    assert rows["share_kept"].to_list() == [0.0, 0.0]
+    assert "k_min" in rows["env_note"][0]
+    assert rows["env_checkpoint"].n_unique() == 1
+    kept = sql(config, "SELECT DISTINCT reason FROM selections WHERE kept")
+    assert kept.is_empty()
+
+
+def test_no_valid_generation_leaves_rows_and_the_epoch_goes_on(api, tiny_root: Path):
+    config = tiny(tiny_root, "generation.max_tokens=1", epochs=1, run_id="invalid")
+    run(config)
+    row = sql(config, "SELECT * FROM epochs").to_dicts()[0]
+    assert row["tasks_valid"] == 0 and row["tasks_generated"] > 0
+    assert row["p_hat"] is None and row["heldout_success"] is not None
+    reasons = sql(config, "SELECT DISTINCT rejection FROM tasks WHERE source = 'generated'")
+    assert set(reasons["rejection"]) <= {"truncated", "unparseable"}
+    decided = sql(config, "SELECT DISTINCT reason FROM selections")
+    assert decided["reason"].to_list() == ["invalid_task"]
+
+
+@pytest.mark.parametrize(
+    ("arm", "agent_trains", "env_trains"),
+    [("random", True, False), ("static", True, False), ("base", False, False)],
+)
+def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains, env_trains):
+    config = tiny(tiny_root, f"arm={arm}", run_id=f"arm-{arm}")
+    run(config)
+    found = manifests(config)
+    for epoch in (1, 2):
+        assert found[(epoch, "rwr_update")].facts["action"] == "skipped"
+        assert "arm" in found[(epoch, "rwr_update")].facts["note"]
+    actions = {found[(epoch, "grpo_update")].facts["action"] for epoch in (1, 2)}
+    assert ("updated" in actions) == agent_trains
+    rows = sql(config, "SELECT arm, env_checkpoint FROM epochs")
+    assert rows["arm"].unique().to_list() == [arm]
+    assert rows["env_checkpoint"].n_unique() == 1
+    if arm == "static":
+        generated = sql(config, "SELECT DISTINCT epoch FROM tasks WHERE source = 'generated'")
+        assert generated["epoch"].to_list() == [1]
+
+
+def test_the_offline_arm_reads_its_tasks_from_a_file(api, tiny_root: Path, tmp_path: Path):
+    programs = sql(
+        tiny(tiny_root, run_id="dry"),
+        "SELECT program FROM tasks WHERE source = 'base' ORDER BY task_id",
+    )["program"].to_list()
+    path = tmp_path / "teacher.jsonl"
+    path.write_text("".join(json.dumps({"program": p}) + "\n" for p in programs))
+    config = tiny(
+        tiny_root, "arm=offline", f"data.offline_file={path}", epochs=1, run_id="arm-offline"
+    )
+    run(config)
+    taught = sql(config, "SELECT program, valid FROM tasks WHERE source = 'teacher'")
+    assert taught["program"].to_list() == programs[:8]
+    assert manifests(config)[(1, "rwr_update")].facts["action"] == "skipped"
+    path.write_text(path.read_text() + '{"program": "what?"}\n')
+    broken = tiny(
+        tiny_root, "arm=offline", f"data.offline_file={path}", epochs=1, run_id="offline-broken"
+    )
+    with pytest.raises(DataError, match=rf"teacher.jsonl:{len(programs) + 1}: .*what"):
+        run(broken)
+
+
+def test_a_closed_gate_keeps_the_last_good_checkpoint_and_says_why(api, tiny_root: Path):
+    config = tiny(tiny_root, "gates.min_entropy=50", "gates.max_kl_env=1.0e-9", run_id="gated")
+    run(config)
+    rows = sql(config, "SELECT * FROM checkpoints WHERE epoch > 0 AND steps > 0")
+    assert rows.height >= 2
+    assert not rows["published"].any()
+    assert set(rows["gate"]) == {"entropy", "kl_env"}
+    assert all("gates." in detail for detail in rows["gate_detail"])
+    first = sql(config, "SELECT DISTINCT digest FROM checkpoints WHERE epoch = 0")
+    current = sql(config, "SELECT DISTINCT agent_checkpoint FROM epochs")
+    assert current["agent_checkpoint"].to_list()[0] in first["digest"].to_list()

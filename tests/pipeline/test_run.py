@@ -1,0 +1,198 @@
+"""A whole co-evolution on the preset tiny, with real models, TRL, Prefect, tables.
+
+Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
+can be traced from a checkpoint to its update's samples and back; a second run with the same
+configuration computes nothing, under another run id too; a second root gives the same digests, bit
+for bit; a damaged part is computed again while what reads an equal output stays cached; a stage that
+failed is continued by the next run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from genenv_core.errors import StageError
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.manifest import Manifest
+from genenv_core.storage.parquet import read_parquet
+from schemas.registry import TABLES
+from schemas.validate import validate
+from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
+
+EPOCH_STAGES = {
+    "generate_tasks",
+    "rollout",
+    "score",
+    "filter",
+    "pool",
+    "grpo_update",
+    "rwr_update",
+    "evaluate",
+    "publish",
+}
+EPOCH_COLUMNS = (
+    "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
+    "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
+    "heldout_success_greedy, kl_env, grpo_steps, rwr_steps, agent_checkpoint, env_checkpoint, "
+    "seconds"
+)
+
+
+@pytest.fixture(scope="module")
+def first(api: None, tiny_root: Path):
+    """The run that the tests of this module look at."""
+    config = tiny(tiny_root, run_id="first")
+    run(config)
+    return config
+
+
+def test_every_stage_leaves_a_manifest_with_readable_key_parts(first):
+    found = manifests(first)
+    assert {s for e, s in found if e == 0} == {"bootstrap", "evaluate", "publish"}
+    for epoch in (1, 2):
+        assert {s for e, s in found if e == epoch} == EPOCH_STAGES
+    for manifest in found.values():
+        assert manifest.key_parts["stage"] == manifest.stage
+        assert "config" in manifest.key_parts and "code" in manifest.key_parts
+        assert "first" not in str(manifest.key_parts["config"])  # the run id is in no key
+
+
+def test_every_part_is_a_valid_table(first):
+    store = LocalStore(Path(first.root))
+    seen: set[str] = set()
+    for manifest in manifests(first).values():
+        for part in manifest.parts:
+            if part.table:
+                frame = read_parquet(part.table, store.local(part.path))
+                validate(part.table, frame)
+                assert frame.height == part.rows
+                seen.add(part.table)
+    assert seen == set(TABLES) - {"stage_runs", "runs"}
+
+
+def test_the_view_epochs_has_a_row_an_epoch_with_its_columns(first):
+    rows = sql(first, f"SELECT {EPOCH_COLUMNS} FROM epochs ORDER BY epoch")
+    assert rows["epoch"].to_list() == [1, 2]
+    assert rows["tasks_valid"].min() > 0
+    assert rows["p_hat"].is_between(0, 1).all()
+    assert rows["seconds"].min() > 0
+
+
+def test_updates_are_traced_to_their_rows_and_back(first):
+    trained = sql(
+        first,
+        "SELECT u.policy, u.epoch, count(*) AS n, count(t.trace_id) AS traces, "
+        "count(g.generation_id) AS generations FROM update_samples u "
+        "LEFT JOIN traces t ON t.trace_id = u.row_id "
+        "LEFT JOIN generations g ON g.generation_id = u.row_id GROUP BY ALL",
+    )
+    assert trained.height > 0
+    for row in trained.iter_rows(named=True):
+        assert row["n"] == row["traces" if row["policy"] == "agent" else "generations"]
+    for (_, stage), manifest in manifests(first).items():
+        if stage in ("grpo_update", "rwr_update"):
+            assert (manifest.facts["action"] == "skipped") == (not manifest.checkpoints)
+
+
+def test_a_second_run_reuses_everything_and_says_cached(first, api):
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+
+    again = tiny(Path(first.root), run_id="again")
+    run(again)
+    assert {state for _, _, state in states(again)} == {"cached"}
+    assert {k: m.key for k, m in manifests(again).items()} == {
+        k: m.key for k, m in manifests(first).items()
+    }
+    with get_client(sync_client=True) as client:
+        named = FlowRunFilter(name=FlowRunFilterName(like_="again · epoch"))
+        runs = client.read_flow_runs(flow_run_filter=named)
+        assert len(runs) == 2 and all(r.state and r.state.is_completed() for r in runs)
+        tasks = client._client.post(
+            "/task_runs/filter",
+            json={"flow_runs": {"id": {"any_": [str(r.id) for r in runs]}}, "sort": "ID_DESC"},
+        ).json()
+    assert len(tasks) == 2 * len(EPOCH_STAGES)
+    assert {task["state"]["name"] for task in tasks} == {"Cached"}
+
+
+def test_replaying_a_run_adds_no_history(first):
+    before = states(first)
+    run(first)
+    assert states(first) == before
+
+
+def test_more_epochs_continue_the_run(first):
+    longer = tiny(Path(first.root), epochs=3, run_id="longer")
+    run(longer)
+    assert computed(states(longer)) == {(3, stage) for stage in EPOCH_STAGES}
+
+
+def test_another_root_gives_the_same_bits(first, api, tmp_path):
+    other = tiny(tmp_path, run_id="other")
+    run(other)
+    here, there = manifests(first), manifests(other)
+    assert here.keys() == there.keys()
+    for where, manifest in here.items():
+        assert there[where].key == manifest.key, where
+        assert there[where].digest == manifest.digest, where
+
+
+def test_a_damaged_part_is_computed_again_and_the_rest_stays_cached(first, api, tmp_path):
+    root = tmp_path / "copy"
+    shutil.copytree(first.root, root)
+    config = tiny(root, run_id="damaged")
+    victim = manifests(tiny(root, run_id="first"))[(1, "score")].of_table("scores")[0]
+    path = root / victim.path
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    run(config)
+    # Its output came out equal, so everything below it kept its key.
+    assert computed(states(config)) == {(1, "score")}
+
+
+def test_a_failed_stage_is_recorded_and_the_next_run_continues(first, api, monkeypatch):
+    from tasks import score as module
+
+    config = tiny(Path(first.root), "curriculum.alpha=0.6", run_id="broken")
+
+    def fail(*_: object) -> None:
+        raise ValueError("no luck")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_task_rows", fail)
+        with pytest.raises(StageError, match="score of epoch 1: ValueError: no luck"):
+            run(config)
+    assert (1, "score", "failed") in states(config)
+    assert (1, "rollout", "cached") in states(config)
+    run(config)
+    assert states(config)[-1] == (2, "publish", "computed")
+
+
+def test_the_plan_walks_the_same_flows(first):
+    from flows.planner import plan_run
+
+    assert {e.status for e in plan_run(first)} == {"hit"}
+    changed = plan_run(tiny(Path(first.root), "rwr.steps=3", run_id="planned"))
+    status = {(e.epoch, e.stage): e.status for e in changed}
+    assert status[(1, "pool")] == "hit"
+    assert status[(1, "grpo_update")] == "hit"
+    assert status[(1, "rwr_update")] == "miss"
+    assert status[(1, "publish")] == "unknown"
+    assert status[(2, "generate_tasks")] == "unknown"
+    assert len(changed) == 3 + 2 * len(EPOCH_STAGES)
+
+
+def test_manifests_hold_no_secrets_hosts_or_times(first):
+    import os
+    import socket
+
+    for manifest in manifests(first).values():
+        text = Manifest.model_dump_json(manifest)
+        assert socket.gethostname() not in text or len(socket.gethostname()) < 4
+        assert os.path.abspath(first.root) not in text

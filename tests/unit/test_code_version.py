@@ -1,0 +1,174 @@
+"""Code versions.
+
+Invariants: comments, docstrings, blanks and positions do not change a digest, any code does; the
+version of a module covers what it imports, directly and indirectly, anywhere in a function, and
+nothing else; modules that only move bytes are left out; every module that a stage names is found;
+nothing is imported to compute it; a plug-in counts, be it a package or a single file.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from genenv_core.storage import code
+from genenv_core.storage.code import APART, code_version, imported_modules, source_digest
+
+SOURCE = '''
+"""Module."""
+import math
+
+class Box:
+    """A box."""
+
+    width = 3
+    """How wide."""
+
+    def area(self, depth):
+        """Return the area."""
+        return self.width * depth
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Module."""', '"""Another text."""'),
+        ('"""Module."""', ""),
+        ('    """A box."""', '    """A crate."""\n    # with a comment'),
+        ('    """How wide."""', ""),
+        ('        """Return the area."""\n', ""),
+        ("import math", "\n\n\nimport math  # numbers"),
+        ("self.width * depth", "(self.width\n            * depth)"),
+    ],
+)
+def test_words_and_positions_do_not_count(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert source_digest(SOURCE.replace(old, new)) == source_digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("width * depth", "width + depth"),
+        ("width = 3", "width = 3.0"),
+        ("width = 3", "width = 4"),
+        ("import math", "import cmath"),
+        ("def area(self, depth)", "def area(self, depth=1)"),
+        ("class Box", "class Crate"),
+        ("        return self", "        'text'\n        print('text')\n        return self"),
+    ],
+)
+def test_code_counts(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert source_digest(SOURCE.replace(old, new)) != source_digest(SOURCE)
+
+
+def test_a_text_that_is_used_is_no_docstring() -> None:
+    assert source_digest("x = 'a'") != source_digest("x = 'b'")
+    assert source_digest("def f():\n    return 'a'") != source_digest("def f():\n    return 'b'")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make a package `toy`: top -> middle -> deep, top -> late (in a function); alone."""
+    files = {
+        "__init__.py": "",
+        "top.py": "from toy.middle import go\n\ndef later():\n    import toy.late\n",
+        "middle.py": "import os\nimport toy.sub.deep as deep\n\ndef go():\n    return deep.VALUE\n",
+        "late.py": "raise RuntimeError('importing this is an error')\n",
+        "alone.py": "VALUE = 1\n",
+        "sub/__init__.py": "raise RuntimeError('importing this is an error')\n",
+        "sub/deep.py": "from toy import top\n\nVALUE = 1\n",  # a circle is no trouble
+    }
+    root = tmp_path / "toy"
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(code, "PROJECT", ("toy",))
+    yield root
+    for cached in (code_version, code._source):
+        cached.cache_clear()
+
+
+def version_of(*modules: str) -> str:
+    code_version.cache_clear()
+    return code_version(*modules)
+
+
+@pytest.mark.parametrize("changed", ["top.py", "middle.py", "sub/deep.py", "late.py"])
+def test_a_change_in_what_is_imported_counts(project: Path, changed: str) -> None:
+    before = version_of("toy.top")
+    path = project / changed
+    path.write_text(path.read_text(encoding="utf-8") + "\n# a comment\n", encoding="utf-8")
+    assert version_of("toy.top") == before
+    path.write_text(path.read_text(encoding="utf-8") + "\nMORE = 1\n", encoding="utf-8")
+    assert version_of("toy.top") != before
+
+
+def test_a_change_elsewhere_does_not_count(project: Path) -> None:
+    before = version_of("toy.top")
+    (project / "alone.py").write_text("VALUE = 2\n", encoding="utf-8")
+    assert version_of("toy.top") == before
+    assert version_of("toy.top", "toy.alone") != before
+
+
+def test_modules_left_out_do_not_count(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "APART", ("toy.sub",))
+    before = version_of("toy.top")
+    (project / "sub" / "deep.py").write_text("VALUE = 9\n", encoding="utf-8")
+    assert version_of("toy.top") == before
+
+
+def test_imports_are_found_in_both_spellings_and_inside_functions(project: Path) -> None:
+    assert imported_modules("toy.top") == ["toy.late", "toy.middle"]
+    assert imported_modules("toy.middle") == ["toy.sub.deep"]
+    assert imported_modules("toy.sub.deep") == ["toy", "toy.top"]
+    assert imported_modules("toy.nowhere") == []
+
+
+def test_order_and_repetition_of_modules_do_not_count(project: Path) -> None:
+    assert version_of("toy.top", "toy.alone") == version_of("toy.alone", "toy.top", "toy.alone")
+
+
+def test_a_plug_in_of_one_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lonely_plugin.py"
+    path.write_text("VALUE = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = version_of("lonely_plugin")
+    path.write_text("VALUE = 2\n", encoding="utf-8")
+    assert version_of("lonely_plugin") != before
+    code._source.cache_clear()
+
+
+def test_the_real_project() -> None:
+    imports = imported_modules("tasks.filter")
+    assert "genenv_core.algorithm.selection" in imports
+    assert "tasks.stage" in imports and "tasks.stage" in APART
+    assert version_of("tasks.filter") == version_of("tasks.filter")
+    assert len(version_of("tasks.filter")) == 16
+    assert version_of("tasks.filter") != version_of("tasks.score")
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_is_left_out_exists(name: str) -> None:
+    assert code._source(name) is not None
+
+
+def test_nothing_is_imported_to_compute_a_version() -> None:
+    script = (
+        "import sys; from genenv_core.storage.code import code_version;"
+        "code_version('tasks.grpo_update', 'genenv_core.training.grpo');"
+        "bad = {'torch', 'trl', 'transformers', 'prefect', 'tasks', 'pandas', 'polars'};"
+        "print(sorted(bad & set(sys.modules)))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert output.strip() == "[]"
