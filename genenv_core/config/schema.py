@@ -120,7 +120,7 @@ class BootstrapConfig(_Section):
     agent_steps: int = Field(2600, ge=1, le=1_000_000)
     """Most supervised steps of pi_agent; it stops, unfinished on purpose, once it answers 66 % of
     fresh seed examples exactly (desk: after 1200 to 2200)."""
-    env_steps: int = Field(1800, ge=1, le=1_000_000)
+    env_steps: int = Field(1600, ge=1, le=1_000_000)
     """Supervised steps of pi_env."""
     batch_rows: int = Field(16, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""

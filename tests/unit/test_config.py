@@ -73,9 +73,7 @@ def test_presets_are_what_the_documentation_says() -> None:
     assert paper.rwr.kl_coef > 0
 
 
-@pytest.mark.parametrize(
-    "path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY))
-)
+@pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_configuration_file_in_the_repository_loads(path: Path) -> None:
     assert isinstance(resolve(str(path)), RunConfig)
 
@@ -94,7 +92,9 @@ def test_every_field_is_described_and_frozen(path: str, model: type[BaseModel]) 
         text = (field.description or "").strip()
         assert len(text) > 5 and text.endswith((".", ")")), f"{path}.{name}: {text!r}"
         shown = schema["properties"][field.alias or name]
-        if "description" not in shown:  # equal to the section's own: said once, behind the reference
+        if (
+            "description" not in shown
+        ):  # equal to the section's own: said once, behind the reference
             shown = schema["$defs"][shown["$ref"].rpartition("/")[2]]
         assert shown["description"] == field.description
 
@@ -222,7 +222,7 @@ def test_a_broken_file_is_named_with_what_is_wrong(
 def test_many_mistakes_are_counted_not_listed(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text("".join(f"field{index}: 1\n" for index in range(9)), encoding="utf-8")
-    with pytest.raises(ConfigError, match="and 4 more$"):
+    with pytest.raises(ConfigError, match=r"and 4 more$"):
         resolve(str(path))
 
 

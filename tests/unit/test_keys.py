@@ -133,7 +133,9 @@ def test_each_part_changes_the_key_and_is_named(changed: dict[str, Any], lines: 
 
 
 @given(mappings, mappings)
-def test_keys_differ_exactly_when_there_is_a_line(left: dict[str, Any], right: dict[str, Any]) -> None:
+def test_keys_differ_exactly_when_there_is_a_line(
+    left: dict[str, Any], right: dict[str, Any]
+) -> None:
     one, other = parts(config=left), parts(config=right)
     lines = difference(one, other)
     assert bool(lines) == (stage_key(one) != stage_key(other))

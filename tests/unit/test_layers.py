@@ -1,0 +1,207 @@
+"""Layers and light imports.
+
+Invariants: flows -> tasks -> genenv_core + schemas, never back; genenv_core and schemas import
+neither prefect nor mlflow, tasks no mlflow at import; torch and what stands on it are imported
+when a module loads only where models are sampled or trained; no relative imports (the code version
+follows absolute ones); help, validation, the algorithm and the tables load neither torch nor
+prefect nor mlflow.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+LAYERS = {
+    "flows": {"flows", "tasks", "genenv_core", "schemas"},
+    "tasks": {"tasks", "genenv_core", "schemas"},
+    "genenv_core": {"genenv_core", "schemas"},
+    "schemas": {"genenv_core", "schemas"},
+}
+CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors")
+"""All that `schemas` may take from the core: words and errors, no behaviour."""
+
+HEAVY = {"torch", "transformers", "trl", "vllm", "accelerate", "peft", "datasets", "safetensors"}
+MODELS = ("genenv_core.engines.", "genenv_core.training.")
+"""Where models are sampled and trained; `LIGHT` within it must still load without torch."""
+
+LIGHT = (
+    "genenv_core.engines.base",
+    "genenv_core.engines.registry",
+    "genenv_core.training.base",
+    "genenv_core.training.local",
+)
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    return {
+        module_of(path): ast.parse(path.read_text(encoding="utf-8"))
+        for layer in LAYERS
+        for path in sorted((REPOSITORY / layer).rglob("*.py"))
+    }
+
+
+def imports(tree: ast.AST, *, at_load: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield each imported name and its line; `at_load` skips functions and type checking."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or ""), node.lineno
+            for alias in node.names:
+                yield "." * node.level + f"{node.module}.{alias.name}", node.lineno
+        elif at_load and (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        ):
+            continue
+        else:
+            yield from imports(node, at_load=at_load)
+
+
+def offences(layer: str, allowed: set[str] | None, banned: set[str], *, at_load: bool) -> list[str]:
+    found: list[str] = []
+    for module, tree in modules().items():
+        if module.split(".")[0] != layer:
+            continue
+        for name, line in imports(tree, at_load=at_load):
+            top = name.split(".")[0]
+            if top in banned or (allowed is not None and top in LAYERS and top not in allowed):
+                found.append(f"{module}:{line} imports {name}")
+    return found
+
+
+def test_the_walk_sees_the_code() -> None:
+    known = {name for name, _ in imports(modules()["tasks.stage"])}
+    assert {"prefect.task", "genenv_core.storage.keys", "contextlib"} <= known
+    late = ast.parse("import a\ndef f():\n    import b\nclass C:\n    import c\n")
+    assert [name for name, _ in imports(late)] == ["a", "b", "c"]
+    assert [name for name, _ in imports(late, at_load=True)] == ["a", "c"]
+    for layer in LAYERS:
+        assert sum(module.split(".")[0] == layer for module in modules()) > 5
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_layer_looks_back(layer: str) -> None:
+    assert offences(layer, LAYERS[layer], {"tests"}, at_load=False) == []
+
+
+@pytest.mark.parametrize("layer", ["genenv_core", "schemas"])
+def test_core_and_tables_know_neither_prefect_nor_mlflow(layer: str) -> None:
+    assert offences(layer, None, {"prefect", "mlflow"}, at_load=False) == []
+
+
+@pytest.mark.parametrize("layer", ["flows", "tasks", "schemas"])
+def test_torch_is_not_loaded_outside_of_the_core(layer: str) -> None:
+    assert offences(layer, None, HEAVY, at_load=True) == []
+
+
+def test_mlflow_is_loaded_only_when_it_is_used() -> None:
+    for layer in LAYERS:
+        assert offences(layer, None, {"mlflow"}, at_load=True) == []
+
+
+def test_torch_is_loaded_only_where_models_are_sampled_or_trained() -> None:
+    found = [
+        f"{module}:{line} imports {name}"
+        for module, tree in modules().items()
+        for name, line in imports(tree, at_load=True)
+        if name.split(".")[0] in HEAVY and (not module.startswith(MODELS) or module in LIGHT)
+    ]
+    assert found == []
+
+
+def test_schemas_take_only_words_and_errors_from_the_core() -> None:
+    found = [
+        f"{module}:{line} imports {name}"
+        for module, tree in modules().items()
+        for name, line in imports(tree)
+        if module.split(".")[0] == "schemas"
+        and name.startswith("genenv_core")
+        and not any(name == known or name.startswith(f"{known}.") for known in CORE_FOR_SCHEMAS)
+    ]
+    assert found == []
+
+
+def test_there_are_no_relative_imports() -> None:
+    found = [
+        f"{module}:{line}"
+        for module, tree in modules().items()
+        for name, line in imports(tree)
+        if name.startswith(".")
+    ]
+    assert found == []
+
+
+def loaded(code: str) -> tuple[str, set[str]]:
+    """Return what this code prints in a fresh process, and the packages loaded after it."""
+    script = (
+        "import contextlib, io, json, sys\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):\n"
+        + "".join(f"    {line}\n" for line in code.splitlines())
+        + "print(json.dumps([out.getvalue(), sorted(n for n in sys.modules if '.' not in n)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=120,
+        check=True,
+    )
+    output, names = json.loads(done.stdout.splitlines()[-1])
+    return output, set(names)
+
+
+WEIGHTY = HEAVY | {"prefect", "mlflow"}
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("sys.argv = ['genenv', '--help']", "co-evolves"),
+        ("sys.argv = ['genenv', 'run', '--help']", "--epochs"),
+        ("sys.argv = ['genenv', 'config', 'validate', 'tiny']", "tiny is valid"),
+    ],
+    ids=["help", "run-help", "validate"],
+)
+def test_the_command_line_answers_without_torch_prefect_or_tables(code: str, told: str) -> None:
+    output, names = loaded(f"{code}\nfrom flows.cli.app import main\nmain()")
+    assert told in output
+    assert "typer" in names
+    assert names & (WEIGHTY | {"polars", "pandera", "duckdb"}) == set()
+
+
+def test_algorithm_tables_and_storage_load_neither_torch_nor_prefect() -> None:
+    light = [
+        name
+        for name in modules()
+        if name.startswith(("genenv_core.", "schemas."))
+        and (not name.startswith(MODELS) or name in LIGHT)
+    ]
+    assert len(light) > 40
+    _, names = loaded("\n".join(f"import {name}" for name in light))
+    assert {"polars", "pydantic"} <= names
+    assert names & WEIGHTY == set()
+
+
+def test_tasks_load_without_torch_and_mlflow() -> None:
+    wanted = [name for name in modules() if name.startswith("tasks.")]
+    _, names = loaded("\n".join(f"import {name}" for name in wanted))
+    assert "prefect" in names
+    assert names & (HEAVY | {"mlflow"}) == set()
