@@ -41,7 +41,7 @@ from genenv_core.ids import seed_from
 from genenv_core.storage.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.code import code_version
-from genenv_core.storage.keys import key_parts, stage_key
+from genenv_core.storage.keys import difference, key_parts, stage_key
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef, Manifest
 from genenv_core.storage.registry import open_store
@@ -153,6 +153,7 @@ class Planned:
     key: str = ""
     parts: dict[str, Any] = field(default_factory=dict[str, Any])
     waits_for: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     ref: ArtifactRef | None = None
 
     def result(self) -> ArtifactRef:
@@ -220,15 +221,27 @@ class StageTask:
             return Planned(self.stage.name, epoch, "unknown", waits_for=waits)
         parts = parts_of(self.stage, config, epoch, known)
         key = stage_key(parts)
-        manifest = artifacts_of(config.root).find(self.stage.name, key)
-        return Planned(
-            self.stage.name,
-            epoch,
-            "hit" if manifest else "miss",
-            key,
-            parts,
-            ref=reference(manifest) if manifest else None,
-        )
+        artifacts = artifacts_of(config.root)
+        manifest = artifacts.find(self.stage.name, key)
+        if manifest is None:
+            changed = self._changed(config, epoch, key, parts, artifacts)
+            return Planned(self.stage.name, epoch, "miss", key, parts, changed=changed)
+        return Planned(self.stage.name, epoch, "hit", key, parts, ref=reference(manifest))
+
+    def _changed(
+        self, config: RunConfig, epoch: int, key: str, parts: dict[str, Any], artifacts: Artifacts
+    ) -> tuple[str, ...]:
+        """Return how a missed key differs from the one under which this run finished the stage."""
+        run = RunLog(artifacts.store, config.run_id or run_name(config, "run"))
+        before = run.keys(epoch).get(self.stage.name)
+        if before is None:
+            return ("never computed",)
+        if before == key:
+            return ("its output is missing or damaged",)
+        manifest = artifacts.find(self.stage.name, before)
+        if manifest is None:
+            return ("its earlier output is missing or damaged",)
+        return tuple(difference(manifest.key_parts, parts))
 
 
 def run_stage(

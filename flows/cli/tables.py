@@ -92,7 +92,14 @@ def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> No
     """Print a plan: a grid of epochs and stages, and the reasons of misses."""
     if as_json:
         rows = [
-            {"epoch": e.epoch, "stage": e.stage, "status": e.status, "key": e.key} for e in entries
+            {
+                "epoch": e.epoch,
+                "stage": e.stage,
+                "status": e.status,
+                "key": e.key,
+                "changed": list(e.changed),
+            }
+            for e in entries
         ]
         print(json.dumps({"run_id": config.run_id, "stages": rows}))
         return
@@ -107,6 +114,9 @@ def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> No
         table.add_row(str(epoch), *(STATUS_MARKS.get(status.get(s, ""), "") for s in stages))
     out.print(f"run [bold]{config.run_id}[/] in {config.root}")
     out.print(table)
+    for entry in entries:
+        for line in entry.changed:
+            out.print(f"  epoch {entry.epoch} {entry.stage}: {line}", markup=False)
     counts = {name: sum(e.status == name for e in entries) for name in STATUS_MARKS}
     out.print(
         f"{counts['hit']} reused, {counts['miss']} to compute, "

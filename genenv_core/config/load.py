@@ -23,6 +23,22 @@ NOT_IDENTITY = ("run_id", "root", "epochs", "tracking")
 """Fields that do not make another run: more epochs continue the same one."""
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader, which by itself lets the last of two equal keys win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping; raises a YAMLError that marks a key given twice."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {name!r} is given twice", key.start_mark
+                )
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
 def preset_names() -> list[str]:
     """Return the names of the presets, sorted."""
     return sorted(
@@ -91,7 +107,7 @@ def _read(source: str) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{where}: cannot be read: {error}") from error
     try:
-        values: Any = yaml.safe_load(text)
+        values: Any = yaml.load(text, _UniqueKeys)  # a SafeLoader
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: is no YAML: {' '.join(str(error).split())}") from error
     if values is None:
@@ -110,7 +126,9 @@ def _apply(values: dict[str, Any], text: str) -> None:
     try:
         value: Any = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {text!r}: the value is no YAML: {error}") from error
+        raise ConfigError(
+            f"--set {text!r}: the value is no YAML: {' '.join(str(error).split())}"
+        ) from error
     *sections, leaf = name.strip().split(".")
     here = values
     for section in sections:

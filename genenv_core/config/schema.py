@@ -44,7 +44,7 @@ class Level(StrEnum):
 class DomainConfig(_Section):
     """Which kind of task the game is about."""
 
-    name: str = Field("desk", min_length=1, max_length=64)
+    name: str = Field(default="desk", min_length=1, max_length=64)
     """Domain name: a built-in or one registered under the entry-point group genenv.domains."""
     options: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Options of the domain itself; each domain validates its own."""
@@ -53,13 +53,13 @@ class DomainConfig(_Section):
 class ModelsConfig(_Section):
     """The two policies. `bootstrap` builds a tiny model; anything else is a directory or hub id."""
 
-    agent: str = Field("bootstrap", min_length=1)
+    agent: str = Field(default="bootstrap", min_length=1)
     """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
-    agent_revision: str | None = Field(None, pattern=r"^[0-9a-f]{40}$")
+    agent_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     """Commit of the hub repository of pi_agent; a hub id without it is refused."""
-    env: str = Field("bootstrap", min_length=1)
+    env: str = Field(default="bootstrap", min_length=1)
     """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
-    env_revision: str | None = Field(None, pattern=r"^[0-9a-f]{40}$")
+    env_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     """Commit of the hub repository of pi_env; a hub id without it is refused."""
 
     @model_validator(mode="after")
@@ -87,11 +87,11 @@ def _is_hub_id(name: str) -> bool:
 class DataConfig(_Section):
     """The data that the game starts from and is measured on."""
 
-    base_tasks: int = Field(256, ge=1, le=1_000_000)
+    base_tasks: int = Field(default=256, ge=1, le=1_000_000)
     """Number of base tasks that the domain provides (rows used of base_file, when given)."""
     base_file: str | None = None
     """A JSONL file of base tasks, one {"program": ...} a line; None: the domain's own."""
-    heldout_tasks: int = Field(720, ge=1, le=100_000)
+    heldout_tasks: int = Field(default=720, ge=1, le=100_000)
     """Number of held-out tasks; never trained on, and no generated task may equal one."""
     offline_file: str | None = None
     """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
@@ -100,13 +100,13 @@ class DataConfig(_Section):
 class ModelSizeConfig(_Section):
     """Shape of a tiny Llama-architecture model made by bootstrap."""
 
-    hidden_size: int = Field(64, ge=8, le=4096, multiple_of=4)
+    hidden_size: int = Field(default=64, ge=8, le=4096, multiple_of=4)
     """Width of the residual stream."""
-    layers: int = Field(2, ge=1, le=64)
+    layers: int = Field(default=2, ge=1, le=64)
     """Number of decoder layers."""
-    heads: int = Field(4, ge=1, le=64)
+    heads: int = Field(default=4, ge=1, le=64)
     """Number of attention heads; divides hidden_size."""
-    intermediate_size: int = Field(160, ge=8, le=16384)
+    intermediate_size: int = Field(default=160, ge=8, le=16384)
     """Width of the MLP."""
 
 
@@ -117,29 +117,32 @@ class BootstrapConfig(_Section):
     """Shape of pi_agent."""
     env: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
     """Shape of pi_env."""
-    agent_steps: int = Field(2600, ge=1, le=1_000_000)
+    agent_steps: int = Field(default=2600, ge=1, le=1_000_000)
     """Most supervised steps of pi_agent; it stops, unfinished on purpose, once it answers 66 % of
     fresh seed examples exactly (desk: after 1200 to 2200)."""
-    env_steps: int = Field(1600, ge=1, le=1_000_000)
+    env_steps: int = Field(default=1600, ge=1, le=1_000_000)
     """Supervised steps of pi_env."""
-    batch_rows: int = Field(16, ge=1, le=4096)
+    batch_rows: int = Field(default=16, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""
-    learning_rate: float = Field(3e-3, gt=0, le=1)
+    learning_rate: float = Field(default=3e-3, gt=0, le=1)
     """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
-    easy_skew: float = Field(1.0, ge=0, le=1)
+    agent_target: float = Field(default=0.66, gt=0, le=1)
+    """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
+    that something is left to learn."""
+    easy_skew: float = Field(default=1.0, ge=0, le=1)
     """How easy pi_env starts: 0 = difficulty uniform, 1 = nearly all of the lowest difficulty."""
 
 
 class CurriculumConfig(_Section):
     """The alpha-curriculum reward and the difficulty filter (GenEnv, arXiv 2512.19682)."""
 
-    alpha: float = Field(0.5, ge=0, le=1)
+    alpha: float = Field(default=0.5, ge=0, le=1)
     """Target success rate of the agent."""
-    beta: float = Field(4.0, gt=0, le=1000)
+    beta: float = Field(default=4.0, gt=0, le=1000)
     """Sharpness of R_env = exp(-beta (p_hat - alpha)^2)."""
     level: Level = Level.TASK
     """Where p_hat is judged for R_env and for the filter of the environment update."""
-    k_min: float = Field(0.25, ge=0, le=1)
+    k_min: float = Field(default=0.25, ge=0, le=1)
     """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min."""
     filter_agent: bool = False
     """Whether the band also guards the agent update (it always guards the environment update)."""
@@ -148,19 +151,19 @@ class CurriculumConfig(_Section):
 class GenerationConfig(_Section):
     """How pi_env writes tasks."""
 
-    tasks: int = Field(64, ge=1, le=100_000)
+    tasks: int = Field(default=64, ge=1, le=100_000)
     """Valid tasks wanted an epoch; fewer when max_generations is reached first."""
-    tasks_per_context: int = Field(4, ge=1, le=1000)
+    tasks_per_context: int = Field(default=4, ge=1, le=1000)
     """Generations conditioned on one context (one base task and the agent's history)."""
-    max_generations: int = Field(192, ge=1, le=1_000_000)
+    max_generations: int = Field(default=192, ge=1, le=1_000_000)
     """Upper bound on generations an epoch, valid or not; at least `tasks`."""
-    max_tokens: int = Field(64, ge=1, le=131_072)
+    max_tokens: int = Field(default=64, ge=1, le=131_072)
     """Longest generation, in tokens."""
-    temperature: float = Field(1.0, gt=0, le=2)
+    temperature: float = Field(default=1.0, gt=0, le=2)
     """Sampling temperature of pi_env."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of pi_env's sampling; 1 keeps the whole distribution."""
-    history_epochs: int = Field(4, ge=0, le=10_000)
+    history_epochs: int = Field(default=4, ge=0, le=10_000)
     """A task equal to one of this many last epochs is a duplicate; 0 looks at this batch only."""
 
     @model_validator(mode="after")
@@ -176,32 +179,32 @@ class GenerationConfig(_Section):
 class RolloutConfig(_Section):
     """How pi_agent attempts tasks."""
 
-    n: int = Field(8, ge=1, le=1024)
+    n: int = Field(default=8, ge=1, le=1024)
     """Attempts at each task: the size of a group."""
-    max_tokens: int = Field(96, ge=1, le=131_072)
+    max_tokens: int = Field(default=96, ge=1, le=131_072)
     """Longest completion of one turn, in tokens."""
-    max_turns: int = Field(8, ge=1, le=1000)
+    max_turns: int = Field(default=8, ge=1, le=1000)
     """Turns after which an episode is cut; its last observation is never answered."""
-    max_length: int = Field(1024, ge=2, le=1_000_000)
+    max_length: int = Field(default=1024, ge=2, le=1_000_000)
     """Longest rollout, prompt included, in tokens; a longer one ends with finish reason length."""
-    temperature: float = Field(1.0, gt=0, le=2)
+    temperature: float = Field(default=1.0, gt=0, le=2)
     """Sampling temperature of pi_agent; GRPO divides its logits by the same number."""
-    top_p: float = Field(1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of pi_agent's sampling. Below 1 the update's ratio uses untruncated logprobs."""
-    shard_groups: int = Field(32, ge=1, le=100_000)
+    shard_groups: int = Field(default=32, ge=1, le=100_000)
     """Groups sampled together and committed together: what a crash can cost."""
 
 
 class MixtureConfig(_Section):
     """What an agent update trains on: shares of its groups, drawn from D_train."""
 
-    new: float = Field(0.75, ge=0, le=1)
+    new: float = Field(default=0.75, ge=0, le=1)
     """Share of this epoch's generated tasks."""
-    base: float = Field(0.125, ge=0, le=1)
+    base: float = Field(default=0.125, ge=0, le=1)
     """Share of base tasks, attempted again by the current agent."""
-    history: float = Field(0.125, ge=0, le=1)
+    history: float = Field(default=0.125, ge=0, le=1)
     """Share of stored groups of earlier epochs."""
-    max_policy_age: int = Field(2, ge=1, le=1000)
+    max_policy_age: int = Field(default=2, ge=1, le=1000)
     """Oldest admissible group of the history share, in policy versions behind the current one."""
 
     @model_validator(mode="after")
@@ -217,58 +220,58 @@ class MixtureConfig(_Section):
 class GrpoConfig(_Section):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
 
-    learning_rate: float = Field(3e-4, gt=0, le=1)
+    learning_rate: float = Field(default=3e-4, gt=0, le=1)
     """Learning rate, constant over an update."""
-    passes: int = Field(2, ge=1, le=100)
+    passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
-    groups_per_step: int = Field(8, ge=1, le=10_000)
+    groups_per_step: int = Field(default=8, ge=1, le=10_000)
     """Groups in one optimizer step; the last step of a pass may hold fewer."""
-    micro_batch_rows: int = Field(64, ge=1, le=10_000)
+    micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
-    max_groups: int = Field(64, ge=1, le=100_000)
+    max_groups: int = Field(default=64, ge=1, le=100_000)
     """Most groups an update draws from D_train, all sources together."""
-    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
     """Lower clip of the probability ratio: 1 - clip_low."""
-    clip_high: float = Field(0.28, gt=0, le=10)
+    clip_high: float = Field(default=0.28, gt=0, le=10)
     """Upper clip of the probability ratio: 1 + clip_high."""
-    kl_coef: float = Field(0.0, ge=0, le=10)
+    kl_coef: float = Field(default=0.0, ge=0, le=10)
     """Weight of the KL to the reference (the checkpoint that the update started from)."""
     scale_rewards: Literal["group", "none"] = "group"
     """Whether advantages are divided by the group's standard deviation."""
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     """How TRL normalises the token losses."""
-    max_grad_norm: float = Field(1.0, gt=0, le=1000)
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
 
 
 class RwrConfig(_Section):
     """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
 
-    lambda_: float = Field(1.0, ge=0, le=100, alias="lambda")
+    lambda_: float = Field(default=1.0, ge=0, le=100, alias="lambda")
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
-    learning_rate: float = Field(1e-3, gt=0, le=1)
+    learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(8, ge=1, le=100_000)
+    steps: int = Field(default=8, ge=1, le=100_000)
     """Optimizer steps an update, each over all of its rows."""
-    micro_batch_rows: int = Field(64, ge=1, le=10_000)
+    micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
-    max_grad_norm: float = Field(1.0, gt=0, le=1000)
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
-    kl_coef: float = Field(0.02, ge=0, le=100)
+    kl_coef: float = Field(default=0.02, ge=0, le=100)
     """Weight of KL(pi_env || pi_env^0) in the loss."""
-    kl_cap: float = Field(15.0, gt=0, le=1e6)
+    kl_cap: float = Field(default=15.0, gt=0, le=1e6)
     """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
     kl_cap_action: Literal["pull", "roll_back"] = "pull"
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
     it still is not at the end; `roll_back` restores the last state under it and stops."""
-    window_epochs: int = Field(1, ge=1, le=1000)
+    window_epochs: int = Field(default=1, ge=1, le=1000)
     """Rows of D_env of the last this many epochs take part in an update."""
 
 
 class EvaluationConfig(_Section):
     """Held-out evaluation after each epoch."""
 
-    samples: int = Field(1, ge=1, le=64)
+    samples: int = Field(default=1, ge=1, le=64)
     """Sampled attempts at each held-out task, at the rollout temperature."""
     greedy: bool = True
     """Whether each held-out task is also attempted greedily."""
@@ -277,13 +280,13 @@ class EvaluationConfig(_Section):
 class GatesConfig(_Section):
     """What closes the gate in front of a checkpoint; the last good one then stays current."""
 
-    max_kl_env: float = Field(30.0, gt=0, le=1e6)
+    max_kl_env: float = Field(default=30.0, gt=0, le=1e6)
     """Largest KL of pi_env to the initial simulator, nats a sequence."""
-    min_entropy: float = Field(0.005, ge=0, le=100)
+    min_entropy: float = Field(default=0.005, ge=0, le=100)
     """Smallest mean token entropy of pi_agent in its update, nats."""
-    min_reward_std: float = Field(0.0, ge=0, le=1)
+    min_reward_std: float = Field(default=0.0, ge=0, le=1)
     """Smallest standard deviation of the rewards of an agent update."""
-    max_heldout_drop: float = Field(0.1, gt=0, le=1)
+    max_heldout_drop: float = Field(default=0.1, gt=0, le=1)
     """Largest drop of held-out success below the current checkpoint's, absolute."""
 
 
@@ -292,7 +295,7 @@ class ComputeConfig(_Section):
 
     engine: Literal["transformers"] = "transformers"
     """Sampling engine."""
-    threads: int = Field(1, ge=1, le=256)
+    threads: int = Field(default=1, ge=1, le=256)
     """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
 
 
@@ -303,7 +306,7 @@ class TrackingConfig(_Section):
     """Whether runs, metrics and model versions are logged to MLflow."""
     uri: str | None = None
     """MLflow tracking URI; None: a SQLite database under the root."""
-    experiment: str = Field("genenv", min_length=1, max_length=200)
+    experiment: str = Field(default="genenv", min_length=1, max_length=200)
     """MLflow experiment; registered models are named after it: <experiment>-agent, -env."""
 
 
@@ -313,13 +316,13 @@ class RunConfig(_Section):
     arm: Arm = Arm.GENENV
     """genenv; random (pi_env never updated); static (one set, generated before epoch 1); offline
     (tasks from data.offline_file); base (no training)."""
-    epochs: int = Field(12, ge=1, le=100_000)
+    epochs: int = Field(default=12, ge=1, le=100_000)
     """Co-evolution rounds."""
-    seed: int = Field(0, ge=0, le=2**31 - 1)
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of everything random."""
-    run_id: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    run_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Name of the run; None: made from the configuration, so the same command continues."""
-    root: str = Field("./genenv-data", min_length=1)
+    root: str = Field(default="./genenv-data", min_length=1)
     """Where everything is kept: a directory or an s3:// prefix."""
     domain: DomainConfig = Field(default_factory=DomainConfig)
     """The kind of task."""

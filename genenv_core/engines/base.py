@@ -22,9 +22,7 @@ class Engine(Protocol):
 
     thread_safe: bool
 
-    def sample(
-        self, requests: Sequence[SampleRequest], params: SamplingParams
-    ) -> list[Completion]:
+    def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
         """Return one completion a request, in order."""
         ...
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from pydantic import ValidationError
 
-from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import readable_json, sha256
 from genenv_core.storage.local import LocalStore
@@ -88,6 +89,7 @@ class ArtifactWriter:
 
         When another process committed the same key first, its manifest is returned: one winner.
         """
+        _finite(facts, f"facts of stage {self._stage}")
         manifest = Manifest(
             stage=self._stage,
             key=self._key,
@@ -166,7 +168,8 @@ class Artifacts:
             raise NotFound(f"stage {manifest.stage} key {manifest.key[:12]} has no model {name!r}")
         digest = manifest.checkpoint_digest(name)
         folder = self.store.root / paths.checkpoint(digest)
-        if folder.is_dir() and all(_same(folder / Path(p.name).name, p) for p in files):
+        laid_out = {folder / Path(part.name).name: part for part in files}
+        if folder.is_dir() and all(self._is_whole(path, p) for path, p in laid_out.items()):
             return folder
         scratch = self.store.scratch()
         for part in files:
@@ -180,6 +183,12 @@ class Artifacts:
             if not folder.is_dir():
                 raise
         return folder
+
+    def _is_whole(self, path: Path, part: Part) -> bool:
+        """Return whether a laid-out file is its part: the same file, or the same bytes."""
+        if not path.is_file():
+            return False
+        return path.samefile(self.store.local(part.path)) or file_sha256(path) == part.sha256
 
     def damage(self, parts: Iterable[Part]) -> str:
         """Return what is wrong with parts in a few words, '' when nothing is."""
@@ -215,16 +224,24 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def _finite(value: Any, where: str) -> None:
+    """Raise NumericalError when a number anywhere in `value` is NaN or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NumericalError(f"{where}: {value}, expected a finite number")
+    if isinstance(value, Mapping):
+        for name, item in cast(Mapping[str, Any], value).items():
+            _finite(item, f"{where}.{name}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(cast(Sequence[Any], value)):
+            _finite(item, f"{where}[{index}]")
+
+
 def _id_range(table: str, frame: pl.DataFrame) -> tuple[str | None, str | None]:
     column = TABLES[table].id_column
     if column is None or not frame.height:
         return None, None
     ids = frame.get_column(column)
     return str(ids.min()), str(ids.max())
-
-
-def _same(path: Path, part: Part) -> bool:
-    return path.is_file() and path.stat().st_size == part.bytes
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

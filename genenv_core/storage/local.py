@@ -53,7 +53,10 @@ class LocalStore:
         target = self.root / path
         with self._errors(target):
             temporary = self._temporary(data)
-            self._link(temporary, target)
+            try:
+                self._link(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write an object in place of whatever is there, atomically."""
@@ -61,7 +64,10 @@ class LocalStore:
         with self._errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._temporary(data)
-            os.replace(temporary, target)
+            try:
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
             _sync_folder(target.parent)
 
     def adopt(self, source: Path, path: str) -> None:
@@ -123,9 +129,9 @@ class LocalStore:
             os.link(source, target)
             _sync_folder(target.parent)
         except FileExistsError as error:
-            raise AlreadyExists(f"{target} is already there") from error
-        finally:
             source.unlink(missing_ok=True)
+            raise AlreadyExists(f"{target} is already there") from error
+        source.unlink()
 
     @contextlib.contextmanager
     def _errors(self, path: Path) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Warm start of the tiny models: supervised learning on seed data, from nothing to a checkpoint.
 
-pi_agent stops when it answers `AGENT_TARGET` of fresh seed examples exactly. The number of steps
+pi_agent stops when it answers `agent_target` of fresh seed examples exactly. The number of steps
 to get there differs by seed (desk: 1200 to 2200) because a chain's calls are learned at once and
 late; what the game needs is an agent of a known strength that leaves something to learn.
 """
@@ -31,9 +31,6 @@ from genenv_core.training.tiny import build_model, build_tokenizer, save_checkpo
 from genenv_core.types import JsonObject, Policy
 
 _LOG = logging.getLogger(__name__)
-
-AGENT_TARGET = 0.66
-"""Share of seed examples that pi_agent answers exactly (greedily) when its warm start stops."""
 
 _EXAMPLES = 24_576  # distinct examples; more steps than they fill repeat them in another order
 _TOKENIZER_EXAMPLES = 2_000
@@ -96,7 +93,7 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
             batch_rows=settings.batch_rows,
             learning_rate=settings.learning_rate,
             seed=seed,
-            target=AGENT_TARGET if agent else None,
+            target=request.settings.agent_target if agent else None,
         )
         count = min(_EXAMPLES, plan.steps * plan.batch_rows)
         if agent:

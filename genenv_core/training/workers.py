@@ -1,8 +1,8 @@
 """Training in worker processes that live as long as the run.
 
 One update needs a process of its own: torch's random state is global, so two updates side by side
-in one process would not be reproducible. Loading torch and TRL costs more than a small update, so the
-workers stay. They end with their parent, however it ends.
+in one process would not be reproducible. Loading torch and TRL costs more than a small update, so
+the workers stay. They end with their parent, however it ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What orchestration costs: an epoch's wall time that is no stage's own computation.
 
 Runs the quickstart for a few epochs in a temporary root and reads `stage_runs`. An epoch's wall
-time goes from its first stage's start to the next epoch's first start; the stages' computation is the
-union of their intervals, so two side by side count once.
+time goes from its first stage's start to the next epoch's first start; the stages' computation is
+the union of their intervals, so two side by side count once.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; a second run with the same
 configuration computes nothing, under another run id too; a second root gives the same digests, bit
-for bit; a damaged part is computed again while what reads an equal output stays cached; a stage that
-failed is continued by the next run.
+for bit; a damaged part is computed again while what reads an equal output stays cached; a stage
+that failed is continued by the next run.
 """
 
 from __future__ import annotations

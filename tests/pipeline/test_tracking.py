@@ -14,8 +14,8 @@ import pytest
 from genenv_core.storage.artifacts import file_sha256
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.local import LocalStore
-from tests.pipeline.builders import run, sql, tiny
 from tests.pipeline.builders import manifests as manifests_of
+from tests.pipeline.builders import run, sql, tiny
 
 
 @pytest.fixture(scope="module")

@@ -268,6 +268,7 @@ def test_explained_prompts_open_with_the_rules() -> None:
     task = _task("+ 8 bolts 7", desk)
     rules, request = desk.agent_messages(task)
     assert rules["role"] == "system" and request["content"] == task.prompt
+    assert not any(item in rules["content"] for item in ITEMS)  # its example answers no task
     context = Context("c", "t", task, AgentHistory())
     assert all(item in desk.env_messages(context)[0]["content"] for item in ITEMS)
     assert admit(task, desk, batch=(), history=(), heldout=()) is task

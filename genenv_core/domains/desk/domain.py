@@ -15,8 +15,6 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from genenv_core.domains.desk.program import (
-    ITEMS,
-    TOOL_NAMES,
     Program,
     draw_program,
     parse_program,
@@ -26,6 +24,7 @@ from genenv_core.domains.desk.program import (
     render_request,
 )
 from genenv_core.domains.desk.scoring import Call, judge, read_calls
+from genenv_core.domains.desk.wording import AGENT_RULES, TOOLS, env_rules
 from genenv_core.domains.seed import SeedExample
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
@@ -42,14 +41,6 @@ from genenv_core.types import (
 
 _HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
 _TRIES = 400  # draws without a new task before a number of calls counts as used up
-
-_AGENT_RULES = (
-    "You keep the stock of a warehouse. Answer a request with one tool call for each of its parts, "
-    "in order, and nothing else. Write each as "
-    '<tool_call>{"id": 1, "name": "receive", "arguments": {"item": "bolts", "total": 15}}'
-    "</tool_call>. receive adds to the stock, ship takes away from it, pack multiplies the pieces "
-    "in a box by the boxes; total is the resulting number of pieces."
-)
 
 
 class DeskOptions(BaseModel):
@@ -74,7 +65,7 @@ class DeskDomain:
     def __init__(self, options: DeskOptions | None = None) -> None:
         """Make the domain with these options (None: the defaults)."""
         self.options = options or DeskOptions()
-        self.tools: Sequence[JsonObject] = [_tool(name) for name in TOOL_NAMES.values()]
+        self.tools: Sequence[JsonObject] = TOOLS
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -126,7 +117,7 @@ class DeskDomain:
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
         """Return the request as one user message, after the rules where they are asked for."""
-        return self._with_rules(_AGENT_RULES, draft.prompt)
+        return self._with_rules(AGENT_RULES, draft.prompt)
 
     def episode(self, draft: TaskDraft, seed: int) -> DeskEpisode:
         """Return a fresh attempt of one turn; nothing in it is random."""
@@ -159,7 +150,7 @@ class DeskDomain:
         examples: list[SeedExample] = []
         while len(examples) < count:
             program = self._draw_open(rng, weights)
-            prompt = self._with_rules(_AGENT_RULES, render_request(program))
+            prompt = self._with_rules(AGENT_RULES, render_request(program))
             examples.append((prompt, render_answer(program)))
         return examples
 
@@ -215,19 +206,8 @@ class DeskDomain:
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
         rate = history.success_rate
         tenths = "none" if rate is None else f"{round(rate * 10)}/10"
-        return self._with_rules(self._env_rules(), f"success {tenths}; base: {base} ; new:")
-
-    def _env_rules(self) -> str:
-        options = self.options
-        return (
-            "You write tasks for an agent that keeps stock. Answer with one program and nothing "
-            "else, such as: + 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4. Clauses are separated by ; "
-            "and each is an operation, a number, an item, a number: + receives more, - ships no "
-            f"more than there is, * packs boxes. Use 1 to {options.max_calls} clauses, numbers "
-            f"from 1 to {options.max_operand}, and these items: {', '.join(ITEMS)}. You are told "
-            "the agent's recent success; aim for tasks that it solves half of the time, and make "
-            "a new one, no copy of the base task."
-        )
+        rules = env_rules(self.options.max_calls, self.options.max_operand)
+        return self._with_rules(rules, f"success {tenths}; base: {base} ; new:")
 
     def _with_rules(self, rules: str, content: str) -> list[Message]:
         user: Message = {"role": "user", "content": content}
@@ -288,18 +268,3 @@ def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
     uniform = 1 / max_calls
     easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.25)]
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
-
-
-def _tool(name: str) -> JsonObject:
-    what = {
-        "receive": "Record that more pieces of an item arrived.",
-        "ship": "Record that pieces of an item left.",
-        "pack": "Record that boxes of an item were packed.",
-    }
-    properties = {
-        "item": {"type": "string", "enum": list(ITEMS)},
-        "total": {"type": "integer", "description": "Pieces in all, afterwards."},
-    }
-    parameters = {"type": "object", "properties": properties, "required": ["item", "total"]}
-    function = {"name": name, "description": what[name], "parameters": parameters}
-    return {"type": "function", "function": function}

@@ -1,0 +1,47 @@
+"""What models that were never trained on desk are told: the rules for both, and the tools."""
+
+from __future__ import annotations
+
+from genenv_core.domains.desk.program import ITEMS, TOOL_NAMES
+from genenv_core.types import JsonObject
+
+# The example names an item that no task has: copying it is never a right answer.
+AGENT_RULES = (
+    "You keep the stock of a warehouse. Answer a request with one tool call for each of its parts, "
+    "in order, and nothing else. Write each as "
+    '<tool_call>{"id": 1, "name": "receive", "arguments": {"item": "crates", "total": 15}}'
+    "</tool_call>. receive adds to the stock, ship takes away from it, pack multiplies the pieces "
+    "in a box by the boxes; total is the resulting number of pieces."
+)
+
+
+def env_rules(max_calls: int, max_operand: int) -> str:
+    """Return the rules of the compact language, for pi_env."""
+    return (
+        "You write tasks for an agent that keeps stock. Answer with one program and nothing "
+        "else, such as: + 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4. Clauses are separated by ; "
+        "and each is an operation, a number, an item, a number: + receives more, - ships no "
+        f"more than there is, * packs boxes. Use 1 to {max_calls} clauses, numbers "
+        f"from 1 to {max_operand}, and these items: {', '.join(ITEMS)}. You are told "
+        "the agent's recent success; aim for tasks that it solves half of the time, and make "
+        "a new one, no copy of the base task."
+    )
+
+
+def _tool(name: str) -> JsonObject:
+    what = {
+        "receive": "Record that more pieces of an item arrived.",
+        "ship": "Record that pieces of an item left.",
+        "pack": "Record that boxes of an item were packed.",
+    }
+    properties = {
+        "item": {"type": "string", "enum": list(ITEMS)},
+        "total": {"type": "integer", "description": "Pieces in all, afterwards."},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["item", "total"]}
+    function = {"name": name, "description": what[name], "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+TOOLS: list[JsonObject] = [_tool(name) for name in TOOL_NAMES.values()]
+"""JSON schemas of the tools, in the shape that chat templates and OpenAI-style APIs read."""
