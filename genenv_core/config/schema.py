@@ -113,20 +113,20 @@ class ModelSizeConfig(_Section):
 class BootstrapConfig(_Section):
     """Warm start of the tiny models from generated seed data; unused when both models are given."""
 
-    agent: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
+    agent: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig(layers=3))
     """Shape of pi_agent."""
     env: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
     """Shape of pi_env."""
-    agent_steps: int = Field(default=2600, ge=1, le=1_000_000)
-    """Most supervised steps of pi_agent; it stops, unfinished on purpose, once it answers 66 % of
-    fresh seed examples exactly (desk: after 1200 to 2200)."""
-    env_steps: int = Field(default=1600, ge=1, le=1_000_000)
+    agent_steps: int = Field(default=1800, ge=1, le=1_000_000)
+    """Most supervised steps of pi_agent; it stops earlier, unfinished on purpose, at agent_target
+    (desk: after 700 to 900)."""
+    env_steps: int = Field(default=450, ge=1, le=1_000_000)
     """Supervised steps of pi_env."""
-    batch_rows: int = Field(default=16, ge=1, le=4096)
+    batch_rows: int = Field(default=64, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
     """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
-    agent_target: float = Field(default=0.66, gt=0, le=1)
+    agent_target: float = Field(default=0.6, gt=0, le=1)
     """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
     that something is left to learn."""
     easy_skew: float = Field(default=1.0, ge=0, le=1)
@@ -157,7 +157,7 @@ class GenerationConfig(_Section):
     """Generations conditioned on one context (one base task and the agent's history)."""
     max_generations: int = Field(default=192, ge=1, le=1_000_000)
     """Upper bound on generations an epoch, valid or not; at least `tasks`."""
-    max_tokens: int = Field(default=64, ge=1, le=131_072)
+    max_tokens: int = Field(default=32, ge=1, le=131_072)
     """Longest generation, in tokens."""
     temperature: float = Field(default=1.0, gt=0, le=2)
     """Sampling temperature of pi_env."""
@@ -181,7 +181,7 @@ class RolloutConfig(_Section):
 
     n: int = Field(default=8, ge=1, le=1024)
     """Attempts at each task: the size of a group."""
-    max_tokens: int = Field(default=96, ge=1, le=131_072)
+    max_tokens: int = Field(default=48, ge=1, le=131_072)
     """Longest completion of one turn, in tokens."""
     max_turns: int = Field(default=8, ge=1, le=1000)
     """Turns after which an episode is cut; its last observation is never answered."""
@@ -198,11 +198,11 @@ class RolloutConfig(_Section):
 class MixtureConfig(_Section):
     """What an agent update trains on: shares of its groups, drawn from D_train."""
 
-    new: float = Field(default=0.75, ge=0, le=1)
+    new: float = Field(default=0.6, ge=0, le=1)
     """Share of this epoch's generated tasks."""
-    base: float = Field(default=0.125, ge=0, le=1)
+    base: float = Field(default=0.2, ge=0, le=1)
     """Share of base tasks, attempted again by the current agent."""
-    history: float = Field(default=0.125, ge=0, le=1)
+    history: float = Field(default=0.2, ge=0, le=1)
     """Share of stored groups of earlier epochs."""
     max_policy_age: int = Field(default=2, ge=1, le=1000)
     """Oldest admissible group of the history share, in policy versions behind the current one."""
@@ -251,20 +251,20 @@ class RwrConfig(_Section):
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(default=8, ge=1, le=100_000)
+    steps: int = Field(default=12, ge=1, le=100_000)
     """Optimizer steps an update, each over all of its rows."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
-    kl_coef: float = Field(default=0.02, ge=0, le=100)
-    """Weight of KL(pi_env || pi_env^0) in the loss."""
-    kl_cap: float = Field(default=15.0, gt=0, le=1e6)
+    kl_coef: float = Field(default=0.002, ge=0, le=100)
+    """Weight of KL(pi_env || pi_env^0), nats a sequence, beside the NLL, nats a token."""
+    kl_cap: float = Field(default=20.0, gt=0, le=1e6)
     """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
     kl_cap_action: Literal["pull", "roll_back"] = "pull"
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
     it still is not at the end; `roll_back` restores the last state under it and stops."""
-    window_epochs: int = Field(default=1, ge=1, le=1000)
+    window_epochs: int = Field(default=3, ge=1, le=1000)
     """Rows of D_env of the last this many epochs take part in an update."""
 
 

@@ -4,8 +4,9 @@ Plain because a trainer's machinery would cost more than the learning. Batches h
 equal length; the loss is on the answers' tokens only; AdamW under a cosine. Right padding needs no
 mask in a causal model: no answer token ever looks at the padding behind it.
 
-What is kept is a running average of the weights, not the last ones: it makes up for the rest of
-the cosine when training stops early, and what was measured is exactly what is saved.
+The last weights are kept, not a running average: an average answers a little better, but it is
+sure of its mistakes, and GRPO then hardly improves it (held-out success +.00 to +.02 in twelve
+epochs from an average, +.04 to +.06 from last weights of equal strength, three seeds).
 """
 
 # torch and transformers have partial types only.
@@ -14,7 +15,6 @@ the cosine when training stops early, and what was measured is exactly what is s
 
 from __future__ import annotations
 
-import copy
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,6 @@ _POOL_BATCHES = 16  # batches sorted by length together: little padding, still r
 _WARM_UP = 0.05
 _BETAS = (0.9, 0.98)
 _MAX_GRAD_NORM = 1.0
-_AVERAGE = 0.98  # of the running average: about the last 50 steps
 _PROBE_EVERY = 50
 _PROBE_ROWS = 64  # rows in one forward pass of a probe
 
@@ -54,7 +53,7 @@ class FitPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What training did: the averaged model, each step's loss, tokens seen, the last probe."""
+    """What training did: the model, each step's loss, tokens seen, the last probe."""
 
     model: LlamaForCausalLM
     losses: list[float]
@@ -73,7 +72,6 @@ def fit(
         model.parameters(), lr=plan.learning_rate, betas=_BETAS, weight_decay=0.0, fused=True
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan.steps))
-    average = copy.deepcopy(model).eval()
     losses: list[float] = []
     tokens = 0
     accuracy: float | None = None
@@ -92,12 +90,11 @@ def fit(
                 f"warm start: the loss is {losses[-1]} at step {len(losses)}; lower "
                 f"bootstrap.learning_rate (now {plan.learning_rate:g})"
             )
-        _move_average(average, model, len(losses))
         if plan.target is not None and len(losses) % _PROBE_EVERY == 0:
-            accuracy = greedy_accuracy(average, probe)
+            accuracy = greedy_accuracy(model, probe)
             if accuracy >= plan.target:
                 break
-    return Fitted(average, losses, tokens, accuracy)
+    return Fitted(model.eval(), losses, tokens, accuracy)
 
 
 @torch.no_grad()
@@ -118,14 +115,6 @@ def greedy_accuracy(model: LlamaForCausalLM, rows: Sequence[Row]) -> float:
         wrong[chosen] = model.lm_head(hidden[chosen]).argmax(-1) != targets[chosen]
         exact += int((~wrong.any(dim=1)).sum())
     return exact / len(rows)
-
-
-@torch.no_grad()
-def _move_average(average: LlamaForCausalLM, model: LlamaForCausalLM, step: int) -> None:
-    # Early on the average forgets faster, so that the first weights never linger in a short run.
-    decay = min(_AVERAGE, step / (step + 9))
-    for kept, new in zip(average.parameters(), model.parameters(), strict=True):
-        kept.lerp_(new, 1 - decay)
 
 
 def _loss(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
