@@ -8,6 +8,7 @@ root, so the history of runs is there for the next one.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -29,13 +30,17 @@ class LocalServer:
     """A server that was started and may not answer yet."""
 
     def __init__(self, home: Path) -> None:
-        """Start it; its log goes to `server.log` in `home`."""
+        """Start it; its log is beside its database in `home`."""
         home.mkdir(parents=True, exist_ok=True)
+        # Two servers that create or upgrade one database at once fail; the second waits until the
+        # first answers. The kernel frees the lock of a process that was killed.
+        self._lock = (home / "server.lock").open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
         self.url = f"http://127.0.0.1:{port}/api"
-        self._log = home / "server.log"
+        self._log = home / f"server-{os.getpid()}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "flows.local_server", str(port)],
@@ -56,6 +61,7 @@ class LocalServer:
                 contextlib.suppress(urllib.error.URLError, OSError),
                 urllib.request.urlopen(f"{self.url}/health", timeout=5),
             ):
+                self._lock.close()
                 return
             time.sleep(0.1)
         self.stop()
@@ -64,7 +70,9 @@ class LocalServer:
         )
 
     def stop(self) -> None:
-        """Stop it and wait until it is gone."""
+        """Stop it and wait until it is gone; the log of one that started is not kept."""
+        started = self._lock.closed
+        self._lock.close()
         if self._process.stdin:
             self._process.stdin.close()
         try:
@@ -72,10 +80,14 @@ class LocalServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if started:
+            self._log.unlink(missing_ok=True)
 
     def _last_line(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return f"{lines[-1] if lines else 'no output'} (all of it: {self._log})"
+        # A crash leaves tracebacks, whose last lines are frames: look for what was raised.
+        told = [line for line in lines if "Error" in line] or lines or ["no output"]
+        return f"{told[-1].strip()[:300]} (all of it: {self._log})"
 
 
 @contextlib.contextmanager

@@ -332,9 +332,6 @@ def test_half_a_layout_is_laid_out_again(store: LocalStore) -> None:
     assert {p.name for p in artifacts.checkpoint(manifest, "agent").iterdir()} == set(WEIGHTS)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Artifacts.checkpoint trusts sizes: a healed part leaves the old layout"
-)
 def test_a_healed_part_reaches_the_layout(store: LocalStore) -> None:
     manifest, _ = write(store, weights=WEIGHTS)
     Artifacts(store).checkpoint(manifest, "agent")
