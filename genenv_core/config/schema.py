@@ -120,8 +120,8 @@ class BootstrapConfig(_Section):
     agent_steps: int = Field(default=1800, ge=1, le=1_000_000)
     """Most supervised steps of pi_agent; it stops earlier, unfinished on purpose, at agent_target
     (desk: after 700 to 900)."""
-    env_steps: int = Field(default=450, ge=1, le=1_000_000)
-    """Supervised steps of pi_env."""
+    env_steps: int = Field(default=360, ge=1, le=1_000_000)
+    """Supervised steps of pi_env: two thirds on all difficulties, one third on easy_skew's."""
     batch_rows: int = Field(default=64, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
@@ -251,7 +251,7 @@ class RwrConfig(_Section):
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(default=12, ge=1, le=100_000)
+    steps: int = Field(default=8, ge=1, le=100_000)
     """Optimizer steps an update, each over all of its rows."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""

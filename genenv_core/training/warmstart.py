@@ -1,7 +1,7 @@
 """Warm start of the tiny models: supervised learning on seed data, from nothing to a checkpoint.
 
 pi_agent stops when it answers `agent_target` of fresh seed examples exactly. The number of steps
-to get there differs by seed (desk: 1200 to 2200) because a chain's calls are learned at once and
+to get there differs by seed (desk: 700 to 900) because a chain's calls are learned at once and
 late; what the game needs is an agent of a known strength that leaves something to learn.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ _LOG = logging.getLogger(__name__)
 _EXAMPLES = 24_576  # distinct examples; more steps than they fill repeat them in another order
 _TOKENIZER_EXAMPLES = 2_000
 _PROBE_EXAMPLES = 384
+_SKEWED_SHARE = 1 / 3  # of pi_env's steps: the last ones, on easy tasks
 
 
 class _Record(BaseModel):
@@ -96,14 +98,25 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
             target=request.settings.agent_target if agent else None,
         )
         count = min(_EXAMPLES, plan.steps * plan.batch_rows)
+        model = build_model(settings.agent if agent else settings.env, tokenizer, seed)
         if agent:
             examples = domain.agent_examples(seed, count)
             probe = domain.agent_examples(seed_from("probe", seed), _PROBE_EXAMPLES)
+            fitted = fit(model, encode(tokenizer, examples), plan, encode(tokenizer, probe))
         else:
-            examples = domain.env_examples(seed, count, settings.easy_skew)
-            probe = []
-        model = build_model(settings.agent if agent else settings.env, tokenizer, seed)
-        fitted = fit(model, encode(tokenizer, examples), plan, encode(tokenizer, probe))
+            # Two phases: what is skewed from the start never learns to write difficult tasks, and
+            # the game could not find its way to them.
+            late = round(plan.steps * _SKEWED_SHARE)
+            broad = domain.env_examples(seed, count, 0.0)
+            first = fit(model, encode(tokenizer, broad), replace(plan, steps=plan.steps - late))
+            skewed = domain.env_examples(
+                seed_from("skewed", seed), late * plan.batch_rows, settings.easy_skew
+            )
+            second = replace(plan, steps=late, seed=seed_from("skewed", plan.seed))
+            fitted = fit(first.model.train(), encode(tokenizer, skewed), second)
+            fitted = replace(
+                fitted, losses=first.losses + fitted.losses, tokens=first.tokens + fitted.tokens
+            )
     finally:
         torch.set_num_threads(threads)
     save_checkpoint(fitted.model, tokenizer, request.output)
