@@ -220,7 +220,7 @@ class MixtureConfig(_Section):
 class GrpoConfig(_Section):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
 
-    learning_rate: float = Field(default=3e-4, gt=0, le=1)
+    learning_rate: float = Field(default=2e-4, gt=0, le=1)
     """Learning rate, constant over an update."""
     passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
@@ -251,7 +251,7 @@ class RwrConfig(_Section):
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(default=8, ge=1, le=100_000)
+    steps: int = Field(default=12, ge=1, le=100_000)
     """Optimizer steps an update, each over all of its rows."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
@@ -259,7 +259,7 @@ class RwrConfig(_Section):
     """Gradient norm above which gradients are scaled down."""
     kl_coef: float = Field(default=0.002, ge=0, le=100)
     """Weight of KL(pi_env || pi_env^0), nats a sequence, beside the NLL, nats a token."""
-    kl_cap: float = Field(default=20.0, gt=0, le=1e6)
+    kl_cap: float = Field(default=25.0, gt=0, le=1e6)
     """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
     kl_cap_action: Literal["pull", "roll_back"] = "pull"
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
@@ -280,7 +280,7 @@ class EvaluationConfig(_Section):
 class GatesConfig(_Section):
     """What closes the gate in front of a checkpoint; the last good one then stays current."""
 
-    max_kl_env: float = Field(default=30.0, gt=0, le=1e6)
+    max_kl_env: float = Field(default=40.0, gt=0, le=1e6)
     """Largest KL of pi_env to the initial simulator, nats a sequence."""
     min_entropy: float = Field(default=0.005, ge=0, le=100)
     """Smallest mean token entropy of pi_agent in its update, nats."""

@@ -262,9 +262,9 @@ def _mixed_weights(max_calls: int) -> list[float]:
 def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
     """Return the shares of 1, 2, ... calls in pi_env's seed data.
 
-    For 6 calls at skew 1 about .71 .19 .06 .02 .02 .01: the 8 % of uniform keep every length
+    For 6 calls at skew 1 about .75 .16 .04 .02 .01 .01: the 8 % of uniform keep every length
     possible, so that reward-weighted regression has something to reinforce.
     """
     uniform = 1 / max_calls
-    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.25)]
+    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.2)]
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
