@@ -25,11 +25,11 @@ MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
 def external_inputs(config: RunConfig) -> dict[str, FileRef | None]:
     """Return what `bootstrap` reads from outside, with digests.
 
-    Raises DataError and ModelError naming the file, the line and the remedy.
+    Raises ConfigError for an unknown domain, DataError and ModelError naming file, line and remedy.
     """
+    domain = get_domain(config.domain.name, config.domain.options)
     inputs: dict[str, FileRef | None] = {"base_file": None}
     if config.data.base_file is not None:
-        domain = get_domain(config.domain.name, config.domain.options)
         read_programs(Path(config.data.base_file).expanduser(), domain, config.data.base_tasks)
         inputs["base_file"] = _data_file(config.data.base_file)
     for policy, name, revision in (

@@ -57,10 +57,11 @@ def main_options(
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the work failed, 2 wrong usage or configuration."""
     try:
-        app(standalone_mode=False)
-        status = 0
-    except typer.Exit as done:
-        status = done.exit_code
+        # Outside of its standalone mode Typer hands an exit status back as the result.
+        result = app(standalone_mode=False)
+        status = result if isinstance(result, int) else 0
+        if status == INTERRUPTED:
+            raise KeyboardInterrupt
     except GenenvError as error:
         status = _say(error, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):

@@ -220,7 +220,7 @@ class MixtureConfig(_Section):
 class GrpoConfig(_Section):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
 
-    learning_rate: float = Field(default=2e-4, gt=0, le=1)
+    learning_rate: float = Field(default=3e-4, gt=0, le=1)
     """Learning rate, constant over an update."""
     passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
@@ -251,7 +251,7 @@ class RwrConfig(_Section):
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(default=12, ge=1, le=100_000)
+    steps: int = Field(default=8, ge=1, le=100_000)
     """Optimizer steps an update, each over all of its rows."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
