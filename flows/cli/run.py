@@ -134,7 +134,7 @@ def _log_to(folder: Path) -> None:
     handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     # Records that no handler takes would go to the terminal; Prefect has such while it is ending.
-    logging.lastResort = None
+    logging.lastResort = logging.NullHandler()
     logger = logging.getLogger("genenv")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -147,8 +147,8 @@ def wait_for(root: Path, run_id: str, stage: str, process: subprocess.Popen[byte
 @pytest.mark.parametrize(
     ("stage", "number", "status"),
     [
-        ("bootstrap", signal.SIGINT, 130),
-        ("rollout", signal.SIGINT, 130),
+        pytest.param("bootstrap", signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param("rollout", signal.SIGINT, 130, marks=pytest.mark.slow),
         ("grpo_update", signal.SIGINT, 130),
         ("grpo_update", signal.SIGKILL, -9),
     ],
