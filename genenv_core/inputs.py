@@ -96,7 +96,7 @@ def _data_file(name: str) -> FileRef:
 
 
 def _hub_folder(name: str, revision: str) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
     try:
         patterns = [f"*{suffix}" for suffix in MODEL_FILES]

@@ -238,7 +238,7 @@ def _finite(value: Any, where: str) -> None:
 
 def _id_range(table: str, frame: pl.DataFrame) -> tuple[str | None, str | None]:
     column = TABLES[table].id_column
-    if column is None or not frame.height:
+    if not frame.height:
         return None, None
     ids = frame.get_column(column)
     return str(ids.min()), str(ids.max())

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
@@ -134,7 +134,7 @@ class LocalStore:
         source.unlink()
 
     @contextlib.contextmanager
-    def _errors(self, path: Path) -> Iterator[None]:
+    def _errors(self, path: Path) -> Generator[None]:
         try:
             yield
         except FileNotFoundError as error:

@@ -105,7 +105,7 @@ class RunLog:
         with _writing:
             counts = _attempts.get((self._store.uri, self.run_id))
             if counts is None:
-                counts = {}
+                counts = dict[str, int]()
                 for path in self._store.list(paths.attempts(self.run_id)):
                     name = path.rsplit("/", 1)[-1].removesuffix(".json")
                     where, serial, _ = name.rsplit("-", 2)
