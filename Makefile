@@ -21,8 +21,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "genenv needs Python 3.11 or later; say make PYTHON=/path/to/python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q -r requirements.lock
-	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install -qq -r requirements.lock
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
 install: $(STAMP) ## Create .venv and install everything from the lock file
