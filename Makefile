@@ -38,7 +38,7 @@ test-slow: $(STAMP) ## Run the tests that are too long for the default run
 	@$(BIN)/python -m pytest -m slow
 
 lint: $(STAMP) ## Check style and types
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --project pyproject.toml
 
 format: $(STAMP) ## Format the code
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
