@@ -175,8 +175,9 @@ def test_an_interrupted_run_is_continued_by_the_same_command(tmp_path: Path, sta
     assert [row["epoch"] for row in json.loads(done.stdout)["epochs"]] == [0, 1]
     attempts = RunLog(LocalStore(tmp_path / "r"), "x").attempts()
     left = [a.state for a in attempts if a.stage == stage and a.epoch == (stage != "bootstrap")]
+    # A stage may still finish while the run is ending: then it is kept, and not computed twice.
     assert left[-1] == "computed"
-    assert left[0] in ("interrupted", "running")
+    assert left.count("computed") == 1
 
 
 def test_the_interrupted_run_has_the_outputs_of_one_that_never_was(api, tmp_path: Path, tiny_root):
