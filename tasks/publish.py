@@ -43,12 +43,12 @@ def compute(context: StageContext) -> dict[str, Any]:
                 update.facts["metrics"],
                 settings,
                 heldout=evaluation["sampled"],
-                heldout_current=float(current),  # type: ignore[arg-type]
+                heldout_current=float(current),
             )
         else:
             gates[policy] = env_gate(update.facts["metrics"], settings)
     open_ = {policy: gates[policy].gate is Gate.OPEN for policy in gates}
-    is_best = open_[PolicyName.AGENT] and evaluation["sampled"] > float(best)  # type: ignore[arg-type]
+    is_best = open_[PolicyName.AGENT] and evaluation["sampled"] > float(best)
     rows: list[dict[str, Any]] = []
     digests: dict[str, str] = {}
     for policy, update in updates.items():

@@ -152,7 +152,6 @@ class Planned:
     status: str
     key: str = ""
     parts: dict[str, Any] = field(default_factory=dict[str, Any])
-    waits_for: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     ref: ArtifactRef | None = None
 
@@ -216,9 +215,8 @@ class StageTask:
 
     def _planned(self, config: RunConfig, epoch: int, inputs: dict[str, Any]) -> Planned:
         known = {name: _known(value) for name, value in inputs.items()}
-        waits = tuple(name for name, value in known.items() if isinstance(value, Planned))
-        if waits:
-            return Planned(self.stage.name, epoch, "unknown", waits_for=waits)
+        if any(isinstance(value, Planned) for value in known.values()):
+            return Planned(self.stage.name, epoch, "unknown")
         parts = parts_of(self.stage, config, epoch, known)
         key = stage_key(parts)
         artifacts = artifacts_of(config.root)

@@ -142,5 +142,6 @@ class EpochKeys(Record):
 
 def list_runs(store: LocalStore) -> list[str]:
     """Return the ids of all runs in a store, sorted."""
-    found = {path.split("/")[1] for path in store.list(paths.runs()) if path.count("/") >= 2}
-    return sorted(found)
+    # A folder without a configuration is a run that never began: it may hold a log already.
+    listed = (path.split("/")[1] for path in store.list(paths.runs()) if path.count("/") == 2)
+    return sorted({run for run in listed if store.size(paths.run_config(run)) is not None})

@@ -157,3 +157,10 @@ def test_runs_are_listed_by_name(store: LocalStore) -> None:
         RunLog(store, name).note_key(1, "rollout", "k")
     store.create("runs/stray.txt", b"")
     assert list_runs(store) == ["alpha-1.2", "zeta"]
+
+
+def test_a_folder_with_a_log_and_no_configuration_is_no_run(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    store.create("runs/never-began/run.log", b"the server did not start\n")
+    RunLog(store, "real").open({"epochs": 1}, NOW)
+    assert list_runs(store) == ["real"]
