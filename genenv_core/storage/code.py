@@ -8,7 +8,9 @@ number.
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
+import threading
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +37,9 @@ machinery around a stage moves bytes without choosing them (its layout is versio
 table by its schema version). A domain and a trainer count where a stage names them, so that a
 change in one does not invalidate the users of another."""
 
+_parsing = threading.Lock()
+_PARSE_TRIES = 10
+
 
 @cache
 def code_version(*modules: str) -> str:
@@ -48,7 +53,7 @@ def code_version(*modules: str) -> str:
 
 def source_digest(source: str) -> str:
     """Return the digest of a module's syntax tree without docstrings, comments and positions."""
-    tree = ast.parse(source)
+    tree = _parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [item for item in node.body if not _is_docstring(item)]
@@ -61,13 +66,26 @@ def imported_modules(module: str) -> list[str]:
     if path is None:
         return []
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return sorted(name for name in found if _is_project(name) and _source(name) is not None)
+
+
+def _parse(source: str) -> ast.Module:
+    """Return the syntax tree.
+
+    CPython 3.11 counts the recursion of all threads' parsers together (gh-106905), so a parse may
+    fail with SystemError when another thread, of a library for one, parses at the same time. Ours
+    take turns, and one that met a foreign parse is tried again.
+    """
+    for _ in range(_PARSE_TRIES):
+        with _parsing, contextlib.suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 def _visit(module: str, seen: dict[str, str]) -> None:

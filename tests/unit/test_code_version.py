@@ -8,9 +8,12 @@ nothing is imported to compute it; a plug-in counts, be it a package or a single
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -172,3 +175,23 @@ def test_nothing_is_imported_to_compute_a_version() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert output.strip() == "[]"
+
+
+def test_threads_may_digest_at_the_same_time() -> None:
+    # A collection inside the parser lets another thread in: CPython 3.11 then loses count.
+    source = Path(code.__file__).read_text(encoding="utf-8") * 3
+    expected = source_digest(source)
+
+    def yielding(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(yielding)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(source_digest, [source] * 16))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(yielding)
+    assert found == [expected] * 16
