@@ -1,4 +1,4 @@
-"""Processes: an identity is one process's alone, and the end of one is known only on its machine."""
+"""Processes: an identity belongs to one alone, and the end of one is known on its machine only."""
 
 from __future__ import annotations
 

@@ -11,8 +11,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from genenv_core.errors import IntegrityError
 from genenv_core.storage.canonical import readable_json
@@ -23,17 +21,10 @@ from genenv_core.storage.seal import SEAL, seal, unseal
 RECORD: dict[str, Any] = {"name": "größe", "facts": {"p": 0.1, "n": 3, "none": None}, "parts": []}
 PART = Part(name="scores.parquet", path="parts/aa/aa.parquet", sha256="a" * 64, bytes=10)
 
-leaves = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-) | st.text(st.characters(codec="utf-8"), max_size=8)
-values = st.recursive(
-    leaves,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
-    max_leaves=8,
+
+@pytest.mark.parametrize(
+    "record", [{}, RECORD, {"": [1e300, -0.0, 2**70, True], "\u2028": "\x00\x7f\U0001f600\\"}]
 )
-
-
-@given(st.dictionaries(st.text("abc", max_size=3), values, max_size=4))
 def test_a_record_comes_back_as_it_was(record: dict[str, Any]) -> None:
     assert unseal(seal(record)) == record
 
