@@ -6,10 +6,10 @@ wall-clock times, hosts and process ids; nothing here enters a key.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -128,7 +128,10 @@ class RunLog:
         try:
             return data, EpochKeys.from_bytes(data).keys
         except IntegrityError as error:
-            log.warning("run=%s epoch=%d is noted anew: %s: %s", self.run_id, epoch, path, error)
+            log.warning(
+                "run=%s epoch=%d is unknown until it runs again: %s: %s",
+                self.run_id, epoch, path, error,
+            )  # fmt: skip
             return data, {}
 
     def begin(self, attempt: Attempt) -> Attempt:
@@ -136,14 +139,12 @@ class RunLog:
 
         Creating the event takes the number, so no two attempts have one, whoever makes them.
         """
-        for number in self._numbers(attempt.epoch, attempt.stage):
+        while True:
+            number = self._next_number(attempt.epoch, attempt.stage)
             numbered = attempt.model_copy(update={"attempt": number})
-            try:
+            with contextlib.suppress(AlreadyExists):  # another process took it
                 self._store.create(self._event(numbered, "start"), numbered.to_bytes())
-            except AlreadyExists:
-                continue
-            return numbered
-        raise AssertionError  # numbers do not end
+                return numbered
 
     def end(self, attempt: Attempt) -> None:
         """Write how an attempt that had begun has ended."""
@@ -155,16 +156,15 @@ class RunLog:
         One without an end is `interrupted` when its process is known to be gone, or when the run
         has tried the stage again since; else it is still `running`.
         """
-        latest: dict[str, Attempt] = {}
+        events: dict[str, Attempt | None] = {}
         for path in self._store.list(paths.attempts(self.run_id)):
             name, _, event = path.removesuffix(".json").rpartition("-")
-            if event == "end" or name not in latest:
-                try:
-                    latest[name] = Attempt.from_bytes(self._store.read(path))
-                except IntegrityError as error:
-                    log.warning("run=%s attempt skipped: %s: %s", self.run_id, path, error)
+            if event == "end" or name not in events:
+                # Without its end an attempt would look like one that has none: it is left out.
+                events[name] = self._attempt(path)
+        latest = [attempt for attempt in events.values() if attempt]
         last: dict[tuple[int, str], int] = {}
-        for attempt in latest.values():
+        for attempt in latest:
             where = (attempt.epoch, attempt.stage)
             last[where] = max(last.get(where, 0), attempt.attempt)
         listed = [
@@ -175,12 +175,19 @@ class RunLog:
                 or has_ended(attempt.pid, attempt.process)
             )
             else attempt
-            for attempt in latest.values()
+            for attempt in latest
         ]
         return sorted(listed, key=lambda item: (item.started_at, item.epoch))
 
-    def _numbers(self, epoch: int, stage: str) -> Iterator[int]:
-        """Yield numbers for an attempt, from the first that this process does not know as taken."""
+    def _attempt(self, path: str) -> Attempt | None:
+        try:
+            return Attempt.from_bytes(self._store.read(path))
+        except IntegrityError as error:
+            log.warning("run=%s attempt skipped: %s: %s", self.run_id, path, error)
+            return None
+
+    def _next_number(self, epoch: int, stage: str) -> int:
+        """Return the first number of an attempt that this process does not know as taken."""
         with _counting:
             counts = _seen.get((self._store.uri, self.run_id))
             if counts is None:
@@ -189,11 +196,9 @@ class RunLog:
                     if found := _EVENT.fullmatch(path.rsplit("/", 1)[-1]):
                         counts[found[1]] = max(counts.get(found[1], 0), int(found[2]))
                 _seen[(self._store.uri, self.run_id)] = counts
-        where = f"{epoch:05d}-{stage}"
-        while True:
-            with _counting:
-                counts[where] = number = counts.get(where, 0) + 1
-            yield number
+            where = f"{epoch:05d}-{stage}"
+            counts[where] = counts.get(where, 0) + 1
+            return counts[where]
 
     def _event(self, attempt: Attempt, event: str) -> str:
         return paths.attempt(self.run_id, attempt.epoch, attempt.stage, attempt.attempt, event)

@@ -228,12 +228,13 @@ def test_damaged_records_are_said_aloud_and_healed_by_a_repetition(
     log.open(config, NOW)
     log.note_key(1, "rollout", "k1")
     log.begin(attempt(1))
-    log.begin(attempt(stage="score"))
+    ended = log.begin(attempt(stage="score"))
+    log.end(ended.model_copy(update={"state": "computed"}))
     whole = store.read(paths.run_config("run-a"))
     broken = [
         paths.run_config("run-a"),
         paths.run_epoch("run-a", 1),
-        paths.attempt("run-a", 1, "score", 1, "start"),
+        paths.attempt("run-a", 1, "score", 1, "end"),
     ]
     for path in broken:
         spoil(store, path)
