@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-EventKind = Literal["started", "advanced", "finished", "failed", "run"]
+EventKind = Literal["started", "waiting", "advanced", "finished", "failed", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Event:
     """One thing that happened. `state` of a finished stage is computed or cached.
 
     An advanced event has `done` of `total` units and their `unit` (groups, steps, ...). `facts` of
-    a finished stage are its manifest's. The kind `run` opens a run; its facts name it.
+    a finished stage are its manifest's. A waiting stage says in `message` for whom. The kind `run`
+    opens a run; its facts name it.
     """
 
     kind: EventKind
@@ -45,7 +46,13 @@ def emit(event: Event) -> None:
     with _lock:
         for listener in _listeners:
             listener(event)
-    if _cancelled.is_set() and event.kind in ("started", "advanced"):
+    if event.kind in ("started", "advanced"):
+        check()
+
+
+def check() -> None:
+    """Raise Cancelled once the run was cancelled."""
+    if _cancelled.is_set():
         raise Cancelled
 
 

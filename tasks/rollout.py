@@ -6,7 +6,7 @@ is; one that was not is done again whole, from the same seeds.
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,15 +17,17 @@ from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.chat import ChatFormat
 from genenv_core.engines.base import Engine
 from genenv_core.engines.registry import open_engine
-from genenv_core.errors import AlreadyExists, NotFound
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
 from genenv_core.ids import group_id, trace_id
 from genenv_core.rollout import run_rollouts
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import canonical_json, readable_json
-from genenv_core.storage.manifest import Part
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.storage.manifest import Part, Shard
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 from tasks.rows import frame, to_tasks
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+
+log = logging.getLogger("genenv.stage")
 
 STAGE = Stage(
     "rollout",
@@ -149,17 +151,24 @@ def _payload(rollout: Rollout, group: str, chat: ChatFormat) -> dict[str, Any]:
 
 def _finished(context: StageContext, number: int) -> list[Part] | None:
     """Return the parts of a shard that an earlier attempt finished, if they are undamaged."""
+    path = paths.shard(STAGE.name, context.key, number)
     try:
-        data = context.store.read(paths.shard(STAGE.name, context.key, number))
+        parts = Shard.from_bytes(context.store.read(path)).parts
     except NotFound:
         return None
-    parts = [Part.model_validate(item) for item in json.loads(data)]
-    return None if context.artifacts.damage(parts) else parts
+    except IntegrityError as error:
+        log.warning("shard=%s unreadable, taken as a miss: %s", path, error)
+        return None
+    damage = context.artifacts.damage(parts)
+    if damage:
+        log.warning("shard=%s taken as a miss: %s", path, damage)
+        return None
+    return list(parts)
 
 
 def _finish(context: StageContext, number: int, parts: Sequence[Part]) -> None:
     path = paths.shard(STAGE.name, context.key, number)
-    data = readable_json([part.model_dump(mode="json") for part in parts])
+    data = Shard(parts=tuple(parts)).to_bytes()
     try:
         context.store.create(path, data)
     except AlreadyExists:  # the record of a damaged shard

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -42,11 +43,13 @@ from genenv_core.storage.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.code import code_version
 from genenv_core.storage.keys import difference, key_parts, stage_key
+from genenv_core.storage.leases import Leases
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef, Manifest
+from genenv_core.storage.process import identity
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import Attempt, RunLog
-from tasks.progress import Cancelled, Event, emit
+from tasks.progress import Cancelled, Event, check, emit
 
 log = logging.getLogger("genenv.stage")
 
@@ -256,29 +259,40 @@ def run_stage(
         run_id=run.run_id,
         epoch=epoch,
         stage=stage.name,
-        attempt=run.next_attempt(epoch, stage.name),
         stage_key=key,
         state="running",
         host=socket.gethostname(),
         pid=os.getpid(),
+        process=identity(os.getpid()),
         started_at=started,
     )
-    serial = f"{attempt.attempt:04d}.{os.getpid()}"
+    begun = False
 
     def ended(state: str, **values: Any) -> None:
         seconds = round(time.perf_counter() - clock, 4)
-        update = {"state": state, "seconds": seconds, **values}
-        run.write(attempt.model_copy(update=update), serial)
+        last = attempt.model_copy(update={"state": state, "seconds": seconds, **values})
+        (run.end if begun else run.begin)(last)
+
+    def waiting(holder: str) -> None:
+        message = f"waiting for {holder}, which computes it"
+        log.info("stage=%s epoch=%d key=%s %s", stage.name, epoch, key[:12], message)
+        emit(Event("waiting", stage.name, epoch, message=message))
 
     began = computed = clock
-    manifest = artifacts.find(stage.name, key)
-    reused = manifest is not None
+    find = partial(artifacts.find, stage.name, key)
+    manifest = find()
     if manifest is None:
-        run.write(attempt, serial)
-        log.info("stage=%s epoch=%d key=%s started", stage.name, epoch, key[:12])
-        began = time.perf_counter()
         try:
-            manifest = _compute(stage, compute, config, epoch, inputs, parts, key, artifacts)
+            leases = leases_of(config.root)
+            with leases.hold(stage.name, key, find, waiting=waiting, check=check) as manifest:
+                if manifest is None:
+                    attempt, begun = run.begin(attempt), True
+                    log.info("stage=%s epoch=%d key=%s started", stage.name, epoch, key[:12])
+                    began = time.perf_counter()
+                    manifest = _compute(
+                        stage, compute, config, epoch, inputs, parts, key, artifacts
+                    )
+                    computed = time.perf_counter()
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt | Cancelled | SystemExit)
             with contextlib.suppress(GenenvError):  # a full disk refuses this record as well
@@ -287,7 +301,7 @@ def run_stage(
             if interrupted or isinstance(error, GenenvError):
                 raise
             raise StageError(f"stage {stage.name} of epoch {epoch}: {_line(error)}") from error
-        computed = time.perf_counter()
+    reused = not begun
     # A reused stage that this run already noted leaves no new row: a replay of a finished run
     # would otherwise double its history every time.
     first = run.note_key(epoch, stage.name, key)
@@ -401,6 +415,12 @@ def artifacts_of(root: str) -> Artifacts:
     if root not in _opened:
         _opened[root] = Artifacts(open_store(root))
     return _opened[root]
+
+
+@cache
+def leases_of(root: str) -> Leases:
+    """Return this process's leases in a root."""
+    return Leases(artifacts_of(root).store)
 
 
 def _known(value: Any) -> Any:

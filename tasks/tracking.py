@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,9 @@ from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage.artifacts import Artifacts
 from genenv_core.storage.manifest import ArtifactRef, Manifest
-from genenv_core.storage.runs import RunLog
+from genenv_core.storage.runs import TRACKED, RunLog
+from tasks.progress import check
+from tasks.stage import leases_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -26,11 +27,6 @@ log = logging.getLogger("genenv.tracking")
 
 ALIAS_BEST = "best"
 """Set here; the alias `latest` is MLflow's own and always names the newest version."""
-
-TRACKED = "tracked"
-"""Pseudo-stage under which a run notes that an epoch is logged, with the publish stage's key."""
-
-_lock = threading.Lock()
 
 
 def tracking_uri(config: RunConfig, root: Path) -> str:
@@ -48,9 +44,16 @@ def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts)
     if not config.tracking.enabled or config.run_id is None:
         return
     run = RunLog(artifacts.store, config.run_id)
-    if run.keys(epoch).get(TRACKED) == ref.key:
+
+    def tracked() -> bool | None:
+        return run.keys(epoch).get(TRACKED) == ref.key or None
+
+    if tracked():
         return
-    with _lock:
+    # MLflow has no create-if-absent, so two processes at once would make things twice.
+    with leases_of(config.root).hold(TRACKED, "mlflow", tracked, check=check) as done:
+        if done:
+            return
         client = open_client(config, artifacts.store.root)
         run_uuid = _mlflow_run(client, config)
         manifest = artifacts.load(ref)
@@ -61,7 +64,7 @@ def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts)
                 _register(client, config, run_uuid, row, run, artifacts)
         if epoch == config.epochs:
             client.set_terminated(run_uuid)
-    run.note_key(epoch, TRACKED, ref.key)
+        run.note_key(epoch, TRACKED, ref.key)
 
 
 def open_client(config: RunConfig, root: Path) -> MlflowClient:

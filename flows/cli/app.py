@@ -31,6 +31,7 @@ app.command("run")(run.run)
 app.command("plan")(run.plan)
 app.command("status")(inspect.status)
 app.command("sql")(inspect.sql)
+app.command("verify")(inspect.verify)
 app.command("doctor")(inspect.doctor)
 app.add_typer(settings.app, name="config")
 

@@ -1,4 +1,4 @@
-"""`genenv status`, `genenv sql`, `genenv doctor`."""
+"""`genenv status`, `genenv sql`, `genenv verify`, `genenv doctor`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,14 @@ def sql(
         raise QueryError('give a query, for example: genenv sql "SELECT * FROM epochs"')
     with open_pools(_existing(root)) as connection:
         _print(run_query(connection, query), format_)
+
+
+def verify(root: Root = None, as_json: Json = False) -> None:
+    """Read every file of a root and name those that are damaged; exit status 1 if any is."""
+    from flows.cli.verify import show
+
+    if not show(_existing(root), as_json=as_json):
+        raise typer.Exit(1)
 
 
 def doctor(root: Root = None, as_json: Json = False) -> None:

@@ -92,7 +92,7 @@ class RunView:
         if event.kind == "started":
             self._running[key] = (event, time.monotonic())
             self._began.setdefault(event.epoch, time.monotonic())
-        elif event.kind == "advanced":
+        elif event.kind in ("waiting", "advanced"):
             since = self._running.get(key, (event, time.monotonic()))[1]
             self._running[key] = (event, since)
         elif event.kind in ("finished", "failed"):
@@ -105,6 +105,8 @@ class RunView:
                 self._publish(event)
             elif event.epoch == 0 and not self._live:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
+        if event.kind == "waiting" and not self._live:
+            self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")
         if event.kind == "failed" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch} failed: {event.message}")
 
@@ -130,7 +132,7 @@ class RunView:
         grid = Table.grid(padding=(0, 2))
         for event, since in list(self._running.values()):
             passed = time.monotonic() - since
-            done = ""
+            done = event.message
             if event.kind == "advanced":
                 done = f"{event.done}/{event.total} {event.unit}"
                 if event.done and passed > 1:

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
-from pydantic import ValidationError
 
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import readable_json, sha256
+from genenv_core.storage.canonical import sha256
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, Manifest, Part
-from genenv_core.storage.parquet import read_parquet, to_parquet
+from genenv_core.storage.parquet import has_footer, read_parquet, to_parquet
 from schemas.registry import TABLES, empty
 from schemas.validate import validate
 
@@ -77,9 +76,11 @@ class ArtifactWriter:
             sha = file_sha256(source)
             size = source.stat().st_size
             path = paths.part(sha, source.suffix)
-            if self._store.size(path) != size or file_sha256(self._store.local(path)) != sha:
+            found = self._store.size(path)
+            # One that is whole is never removed: another process may have just written it.
+            if found is not None and (found != size or file_sha256(self._store.local(path)) != sha):
                 self._store.delete(path)
-                self._store.adopt(source, path)
+            self._store.adopt(source, path)
             self._parts.append(
                 Part(name=f"{name}/{source.name}", path=path, sha256=sha, bytes=size)
             )
@@ -98,7 +99,7 @@ class ArtifactWriter:
             facts=dict(facts),
         )
         path = paths.manifest(self._stage, self._key)
-        data = readable_json(manifest.model_dump(mode="json"))
+        data = manifest.to_bytes()
         try:
             self._store.create(path, data)
         except AlreadyExists:
@@ -128,13 +129,11 @@ class Artifacts:
         """Return the manifest of a finished, undamaged stage, or None; damage is warned about."""
         path = paths.manifest(stage, key)
         try:
-            manifest = Manifest.model_validate_json(self.store.read(path))
+            manifest = Manifest.from_bytes(self.store.read(path))
         except NotFound:
             return None
-        except ValidationError as error:
-            log.warning(
-                "manifest=%s unreadable, taken as a miss: %s", path, error.errors()[0]["msg"]
-            )
+        except IntegrityError as error:
+            log.warning("manifest=%s unreadable, taken as a miss: %s", path, error)
             return None
         damage = self.damage(manifest.parts)
         if damage:
@@ -169,13 +168,16 @@ class Artifacts:
         digest = manifest.checkpoint_digest(name)
         folder = self.store.root / paths.checkpoint(digest)
         laid_out = {folder / Path(part.name).name: part for part in files}
-        if folder.is_dir() and all(self._is_whole(path, p) for path, p in laid_out.items()):
-            return folder
+        if folder.is_dir():
+            if all(self._is_whole(path, part) for path, part in laid_out.items()):
+                return folder
+            damaged = self.store.scratch()
+            os.rename(folder, damaged)
+            shutil.rmtree(damaged, ignore_errors=True)
         scratch = self.store.scratch()
         for part in files:
             _link_or_copy(self.store.local(part.path), scratch / Path(part.name).name)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
         try:
             os.rename(scratch, folder)
         except OSError:  # another process laid it out in between
@@ -198,6 +200,8 @@ class Artifacts:
                 return f"part {part.name} ({part.path}) is missing"
             if size != part.bytes:
                 return f"part {part.name} ({part.path}) has {size} bytes, expected {part.bytes}"
+            if part.table and not has_footer(self.store.local(part.path)):
+                return f"part {part.name} ({part.path}) has a torn footer"
             if part.sha256 in self._verified:
                 continue
             if file_sha256(self.store.local(part.path)) != part.sha256:

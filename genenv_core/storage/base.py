@@ -35,6 +35,15 @@ class Store(Protocol):
         """Write an object in place of whatever is there, atomically."""
         ...
 
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Write an object only if its bytes still are `expected` (None: nothing is there).
+
+        Returns whether it was written; among racing callers with one expectation one wins. An
+        object store reads bytes and ETag together, compares the bytes, and puts with If-Match on
+        that ETag (If-None-Match: * for None); a refused put is False.
+        """
+        ...
+
     def adopt(self, source: Path, path: str) -> None:
         """Take over a finished local file as an immutable object; a no-op when it exists."""
         ...

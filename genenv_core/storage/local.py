@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import uuid
 from collections.abc import Generator
@@ -23,6 +24,10 @@ _REMEDY = {
     errno.EPERM: "not permitted: choose another --root or change its permissions",
     errno.ENOTDIR: "a part of the path is a file: choose another --root",
 }
+
+
+LOCK = "swap.lock"
+"""An empty file at the root; whoever compares and swaps holds it for that moment."""
 
 
 class LocalStore:
@@ -69,6 +74,21 @@ class LocalStore:
             finally:
                 temporary.unlink(missing_ok=True)
             _sync_folder(target.parent)
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        """Write an object only if its bytes still are `expected` (None: nothing is there)."""
+        # The kernel frees the lock of a process that is killed; what it was writing has a
+        # temporary name then.
+        with self._errors(self.root / LOCK), (self.root / LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                current = self.read(path)
+            except NotFound:
+                current = None
+            if current != expected:
+                return False
+            self.replace(path, data)
+            return True
 
     def adopt(self, source: Path, path: str) -> None:
         """Take over a finished local file on the same file system; a no-op when it exists."""

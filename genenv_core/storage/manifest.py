@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from genenv_core.errors import IntegrityError
 from genenv_core.storage.canonical import digest
+from genenv_core.storage.seal import seal, unseal
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout of parts and manifests; part of every stage key."""
 
 
@@ -17,6 +19,22 @@ class Record(BaseModel):
     """Base of the frozen records in JSON files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the record's file, sealed."""
+        return seal(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the record in a file; raises IntegrityError when a bit of it is wrong."""
+        try:
+            return cls.model_validate(unseal(data))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(item) for item in first["loc"])
+            raise IntegrityError(
+                f"it is no {cls.__name__} that this genenv reads: {field}: {first['msg']}"
+            ) from error
 
 
 class Part(Record):
@@ -34,6 +52,12 @@ class Part(Record):
     rows: int | None = Field(default=None, ge=0)
     first_id: str | None = None
     last_id: str | None = None
+
+
+class Shard(Record):
+    """The record of a finished shard of a stage that is not finished."""
+
+    parts: tuple[Part, ...]
 
 
 class Manifest(Record):

@@ -62,6 +62,17 @@ def to_parquet(table: str, frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
+def has_footer(path: Path) -> bool:
+    """Return whether a file ends as a Parquet file does: its footer's length, then the mark."""
+    size = path.stat().st_size
+    if size < 12:
+        return False
+    with path.open("rb") as handle:
+        handle.seek(-8, io.SEEK_END)
+        tail = handle.read()
+    return tail[4:] == b"PAR1" and int.from_bytes(tail[:4], "little") <= size - 12
+
+
 def read_parquet(
     table: str, source: bytes | Path | str, *, columns: Sequence[str] | None = None
 ) -> pl.DataFrame:

@@ -28,9 +28,14 @@ def run_epoch(run_id: str, epoch: int) -> str:
     return f"runs/{run_id}/epochs/{epoch:05d}.json"
 
 
-def attempt(run_id: str, epoch: int, stage: str, serial: str, event: str) -> str:
+def lease(stage: str, key: str) -> str:
+    """Return where the note of who is computing a stage lives."""
+    return f"leases/{stage}/{key}.json"
+
+
+def attempt(run_id: str, epoch: int, stage: str, number: int, event: str) -> str:
     """Return where one event (`start`, `end`) of one attempt at a stage lives."""
-    return f"runs/{run_id}/attempts/{epoch:05d}-{stage}-{serial}-{event}.json"
+    return f"runs/{run_id}/attempts/{epoch:05d}-{stage}-{number:04d}-{event}.json"
 
 
 def attempts(run_id: str) -> str:

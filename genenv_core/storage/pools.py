@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import duckdb
 import polars as pl
 
-from genenv_core.errors import NotFound, QueryError
+from genenv_core.errors import IntegrityError, NotFound, QueryError
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.catalog import RunSource, connect
@@ -16,6 +17,8 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest
 from genenv_core.storage.runs import RunInfo, RunLog, list_runs
 from schemas.registry import schema
+
+log = logging.getLogger("genenv.storage")
 
 
 def open_pools(store: LocalStore, runs: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
@@ -32,11 +35,11 @@ def open_pools(store: LocalStore, runs: Sequence[str] = ()) -> duckdb.DuckDBPyCo
 
 def source(store: LocalStore, run_id: str) -> RunSource:
     """Return the files and small tables of one run, as far as it got."""
-    log = RunLog(store, run_id)
-    info = log.info()
+    run = RunLog(store, run_id)
+    info = run.info()
     files: dict[str, list[str]] = {}
     for epoch in range(int(info.config["epochs"]) + 1):
-        for stage, key in log.keys(epoch).items():
+        for stage, key in run.keys(epoch).items():
             manifest = _manifest(store, stage, key)
             for part in manifest.parts if manifest else ():
                 if part.table and part.rows:
@@ -49,19 +52,23 @@ def source(store: LocalStore, run_id: str) -> RunSource:
         run_id=run_id,
         arm=str(info.config["arm"]),
         files=files,
-        frames={"stage_runs": _attempts(log), "runs": _run_row(info)},
+        frames={"stage_runs": _attempts(run), "runs": _run_row(info)},
     )
 
 
 def _manifest(store: LocalStore, stage: str, key: str) -> Manifest | None:
+    path = paths.manifest(stage, key)
     try:
-        return Manifest.model_validate_json(store.read(paths.manifest(stage, key)))
+        return Manifest.from_bytes(store.read(path))
     except NotFound:
+        return None
+    except IntegrityError as error:
+        log.warning("manifest=%s unreadable, its rows are left out: %s", path, error)
         return None
 
 
-def _attempts(log: RunLog) -> pl.DataFrame:
-    rows = [attempt.model_dump() for attempt in log.attempts()]
+def _attempts(run: RunLog) -> pl.DataFrame:
+    rows = [attempt.model_dump(exclude={"process"}) for attempt in run.attempts()]
     return pl.DataFrame(rows, schema=schema("stage_runs"), orient="row")
 
 

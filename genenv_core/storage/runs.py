@@ -6,37 +6,52 @@ wall-clock times, hosts and process ids; nothing here enters a key.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import re
 import threading
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
-from genenv_core.errors import NotFound
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Record
+from genenv_core.storage.process import has_ended
+
+log = logging.getLogger("genenv.storage")
 
 StageState = Literal["running", "computed", "cached", "failed", "interrupted"]
 
+TRACKED = "tracked"
+"""Pseudo-stage under which a run notes that an epoch is logged, with the publish stage's key."""
 
-# One process writes a run; these keep its threads apart and the listing of its past to one.
-_writing = threading.Lock()
-_attempts: dict[tuple[str, str], dict[str, int]] = {}
+
+_EVENT = re.compile(r"(\d+-\w+)-(\d+)-(?:start|end)\.json")
+
+# The highest attempt that this process has seen of each stage, so that it lists them once.
+_seen: dict[tuple[str, str], dict[str, int]] = {}
+_counting = threading.Lock()
 
 
 class Attempt(Record):
-    """One try of a stage by a run; `seconds` is None while it runs or when it was killed."""
+    """One try of a stage by a run; `seconds` is None while it runs or when it was killed.
+
+    `attempt` counts from 1 and is given by `RunLog.begin`; `process` is what
+    `genenv_core.storage.process.identity` tells of the process.
+    """
 
     run_id: str
     epoch: int
     stage: str
-    attempt: int = Field(ge=1)
+    attempt: int = Field(default=1, ge=1)
     stage_key: str
     state: StageState
     host: str
     pid: int
+    process: str = ""
     started_at: datetime
     seconds: float | None = None
     compute_seconds: float | None = None
@@ -54,7 +69,11 @@ class RunInfo(Record):
 
 
 class RunLog:
-    """The record of one run. One process writes a run at a time; threads of it may share this."""
+    """The record of one run; any number of threads and processes may write it at once.
+
+    A damaged file of it is warned about and taken as missing: it is history, and what a run still
+    needs of it is written anew when the run is repeated.
+    """
 
     def __init__(self, store: LocalStore, run_id: str) -> None:
         """Open the record of a run, which may not exist yet."""
@@ -68,69 +87,121 @@ class RunLog:
         except NotFound:
             known = None
         if known is None or known.config != config:
-            info = RunInfo(
-                run_id=self.run_id, started_at=known.started_at if known else now, config=config
-            )
-            self._store.replace(
-                paths.run_config(self.run_id), readable_json(info.model_dump(mode="json"))
-            )
+            began = [attempt.started_at for attempt in self.attempts()]
+            started = known.started_at if known else min(began, default=now)
+            info = RunInfo(run_id=self.run_id, started_at=started, config=config)
+            self._store.replace(paths.run_config(self.run_id), info.to_bytes())
 
     def info(self) -> RunInfo:
-        """Return the run's configuration; raises NotFound for an unknown run."""
-        return RunInfo.model_validate_json(self._store.read(paths.run_config(self.run_id)))
+        """Return the run's configuration; raises NotFound for a run that has none."""
+        path = paths.run_config(self.run_id)
+        try:
+            return RunInfo.from_bytes(self._store.read(path))
+        except IntegrityError as error:
+            log.warning(
+                "run=%s is left out until it is run again: %s: %s", self.run_id, path, error
+            )
+            raise NotFound(f"{path} is damaged: {error}") from error
 
     def keys(self, epoch: int) -> dict[str, str]:
         """Return stage -> key of one epoch, as far as it got."""
-        try:
-            data = self._store.read(paths.run_epoch(self.run_id, epoch))
-        except NotFound:
-            return {}
-        return EpochKeys.model_validate_json(data).keys
+        return self._keys(epoch)[1]
 
     def note_key(self, epoch: int, stage: str, key: str) -> bool:
         """Note that a stage is finished under this key; returns whether that is news."""
-        with _writing:
-            known = self.keys(epoch)
+        while True:
+            before, known = self._keys(epoch)
             if known.get(stage) == key:
                 return False
-            record = EpochKeys(epoch=epoch, keys={**known, stage: key})
-            self._store.replace(
-                paths.run_epoch(self.run_id, epoch),
-                readable_json(record.model_dump(mode="json")),
-            )
-            return True
+            after = EpochKeys(epoch=epoch, keys={**known, stage: key})
+            path = paths.run_epoch(self.run_id, epoch)
+            if self._store.swap(path, before, after.to_bytes()):
+                return True
 
-    def next_attempt(self, epoch: int, stage: str) -> int:
-        """Return the number of the next attempt at a stage, from 1."""
-        with _writing:
-            counts = _attempts.get((self._store.uri, self.run_id))
+    def _keys(self, epoch: int) -> tuple[bytes | None, dict[str, str]]:
+        """Return the bytes of an epoch's record and the keys in it."""
+        path = paths.run_epoch(self.run_id, epoch)
+        try:
+            data = self._store.read(path)
+        except NotFound:
+            return None, {}
+        try:
+            return data, EpochKeys.from_bytes(data).keys
+        except IntegrityError as error:
+            log.warning(
+                "run=%s epoch=%d is unknown until it runs again: %s: %s",
+                self.run_id, epoch, path, error,
+            )  # fmt: skip
+            return data, {}
+
+    def begin(self, attempt: Attempt) -> Attempt:
+        """Write the first event of an attempt, which may be its last; returns it numbered.
+
+        Creating the event takes the number, so no two attempts have one, whoever makes them.
+        """
+        while True:
+            number = self._next_number(attempt.epoch, attempt.stage)
+            numbered = attempt.model_copy(update={"attempt": number})
+            with contextlib.suppress(AlreadyExists):  # another process took it
+                self._store.create(self._event(numbered, "start"), numbered.to_bytes())
+                return numbered
+
+    def end(self, attempt: Attempt) -> None:
+        """Write how an attempt that had begun has ended."""
+        self._store.create(self._event(attempt, "end"), attempt.to_bytes())
+
+    def attempts(self) -> list[Attempt]:
+        """Return every attempt, oldest first.
+
+        One without an end is `interrupted` when its process is known to be gone, or when the run
+        has tried the stage again since; else it is still `running`.
+        """
+        events: dict[str, Attempt | None] = {}
+        for path in self._store.list(paths.attempts(self.run_id)):
+            name, _, event = path.removesuffix(".json").rpartition("-")
+            if event == "end" or name not in events:
+                # Without its end an attempt would look like one that has none: it is left out.
+                events[name] = self._attempt(path)
+        latest = [attempt for attempt in events.values() if attempt]
+        last: dict[tuple[int, str], int] = {}
+        for attempt in latest:
+            where = (attempt.epoch, attempt.stage)
+            last[where] = max(last.get(where, 0), attempt.attempt)
+        listed = [
+            attempt.model_copy(update={"state": "interrupted"})
+            if attempt.state == "running"
+            and (
+                attempt.attempt < last[attempt.epoch, attempt.stage]
+                or has_ended(attempt.pid, attempt.process)
+            )
+            else attempt
+            for attempt in latest
+        ]
+        return sorted(listed, key=lambda item: (item.started_at, item.epoch))
+
+    def _attempt(self, path: str) -> Attempt | None:
+        try:
+            return Attempt.from_bytes(self._store.read(path))
+        except IntegrityError as error:
+            log.warning("run=%s attempt skipped: %s: %s", self.run_id, path, error)
+            return None
+
+    def _next_number(self, epoch: int, stage: str) -> int:
+        """Return the first number of an attempt that this process does not know as taken."""
+        with _counting:
+            counts = _seen.get((self._store.uri, self.run_id))
             if counts is None:
                 counts = dict[str, int]()
                 for path in self._store.list(paths.attempts(self.run_id)):
-                    name = path.rsplit("/", 1)[-1].removesuffix(".json")
-                    where, serial, _ = name.rsplit("-", 2)
-                    counts[where] = max(counts.get(where, 0), int(serial.split(".")[0]))
-                _attempts[(self._store.uri, self.run_id)] = counts
+                    if found := _EVENT.fullmatch(path.rsplit("/", 1)[-1]):
+                        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]))
+                _seen[(self._store.uri, self.run_id)] = counts
             where = f"{epoch:05d}-{stage}"
             counts[where] = counts.get(where, 0) + 1
             return counts[where]
 
-    def write(self, attempt: Attempt, serial: str) -> None:
-        """Add one event: the start (state running) or the end of an attempt."""
-        event = "start" if attempt.state == "running" else "end"
-        self._store.create(
-            paths.attempt(self.run_id, attempt.epoch, attempt.stage, serial, event),
-            readable_json(attempt.model_dump(mode="json")),
-        )
-
-    def attempts(self) -> list[Attempt]:
-        """Return every attempt, oldest first; one that never ended keeps the state running."""
-        latest: dict[str, Attempt] = {}
-        for path in self._store.list(paths.attempts(self.run_id)):
-            name, _, event = path.removesuffix(".json").rpartition("-")
-            if event == "end" or name not in latest:
-                latest[name] = Attempt.model_validate_json(self._store.read(path))
-        return sorted(latest.values(), key=lambda item: (item.started_at, item.epoch))
+    def _event(self, attempt: Attempt, event: str) -> str:
+        return paths.attempt(self.run_id, attempt.epoch, attempt.stage, attempt.attempt, event)
 
 
 class EpochKeys(Record):
@@ -143,5 +214,13 @@ class EpochKeys(Record):
 def list_runs(store: LocalStore) -> list[str]:
     """Return the ids of all runs in a store, sorted."""
     # A folder without a configuration is a run that never began: it may hold a log already.
-    listed = (path.split("/")[1] for path in store.list(paths.runs()) if path.count("/") == 2)
-    return sorted({run for run in listed if store.size(paths.run_config(run)) is not None})
+    listed = {path.split("/")[1] for path in store.list(paths.runs()) if path.count("/") == 2}
+    return [run for run in sorted(listed) if _is_known(store, run)]
+
+
+def _is_known(store: LocalStore, run_id: str) -> bool:
+    try:
+        RunLog(store, run_id).info()
+    except NotFound:
+        return False
+    return True

@@ -9,6 +9,7 @@ import polars as pl
 
 from genenv_core.config.load import resolve, run_name
 from genenv_core.config.schema import RunConfig
+from genenv_core.storage import paths
 from genenv_core.storage.catalog import query
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest
@@ -46,8 +47,7 @@ def manifests(config: RunConfig) -> dict[tuple[int, str], Manifest]:
         for stage, key in log.keys(epoch).items():
             if stage == "tracked":
                 continue
-            data = (Path(config.root) / "stages" / stage / f"{key}.json").read_text()
-            found[(epoch, stage)] = Manifest.model_validate_json(data)
+            found[(epoch, stage)] = Manifest.from_bytes(store.read(paths.manifest(stage, key)))
     return found
 
 

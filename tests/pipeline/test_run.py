@@ -19,6 +19,7 @@ from genenv_core.errors import StageError
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest
 from genenv_core.storage.parquet import read_parquet
+from genenv_core.storage.verify import verify
 from schemas.registry import TABLES
 from schemas.validate import validate
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
@@ -194,6 +195,12 @@ def test_the_plan_walks_the_same_flows(first):
     assert status[(1, "publish")] == "unknown"
     assert status[(2, "generate_tasks")] == "unknown"
     assert len(changed) == 3 + 2 * len(EPOCH_STAGES)
+
+
+def test_every_file_of_a_run_is_whole_and_known(first):
+    report = verify(LocalStore(Path(first.root)))
+    assert (report.damaged, report.unknown) == ([], [])
+    assert report.files > 100
 
 
 def test_manifests_hold_no_secrets_hosts_or_times(first):

@@ -1,10 +1,11 @@
 """Artifacts: parts first, the manifest last.
 
 Invariants: no manifest, no output; a truncated, altered or missing part and an unreadable manifest
-are misses that a warning names; a rewrite heals them; two commits of one key have one winner, also
-among racing processes; an equal output has an equal digest under another key, and the digest covers
-names, contents and facts, but not the order of writing; manifests bound the ids of their rows; a
-checkpoint is laid out whole, once, under the digest of its files.
+are misses that a warning names, a torn footer also after the part was verified once; a rewrite
+heals them; two commits of one key have one winner, also among racing processes; an equal output has
+an equal digest under another key, and the digest covers names, contents and facts, but not the
+order of writing; manifests bound the ids of their rows; a checkpoint is laid out whole, once, under
+the digest of its files.
 """
 
 from __future__ import annotations
@@ -173,12 +174,40 @@ def test_a_damaged_part_is_a_miss_said_aloud_and_healed_by_a_rewrite(
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize("tail", [b"\0" * 8, b"\xff\xff\xff\x7fPAR1"], ids=["zeros", "length"])
+def test_a_torn_footer_is_found_also_in_a_part_verified_before(
+    store: LocalStore, tail: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifest, _ = write(store)
+    artifacts = Artifacts(store)
+    assert artifacts.find("score", KEY) == manifest
+    path = file_of(store, manifest.parts[0])
+    path.write_bytes(path.read_bytes()[:-8] + tail)  # of the old size
+    with caplog.at_level(logging.WARNING, "genenv.storage"):
+        assert artifacts.find("score", KEY) is None
+    assert (
+        f"part {manifest.parts[0].name} ({manifest.parts[0].path}) has a torn foot" in caplog.text
+    )
+
+
 def test_another_output_takes_the_place_of_a_damaged_one(store: LocalStore) -> None:
     manifest, _ = write(store)
     file_of(store, manifest.parts[0]).unlink()
     other, won = write(store, tables=("traces",), facts={"p_hat": 0.25})
     assert manifest.parts[0].name == "scores.parquet" and won
     assert Artifacts(store).find("score", KEY) == other != manifest
+
+
+def test_a_manifest_with_one_flipped_bit_is_a_miss(
+    store: LocalStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(store)
+    path = paths.manifest("score", KEY)
+    data = store.read(path)
+    store.replace(path, data.replace(b'"p_hat": 0.5', b'"p_hat": 0.7'))
+    with caplog.at_level(logging.WARNING, "genenv.storage"):
+        assert Artifacts(store).find("score", KEY) is None
+    assert f"manifest={path} unreadable, taken as a miss: its content does not fit" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", b'{"stage": "sc', b"[]", b'{"stage": "score"}'])

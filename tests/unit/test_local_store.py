@@ -1,16 +1,20 @@
 """The store on a local directory.
 
 Invariants: `create` has exactly one winner among racing processes, whose bytes stay; a path is
-complete or absent, for a reader as well; `replace` is atomic; `adopt` takes a finished file over
-once; objects are read-only; nothing is left in `tmp`; a full disk, a read-only or impossible root
-is one StorageError with the path and the remedy, and the store works again afterwards.
+complete or absent, for a reader as well; `replace` is atomic; `swap` loses no update, whoever is
+killed; `adopt` takes a finished file over once; objects are read-only; nothing is left in `tmp`; a
+full disk, a read-only or impossible root is one StorageError with the path and the remedy, and the
+store works again afterwards.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,6 +147,76 @@ def test_racing_creators_have_one_winner(store: LocalStore) -> None:
         assert len(winners) == 1, f"key {turn}: {winners}"
         assert store.read(f"stages/s/{turn}.json") == str(winners[0]).encode() * 10_000
     assert leftovers(store) == []
+
+
+def test_swap_writes_only_over_what_was_expected(store: LocalStore) -> None:
+    assert store.swap("folder/x", b"first", b"second") is False
+    assert store.size("folder/x") is None
+    assert store.swap("folder/x", None, b"first") is True
+    assert store.swap("folder/x", None, b"second") is False
+    assert store.swap("folder/x", b"other", b"second") is False
+    assert store.read("folder/x") == b"first"
+    assert store.swap("folder/x", b"first", b"second") is True
+    assert store.read("folder/x") == b"second"
+    assert leftovers(store) == []
+
+
+COUNTER = """
+import json, sys
+from pathlib import Path
+from genenv_core.errors import NotFound
+from genenv_core.storage.local import LocalStore
+
+store, name, turns = LocalStore(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+for _ in range(turns):
+    while True:
+        try:
+            before = store.read("counter")
+        except NotFound:
+            before = None
+        counts = json.loads(before) if before else {}
+        counts[name] = counts.get(name, 0) + 1
+        counts["all"] = counts.get("all", 0) + 1
+        if store.swap("counter", before, json.dumps(counts).encode()):
+            break
+    print("done", flush=True)
+"""
+
+
+def counting(store: LocalStore, name: int, turns: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COUNTER, store.uri, str(name), str(turns)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_racing_counters_lose_no_update(store: LocalStore) -> None:
+    racers = [counting(store, index, 50) for index in range(RACERS)]
+    for racer in racers:
+        racer.communicate(timeout=120)
+        assert racer.returncode == 0
+    counts = json.loads(store.read("counter"))
+    assert counts == {"all": 50 * RACERS} | {str(index): 50 for index in range(RACERS)}
+
+
+def test_killed_counters_lose_no_update_and_leave_no_lock(store: LocalStore) -> None:
+    rng = random.Random(5)
+    racers = [counting(store, index, 10_000) for index in range(RACERS)]
+    deadline = time.monotonic() + 60
+    while store.size("counter") is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    told: list[int] = []
+    for racer in racers:
+        time.sleep(rng.uniform(0.05, 0.3))
+        racer.kill()
+        told.append(racer.communicate(timeout=60)[0].count("done"))
+    counts = json.loads(store.read("counter"))
+    assert counts["all"] == sum(counts.get(str(index), 0) for index in range(RACERS))
+    for index, number in enumerate(told):  # the last one may be done and not told
+        assert number <= counts.get(str(index), 0) <= number + 1
+    assert sum(told) > 0
+    assert counting(store, 99, 1).wait(timeout=60) == 0
 
 
 def test_a_reader_never_sees_half_a_replacement(store: LocalStore) -> None:

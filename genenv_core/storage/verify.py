@@ -1,0 +1,276 @@
+"""Reads every file of a store and tells which are damaged, who names them, and what to do.
+
+Nothing here trusts a record that it has not unsealed, and nothing is changed. A store may be in use
+meanwhile: a file that goes away between the listing and the look is no damage, unless a record
+names it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from genenv_core.errors import NotFound, StorageError
+from genenv_core.storage import paths
+from genenv_core.storage.artifacts import file_sha256
+from genenv_core.storage.canonical import digest
+from genenv_core.storage.leases import Lease
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.manifest import Manifest, Part, Record, Shard
+from genenv_core.storage.runs import TRACKED, Attempt, EpochKeys, RunInfo
+
+FOLDERS = ("parts", "stages", "shards", "runs", "leases", "checkpoints")
+"""The store's own; everything in them is read."""
+
+OUT_OF_SCOPE = "Prefect's and MLflow's databases, logs, work in progress"
+
+AGAIN = "run the same command again: it is computed again"
+NOTED = "run the same command again: it is noted anew"
+UNUSED = "delete it: nothing reads it any more"
+LAID_OUT = "delete its folder: it is laid out again from its parts when a stage reads it"
+HISTORY = "delete it: only this line of the run's history is lost"
+LEASE = "delete it: leases only save work"
+
+_SHA = "[0-9a-f]{64}"
+_PART = re.compile(rf"parts/[0-9a-f]{{2}}/({_SHA})(\.\w+)?")
+_LAYOUT = re.compile(rf"checkpoints/({_SHA})/[^/]+")
+_RUN = "runs/[^/]+"
+_LOG = re.compile(rf"{_RUN}/[^/]+\.log")
+_RECORDS: dict[type[Record], tuple[re.Pattern[str], str]] = {
+    Manifest: (re.compile(r"stages/([^/]+)/([^/]+)\.json"), AGAIN),
+    Shard: (re.compile(r"shards/([^/]+)/([^/]+)/\d+\.json"), AGAIN),
+    RunInfo: (re.compile(rf"{_RUN}/config\.json"), NOTED),
+    EpochKeys: (re.compile(rf"{_RUN}/epochs/(\d+)\.json"), NOTED),
+    Attempt: (re.compile(rf"{_RUN}/attempts/[^/]+\.json"), HISTORY),
+    Lease: (re.compile(r"leases/([^/]+)/([^/]+)\.json"), LEASE),
+}
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Use:
+    """A stage's output, and a run and epoch that it is part of, when one is known."""
+
+    stage: str
+    key: str
+    run: str = ""
+    epoch: int | None = None
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        run = f" (run {self.run} epoch {self.epoch})" if self.run else ""
+        return f"stage {self.stage} key {self.key[:12]}{run}"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged or missing file, what is wrong, who names it, and what to do."""
+
+    path: str
+    problem: str
+    named_by: tuple[Use, ...]
+    remedy: str
+
+
+@dataclass
+class Report:
+    """What `verify` found."""
+
+    files: int = 0
+    bytes: int = 0
+    damaged: list[Damage] = field(default_factory=list[Damage])
+    unknown: list[str] = field(default_factory=list[str])
+
+
+def verify(store: LocalStore, progress: Progress = lambda done, total: None) -> Report:
+    """Return what is wrong in a store; `progress` is told bytes read and bytes in all."""
+    return _Check(store, progress).run()
+
+
+class _Check:
+    """One walk: records first, for they name the rest, then parts, then laid-out checkpoints."""
+
+    def __init__(self, store: LocalStore, progress: Progress) -> None:
+        self._store = store
+        self._progress = progress
+        self._report = Report()
+        self._total = 0
+        self._problems: dict[str, tuple[str, str]] = {}  # path -> (what is wrong, remedy)
+        self._records: dict[str, Record] = {}
+        self._digests: dict[tuple[int, int], str] = {}  # a hard link is read once
+
+    def run(self) -> Report:
+        found = [path for folder in FOLDERS for path in self._store.list(folder)]
+        sizes = {path: self._store.size(path) or 0 for path in found if not _LOG.fullmatch(path)}
+        self._total = sum(sizes.values())
+        rest: list[str] = []
+        for path, size in sizes.items():
+            kind = _record_kind(path)
+            if kind is None:
+                rest.append(path)
+            else:
+                self._record(path, *kind)
+                self._count(size)
+        names = self._named_parts()
+        layouts: dict[str, dict[str, str]] = {}
+        for path in rest:
+            if part := _PART.fullmatch(path):
+                self._part(path, part[1], named=path in names)
+            elif layout := _LAYOUT.fullmatch(path):
+                layouts.setdefault(layout[1], {})[path] = self._digest(path) or ""
+            else:
+                self._report.unknown.append(path)
+            self._count(sizes[path])
+        self._missing(names)
+        self._finished_shards()
+        for name, files in layouts.items():
+            self._layout(name, files)
+        self._report.damaged = [
+            Damage(path, problem, self._named_by(path), remedy)
+            for path, (problem, remedy) in sorted(self._problems.items())
+        ]
+        return self._report
+
+    def _count(self, size: int) -> None:
+        self._report.files += 1
+        self._report.bytes += size
+        self._progress(self._report.bytes, self._total)
+
+    def _record(self, path: str, kind: type[Record], remedy: str) -> None:
+        try:
+            record = kind.from_bytes(self._store.read(path))
+        except NotFound:
+            return
+        except StorageError as error:
+            self._problems[path] = (str(error), remedy)
+            return
+        if isinstance(record, Manifest) and paths.manifest(record.stage, record.key) != path:
+            told = f"it is the manifest of stage {record.stage} key {record.key[:12]}"
+            self._problems[path] = (told, remedy)
+            return
+        self._records[path] = record
+
+    def _part(self, path: str, name: str, *, named: bool) -> None:
+        found = self._digest(path)
+        if found not in (name, None):
+            told = f"its sha256 is {found[:12]}..., not its name" if found else "it cannot be read"
+            self._problems[path] = (told, AGAIN if named else UNUSED)
+
+    def _missing(self, names: dict[str, Part]) -> None:
+        """Look for what records name: parts, the manifests of runs, a run's configuration."""
+        for path, part in names.items():
+            size = self._store.size(path)
+            if size is None:
+                self._problems[path] = ("it is missing", AGAIN)
+            elif path not in self._problems and (size, _stem(path)) != (part.bytes, part.sha256):
+                told = f"its manifest expects other content, {part.bytes} bytes {part.sha256[:12]}"
+                self._problems[path] = (told, AGAIN)
+        for use in self._uses():
+            path = paths.manifest(use.stage, use.key)
+            if self._store.size(path) is None:
+                self._problems[path] = ("it is missing", AGAIN)
+            path = paths.run_config(use.run)
+            if self._store.size(path) is None:
+                self._problems[path] = ("it is missing", NOTED)
+
+    def _finished_shards(self) -> None:
+        """A damaged shard of a stage that is finished is read by nobody, so nobody heals it."""
+        for path, (problem, _) in self._problems.items():
+            found = _RECORDS[Shard][0].fullmatch(path)
+            if found and paths.manifest(found[1], found[2]) in self._records:
+                self._problems[path] = (problem, UNUSED)
+
+    def _layout(self, name: str, files: dict[str, str]) -> None:
+        """Compare a laid-out checkpoint with the digest that is its name, file by file if known."""
+        content = sorted([PurePosixPath(path).name, sha] for path, sha in files.items())
+        if digest(content) == name:
+            return
+        parts = [
+            part
+            for manifest in self._manifests()
+            for checkpoint, known in manifest.checkpoints.items()
+            if known == name
+            for part in manifest.of_checkpoint(checkpoint)
+        ]
+        wanted = {f"{paths.checkpoint(name)}/{PurePosixPath(p.name).name}": p for p in parts}
+        if not wanted:
+            told = "the digest of its files is not its name"
+            self._problems[paths.checkpoint(name)] = (told, LAID_OUT)
+        for path, part in wanted.items():
+            if path not in files:
+                self._problems[path] = ("it is missing", LAID_OUT)
+            elif files[path] != part.sha256:
+                self._problems[path] = (f"it differs from {part.path}", LAID_OUT)
+        self._report.unknown += [path for path in files if wanted and path not in wanted]
+
+    def _digest(self, path: str) -> str | None:
+        """Return the sha256 of a file, None when it is gone, '' when it cannot be read."""
+        try:
+            file = self._store.local(path)
+            status = os.stat(file)
+            inode = (status.st_dev, status.st_ino)
+            if inode not in self._digests:
+                self._digests[inode] = file_sha256(file)
+            return self._digests[inode]
+        except (NotFound, FileNotFoundError):
+            return None
+        except OSError:
+            return ""
+
+    def _manifests(self) -> Iterable[Manifest]:
+        return (record for record in self._records.values() if isinstance(record, Manifest))
+
+    def _named_parts(self) -> dict[str, Part]:
+        """Return every part that a whole manifest or shard record names, by its path."""
+        return {
+            part.path: part
+            for record in self._records.values()
+            if isinstance(record, Manifest | Shard)
+            for part in record.parts
+        }
+
+    def _uses(self) -> list[Use]:
+        """Return which stage outputs make up the runs."""
+        return [
+            Use(stage, key, path.split("/")[1], record.epoch)
+            for path, record in self._records.items()
+            if isinstance(record, EpochKeys)
+            for stage, key in record.keys.items()
+            if stage != TRACKED
+        ]
+
+    def _named_by(self, path: str) -> tuple[Use, ...]:
+        """Return the stage outputs that a damaged file is part of, with their runs."""
+        outputs: set[tuple[str, str]] = set()
+        for kind in (Manifest, Shard, Lease):
+            if found := _RECORDS[kind][0].fullmatch(path):
+                outputs.add((found[1], found[2]))
+        layout = path.split("/")[1] if path.startswith("checkpoints/") else ""
+        for where, record in self._records.items():
+            if isinstance(record, Manifest):
+                named = any(part.path == path for part in record.parts)
+                if named or layout in record.checkpoints.values():
+                    outputs.add((record.stage, record.key))
+            elif isinstance(record, Shard) and any(part.path == path for part in record.parts):
+                found = _RECORDS[Shard][0].fullmatch(where)
+                assert found is not None
+                outputs.add((found[1], found[2]))
+        uses = {use for use in self._uses() if (use.stage, use.key) in outputs}
+        known = {(use.stage, use.key) for use in uses}
+        return tuple(sorted(uses | {Use(*output) for output in outputs - known}))
+
+
+def _stem(path: str) -> str:
+    return PurePosixPath(path).stem
+
+
+def _record_kind(path: str) -> tuple[type[Record], str] | None:
+    """Return what kind of record a file is by its place, and what to do when it is damaged."""
+    for kind, (pattern, remedy) in _RECORDS.items():
+        if pattern.fullmatch(path):
+            return kind, remedy
+    return None
