@@ -302,7 +302,7 @@ class ComputeConfig(_Section):
 class ExecutionConfig(_Section):
     """How the work is carried out; none of these changes a result, so none is in a stage key."""
 
-    checkpoint_seconds: float = Field(default=30.0, ge=0)
+    checkpoint_seconds: float = Field(default=30.0, ge=0, le=86_400)
     """Least time between two trainer checkpoints of an update, which a killed one continues from;
     0: after every optimizer step."""
 
