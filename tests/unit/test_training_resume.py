@@ -193,6 +193,23 @@ def test_an_update_killed_after_any_step_ends_on_the_same_bits(
         assert_same(case, update(request), resumed_at=step)
 
 
+@pytest.mark.parametrize("name", ["grpo with kl", "pull"])
+def test_a_resumed_update_starts_with_the_numbers_of_its_checkpoint(
+    tmp_path: Path, cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    request = kept(cases[name], tmp_path)
+    saved = json.loads((interrupted(request, 3) / "checkpoint-3" / "update.json").read_text())
+    assert saved["grad_norm"] > 0
+    found: list[Any] = []
+
+    def on_train_begin(self: Any, *_: Any, **__: Any) -> None:
+        found.append(json.loads(json.dumps(self._trainer.counters())))
+
+    monkeypatch.setattr(CheckpointKeeper, "on_train_begin", on_train_begin)
+    update(request)
+    assert found == [saved]
+
+
 def test_an_update_killed_again_and_again_ends_on_the_same_bits(
     tmp_path: Path, cases: dict[str, Case]
 ) -> None:
