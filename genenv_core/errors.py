@@ -67,6 +67,10 @@ class TrainingError(GenenvError):
     """An update could not be computed; names the policy and the setting to change."""
 
 
+class Stopped(GenenvError):
+    """An update ended early because it was asked to; says from which step it continues."""
+
+
 class StageError(GenenvError):
     """A stage failed: names stage, epoch and attempt, and the command that continues."""
 

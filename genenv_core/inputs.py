@@ -13,8 +13,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.base import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError, ModelError
-from genenv_core.storage.artifacts import file_sha256
-from genenv_core.storage.canonical import digest
+from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.storage.manifest import FileRef
 from genenv_core.types import Rejected, TaskDraft
 

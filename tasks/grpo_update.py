@@ -9,11 +9,11 @@ import polars as pl
 from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.mixture import Group, admissible, draw
 from genenv_core.algorithm.stats import mean, sample_std
-from genenv_core.training.base import GrpoRequest
+from genenv_core.training.base import GrpoRequest, TrainerCheckpoints
 from schemas.enums import PolicyName, PoolSource
 from tasks.rows import frame
 from tasks.services import trainer
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask, log
 
 STAGE = Stage(
     "grpo_update",
@@ -46,8 +46,13 @@ def compute(context: StageContext) -> dict[str, Any]:
             temperature=config.rollout.temperature,
             seed=context.seed_for("train") % 2**31,
             threads=config.compute.threads,
+            checkpoints=TrainerCheckpoints(
+                folder=context.durable(), seconds=context.execution.checkpoint_seconds
+            ),
         )
     )
+    if result.resumed_at:
+        log.info("stage=%s epoch=%d resumed_at=%d", STAGE.name, context.epoch, result.resumed_at)
     context.out.checkpoint("agent", result.checkpoint)
     return {
         "action": result.action,

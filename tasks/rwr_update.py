@@ -7,11 +7,11 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.rwr import normalised_weights
-from genenv_core.training.base import RwrRequest
+from genenv_core.training.base import RwrRequest, TrainerCheckpoints
 from schemas.enums import PolicyName, PoolSource
 from tasks.rows import frame
 from tasks.services import trainer
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask, log
 
 STAGE = Stage(
     "rwr_update",
@@ -53,8 +53,13 @@ def compute(context: StageContext) -> dict[str, Any]:
             settings=config.rwr,
             seed=context.seed_for("train") % 2**31,
             threads=config.compute.threads,
+            checkpoints=TrainerCheckpoints(
+                folder=context.durable(), seconds=context.execution.checkpoint_seconds
+            ),
         )
     )
+    if result.resumed_at:
+        log.info("stage=%s epoch=%d resumed_at=%d", STAGE.name, context.epoch, result.resumed_at)
     context.out.checkpoint("env", result.checkpoint)
     return {
         "action": result.action,

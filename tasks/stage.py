@@ -34,11 +34,12 @@ from prefect.states import Completed, State
 from pydantic import BaseModel
 
 from genenv_core.config.load import run_name
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import ExecutionConfig, RunConfig
 from genenv_core.domains.base import Domain
 from genenv_core.domains.registry import get_domain
-from genenv_core.errors import GenenvError, StageError
+from genenv_core.errors import GenenvError, StageError, Stopped
 from genenv_core.ids import seed_from
+from genenv_core.storage import paths
 from genenv_core.storage.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.code import code_version
@@ -80,10 +81,13 @@ class StageContext:
 
     `scope` is a digest of everything that makes the result but code, library versions and the
     machine; ids start with its head, so equal work after a harmless code change has equal ids.
+    `execution` is beside `config` because it is in no key: it may decide how and when something is
+    done, never what comes out.
     """
 
     stage: Stage
     config: RunConfig
+    execution: ExecutionConfig
     epoch: int
     seed: int
     scope: str
@@ -97,6 +101,10 @@ class StageContext:
     def store(self) -> LocalStore:
         """Return the store that the run lives in."""
         return self.artifacts.store
+
+    def durable(self) -> Path:
+        """Return the folder of this stage key that survives a crash; it goes after the commit."""
+        return self.store.folder(paths.progress(self.stage.name, self.key))
 
     def ref(self, name: str) -> ArtifactRef:
         """Return an input artifact's reference."""
@@ -294,7 +302,7 @@ def run_stage(
                     )
                     computed = time.perf_counter()
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt | Cancelled | SystemExit)
+            interrupted = isinstance(error, KeyboardInterrupt | Cancelled | SystemExit | Stopped)
             with contextlib.suppress(GenenvError):  # a full disk refuses this record as well
                 ended("interrupted" if interrupted else "failed", error=_line(error))
             emit(Event("failed", stage.name, epoch, message=_line(error)))
@@ -394,6 +402,7 @@ def _compute(
         context = StageContext(
             stage=stage,
             config=cast(RunConfig, ConfigView(config, stage)),
+            execution=config.execution,
             epoch=epoch,
             seed=config.seed,
             scope=digest({name: value for name, value in parts.items() if name not in made}),
@@ -405,6 +414,8 @@ def _compute(
         )
         facts = compute(context)
         manifest, _ = context.out.commit(facts)
+        # What a kill leaves between the two lines is never read again: the key is finished.
+        shutil.rmtree(artifacts.store.root / paths.progress(stage.name, key), ignore_errors=True)
         return manifest
     finally:
         shutil.rmtree(work, ignore_errors=True)

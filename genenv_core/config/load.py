@@ -19,8 +19,8 @@ from genenv_core.errors import ConfigError
 from genenv_core.storage.canonical import digest
 
 _PRESETS = files("genenv_core.config") / "presets"
-NOT_IDENTITY = ("run_id", "root", "epochs", "tracking")
-"""Fields that do not make another run: more epochs continue the same one."""
+NOT_IDENTITY = ("run_id", "root", "epochs", "execution", "tracking")
+"""Fields that do not make another run: more epochs, or other intervals, continue the same one."""
 
 
 class _UniqueKeys(yaml.SafeLoader):

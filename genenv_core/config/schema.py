@@ -299,6 +299,14 @@ class ComputeConfig(_Section):
     """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
 
 
+class ExecutionConfig(_Section):
+    """How the work is carried out; none of these changes a result, so none is in a stage key."""
+
+    checkpoint_seconds: float = Field(default=30.0, ge=0, le=86_400)
+    """Least time between two trainer checkpoints of an update, which a killed one continues from;
+    0: after every optimizer step."""
+
+
 class TrackingConfig(_Section):
     """MLflow."""
 
@@ -350,6 +358,8 @@ class RunConfig(_Section):
     """Publishing gates."""
     compute: ComputeConfig = Field(default_factory=lambda: ComputeConfig())
     """Engine and threads."""
+    execution: ExecutionConfig = Field(default_factory=lambda: ExecutionConfig())
+    """What may change at any time without changing results."""
     tracking: TrackingConfig = Field(default_factory=lambda: TrackingConfig())
     """MLflow."""
 

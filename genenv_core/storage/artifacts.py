@@ -6,7 +6,6 @@ makes its manifest a miss, which is said aloud, and the stage is computed again.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -19,7 +18,7 @@ import polars as pl
 
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import sha256
+from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, Manifest, Part
 from genenv_core.storage.parquet import has_footer, read_parquet, to_parquet
@@ -220,12 +219,6 @@ def reference(manifest: Manifest) -> ArtifactRef:
         facts=manifest.facts,
         checkpoints=manifest.checkpoints,
     )
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hex sha256 of a file."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _finite(value: Any, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -24,6 +25,12 @@ def readable_json(value: Any) -> bytes:
 def sha256(data: bytes) -> str:
     """Return the hex sha256 of bytes."""
     return hashlib.sha256(data).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hex sha256 of a file."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def digest(value: Any) -> str:

@@ -130,6 +130,13 @@ class LocalStore:
             folder.mkdir()
         return folder
 
+    def folder(self, path: str) -> Path:
+        """Return the folder at `path`, created when it is not there, for work that outlives us."""
+        folder = self.root / path
+        with self._errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def _temporary(self, data: bytes) -> Path:
         path = self.root / "tmp" / uuid.uuid4().hex
         try:

@@ -18,6 +18,11 @@ def shard(stage: str, key: str, index: int) -> str:
     return f"shards/{stage}/{key}/{index:05d}.json"
 
 
+def progress(stage: str, key: str) -> str:
+    """Return the folder with what an unfinished stage continues from."""
+    return f"progress/{stage}/{key}"
+
+
 def run_config(run_id: str) -> str:
     """Return where the resolved configuration of a run lives."""
     return f"runs/{run_id}/config.json"

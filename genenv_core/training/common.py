@@ -41,6 +41,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as hf_logging
 
 from genenv_core.errors import GenenvError, ModelError, NumericalError, TrainingError
+from genenv_core.training.checkpoints import CheckpointKeeper
 
 _LIBRARIES = ("trl", "accelerate", "datasets", "transformers")
 # Thread counts, random states and accelerate's singletons belong to the process: two updates in
@@ -49,11 +50,14 @@ _ONE_UPDATE = threading.RLock()
 
 
 @contextmanager
-def training_session(what: str, *, threads: int, seed: int) -> Generator[None]:
+def training_session(
+    what: str, *, threads: int, seed: int, section: str, micro_batch_rows: int
+) -> Generator[None]:
     """Return a context in which an update runs alone, seeded, silent and with `threads` threads.
 
-    `what` opens the message of every foreign exception, which leaves as a `TrainingError`. The
-    process's own random states, thread count and log levels are as before afterwards.
+    `what` opens the message of every foreign exception, which leaves as a `TrainingError`; when
+    memory ran out, it names `micro_batch_rows` of the configuration's `section`. The process's own
+    random states, thread count and log levels are as before afterwards.
     """
     with _ONE_UPDATE, ExitStack() as stack:
         stack.enter_context(_silence())
@@ -72,10 +76,28 @@ def training_session(what: str, *, threads: int, seed: int) -> Generator[None]:
         except GenenvError:
             raise
         except Exception as error:
-            hint = "lower micro_batch_rows" if "memory" in str(error).lower() else "see the cause"
+            text = " ".join(str(error).split())
+            if not _is_out_of_memory(error, text):
+                message = f"{what} failed: {type(error).__name__}: {text}; see the cause"
+                raise TrainingError(message) from error
+            setting = f"{section}.micro_batch_rows"
+            remedy = (
+                f"lower it, for example --set {setting}={micro_batch_rows // 2}"
+                if micro_batch_rows > 1
+                else "use a smaller model, shorter completions or more memory"
+            )
             raise TrainingError(
-                f"{what} failed: {type(error).__name__}: {error}; {hint}"
+                f"{what} ran out of memory with {setting} {micro_batch_rows}: {remedy} "
+                f"({text[:200]})"
             ) from error
+
+
+def _is_out_of_memory(error: Exception, text: str) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # What torch raises on a CPU, and CUDA's libraries outside of torch's own allocator.
+    signs = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in text for sign in signs)
 
 
 @contextmanager
@@ -188,10 +210,11 @@ def workspace(output: Path, *inputs: Path) -> Generator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def shared_arguments(work: Path, *, learning_rate: float, max_grad_norm: float, seed: int) -> Any:
-    """Return the TrainingArguments that both updates share: constant rate, silent, unsaved."""
+def shared_arguments(home: Path, *, learning_rate: float, max_grad_norm: float, seed: int) -> Any:
+    """Return the TrainingArguments that both updates share: constant rate, silent, no schedule of
+    checkpoints (the keeper asks for them; they go to `home`)."""
     return {
-        "output_dir": str(work),
+        "output_dir": str(home),
         "learning_rate": learning_rate,
         "lr_scheduler_type": "constant",
         "max_grad_norm": max_grad_norm,
@@ -227,11 +250,41 @@ class PlanDataset(Dataset[Any]):
 
 
 class PlannedTrainer:
-    """Mixin for TRL trainers: batches from a plan, no telemetry, gradients checked each step."""
+    """Mixin for TRL trainers: batches from a plan, no telemetry, gradients checked each step.
+
+    It is a `checkpoints.Resumable`: what a subclass counts for its result, it adds to `counters`
+    and takes back in `restore`.
+    """
 
     plan: Any
     grad_norm: float = 0.0
     accelerator: Any
+    model: Any
+
+    def counters(self) -> dict[str, Any]:
+        """Return what the update has counted so far, as JSON values."""
+        return {"grad_norm": self.grad_norm}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors beside model and optimizer that the rest of the update needs."""
+        return {}
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from what `counters` and `tensors` were."""
+        self.grad_norm = counters["grad_norm"]
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A weight that the checkpoint names otherwise would keep its starting value in silence.
+        own = {name for name, _ in self.model.named_parameters()}  # tied weights once
+        lost = [name for name in load_result.missing_keys if name in own]
+        if lost or load_result.unexpected_keys:
+            raise TrainingError(
+                "the trainer checkpoint does not fit the model: missing weights "
+                f"{lost[:3]}, unknown ones {load_result.unexpected_keys[:3]}"
+            )
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write nothing: TRL puts a card beside every trainer checkpoint."""
 
     def _send_telemetry(self) -> None:
         """Send nothing: TRL would report each construction to its hub."""
@@ -253,10 +306,11 @@ def _only(items: list[Any]) -> Any:
     return items[0]
 
 
-def train_quietly(trainer: Any) -> int:
-    """Return the number of optimizer steps that the trainer's loop made."""
+def train_quietly(trainer: Any, keeper: CheckpointKeeper) -> int:
+    """Return the number of optimizer steps of the update, those before a resumption included."""
     trainer.remove_callback(PrinterCallback)  # with progress bars off it prints to stdout
-    return int(trainer.train().global_step)
+    trainer.add_callback(keeper)  # the last: the others' state of the step goes into a checkpoint
+    return int(trainer.train(resume_from_checkpoint=keeper.resume(trainer)).global_step)
 
 
 def finite(value: float, place: str) -> float:

@@ -32,6 +32,7 @@ Departures from TRL, with their reasons:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from genenv_core.errors import TrainingError
 from genenv_core.training.base import GrpoRequest, UpdateResult
+from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.common import (
     PlannedTrainer,
     finite,
@@ -56,8 +58,10 @@ from genenv_core.training.common import (
 from genenv_core.training.rollouts import GroupPlan, StoredRollouts
 
 
-def run_grpo(request: GrpoRequest) -> UpdateResult:
+def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     """Return the agent after one GRPO update on `request.rows`, saved in `request.output`.
+
+    `stop` is asked after each optimizer step; True ends the update with `Stopped`.
 
     Metrics: loss, kl and grad_norm are the last optimizer step's; entropy, ratio_mean, ratio_max
     and clip_fraction are over all sampled tokens of the update; reward_mean and reward_std over
@@ -65,14 +69,22 @@ def run_grpo(request: GrpoRequest) -> UpdateResult:
     """
     rollouts = StoredRollouts.read(request)
     what = f"GRPO update of pi_agent from {request.checkpoint}"
+    keeper = CheckpointKeeper(request, [request.checkpoint], what, stop)
     with (
-        training_session(what, threads=request.threads, seed=request.seed),
+        training_session(
+            what,
+            threads=request.threads,
+            seed=request.seed,
+            section="grpo",
+            micro_batch_rows=request.settings.micro_batch_rows,
+        ),
         workspace(request.output, request.checkpoint) as work,
     ):
         policy = load_policy(request.checkpoint)
         rollouts.check_vocabulary(policy.model.get_input_embeddings().num_embeddings)
-        trainer = StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, work)
-        steps = train_quietly(trainer)
+        home = keeper.folder or work
+        trainer = StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, home)
+        steps = train_quietly(trainer, keeper)
         trainer.check_visits()
         policy.save(request.output, work)
         metrics = trainer.seen.metrics() | {
@@ -80,10 +92,16 @@ def run_grpo(request: GrpoRequest) -> UpdateResult:
             "reward_mean": float(np.mean(rollouts.rewards)),
             "reward_std": float(np.std(rollouts.rewards)),
         }
-    return UpdateResult(steps=steps, checkpoint=request.output, metrics=metrics, action="updated")
+    return UpdateResult(
+        steps=steps,
+        checkpoint=request.output,
+        metrics=metrics,
+        action="updated",
+        resumed_at=keeper.resumed_at,
+    )
 
 
-@dataclass(slots=True)
+@dataclass
 class _Seen:
     """What the loop saw: sums over sampled tokens, and the last step's loss and KL."""
 
@@ -113,7 +131,7 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
     plan: GroupPlan
 
     def __init__(
-        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, work: Path
+        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, home: Path
     ) -> None:
         settings = request.settings
         self.rollouts = rollouts
@@ -134,16 +152,16 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
         super().__init__(
             model=model,
             reward_funcs=stored_reward,
-            args=self._config(request, work),
+            args=self._config(request, home),
             train_dataset=Dataset.from_dict({"prompt": list(rollouts.groups)}),
             processing_class=tokenizer,
             rollout_func=self._look_up,
         )
 
-    def _config(self, request: GrpoRequest, work: Path) -> GRPOConfig:
+    def _config(self, request: GrpoRequest, home: Path) -> GRPOConfig:
         settings, micro_batches = request.settings, self.plan.micro_batches_per_step
         shared = shared_arguments(
-            work,
+            home,
             learning_rate=settings.learning_rate,
             max_grad_norm=settings.max_grad_norm,
             seed=request.seed,
@@ -259,6 +277,16 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
         self.seen.loss, self.seen.kl = self._step_loss, finite(self._step_kl, "KL to the reference")
         self._step_loss, self._step_kl = 0.0, 0.0
         return super()._get_grad_norm(model, grad_norm=grad_norm)
+
+    def counters(self) -> dict[str, Any]:
+        """Return what the update has counted so far, as JSON values."""
+        return super().counters() | {"seen": vars(self.seen)}
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from what `counters` were."""
+        super().restore(counters, tensors)
+        seen = counters["seen"]
+        self.seen = _Seen(**(seen | {"rows": Counter(seen["rows"])}))
 
     def check_visits(self) -> None:
         """Raise `TrainingError` unless every row of every group was trained `passes` times."""

@@ -46,9 +46,10 @@ class Leash(TrainerCallback):
         self._step, self._crossed_kl, self._moved = 0, 0.0, False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measure the start."""
-        self._observe(step=0)
-        self._start_kl = self.kl
+        """Measure the start; a resumed update has done so."""
+        if state.global_step == 0:
+            self._observe(step=0)
+            self._start_kl = self.kl
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measure the new weights and decide what the next step follows, or that there is none."""
@@ -69,6 +70,35 @@ class Leash(TrainerCallback):
             # One copy of the weights: of the last state under the cap, or of the lowest KL.
             self._kept, self._kept_kl, self._kept_step = self._copy(), self.kl, step
         self._was_under |= under
+
+    @property
+    def kept(self) -> Weights:
+        """The weights of the state that an update above the cap goes back to."""
+        return self._kept
+
+    def counters(self) -> dict[str, Any]:
+        """Return what has to outlive the process between two steps, beside the kept weights."""
+        return {
+            "kl": self.kl,
+            "start_kl": self._start_kl,
+            "hits": self.hits,
+            "pulls": self.pulls,
+            "pulling": self.pulling,
+            "was_under": self._was_under,
+            "kept_kl": self._kept_kl,
+            "kept_step": self._kept_step,
+            "step": self._step,
+        }
+
+    def restore(self, counters: dict[str, Any], kept: Weights) -> None:
+        """Go on from what `counters` and `kept` were."""
+        self.kl, self._start_kl = counters["kl"], counters["start_kl"]
+        self.hits, self.pulls = counters["hits"], counters["pulls"]
+        self.pulling, self._was_under = counters["pulling"], counters["was_under"]
+        self._kept_kl, self._kept_step = counters["kept_kl"], counters["kept_step"]
+        self._step = counters["step"]
+        named = self._model.named_parameters()
+        self._kept = {name: kept[name].to(parameter.device) for name, parameter in named}
 
     def settle(self, kl_gradient: Callable[[], Weights]) -> None:
         """Leave the model in the state that the update ends on; call once, after the last step."""

@@ -22,6 +22,7 @@ How the cap works is told in `genenv_core.training.leash`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from genenv_core.errors import NumericalError, TrainingError
 from genenv_core.training.base import RwrRequest, UpdateResult
+from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.common import (
     PlanDataset,
     PlannedTrainer,
@@ -57,16 +59,25 @@ _REFERENCE_CACHE_VALUES = 2**24
 """Reference logprobs kept between steps, 64 MiB in float32; beyond it they are computed again."""
 
 
-def run_rwr(request: RwrRequest) -> UpdateResult:
+def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
     """Return pi_env after one reward-weighted regression, saved in `request.output`.
+
+    `stop` is asked after each optimizer step; True ends the update with `Stopped`.
 
     Metrics: loss, nll (weighted) and grad_norm are of the last step that used them, before it;
     kl_env is of the weights saved; kl_cap_hits counts states above the cap, the start included.
     """
     rows = _read(request)
     what = f"RWR update of pi_env from {request.checkpoint}"
+    keeper = CheckpointKeeper(request, [request.checkpoint, request.initial], what, stop)
     with (
-        training_session(what, threads=request.threads, seed=request.seed),
+        training_session(
+            what,
+            threads=request.threads,
+            seed=request.seed,
+            section="rwr",
+            micro_batch_rows=request.settings.micro_batch_rows,
+        ),
         workspace(request.output, request.checkpoint, request.initial) as work,
     ):
         policy, reference = load_policy(request.checkpoint), load_model(request.initial)
@@ -77,12 +88,12 @@ def run_rwr(request: RwrRequest) -> UpdateResult:
             )
         check_vocabulary("row_id", rows["row_id"], rows["prompt_ids"], rows["completion_ids"], size)
         trainer = WeightedRegressionTrainer(
-            policy.model, policy.tokenizer, reference, rows, request, work
+            policy.model, policy.tokenizer, reference, rows, request, keeper.folder or work
         )
         leash = Leash(trainer.model, trainer.measure_kl, request.settings)
         trainer.leash = leash
         trainer.add_callback(leash)
-        steps = train_quietly(trainer)
+        steps = train_quietly(trainer, keeper)
         leash.settle(trainer.kl_gradient)
         policy.save(request.output, work)
     metrics = {
@@ -99,6 +110,7 @@ def run_rwr(request: RwrRequest) -> UpdateResult:
         metrics=metrics,
         action=leash.action,
         note=leash.note,
+        resumed_at=keeper.resumed_at,
     )
 
 
@@ -173,7 +185,7 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         reference: Any,
         rows: dict[str, list[Any]],
         request: RwrRequest,
-        work: Path,
+        home: Path,
     ) -> None:
         settings = request.settings
         self.plan = RowPlan(rows, settings.micro_batch_rows)
@@ -183,7 +195,7 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         self._loss_sum = self._nll_sum = 0.0
         self._cached: dict[int, Any] = {}
         shared = shared_arguments(
-            work,
+            home,
             learning_rate=settings.learning_rate,
             max_grad_norm=settings.max_grad_norm,
             seed=request.seed,
@@ -258,6 +270,24 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         gradient = {name: p.grad.clone() for name, p in named if p.grad is not None}
         model.zero_grad()
         return gradient
+
+    def counters(self) -> dict[str, Any]:
+        """Return what the update has counted so far, as JSON values."""
+        assert self.leash is not None
+        own = {"loss": self.loss, "nll": self.nll, "leash": self.leash.counters()}
+        return super().counters() | own
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the weights that the update may have to go back to."""
+        assert self.leash is not None
+        return self.leash.kept
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from what `counters` and `tensors` were."""
+        assert self.leash is not None
+        super().restore(counters, tensors)
+        self.loss, self.nll = counters["loss"], counters["nll"]
+        self.leash.restore(counters["leash"], tensors)
 
     def _on_device(self, batch: dict[str, Any]) -> dict[str, Any]:
         device = self.accelerator.device

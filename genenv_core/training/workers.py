@@ -2,7 +2,8 @@
 
 One update needs a process of its own: torch's random state is global, so two updates side by side
 in one process would not be reproducible. Loading torch and TRL costs more than a small update, so
-the workers stay. They end with their parent, however it ends.
+the workers stay. They end with their parent, however it ends. Signals are left to
+the parent, because a process group gets them as a whole; `request_stop` ends an update early.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
+from multiprocessing.synchronize import Event
 from typing import TypeVar
 
-from genenv_core.errors import TrainingError
+from genenv_core.errors import Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, UpdateResult
+from genenv_core.training.local import LocalTrainer
 from genenv_core.training.warmstart import WarmStartRequest, WarmStartResult
 
 Result = TypeVar("Result")
@@ -31,6 +34,8 @@ class WorkerTrainer:
     def __init__(self) -> None:
         """Start no process yet: the first call does."""
         self._pool: ProcessPoolExecutor | None = None
+        self._stop: Event | None = None
+        self._stopping = False
         self._lock = threading.Lock()
 
     def grpo(self, request: GrpoRequest) -> UpdateResult:
@@ -45,38 +50,67 @@ class WorkerTrainer:
         """Return a freshly warm-started tiny model."""
         return self._call(_warm_start, request)
 
+    def request_stop(self) -> None:
+        """Let running updates save a checkpoint after their current step and raise `Stopped`.
+
+        Updates that come later raise it at once. A warm start has no checkpoints: it goes on.
+        """
+        with self._lock:
+            self._stopping = True
+            if self._stop is not None:
+                self._stop.set()
+
     def close(self) -> None:
         """End the workers at once, also in the middle of an update."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            for process in list((pool._processes or {}).values()):  # pyright: ignore[reportPrivateUsage]
-                process.kill()
+            _kill(pool)
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _call(self, function: Callable[..., Result], request: object) -> Result:
         with self._lock:
+            if self._stopping:
+                raise Stopped(f"{function.__name__[1:]} was not started: a stop was requested")
             if self._pool is None:
+                context = get_context("spawn")
+                self._stop = context.Event()
                 self._pool = ProcessPoolExecutor(
-                    WORKERS, mp_context=get_context("spawn"), initializer=_start
+                    WORKERS, mp_context=context, initializer=_start, initargs=(self._stop,)
                 )
-            future: Future[Result] = self._pool.submit(function, request)
+            pool = self._pool
+            future: Future[Result] = pool.submit(function, request)
         try:
             return future.result()
         except BrokenProcessPool as error:
             with self._lock:
-                self._pool = None
+                if self._pool is pool:
+                    self._pool = None
+            # The pool ends what is left of it by SIGTERM, which workers ignore, and waits for it.
+            _kill(pool)
             raise TrainingError(
                 f"the training process of {function.__name__[1:]} was killed, most likely for want "
                 "of memory: lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
             ) from error
 
 
-def _start() -> None:
-    """Prepare a worker: end when the parent ends, leave Ctrl-C to the parent."""
+def _kill(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):  # pyright: ignore[reportPrivateUsage]
+        process.kill()
+
+
+_stop: Event | None = None
+"""In a worker: set when its updates are to end."""
+
+
+def _start(stop: Event) -> None:
+    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent."""
     import signal
 
+    global _stop
+    _stop = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None:
 
@@ -88,15 +122,15 @@ def _start() -> None:
 
 
 def _grpo(request: GrpoRequest) -> UpdateResult:
-    from genenv_core.training.local import LocalTrainer
-
-    return LocalTrainer().grpo(request)
+    return LocalTrainer(_stop_requested).grpo(request)
 
 
 def _rwr(request: RwrRequest) -> UpdateResult:
-    from genenv_core.training.local import LocalTrainer
+    return LocalTrainer(_stop_requested).rwr(request)
 
-    return LocalTrainer().rwr(request)
+
+def _stop_requested() -> bool:
+    return _stop is not None and _stop.is_set()
 
 
 def _warm_start(request: WarmStartRequest) -> WarmStartResult:

@@ -249,7 +249,13 @@ def test_run_name_golden_shape() -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["epochs=7", "root=/somewhere", "tracking.enabled=false", "tracking.experiment=other"],
+    [
+        "epochs=7",
+        "root=/somewhere",
+        "execution.checkpoint_seconds=0",
+        "tracking.enabled=false",
+        "tracking.experiment=other",
+    ],
 )
 def test_run_name_does_not_depend_on_where_or_how_long(override: str) -> None:
     assert override.partition("=")[0].split(".")[0] in NOT_IDENTITY

@@ -33,7 +33,7 @@ from genenv_core.storage.manifest import ArtifactRef, CheckpointRef
 from tasks.stage import ConfigView, FileRef, Stage, config_fields, parts_of
 
 CONFIG = resolve("tiny")
-AT_LEAST = 83
+AT_LEAST = 84
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
 
 ONE_VALUE = {"compute.engine"}
@@ -179,12 +179,13 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         name for name in variants() if not any(declared(stage, name) for stage in STAGES.values())
     }
     # In keys by other ways (the seed; files and models by content; arm by what a flow passes on),
-    # or in none on purpose: where a run is, how long it is, who watches it.
+    # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it.
     assert unread == {
         "arm",
         "data.base_file",
         "data.offline_file",
         "epochs",
+        "execution.checkpoint_seconds",
         "models.agent",
         "models.agent_revision",
         "models.env",
@@ -217,6 +218,12 @@ def test_a_stage_can_read_what_it_declares_and_nothing_else(stage: Stage) -> Non
         assert f"stage {stage.name} reads config." in message
         assert f"`reads` in {stage.modules[0]}" in message
     assert refused + len(config_fields(CONFIG, stage.reads)) == sum(1 for _ in fields())
+
+
+def test_no_stage_declares_how_the_work_is_carried_out() -> None:
+    """It reads `context.execution`, which is in no key; declared, it would be in the key."""
+    for stage in STAGES.values():
+        assert not [read for read in stage.reads if read.split(".")[0] == "execution"]
 
 
 def test_a_refusal_names_the_field() -> None:

@@ -1,0 +1,225 @@
+"""Trainer checkpoints: what a killed or stopped update continues from, to the same bits.
+
+One is a folder `checkpoint-<step>`: the Hugging Face Trainer's own checkpoint (weights, optimizer,
+scheduler, random states, trainer state), beside it what our trainers count (`update.json`) and the
+tensors they hold (`update.safetensors`), and last `seal.json`: the sha256 of every file and a
+digest of the request.
+
+- Without a seal it was never finished; nobody reads it.
+- With a seal it counts when its files are exactly the sealed ones and its request is this one. One
+  that does not is ignored with a warning, and the one before it is taken, or the beginning.
+- An older one is deleted only after a newer one is sealed and on the disk.
+- There is none after the last step: the update's output follows at once.
+
+Nothing here is unpickled freely. transformers 5.23 reads optimizer.pt, scheduler.pt and
+rng_state.pth with torch.load(weights_only=True), the last with four numpy types allowed; weights
+are safetensors. It also writes training_args.bin, a pickle that nobody reads: it is deleted before
+the seal. A file that the seal does not name makes a checkpoint damaged, because the Trainer would
+load some files for merely being there.
+"""
+
+# torch and transformers have partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors.torch import load_file, save_file
+from transformers import TrainerCallback
+
+from genenv_core.errors import Stopped
+from genenv_core.storage.canonical import digest, file_sha256, readable_json
+from genenv_core.training.base import GrpoRequest, RwrRequest
+
+log = logging.getLogger("genenv.training")
+
+_COUNTERS, _TENSORS, _SEAL = "update.json", "update.safetensors", "seal.json"
+_PICKLED_ARGUMENTS = "training_args.bin"
+
+
+class Resumable(Protocol):
+    """A trainer whose own numbers travel with its checkpoints, as they are between two steps."""
+
+    def counters(self) -> dict[str, Any]:
+        """Return what the update has counted so far, as JSON values."""
+        ...
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors beside model and optimizer that the rest of the update needs."""
+        ...
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """Go on from what `counters` and `tensors` were."""
+        ...
+
+
+class _Seal(BaseModel):
+    """Written last: `files` is relative name -> sha256 of every other file of the checkpoint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request: str
+    step: int
+    files: dict[str, str]
+
+
+class CheckpointKeeper(TrainerCallback):
+    """Makes the checkpoints of one update, finds the one to continue from, and ends it on demand.
+
+    `resumed_at` is the number of optimizer steps that the found one had done, 0 without one.
+    """
+
+    def __init__(
+        self,
+        request: GrpoRequest | RwrRequest,
+        models: Sequence[Path],
+        what: str,
+        stop: Callable[[], bool],
+    ) -> None:
+        """Keep what `request` says; `models` are the checkpoints it starts from.
+
+        `what` names the update in messages; `stop` is asked after each step.
+        """
+        plan = request.checkpoints
+        self.folder = plan.folder if plan else None
+        self.resumed_at = 0
+        self._seconds = plan.seconds if plan else 0.0
+        self._request = request_digest(request, models) if plan else ""
+        self._what, self._stop = what, stop
+        self._trainer: Resumable | None = None
+        self._stopping, self._last = False, 0.0
+
+    def resume(self, trainer: Resumable) -> str | None:
+        """Return the checkpoint to continue from, its numbers restored; None: the beginning."""
+        self._trainer = trainer
+        if self.folder is None:
+            return None
+        newest = self._newest()
+        self._delete_all_but(newest)
+        if newest is None:
+            return None
+        counters = json.loads((newest / _COUNTERS).read_bytes())
+        trainer.restore(counters, load_file(newest / _TENSORS))
+        self.resumed_at = _step(newest)
+        return str(newest)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock."""
+        self._last = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for a checkpoint when one is due or the update is to stop."""
+        if control.should_training_stop:  # the last step: the output follows
+            return
+        self._stopping = self._stop()
+        if self.folder is not None:
+            due = time.monotonic() - self._last >= self._seconds
+            control.should_save = due or self._stopping
+        elif self._stopping:
+            raise Stopped(
+                f"{self._what} stopped after step {state.global_step} of {state.max_steps} without "
+                "a folder for checkpoints: the same command starts it again"
+            )
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Complete and seal the checkpoint that the Trainer has just written."""
+        assert self._trainer is not None and self.folder is not None
+        made = self.folder / f"checkpoint-{state.global_step}"
+        (made / _PICKLED_ARGUMENTS).unlink(missing_ok=True)
+        (made / _COUNTERS).write_text(json.dumps(self._trainer.counters()), encoding="utf-8")
+        save_file(self._trainer.tensors(), made / _TENSORS)
+        self._seal(made, state.global_step)
+        self._delete_all_but(made)
+        self._last = time.monotonic()
+        if self._stopping:
+            raise Stopped(
+                f"{self._what} stopped after step {state.global_step} of {state.max_steps}: the "
+                "same command continues from there"
+            )
+
+    def _newest(self) -> Path | None:
+        for folder in sorted(self._checkpoints(), key=_step, reverse=True):
+            if not (folder / _SEAL).is_file():
+                continue
+            flaw = self._flaw(folder)
+            if not flaw:
+                return folder
+            log.warning("trainer checkpoint %s ignored: %s", folder, flaw)
+        return None
+
+    def _flaw(self, folder: Path) -> str:
+        """Return why a sealed checkpoint cannot be used, '' when it can."""
+        try:
+            seal = _Seal.model_validate_json((folder / _SEAL).read_bytes())
+        except ValidationError:
+            return f"{_SEAL} is damaged"
+        if seal.request != self._request or seal.step != _step(folder):
+            return "it belongs to another request or step"
+        found = _digests(folder)
+        names = sorted(seal.files.keys() | found.keys())
+        wrong = [name for name in names if seal.files.get(name) != found.get(name)]
+        return f"altered, missing or unknown: {', '.join(wrong[:3])}" if wrong else ""
+
+    def _seal(self, folder: Path, step: int) -> None:
+        seal = _Seal(request=self._request, step=step, files=_digests(folder))
+        for name in seal.files:
+            _sync(folder / name)
+        temporary = folder / f"{_SEAL}.tmp"
+        temporary.write_bytes(readable_json(seal.model_dump()))
+        _sync(temporary)
+        os.replace(temporary, folder / _SEAL)
+        _sync(folder)
+        _sync(folder.parent)
+
+    def _delete_all_but(self, kept: Path | None) -> None:
+        for folder in self._checkpoints():
+            if folder != kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _checkpoints(self) -> list[Path]:
+        assert self.folder is not None
+        return list(self.folder.glob("checkpoint-*"))
+
+
+def request_digest(request: GrpoRequest | RwrRequest, models: Sequence[Path]) -> str:
+    """Return a digest of all that decides what an update does: files by content, not by name."""
+    paths = {"checkpoint", "initial", "output", "rows", "checkpoints"}
+    weights = [sorted(model.glob("*.safetensors")) for model in models]
+    return digest(
+        {
+            "kind": type(request).__name__,
+            "settings": request.model_dump(mode="json", exclude=paths),
+            "rows": file_sha256(request.rows),
+            "models": [[file_sha256(path) for path in files] for files in weights],
+        }
+    )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Return relative name -> sha256 of the files that a seal covers."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = {path: path.relative_to(folder).as_posix() for path in files}
+    return {name: file_sha256(path) for path, name in names.items() if name != _SEAL}
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("checkpoint-"))
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
