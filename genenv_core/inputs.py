@@ -6,6 +6,7 @@ Their content, not their name, is in the stage keys.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -91,7 +92,7 @@ def _data_file(name: str) -> FileRef:
     path = Path(name).expanduser()
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    return FileRef(path=str(path), sha256=file_sha256(path))
+    return FileRef(path=str(path), sha256=_digest(path))
 
 
 def _hub_folder(name: str, revision: str) -> Path:
@@ -124,5 +125,16 @@ def _model_folder(policy: str, folder: Path) -> FileRef:
             f"{where}: no .safetensors weights: pickled weights are refused, load the model once "
             "where you trust it and save it with model.save_pretrained"
         )
-    contents = [[path.name, file_sha256(path)] for path in model_files(folder)]
+    contents = [[path.name, _digest(path)] for path in model_files(folder)]
     return FileRef(path=str(folder), sha256=digest(contents))
+
+
+def _digest(path: Path) -> str:
+    """Return the sha256 of a file, read once a process as long as it stays the same."""
+    stat = path.stat()
+    return _digest_of(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _digest_of(path: Path, inode: int, size: int, mtime_ns: int) -> str:
+    return file_sha256(path)

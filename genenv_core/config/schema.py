@@ -126,7 +126,7 @@ class BootstrapConfig(_Section):
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
     """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
-    agent_target: float = Field(default=0.6, gt=0, le=1)
+    agent_target: float = Field(default=0.72, gt=0, le=1)
     """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
     that something is left to learn."""
     easy_skew: float = Field(default=1.0, ge=0, le=1)
@@ -264,8 +264,9 @@ class RwrConfig(_Section):
     kl_cap_action: Literal["pull", "roll_back"] = "pull"
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
     it still is not at the end; `roll_back` restores the last state under it and stops."""
-    window_epochs: int = Field(default=3, ge=1, le=1000)
-    """Rows of D_env of the last this many epochs take part in an update."""
+    window_epochs: int = Field(default=1, ge=1, le=1000)
+    """Rows of D_env of the last this many epochs take part in an update. Older rows were written
+    for a weaker agent; trained on again, they are memorised."""
 
 
 class EvaluationConfig(_Section):

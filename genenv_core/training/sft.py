@@ -31,7 +31,7 @@ _POOL_BATCHES = 16  # batches sorted by length together: little padding, still r
 _WARM_UP = 0.05
 _BETAS = (0.9, 0.98)
 _MAX_GRAD_NORM = 1.0
-_PROBE_EVERY = 50
+_PROBE_EVERY = 25
 _PROBE_ROWS = 64  # rows in one forward pass of a probe
 
 Row = tuple[list[int], list[int]]
