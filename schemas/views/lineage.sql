@@ -1,6 +1,7 @@
 -- Which rows made this checkpoint, and which checkpoints saw this row?
 -- Reads: update_samples, checkpoints, d_train, d_env
 -- checkpoint: Digest of the weights that the update made.
+-- parent_checkpoint: Digest of the weights that the update started from; its own rows are behind this checkpoint too.
 -- row_epoch: Epoch in which the row was sampled.
 SELECT
     u.run_id,
@@ -8,6 +9,7 @@ SELECT
     u.policy,
     u.epoch,
     c.digest AS checkpoint,
+    c.parent_digest AS parent_checkpoint,
     c.published,
     u.row_id,
     coalesce(a.task_id, b.task_id) AS task_id,
