@@ -188,12 +188,10 @@ SELECT
     greatest(0, c.centre - c.half) AS wilson_low,
     least(1, c.centre + c.half) AS wilson_high,
     c.design_effect,
-    greatest(0, c.wide_centre - c.wide_half) AS cluster_low,
-    least(1, c.wide_centre + c.wide_half) AS cluster_high,
-    CASE
-        WHEN c.design_effect IS NOT NULL
-            THEN c.alpha BETWEEN c.wide_centre - c.wide_half AND c.wide_centre + c.wide_half
-    END AS alpha_inside,
+    -- greatest and least pass over nulls, so they stand inside.
+    c.wide_centre - least(c.wide_half, c.wide_centre) AS cluster_low,
+    c.wide_centre + least(c.wide_half, 1 - c.wide_centre) AS cluster_high,
+    c.alpha BETWEEN cluster_low AND cluster_high AS alpha_inside,
     r.pairs AS ranked_pairs,
     f.expected_flips / nullif(r.pairs, 0) AS rank_noise
 FROM centred AS c
