@@ -3,7 +3,7 @@
 Invariants: the numbers are those of the algorithm's own functions, of polars or of a sheet of
 paper, never of the same SQL; what_if under a run's own settings repeats what the run stored, bit
 for bit; each reason of `suspects` has a planted case that it finds and a clean one that it leaves
-alone; the README's queries run.
+alone; no view compares all rows with all; the README's queries run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from genenv_core.config.schema import Level
 from genenv_core.storage.catalog import RunSource, connect, query
 from genenv_core.storage.parquet import to_parquet
 from schemas.registry import TABLES
-from schemas.relations import describe
+from schemas.relations import Relation, describe
 from tests.unit.builders_tables import CONFIG, world
 
 HISTORY = ("stage_runs", "runs")
@@ -518,3 +518,12 @@ def test_the_readmes_queries_run(tmp_path: Path, sql: str) -> None:
 
 def test_every_table_is_in_the_sample() -> None:
     assert set(world()) == set(TABLES)
+
+
+@pytest.mark.parametrize(
+    "relation", [r for r in describe() if r.kind != "table"], ids=lambda relation: relation.name
+)
+def test_no_view_compares_all_rows_with_all(tmp_path: Path, relation: Relation) -> None:
+    plan = ask(tmp_path, world(), f"EXPLAIN FROM {relation.reference}")["explain_value"].item()
+    for operator in ("CROSS_PRODUCT", "NL_JOIN", "NESTED_LOOP", "PIECEWISE", "IE_JOIN"):
+        assert operator not in plan, operator
