@@ -91,14 +91,15 @@ centred AS (
     FROM sized
 ),
 observed AS (
-    -- Tasks with equal (n, k) are equal here; distances are rounded so that 3/8 and 5/8 tie.
+    -- Tasks with equal (n, k) are equal here. Distances are rounded so that 3/8 and 5/8 tie, and
+    -- from 100 attempts on to hundredths, so that the grid below stays small.
     SELECT
         run_id,
         epoch,
         scope_key,
         n,
         successes AS k,
-        round(abs(successes / n - alpha), 9) AS distance,
+        round(abs(successes / n - alpha), CASE WHEN n > 100 THEN 2 ELSE 9 END) AS distance,
         count(*) AS held
     FROM scoped
     GROUP BY run_id, epoch, scope_key, n, k, distance, alpha
@@ -124,7 +125,8 @@ expected AS (
         o.epoch,
         o.scope_key,
         o.distance,
-        round(abs(q.fresh / q.n - a.alpha), 9) AS fresh_distance,
+        round(abs(q.fresh / q.n - a.alpha), CASE WHEN q.n > 100 THEN 2 ELSE 9 END)
+            AS fresh_distance,
         sum(o.held * q.chance) AS mass
     FROM observed AS o
     INNER JOIN settings AS a ON a.run_id = o.run_id

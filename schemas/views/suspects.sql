@@ -1,5 +1,6 @@
 -- Which new tasks look as if pi_env were gaming its reward, and by what number?
 -- Reads: tasks, task_scores, scores, trace_tokens, traces
+-- epoch: Epoch that produced the task, or the suspicious epoch.
 -- reason: `near_duplicate`: the words of the request, in any order, are those of an earlier task of the run. `answer_in_prompt`: the request spells the expected answer, whatever its case and punctuation. `constant_answer`: one and the same answer succeeded on tasks whose expected answers differ. `bimodal`: the epoch's tasks are solved always or never, half-way only on average. `length_drift`: answers to one family grew longer or shorter while its success stood still.
 -- task_id: The suspicious task; null where the suspect is an epoch, or a family in it.
 -- value: The number behind the suspicion: near_duplicate: earlier tasks with these words; answer_in_prompt: letters and digits of the answer; constant_answer: different expected answers for which the answer passed; bimodal: share of tasks solved always or never; length_drift: change of the mean response length since the family's first epoch, 0.5 is half as long again.

@@ -3,7 +3,8 @@
 Invariants: the numbers are those of the algorithm's own functions, of polars or of a sheet of
 paper, never of the same SQL; what_if under a run's own settings repeats what the run stored, bit
 for bit; each reason of `suspects` has a planted case that it finds and a clean one that it leaves
-alone; no view compares all rows with all; the README's queries run.
+alone; runs that share rows are kept apart; no view compares all rows with all; the README's
+queries run.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -34,15 +37,18 @@ README = Path(__file__).parents[2] / "README.md"
 Tables = dict[str, pl.DataFrame]
 
 
-def ask(folder: Path, tables: Tables, sql: str) -> pl.DataFrame:
-    """Return a query's rows over one run with these tables."""
+VIEWS = [relation for relation in describe() if relation.kind != "table"]
+
+
+def ask(folder: Path, tables: Tables, sql: str, runs: Sequence[str] = ("run-a",)) -> pl.DataFrame:
+    """Return a query's rows over runs that share these tables."""
     files: dict[str, list[str]] = {}
     for table in set(tables) - set(HISTORY):
         path = folder / f"{table}.parquet"
         path.write_bytes(to_parquet(table, tables[table]))
         files[table] = [str(path)]
     frames = {table: tables[table] for table in HISTORY if table in tables}
-    with connect([RunSource("run-a", "genenv", files, frames)]) as con:
+    with connect([RunSource(run, "genenv", files, frames) for run in runs]) as con:
         return query(con, sql)
 
 
@@ -200,6 +206,30 @@ def test_calibration_rank_noise_is_that_of_every_pair(tmp_path: Path) -> None:
     assert row["ranked_pairs"] == len(noise)
     assert row["rank_noise"] == pytest.approx(sum(noise) / len(noise))
     assert 0 < row["rank_noise"] < 0.5
+
+
+def test_calibration_keeps_its_word_on_simulated_epochs(tmp_path: Path) -> None:
+    # 400 epochs of 30 tasks, whose true success rates have mean 0.5 and lie mostly at the ends.
+    rng, epochs, tasks, n = np.random.default_rng(0), 400, 30, 8
+    p = rng.beta(0.5, 0.5, (epochs, tasks))
+    k, fresh = rng.binomial(n, p), rng.binomial(n, p)
+    tables = rated(world(), [("k1", int(x), n) for x in k.ravel()], alpha=0.5)
+    epoch = pl.Series("epoch", np.repeat(np.arange(epochs), tasks))
+    tables["task_scores"] = tables["task_scores"].with_columns(epoch)
+    rows = ask(tmp_path, tables, "FROM calibration WHERE scope = 'epoch' ORDER BY epoch")
+    assert rows.height == epochs
+    covered = {
+        name: rows.select((pl.col(f"{name}_low") < 0.5) & (pl.col(f"{name}_high") > 0.5)).mean()
+        for name in ("wilson", "cluster")
+    }
+    assert 0.92 < covered["cluster"].item() < 0.98
+    assert covered["wilson"].item() < 0.7  # attempts at one task are no independent attempts
+    flips: list[float] = []
+    for before, after in zip(abs(k / n - 0.5), abs(fresh / n - 0.5), strict=True):
+        order = np.sign(before[:, None] - before)
+        again = np.sign(after[:, None] - after)
+        flips.append(((1 - order * again) / 2)[order != 0].mean())
+    assert rows["rank_noise"].mean() == pytest.approx(np.mean(flips), abs=0.005)
 
 
 def test_failures_by_hand(tmp_path: Path) -> None:
@@ -504,8 +534,7 @@ def readme_queries() -> list[str]:
 
 
 def test_the_readme_shows_queries_of_several_views() -> None:
-    names = {relation.name for relation in describe() if relation.kind != "table"}
-    used = {name for name in names for sql in readme_queries() if name in sql}
+    used = {relation.name for relation in VIEWS for sql in readme_queries() if relation.name in sql}
     assert used >= {"near_alpha", "failures", "lineage", "suspects", "what_if"}
 
 
@@ -520,9 +549,16 @@ def test_every_table_is_in_the_sample() -> None:
     assert set(world()) == set(TABLES)
 
 
-@pytest.mark.parametrize(
-    "relation", [r for r in describe() if r.kind != "table"], ids=lambda relation: relation.name
-)
+@pytest.mark.parametrize("relation", VIEWS, ids=lambda relation: relation.name)
+def test_runs_that_share_rows_are_kept_apart(tmp_path: Path, relation: Relation) -> None:
+    tables, read = world(16), f"SELECT * EXCLUDE run_id FROM {relation.reference}"
+    alone = ask(tmp_path, tables, f"{read} ORDER BY ALL")
+    for run in ("run-a", "run-b"):
+        sql = f"{read} WHERE run_id = '{run}' ORDER BY ALL"
+        assert ask(tmp_path, tables, sql, ("run-a", "run-b")).equals(alone)
+
+
+@pytest.mark.parametrize("relation", VIEWS, ids=lambda relation: relation.name)
 def test_no_view_compares_all_rows_with_all(tmp_path: Path, relation: Relation) -> None:
     plan = ask(tmp_path, world(), f"EXPLAIN FROM {relation.reference}")["explain_value"].item()
     for operator in ("CROSS_PRODUCT", "NL_JOIN", "NESTED_LOOP", "PIECEWISE", "IE_JOIN"):
