@@ -25,7 +25,11 @@ def render_markdown() -> str:
     parts.append("## Views\n")
     for view in views():
         relation = relations[view.name]
-        parts.append(f"### {view.name}\n\n{relation.description} Reads {_names(view.reads)}.\n")
+        called = f" A table macro: `FROM {relation.signature}`." if relation.parameters else ""
+        reads = f"Reads {_names(view.reads)}."
+        parts.append(f"### {view.name}\n\n{relation.description}{called} {reads}\n")
+        if relation.parameters:
+            parts.append(_parameters(relation))
         parts.append(_columns(relation))
     parts.append("## Tables\n")
     for table, spec in TABLES.items():
@@ -41,6 +45,12 @@ def render_markdown() -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def _parameters(relation: Relation) -> str:
+    lines = ["| parameter | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{p.name}` | {p.sql_type} | {p.description} |" for p in relation.parameters]
+    return "\n".join(lines) + "\n"
 
 
 def _columns(relation: Relation) -> str:

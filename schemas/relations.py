@@ -1,13 +1,16 @@
 """What SQL shows: the tables with run_id and arm in front, and the views over them.
 
 A view is one file `views/NAME.sql` whose header holds, as comments, the question it answers, the
-tables it reads, and a line for each column that no table describes.
+tables it reads, and a line for each column that no table describes. What follows an empty comment
+line is for readers of the file: methods and their sources. A line `Parameter NAME TYPE: ...` makes
+it a table macro, which is called: FROM NAME(PARAMETER := 0.4). Every parameter may be left out, and
+is null then.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -18,7 +21,20 @@ from genenv_core.errors import SchemaError
 from schemas.registry import TABLES, Column, columns
 
 # A view may only read tables and the views before it.
-VIEW_NAMES = ("epochs", "rejections", "near_alpha", "lineage")
+VIEW_NAMES = (
+    "settings",
+    "epochs",
+    "curriculum",
+    "calibration",
+    "near_alpha",
+    "failures",
+    "rejections",
+    "lineage",
+    "task_history",
+    "suspects",
+    "what_if",
+    "cost",
+)
 
 # The name `epochs` belongs to the view, which is the table and its seconds.
 SQL_NAMES = {"epochs": "epoch_rows"}
@@ -38,16 +54,37 @@ class View:
     reads: tuple[str, ...]
     described: dict[str, str]
     select: str
+    parameters: tuple[Column, ...] = ()
+
+    @property
+    def create(self) -> str:
+        """Return the statement that creates it."""
+        if not self.parameters:
+            return f'CREATE VIEW "{self.name}" AS {self.select}'
+        names = ", ".join(f'"{p.name}" {p.sql_type} := NULL' for p in self.parameters)
+        return f'CREATE MACRO "{self.name}"({names}) AS TABLE {self.select}'
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One table or view as SQL shows it."""
+    """One table, view or table macro as SQL shows it; only a macro has parameters."""
 
     name: str
-    kind: Literal["table", "view"]
+    kind: Literal["table", "view", "macro"]
     description: str
     columns: tuple[Column, ...]
+    parameters: tuple[Column, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """Return the name, with the parameters' names where there are any."""
+        names = ", ".join(parameter.name for parameter in self.parameters)
+        return f"{self.name}({names})" if names else self.name
+
+    @property
+    def reference(self) -> str:
+        """Return what stands after FROM; a macro's parameters are left out."""
+        return f'"{self.name}"()' if self.kind == "macro" else f'"{self.name}"'
 
 
 def sql_name(table: str) -> str:
@@ -69,7 +106,7 @@ def parse_view(name: str, source: str) -> View:
     """Return the view in a file's text; raises SchemaError when its header is incomplete."""
     header: list[str] = []
     for line in source.splitlines():
-        if not line.startswith("--"):
+        if not line.startswith("--") or line.strip() == "--":
             break
         header.append(line[2:].strip())
     if len(header) < 2 or not header[0].endswith("?") or not header[1].startswith("Reads: "):
@@ -78,14 +115,19 @@ def parse_view(name: str, source: str) -> View:
         )
     reads = tuple(part.strip() for part in header[1].removeprefix("Reads: ").split(","))
     described: dict[str, str] = {}
+    parameters: list[Column] = []
     for line in header[2:]:
-        match = re.fullmatch(r"(\w+): (.+)", line)
-        if match is None:
+        match = re.fullmatch(r"(?:Parameter )?(\w+)(?: ([A-Z]+))?: (.+)", line)
+        if match is None or (match[2] is not None) != line.startswith("Parameter "):
             raise SchemaError(
-                f"schemas/views/{name}.sql: header line {line!r} is not 'column: description'"
+                f"schemas/views/{name}.sql: header line {line!r} is neither "
+                "'column: description' nor 'Parameter name TYPE: description'"
             )
-        described[match[1]] = match[2]
-    return View(name, header[0], reads, described, source)
+        if match[2] is not None:
+            parameters.append(Column(match[1], match[2], True, match[3]))
+        else:
+            described[match[1]] = match[3]
+    return View(name, header[0], reads, described, source, tuple(parameters))
 
 
 def table_relation(table: str) -> Relation:
@@ -111,13 +153,13 @@ def describe() -> tuple[Relation, ...]:
         for table in TABLES:
             con.execute(f'CREATE VIEW "{sql_name(table)}" AS {empty_select(table)}')
         for view in views():
-            con.execute(f'CREATE VIEW "{view.name}" AS {view.select}')
-            rows = con.execute(f'DESCRIBE "{view.name}"').fetchall()
-            found[view.name] = Relation(
-                view.name,
-                "view",
-                view.question,
-                tuple(_view_column(view, str(row[0]), str(row[1]), found) for row in rows),
+            con.execute(view.create)
+            kind = "macro" if view.parameters else "view"
+            named = Relation(view.name, kind, view.question, (), view.parameters)
+            rows = con.execute(f"DESCRIBE FROM {named.reference}").fetchall()
+            found[view.name] = replace(
+                named,
+                columns=tuple(_view_column(view, str(row[0]), str(row[1]), found) for row in rows),
             )
     return tuple(found.values())
 

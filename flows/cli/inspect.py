@@ -51,9 +51,10 @@ def sql(
 
     if schema:
         for relation in describe():
-            typer.echo(f"{relation.name} ({relation.kind}): {relation.description}")
-            for column in relation.columns:
-                typer.echo(f"    {column.name:24} {column.sql_type:12} {column.description}")
+            typer.echo(f"{relation.signature} ({relation.kind}): {relation.description}")
+            given = [(f"{p.name} :=", p) for p in relation.parameters]
+            for name, column in [*given, *((column.name, column) for column in relation.columns)]:
+                typer.echo(f"    {name:24} {column.sql_type:12} {column.description}")
         return
     if not query:
         raise QueryError('give a query, for example: genenv sql "SELECT * FROM epochs"')

@@ -100,7 +100,7 @@ def _fill(con: duckdb.DuckDBPyConnection, sources: Sequence[RunSource]) -> None:
         select = " UNION ALL ".join(branches) if branches else empty_select(table)
         con.execute(f"CREATE VIEW {_name(sql_name(table))} AS {select}")
     for view in views():
-        con.execute(f"CREATE VIEW {_name(view.name)} AS {view.select}")
+        con.execute(view.create)
 
 
 def _branches(

@@ -75,6 +75,13 @@ def test_wrong_usage_is_one_line_and_status_2(tmp_path: Path, arguments, words):
     assert not (tmp_path / "nowhere").exists()  # looking creates nothing
 
 
+def test_schema_lists_macros_with_their_parameters(tmp_path: Path):
+    lines = genenv("sql", "--schema", cwd=tmp_path).stdout.splitlines()
+    start = next(i for i, x in enumerate(lines) if x.startswith("what_if(alpha, beta, k_min,"))
+    assert "(macro)" in lines[start]
+    assert lines[start + 1].split()[:3] == ["alpha", ":=", "DOUBLE"]
+
+
 def test_a_file_that_is_no_yaml(tmp_path: Path):
     (tmp_path / "bad.yaml").write_text("epochs: [1\nseed: 2\n")
     refused(genenv("run", "bad.yaml", cwd=tmp_path), 2, "bad.yaml", "no YAML", "line")

@@ -99,6 +99,24 @@ def test_updates_are_traced_to_their_rows_and_back(first):
             assert (manifest.facts["action"] == "skipped") == (not manifest.checkpoints)
 
 
+def test_what_if_with_the_runs_own_settings_repeats_the_run(first):
+    rows = sql(first, "FROM what_if()")
+    assert rows.height == sql(first, "FROM task_scores").height > 0
+    for name in ("r_env", "agent_reason", "env_reason"):
+        assert rows[name].equals(rows[f"{name}_played"].rename(name)), name
+    pool = sql(first, "FROM d_env").join(rows, on="generation_id", validate="1:1")
+    assert pool["weight_raw"].equals(pool["weight_raw_right"].rename("weight_raw"))
+    assert pool["kept"].equals((pool["env_reason"] == "kept").rename("kept"))
+
+
+def test_the_view_curriculum_agrees_with_the_summaries(first):
+    names = "p_hat, share_in_band, share_zero_signal"
+    renamed = "mean_response_tokens AS response_tokens, mean_calls AS difficulty"
+    asked = sql(first, f"SELECT epoch, {names}, {renamed} FROM epochs ORDER BY epoch")
+    own = sql(first, f"SELECT {', '.join(asked.columns)} FROM curriculum ORDER BY epoch")
+    assert own.rows() == [pytest.approx(row) for row in asked.rows()]
+
+
 def from_api(path: str, **body: object) -> list[dict]:
     """Return what the Prefect API answers to a filter."""
     import httpx

@@ -17,6 +17,14 @@ import polars as pl
 from schemas.registry import TABLES, schema
 
 EPOCHS = (1, 2)
+CONFIG = {
+    "epochs": 2,
+    "curriculum": {
+        "alpha": 0.5, "beta": 4.0, "k_min": 0.25, "level": "task", "filter_agent": True
+    },
+    "rwr": {"lambda": 1.0},
+    "rollout": {"n": 4},
+}  # fmt: skip
 START = datetime(2026, 11, 1, 12, 0, 0, tzinfo=UTC)
 Row = dict[str, Any]
 
@@ -54,7 +62,7 @@ def world(tasks: int = 4, n: int = 4) -> dict[str, pl.DataFrame]:
             "seed": 0,
             "epochs_planned": 2,
             "started_at": START,
-            "config": json.dumps({"epochs": 2}),
+            "config": json.dumps(CONFIG | {"rollout": {"n": n}}),
         }
     )
     return {name: pl.DataFrame(found, schema=schema(name)) for name, found in rows.items()}

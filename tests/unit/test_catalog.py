@@ -49,11 +49,11 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnecti
 def test_every_relation_exists_empty_and_filled(relation, con: duckdb.DuckDBPyConnection) -> None:
     expected = [(column.name, column.sql_type) for column in relation.columns]
     with connect([]) as empty:
-        assert query(empty, f'FROM "{relation.name}"').is_empty()
+        assert query(empty, f"FROM {relation.reference}").is_empty()
         for connection in (empty, con):
-            rows = connection.execute(f'DESCRIBE "{relation.name}"').fetchall()
+            rows = connection.execute(f"DESCRIBE FROM {relation.reference}").fetchall()
             assert [(row[0], row[1]) for row in rows] == expected
-    assert not query(con, f'FROM "{relation.name}"').is_empty()
+    assert not query(con, f"FROM {relation.reference}").is_empty()
 
 
 def test_describe_lists_every_table_and_view_with_words() -> None:
@@ -135,12 +135,13 @@ def test_sample_runs_seconds_by_hand(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_view_rejections_counts_by_reason(con: duckdb.DuckDBPyConnection) -> None:
-    rows = query(con, "FROM rejections ORDER BY epoch").to_dicts()
+    rows = query(con, "FROM rejections WHERE kept_from = 'tasks' ORDER BY epoch").to_dicts()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[0] == {
         "run_id": "run-a",
         "arm": "genenv",
         "epoch": 1,
+        "kept_from": "tasks",
         "rejection": "unparseable",
         "rejections": 1,
         "share": 0.25,

@@ -339,9 +339,34 @@ def test_views_on_disk_are_the_listed_ones() -> None:
         ("SELECT 1", "must begin with its question"),
         ("-- A statement.\n-- Reads: tasks\nSELECT 1", "must begin with its question"),
         ("-- Why?\nSELECT 1", "must begin with its question"),
-        ("-- Why?\n-- Reads: tasks\n-- no colon\nSELECT 1", "is not 'column: description'"),
+        ("-- Why?\n-- Reads: tasks\n-- no colon\nSELECT 1", "is neither 'column: description'"),
+        ("-- Why?\n-- Reads: tasks\n-- Parameter a: b.\nSELECT 1", "nor 'Parameter name TYPE"),
+        ("-- Why?\n-- Reads: tasks\n-- a DOUBLE: b.\nSELECT 1", "nor 'Parameter name TYPE"),
     ],
 )
 def test_view_without_a_full_header_is_refused(source: str, complaint: str) -> None:
     with pytest.raises(SchemaError, match=complaint):
         relations.parse_view("odd", source)
+
+
+def test_view_with_parameters_is_a_macro_and_notes_are_no_columns() -> None:
+    header = ["Why?", "Reads: tasks", "Parameter low DOUBLE: Least.", "a: A.", "", "Notes."]
+    source = "\n".join([*(f"-- {line}".rstrip() for line in header), "SELECT 1"])
+    view = relations.parse_view("odd", source)
+    assert view.described == {"a": "A."}
+    assert [(p.name, p.sql_type, p.description) for p in view.parameters] == [
+        ("low", "DOUBLE", "Least.")
+    ]
+    assert view.create.startswith('CREATE MACRO "odd"("low" DOUBLE := NULL) AS TABLE --')
+    plain = relations.parse_view("odd", "-- Why?\n-- Reads: tasks\nSELECT 1")
+    assert plain.create.startswith('CREATE VIEW "odd" AS --')
+
+
+def test_macro_is_described_with_its_parameters() -> None:
+    found = {relation.name: relation for relation in relations.describe()}
+    macro = found["what_if"]
+    assert (macro.kind, macro.reference) == ("macro", '"what_if"()')
+    assert macro.signature == "what_if(alpha, beta, k_min, lambda_)"
+    assert all(parameter.description for parameter in macro.parameters)
+    assert found["epochs"].signature == "epochs"
+    assert "`FROM what_if(alpha, beta, k_min, lambda_)`" in render_markdown()

@@ -1,0 +1,20 @@
+-- With which settings did each run play, as columns instead of JSON?
+-- Reads: runs
+-- alpha: Target success rate of the agent.
+-- beta: Sharpness of R_env = exp(-beta (p_hat - alpha)^2).
+-- k_min: Half-width of the difficulty band around alpha.
+-- level: Where p_hat is judged: task, group or batch.
+-- filter_agent: Whether the band also guards the agent update.
+-- lambda_: Temperature of the weight exp(lambda R_env); `lambda` alone is a word of SQL.
+-- n: Attempts at each task that the configuration asks for.
+SELECT
+    run_id,
+    arm,
+    CAST(config ->> '$.curriculum.alpha' AS DOUBLE) AS alpha,
+    CAST(config ->> '$.curriculum.beta' AS DOUBLE) AS beta,
+    CAST(config ->> '$.curriculum.k_min' AS DOUBLE) AS k_min,
+    config ->> '$.curriculum.level' AS level,
+    CAST(config ->> '$.curriculum.filter_agent' AS BOOLEAN) AS filter_agent,
+    CAST(config ->> '$.rwr.lambda' AS DOUBLE) AS lambda_,
+    CAST(config ->> '$.rollout.n' AS BIGINT) AS n
+FROM runs
