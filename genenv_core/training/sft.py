@@ -43,6 +43,8 @@ class FitPlan:
     """How to train: `steps` at most, fewer when `target` is reached.
 
     `target` is a share of the probe's rows that greedy decoding answers exactly; None: no probe.
+    `bucketed` batches hold rows of about the same length, which saves padding; where the length
+    itself is learned (how many calls pi_env writes) they would pull its shares to and fro.
     """
 
     steps: int
@@ -50,6 +52,7 @@ class FitPlan:
     learning_rate: float
     seed: int
     target: float | None = None
+    bucketed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def fit(
     losses: list[float] = []
     tokens = 0
     accuracy: float | None = None
-    for batch in _batches(rows, plan.batch_rows, plan.steps, random.Random(plan.seed)):
+    for batch in _batches(rows, plan):
         ids, labels = _collate(batch)
         tokens += ids.numel()
         loss = _loss(model, ids, labels)
@@ -139,22 +142,22 @@ def _collate(batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, labels
 
 
-def _batches(
-    rows: Sequence[Row], batch_rows: int, steps: int, rng: random.Random
-) -> Iterator[list[Row]]:
-    """Yield `steps` batches in random order, the rows of each of about the same length."""
-    pool_rows = _POOL_BATCHES * batch_rows
+def _batches(rows: Sequence[Row], plan: FitPlan) -> Iterator[list[Row]]:
+    """Yield the plan's batches in random order."""
+    rng = random.Random(plan.seed)
+    pool_rows = _POOL_BATCHES * plan.batch_rows
     order: list[int] = []
     made = 0
-    while made < steps:
+    while made < plan.steps:
         while len(order) < pool_rows:
             order.extend(rng.sample(range(len(rows)), len(rows)))
         pool, order = order[:pool_rows], order[pool_rows:]
-        pool.sort(key=lambda index: len(rows[index][0]) + len(rows[index][1]))
-        starts = list(range(0, pool_rows, batch_rows))
+        if plan.bucketed:
+            pool.sort(key=lambda index: len(rows[index][0]) + len(rows[index][1]))
+        starts = list(range(0, pool_rows, plan.batch_rows))
         rng.shuffle(starts)
-        for start in starts[: steps - made]:
-            yield [rows[index] for index in pool[start : start + batch_rows]]
+        for start in starts[: plan.steps - made]:
+            yield [rows[index] for index in pool[start : start + plan.batch_rows]]
         made += len(starts)
 
 

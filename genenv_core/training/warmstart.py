@@ -96,6 +96,7 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
             learning_rate=settings.learning_rate,
             seed=seed,
             target=request.settings.agent_target if agent else None,
+            bucketed=agent,
         )
         count = min(_EXAMPLES, plan.steps * plan.batch_rows)
         model = build_model(settings.agent if agent else settings.env, tokenizer, seed)

@@ -263,9 +263,9 @@ def _mixed_weights(max_calls: int) -> list[float]:
 def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
     """Return the shares of 1, 2, ... calls in pi_env's seed data.
 
-    For 6 calls at skew 1 about .55 .24 .11 .05 .03 .02: the 8 % of uniform keep every length
+    For 6 calls at skew 1 about .68 .20 .07 .03 .02 .01: the 8 % of uniform keep every length
     possible, so that reward-weighted regression has something to reinforce.
     """
     uniform = 1 / max_calls
-    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.42)]
+    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.28)]
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
