@@ -29,12 +29,22 @@ def status(
     run: Annotated[str | None, typer.Argument(help="A run; without one, all runs.")] = None,
     root: Root = None,
     as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All epochs, not the last 20.")] = False,
 ) -> None:
-    """Show the runs of a root, or one run epoch by epoch."""
-    from flows.cli.status import show_run, show_runs
+    """Show the runs of a root, or one run: its epochs, and what became of each stage."""
+    from flows.cli.status import show_run, show_runs, watch_run
+    from genenv_core.errors import ConfigError
 
-    show = show_run if run else show_runs
-    show(_existing(root), run or "", as_json=as_json)
+    store = _existing(root)
+    if watch and (not run or as_json):
+        raise ConfigError("--watch follows one run on the terminal: name it, without --json")
+    if not run:
+        show_runs(store, as_json=as_json)
+    elif watch:
+        watch_run(store, run)
+    else:
+        show_run(store, run, as_json=as_json, everything=everything)
 
 
 def sql(

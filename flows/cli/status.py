@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import dataclass
 from typing import Any
 
-from flows.cli.tables import console, epoch_table, plain_table
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from flows.cli.tables import SHORT, console, epoch_table, plain_table
 from genenv_core.errors import ConfigError
 from genenv_core.storage.catalog import query
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import open_pools
-from genenv_core.storage.runs import RunLog, list_runs
+from genenv_core.storage.runs import Attempt, RunLog, list_runs
+
+WATCH_S = 1.0
+LAST_EPOCHS = 20
+"""Epochs shown unless all are asked for."""
+
+STAGE_ORDER = (
+    "bootstrap",
+    "generate_tasks",
+    "rollout",
+    "score",
+    "filter",
+    "pool",
+    "grpo_update",
+    "rwr_update",
+    "evaluate",
+    "publish",
+)
+DONE = ("computed", "cached")
+STATE_STYLES = {
+    "computed": "green",
+    "cached": "cyan",
+    "running": "yellow",
+    "failed": "bold red",
+    "interrupted": "magenta",
+}
 
 
-def show_runs(store: LocalStore, _: str, *, as_json: bool) -> None:
+def show_runs(store: LocalStore, *, as_json: bool) -> None:
     """Print every run of a root: how far it is and where it stands."""
     with open_pools(store) as connection:
         frame = query(
@@ -43,38 +75,117 @@ def show_runs(store: LocalStore, _: str, *, as_json: bool) -> None:
     console().print(table)
 
 
-def show_run(store: LocalStore, run: str, *, as_json: bool) -> None:
-    """Print one run: its epochs, and the stages that failed or are at work."""
-    known = list_runs(store)
-    if run not in known:
-        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
-    with open_pools(store, [run]) as connection:
-        epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
-    attempts = RunLog(store, run).attempts()
-    last = {(a.epoch, a.stage): a for a in attempts}
-    open_ends = [a for a in last.values() if a.state in ("failed", "interrupted", "running")]
+def show_run(store: LocalStore, run: str, *, as_json: bool, everything: bool = False) -> None:
+    """Print one run: its epochs, what became of each stage, and how to go on."""
+    picture = _picture(store, run)
     if as_json:
+        unfinished = [a.model_dump(mode="json") for a in picture.open_ends]
+        stages = [a.model_dump(mode="json") for a in picture.last.values()]
         print(
             json.dumps(
                 {
                     "run_id": run,
-                    "epochs": epochs,
-                    "unfinished": [a.model_dump(mode="json") for a in open_ends],
+                    "epochs": picture.epochs,
+                    "stages": stages,
+                    "unfinished": unfinished,
                 },
                 default=str,
             )
         )
         return
-    out = console()
-    out.print(f"run [bold]{run}[/] in {store.uri}")
-    out.print(epoch_table(epochs) if epochs else "no epoch is finished yet")
-    for attempt in open_ends:
-        out.print(
-            f"[yellow]{attempt.state}[/] {attempt.stage} of epoch {attempt.epoch}, "
-            f"attempt {attempt.attempt} (pid {attempt.pid}): {attempt.error or 'no end noted'}"
+    console().print(_rendered(store, picture, everything=everything))
+
+
+def watch_run(store: LocalStore, run: str) -> None:
+    """Draw one run again every second, until it has ended or Ctrl-C."""
+    picture = _picture(store, run)
+    with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            picture = _picture(store, run)
+            live.update(_rendered(store, picture, everything=False), refresh=True)
+            if picture.ended:
+                return
+            time.sleep(WATCH_S)
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """What is known of a run at one moment; `last` is the newest attempt at each stage."""
+
+    run: str
+    planned: int
+    epochs: list[dict[str, Any]]
+    last: dict[tuple[int, str], Attempt]
+
+    @property
+    def open_ends(self) -> list[Attempt]:
+        """Return the newest attempts that did not come to an end, or to a bad one."""
+        return [a for a in self.last.values() if a.state not in DONE]
+
+    @property
+    def ended(self) -> bool:
+        """Return whether every epoch is published, or nothing is at work and something failed."""
+        published = {epoch for (epoch, stage), a in self.last.items() if stage == "publish"}
+        complete = len(published) == self.planned + 1 and not self.open_ends
+        stuck = self.open_ends and all(a.state != "running" for a in self.open_ends)
+        return complete or bool(stuck)
+
+
+def _picture(store: LocalStore, run: str) -> _Picture:
+    known = list_runs(store)
+    if run not in known:
+        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
+    with open_pools(store, [run]) as connection:
+        epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
+    log = RunLog(store, run)
+    last = {(a.epoch, a.stage): a for a in log.attempts()}
+    return _Picture(run, int(log.info().config["epochs"]), epochs, last)
+
+
+def _rendered(store: LocalStore, picture: _Picture, *, everything: bool) -> Group:
+    done = f"{len(picture.epochs)} of {picture.planned} epochs"
+    parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
+    shown = picture.epochs if everything else picture.epochs[-LAST_EPOCHS:]
+    if shown:
+        parts += [epoch_table(shown), ""]
+    if picture.last:
+        parts.append(_grid(picture, everything=everything))
+    for attempt in picture.open_ends:
+        # Only the first line of what went wrong; all of it is in stage_runs.
+        parts.append(
+            Text.assemble(
+                (attempt.state, STATE_STYLES[attempt.state]),
+                f" {attempt.stage} of epoch {attempt.epoch}, attempt {attempt.attempt} "
+                f"({attempt.host} pid {attempt.pid})",
+                f": {attempt.error}" if attempt.error else "",
+            )
         )
-    if open_ends:
-        out.print("the command that started the run continues it")
+    if any(attempt.state != "running" for attempt in picture.open_ends):
+        parts.append(f"continue with: [bold]genenv resume {picture.run} --root {store.uri}[/]")
+    return Group(*parts)
+
+
+def _grid(picture: _Picture, *, everything: bool) -> Table:
+    """Return epochs x stages: seconds where computed, else the state of the last attempt."""
+    stages = [name for name in STAGE_ORDER if any(stage == name for _, stage in picture.last)]
+    epochs = sorted({epoch for epoch, _ in picture.last})
+    table = plain_table()
+    table.add_column("epoch", justify="right")
+    for stage in stages:
+        table.add_column(SHORT.get(stage, stage), justify="right")
+    for epoch in epochs if everything else epochs[-LAST_EPOCHS:]:
+        cells = [_cell(picture.last.get((epoch, stage))) for stage in stages]
+        table.add_row(str(epoch), *cells)
+    return table
+
+
+def _cell(attempt: Attempt | None) -> Text:
+    if attempt is None:
+        return Text("")
+    text = attempt.state
+    if attempt.state == "computed" and attempt.seconds is not None:
+        text = f"{attempt.seconds:.1f} s"
+    return Text(text, style=STATE_STYLES[attempt.state])
 
 
 def _number(value: Any, digits: int) -> str:
