@@ -23,7 +23,8 @@ CELL = 60
 def write(answer: Answer, format_: str, output: Path | None = None) -> None:
     """Write rows as table, csv, json or parquet, to a file or to standard output."""
     if format_ == "table" and output is None:
-        show(answer, console())
+        out = console()
+        show(answer, out if out.is_terminal else _wide())
         return
     data = encode(answer, format_)
     if output is None:
@@ -54,7 +55,7 @@ def encode(answer: Answer, format_: str) -> bytes:
     except pl.exceptions.PolarsError as error:
         message = " ".join(str(error).split())[:300]
         raise QueryError(f"{format_} cannot hold this result: {message}") from error
-    out = Console(width=10_000, highlight=False, color_system=None)
+    out = _wide()
     with out.capture() as captured:
         show(answer, out)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()).encode()
@@ -67,8 +68,6 @@ def show(answer: Answer, out: Console) -> None:
         for _, plan in frame.iter_rows():
             out.print(Text(str(plan).rstrip()), soft_wrap=True)
         return
-    if not out.is_terminal:
-        out = Console(file=out.file, width=10_000, highlight=False)  # rows are not folded in pipes
     table = plain_table()
     for name, dtype in frame.schema.items():
         right = dtype.is_numeric()
@@ -91,6 +90,11 @@ def cell(value: Any, room: int = CELL) -> Text:
     # What moves the cursor or changes colours has no business in a terminal.
     text = "".join(char if char.isprintable() else "�" for char in text)
     return Text(text if len(text) <= room else text[: room - 1] + "…")
+
+
+def _wide() -> Console:
+    """Return a console that folds no row."""
+    return Console(width=10_000, highlight=False, color_system=None)
 
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:

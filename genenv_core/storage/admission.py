@@ -89,10 +89,7 @@ def admit(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Return if the query may run on this connection; raises QueryError, which says why not."""
     if "\0" in sql:
         raise QueryError("the query holds a NUL character: remove it")
-    try:
-        statements = con.extract_statements(sql)
-    except duckdb.Error as error:
-        raise QueryError(one_line(error)) from error
+    statements = _statements(con, sql)
     if not statements:
         raise QueryError("the query is empty: write one SELECT")
     if len(statements) > 1:
@@ -103,7 +100,7 @@ def admit(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     if kind == duckdb.StatementType.EXPLAIN:
         # EXPLAIN ANALYZE runs what it explains, so that must be harmless too.
         sql, stripped = _EXPLAIN.subn("", sql, count=1)
-        inner = con.extract_statements(sql) if stripped else []
+        inner = _statements(con, sql) if stripped else []
         if len(inner) != 1 or inner[0].type != duckdb.StatementType.SELECT:
             raise QueryError(
                 "EXPLAIN is read-only here: it must come first, with one SELECT after it"
@@ -111,6 +108,13 @@ def admit(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     elif kind != duckdb.StatementType.SELECT:
         raise QueryError(f"{kind.name} is refused, the tables are read-only: {_USE}")
     _look(con, _tree(con, sql))
+
+
+def _statements(con: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:
+    try:
+        return con.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(one_line(error)) from error
 
 
 def _tree(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
@@ -185,7 +189,7 @@ def _nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _ctes(node: dict[str, Any]) -> list[dict[str, Any]]:
     found = node.get("cte_map")
-    return found["map"] if isinstance(found, dict) else []
+    return cast("dict[str, Any]", found)["map"] if isinstance(found, dict) else []
 
 
 def _names(con: duckdb.DuckDBPyConnection, sql: str) -> set[str]:

@@ -5,6 +5,10 @@ are constants of each run's branch of a view, so a filter on them drops whole ru
 read (DuckDB still opens the first file of each branch, for its column types).
 """
 
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import os

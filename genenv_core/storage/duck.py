@@ -3,6 +3,10 @@
 Light on purpose (no polars, no tables), because every sandboxed query starts a process with it.
 """
 
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import re

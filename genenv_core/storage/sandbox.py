@@ -6,6 +6,11 @@ environment, and its end when the time is over. DuckDB alone does not bound a qu
 repeat() passed its memory limit seven times over and did not hear an interrupt for a minute.
 """
 
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
 from __future__ import annotations
 
 import base64

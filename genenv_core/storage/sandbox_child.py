@@ -4,6 +4,11 @@ The rows leave as an Arrow stream on standard output. Standard error holds one l
 rows were cut off, or why there are none.
 """
 
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
 from __future__ import annotations
 
 import base64

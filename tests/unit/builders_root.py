@@ -45,6 +45,7 @@ def rows_of(table: str, epoch: int) -> pl.DataFrame:
     frame = sample_frame(table)
     like = 1 + (epoch - 1) % 2 if epoch else 0
     if "epoch" not in frame.columns:
-        return frame.filter(pl.col("trace_id").str.starts_with(f"e{like:04d}"))
+        own = frame.filter(pl.col("trace_id").str.starts_with(f"e{like:04d}"))
+        return own.with_columns(trace_id=f"e{epoch:04d}" + pl.col("trace_id").str.slice(5))
     own = frame.filter(pl.col("epoch") == like)
     return own.with_columns(epoch=pl.lit(epoch, dtype=frame.schema["epoch"]))

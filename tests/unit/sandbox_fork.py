@@ -82,6 +82,7 @@ def answer(told: bytes, uid: int, layers: list[str], area: Path, timeout_s: floa
     return {
         "status": status,
         "late": late,
+        "seconds": time.monotonic() - started,
         "out": texts[out_r].decode("latin-1"),
         "err": texts[err_r].decode("latin-1"),
     }

@@ -28,10 +28,14 @@ import pytest
 from genenv_core import pools
 from genenv_core.errors import QueryError
 from genenv_core.storage import confine
+from genenv_core.storage.admission import admit
+from genenv_core.storage.catalog import setup
+from genenv_core.storage.duck import start
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import source
 from genenv_core.storage.runs import RunLog
 from genenv_core.storage.sandbox import Limits, request, size
+from schemas.registry import TABLES
 from tests.unit.builders_root import START, commit_epoch, small_root
 from tests.unit.builders_tables import sample_frame
 from tests.unit.sandbox_fork import NOBODY
@@ -208,7 +212,7 @@ MEMORY = {
     "range-list": "SELECT len(range(2000000000))",
     "string-agg": "SELECT length(string_agg(repeat('x', 1000000), '')) FROM range(100000)",
     "distinct": "SELECT count(*) FROM (SELECT DISTINCT hash(i) FROM range(100000000) AS r(i))",
-    "sort": "SELECT i FROM range(200000000) AS r(i) ORDER BY hash(i) LIMIT 5 OFFSET 100000000",
+    "sort": "SELECT i FROM range(90000000) AS r(i) ORDER BY hash(i) LIMIT 5 OFFSET 80000000",
     "result": "SELECT repeat('x', 1000000) FROM range(100000)",
 }
 TIME = {
@@ -293,6 +297,10 @@ class Area:
         with duckdb.connect(str(folder / "x.duckdb")) as con:
             con.execute(f"CREATE TABLE t AS SELECT '{SECRET}' AS s")
         self.told = json.loads(request([source(store, "run-a")], "", Limits(memory="200MB")))
+        # Attacks name a few tables; building every view for each of them is slow.
+        few = [f'CREATE VIEW "{name}"' for name in ("runs", "traces", "scores")]
+        kept = [s for s in self.told["statements"] if s.startswith(tuple(few))]
+        self.told_less = self.told | {"statements": kept}
         if ROOT and owner:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, owner, owner, follow_symlinks=False)
@@ -316,14 +324,20 @@ def two_areas() -> Iterator[dict[int, Area]]:
 
 
 def fork(
-    area: Area, uid: int, queries: list[str], *, without: tuple[str, ...] = (), seconds: float = 20
+    area: Area,
+    uid: int,
+    queries: list[str],
+    *,
+    told: dict[str, Any] | None = None,
+    without: tuple[str, ...] = (),
+    seconds: float = 20,
 ) -> list[dict[str, Any]]:
     """Return the answers to many queries, each from a process confined for it."""
     asked = {
         "area": str(area.path),
         "uid": uid,
         "layers": without,
-        "told": area.told,
+        "told": told or area.told_less,
         "queries": queries,
         "timeout_s": seconds,
     }
@@ -397,11 +411,9 @@ def test_an_attack_is_one_refusal_and_nothing_happens(
     assert len(message) <= 1000
 
 
-@pytest.mark.parametrize("other", users())
-def test_without_the_look_at_the_tree_nothing_happens(other: bool, answers: Answers) -> None:
-    if not confine.landlock_version() and not other and ROOT:
-        pytest.skip("this kernel has no Landlock, and settings alone let root write")
-    for answer in answers.of(other, ("tree",)).values():
+def test_without_the_look_at_the_tree_nothing_happens(answers: Answers) -> None:
+    # Root's capabilities are dropped, so this holds without Landlock too.
+    for answer in answers.of(False, ("tree",)).values():
         harmless(answer)
 
 
@@ -412,11 +424,16 @@ def test_the_kernel_alone_holds(other: bool, answers: Answers) -> None:
         harmless(answer)
 
 
-@pytest.mark.parametrize("other", users())
-def test_the_look_at_the_tree_alone_holds(other: bool, answers: Answers) -> None:
-    for answer in answers.of(other, ("settings", "kernel")).values():
-        harmless(answer)
-        assert answer["status"] == 3
+def test_the_look_at_the_tree_alone_refuses_every_attack(areas: dict[int, Area]) -> None:
+    area = areas[os.geteuid()]
+    built = setup([source(LocalStore(area.root, writable=False), "run-a")])
+    with start("200MB") as con:
+        for statement in built.statements[: len(TABLES)]:
+            if "held." not in statement:
+                con.execute(statement)
+        for sql in ATTACKS.values():
+            with pytest.raises(QueryError):
+                admit(con, area.fill(sql))
 
 
 @pytest.mark.skipif(not ROOT, reason="root's powers are what is dropped")
@@ -527,7 +544,7 @@ def test_what_the_caller_hears_about_memory(areas: dict[int, Area]) -> None:
 @pytest.mark.parametrize("other", users())
 def test_plain_analytical_sql_works(other: bool, areas: dict[int, Area]) -> None:
     uid = NOBODY if other else os.geteuid()
-    for sql, answer in zip(WELL, fork(areas[uid], uid, WELL), strict=True):
+    for sql, answer in zip(WELL, fork(areas[uid], uid, WELL, told=areas[uid].told), strict=True):
         assert answer["status"] == 0, f"{sql}: {answer['err']}"
         assert answer["changed"] == []
 
