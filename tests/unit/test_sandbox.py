@@ -211,8 +211,8 @@ MEMORY = {
     "list-resize": "SELECT len(list_resize([1], 3000000000))",
     "range-list": "SELECT len(range(2000000000))",
     "string-agg": "SELECT length(string_agg(repeat('x', 1000000), '')) FROM range(100000)",
-    "distinct": "SELECT count(*) FROM (SELECT DISTINCT hash(i) FROM range(100000000) AS r(i))",
-    "sort": "SELECT i FROM range(90000000) AS r(i) ORDER BY hash(i) LIMIT 5 OFFSET 80000000",
+    "distinct": "SELECT count(*) FROM (SELECT DISTINCT hash(i) FROM range(30000000) AS r(i))",
+    "sort": "SELECT i FROM range(40000000) AS r(i) ORDER BY hash(i) LIMIT 5 OFFSET 30000000",
     "result": "SELECT repeat('x', 1000000) FROM range(100000)",
 }
 TIME = {
