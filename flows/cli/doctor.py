@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from genenv_core.errors import GenenvError
+from genenv_core.storage.confine import landlock_version
 from genenv_core.storage.registry import open_store
 
 NEEDED = (
@@ -29,7 +30,7 @@ class Check:
 
 def checks(root: str) -> list[Check]:
     """Return what was found, in order."""
-    found = [_python(), _libraries(), _duckdb(), _root(root), _memory(), _cores()]
+    found = [_python(), _libraries(), _duckdb(), _root(root), _memory(), _cores(), _sandbox()]
     return found
 
 
@@ -49,6 +50,12 @@ def _libraries() -> Check:
     if missing:
         return Check("libraries", False, f"missing {', '.join(missing)}: run `make install`")
     return Check("libraries", True, ", ".join(have))
+
+
+def _sandbox() -> Check:
+    found = landlock_version()
+    kernel = f"Landlock {found}" if found else "no Landlock: its other layers hold it"
+    return Check("sandbox of genenv sql", True, kernel)
 
 
 def _duckdb() -> Check:

@@ -1,28 +1,15 @@
-"""`genenv status`, `genenv sql`, `genenv verify`, `genenv doctor`."""
+"""`genenv status`, `genenv verify`, `genenv doctor`."""
 
 from __future__ import annotations
 
 import json
-import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from flows.cli.run import Json, Root
 
-if TYPE_CHECKING:
-    import polars as pl
-
 DEFAULT_ROOT = "./genenv-data"
-
-
-class Format(StrEnum):
-    """How `genenv sql` prints."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
 
 
 def status(
@@ -45,31 +32,6 @@ def status(
         watch_run(store, run)
     else:
         show_run(store, run, as_json=as_json, everything=everything)
-
-
-def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT over the tables and views.")] = "",
-    root: Root = None,
-    format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
-    schema: Annotated[bool, typer.Option("--schema", help="List tables and columns.")] = False,
-) -> None:
-    """Query the pools with SQL, read-only."""
-    from genenv_core.errors import QueryError
-    from genenv_core.storage.catalog import describe
-    from genenv_core.storage.catalog import query as run_query
-    from genenv_core.storage.pools import open_pools
-
-    if schema:
-        for relation in describe():
-            typer.echo(f"{relation.signature} ({relation.kind}): {relation.description}")
-            given = [(f"{p.name} :=", p) for p in relation.parameters]
-            for name, column in [*given, *((column.name, column) for column in relation.columns)]:
-                typer.echo(f"    {name:24} {column.sql_type:12} {column.description}")
-        return
-    if not query:
-        raise QueryError('give a query, for example: genenv sql "SELECT * FROM epochs"')
-    with open_pools(_existing(root)) as connection:
-        _print(run_query(connection, query), format_)
 
 
 def verify(root: Root = None, as_json: Json = False) -> None:
@@ -106,29 +68,3 @@ def _existing(root: str | None) -> Any:
     if "://" not in name and not (Path(name) / "runs").is_dir():
         raise ConfigError(f"there is no run under {name}: start one with `genenv run`, or --root")
     return open_store(name)
-
-
-def _print(frame: pl.DataFrame, format_: Format) -> None:
-    if format_ is Format.CSV:
-        sys.stdout.write(frame.write_csv())
-    elif format_ is Format.JSON:
-        # write_json keeps dates and 64-bit integers as JSON readers expect them.
-        sys.stdout.write(frame.write_json() + "\n")
-    else:
-        from flows.cli.tables import console, plain_table
-
-        table = plain_table()
-        for name, dtype in frame.schema.items():
-            table.add_column(name, justify="right" if dtype.is_numeric() else "left")
-        for row in frame.iter_rows():
-            table.add_row(*(_cell(value) for value in row))
-        out = console()
-        out.print(table)
-        out.print(f"[dim]{frame.height} rows[/]")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text.replace("[", "\\[")

@@ -5,27 +5,28 @@ are constants of each run's branch of a view, so a filter on them drops whole ru
 read (DuckDB still opens the first file of each branch, for its column types).
 """
 
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 
 from genenv_core.errors import QueryError
+from genenv_core.storage.admission import admit
+from genenv_core.storage.duck import Setup, name, one_line, open_locked, text
 from schemas.registry import TABLES, spec
 from schemas.relations import Relation, describe, empty_select, sql_name, table_relation, views
 from schemas.validate import validate
 
 __all__ = ["Relation", "RunSource", "connect", "describe", "query"]
-
-_EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\(\s*(format|analyze)\b[^()]*\)\s*)?", re.I)
-# DuckDB takes a name that does not exist for a folder, and refuses to look into it.
-_LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
-_FRAMES_SCHEMA = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,118 +47,66 @@ def connect(
     It can open the files of `sources` and no others, loads no extension, spills nothing to disk,
     and its settings cannot be changed. Raises QueryError when a file cannot be opened.
     """
-    names = [source.run_id for source in sources]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    return open_locked(setup(sources), memory_limit=memory_limit)
+
+
+def setup(sources: Sequence[RunSource]) -> Setup:
+    """Return what builds every table and view over these runs; raises QueryError, SchemaError."""
+    ids = [source.run_id for source in sources]
+    twice = sorted({run for run in ids if ids.count(run) > 1})
     if twice:
         raise QueryError(f"run {twice[0]} was given twice: name each run once")
-    con = duckdb.connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "temp_directory": "",
-            "memory_limit": memory_limit,
-        },
-    )
-    try:
-        _fill(con, sources)
-        _lock(con, sources)
-    except duckdb.Error as error:
-        con.close()
-        raise QueryError(f"the tables cannot be opened: {_one_line(error)}") from error
-    except BaseException:
-        con.close()
-        raise
-    return con
+    held: dict[str, pa.Table] = {}
+    for index, source in enumerate(sources):
+        for table in (*source.files, *source.frames):
+            spec(table)
+        for table, frame in source.frames.items():
+            if frame.height:
+                held[f"{table}_{index}"] = validate(table, frame).to_arrow()
+    statements: list[str] = []
+    for table in TABLES:
+        branches = [
+            branch
+            for index, source in enumerate(sources)
+            for branch in _branches(table, index, source)
+        ]
+        select = " UNION ALL ".join(branches) if branches else empty_select(table)
+        statements.append(f"CREATE VIEW {name(sql_name(table))} AS {select}")
+    for view in views():
+        statements.append(view.create)
+    paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
+    return Setup(held, tuple(statements), tuple(sorted(paths)))
 
 
 def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:
     """Return the rows of one SELECT-like statement; raises QueryError for anything else."""
     try:
-        _admit(con, sql)
+        admit(con, sql)
         frame = con.execute(sql).pl()
     except duckdb.Error as error:
-        raise QueryError(_one_line(error)) from error
+        raise QueryError(one_line(error)) from error
     except pl.exceptions.PolarsError as error:
         raise QueryError(
-            f"the result has a type without a counterpart, cast it to VARCHAR: {_one_line(error)}"
+            f"the result has a type without a counterpart, cast it to VARCHAR: {one_line(error)}"
         ) from error
-    return _with_plain_integers(frame)
+    return with_plain_integers(frame)
 
 
-def _fill(con: duckdb.DuckDBPyConnection, sources: Sequence[RunSource]) -> None:
-    con.execute(f"CREATE SCHEMA {_FRAMES_SCHEMA}")
-    for source in sources:
-        for table in (*source.files, *source.frames):
-            spec(table)
-    for table in TABLES:
-        branches = [
-            branch
-            for index, source in enumerate(sources)
-            for branch in _branches(con, table, index, source)
-        ]
-        select = " UNION ALL ".join(branches) if branches else empty_select(table)
-        con.execute(f"CREATE VIEW {_name(sql_name(table))} AS {select}")
-    for view in views():
-        con.execute(view.create)
-
-
-def _branches(
-    con: duckdb.DuckDBPyConnection, table: str, index: int, source: RunSource
-) -> list[str]:
+def _branches(table: str, index: int, source: RunSource) -> list[str]:
     """Return the SELECTs that give one run's rows of a table."""
     froms: list[str] = []
     if paths := source.files.get(table):
-        listed = ", ".join(_text(_absolute(path)) for path in paths)
+        listed = ", ".join(text(_absolute(path)) for path in paths)
         froms.append(f"read_parquet([{listed}])")
     frame = source.frames.get(table)
     if frame is not None and frame.height:
-        held = f"{_FRAMES_SCHEMA}.{_name(f'{table}_{index}')}"
-        con.register("incoming", validate(table, frame))
-        con.execute(f"CREATE TABLE {held} AS SELECT * FROM incoming")
-        con.unregister("incoming")
-        froms.append(held)
-    own = ", ".join(_name(column.name) for column in table_relation(table).columns[2:])
-    run = f"{_text(source.run_id)} AS run_id, {_text(source.arm)} AS arm"
+        froms.append(f"held.{name(f'{table}_{index}')}")
+    own = ", ".join(name(column.name) for column in table_relation(table).columns[2:])
+    run = f"{text(source.run_id)} AS run_id, {text(source.arm)} AS arm"
     return [f"SELECT {run}, {own} FROM {origin}" for origin in froms]
 
 
-def _lock(con: duckdb.DuckDBPyConnection, sources: Sequence[RunSource]) -> None:
-    paths = {
-        _absolute(path) for source in sources for group in source.files.values() for path in group
-    }
-    con.execute("SET TimeZone = 'UTC'")
-    # Otherwise a name in a query could reach Python variables of this process.
-    con.execute("SET python_enable_replacements = false")
-    if paths:
-        con.execute(f"SET allowed_paths = [{', '.join(_text(path) for path in sorted(paths))}]")
-    con.execute("SET enable_external_access = false")
-    con.execute("SET lock_configuration = true")
-
-
-def _admit(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    statements = con.extract_statements(sql)
-    if not statements:
-        raise QueryError("the query is empty: write one SELECT")
-    if len(statements) > 1:
-        raise QueryError(f"the query has {len(statements)} statements: write one SELECT")
-    kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN:
-        # EXPLAIN ANALYZE runs what it explains, so that must be harmless too.
-        rest, stripped = _EXPLAIN.subn("", sql, count=1)
-        inner = con.extract_statements(rest) if stripped else []
-        if len(inner) == 1 and inner[0].type == duckdb.StatementType.SELECT:
-            return
-        raise QueryError("EXPLAIN is read-only here: it must come first, with one SELECT after it")
-    if kind != duckdb.StatementType.SELECT:
-        raise QueryError(
-            f"{kind.name} is refused, the tables are read-only: "
-            "write one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN"
-        )
-
-
-def _with_plain_integers(frame: pl.DataFrame) -> pl.DataFrame:
+def with_plain_integers(frame: pl.DataFrame) -> pl.DataFrame:
     """Return sums of integers, which DuckDB widens to 128 bits, as int64 where they fit."""
     changed: list[pl.Series] = []
     for column in frame.iter_columns():
@@ -168,21 +117,5 @@ def _with_plain_integers(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(changed)
 
 
-def _one_line(error: Exception) -> str:
-    """Return an error's message without the quoted query, on one line."""
-    message = re.split(r"\n\s*LINE \d+:", str(error))[0]
-    if lost := _LOST.search(message):
-        return f"{lost[1]} is gone or is no file of the tables: run the command again"
-    return " ".join(message.split())[:1000]
-
-
 def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _name(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'

@@ -33,10 +33,15 @@ LOCK = "swap.lock"
 class LocalStore:
     """A directory. Safe for any number of processes on file systems with hard links."""
 
-    def __init__(self, root: Path) -> None:
-        """Open (and create) the directory; raises StorageError when it cannot be written."""
+    def __init__(self, root: Path, *, writable: bool = True) -> None:
+        """Open (and create) the directory; raises StorageError when it cannot be written.
+
+        With `writable` False it is taken as it is, and may be somebody else's.
+        """
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
+        if not writable:
+            return
         with self._errors(self.root):
             (self.root / "tmp").mkdir(parents=True, exist_ok=True)
             probe = self._temporary(b"")

@@ -1,0 +1,122 @@
+"""Rows on the terminal and in files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from flows.cli.tables import console, plain_table
+from genenv_core.errors import QueryError
+from genenv_core.pools import Answer
+
+CELL = 60
+"""Characters of a cell in a table; a result of one column has room for more."""
+
+
+def write(answer: Answer, format_: str, output: Path | None = None) -> None:
+    """Write rows as table, csv, json or parquet, to a file or to standard output."""
+    if format_ == "table" and output is None:
+        out = console()
+        show(answer, out if out.is_terminal else _wide())
+        return
+    data = encode(answer, format_)
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        try:
+            output.write_bytes(data)
+        except OSError as error:
+            raise QueryError(f"-o {output}: {error.strerror}") from error
+    if output is not None or answer.truncated:
+        _say(answer, output)
+
+
+def encode(answer: Answer, format_: str) -> bytes:
+    """Return rows as the bytes of a file."""
+    frame = answer.frame
+    try:
+        if format_ == "csv":
+            return _flat(frame).write_csv().encode()
+        if format_ == "json":
+            # write_json keeps dates and 64-bit integers as JSON readers expect them.
+            return (frame.write_json() + "\n").encode()
+        if format_ == "parquet":
+            sink = BytesIO()
+            frame.write_parquet(sink)
+            return sink.getvalue()
+    except pl.exceptions.PolarsError as error:
+        message = " ".join(str(error).split())[:300]
+        raise QueryError(f"{format_} cannot hold this result: {message}") from error
+    out = _wide()
+    with out.capture() as captured:
+        show(answer, out)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()).encode()
+
+
+def show(answer: Answer, out: Console) -> None:
+    """Print a table, long cells cut with an ellipsis, NULL as such, and how many rows there are."""
+    frame = answer.frame
+    if frame.columns == ["explain_key", "explain_value"]:
+        for _, plan in frame.iter_rows():
+            out.print(Text(str(plan).rstrip()), soft_wrap=True)
+        return
+    table = plain_table()
+    for name, dtype in frame.schema.items():
+        right = dtype.is_numeric()
+        table.add_column(
+            Text(name), justify="right" if right else "left", no_wrap=True, overflow="ellipsis"
+        )
+    room = CELL if frame.width > 1 else 10 * CELL
+    for row in frame.iter_rows():
+        table.add_row(*(cell(value, room) for value in row))
+    out.print(table)
+    out.print(f"[dim]{_count(answer)}[/]")
+
+
+def cell(value: Any, room: int = CELL) -> Text:
+    """Return a value on one line of at most `room` characters."""
+    if value is None:
+        return Text("NULL", style="dim")
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = text.replace("\r", "").replace("\n", "⏎").replace("\t", " ")
+    # What moves the cursor or changes colours has no business in a terminal.
+    text = "".join(char if char.isprintable() else "�" for char in text)
+    return Text(text if len(text) <= room else text[: room - 1] + "…")
+
+
+def _wide() -> Console:
+    """Return a console that folds no row."""
+    return Console(width=10_000, highlight=False, color_system=None)
+
+
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame whose nested columns are JSON texts, as a csv needs them."""
+    changed = [
+        pl.Series(
+            column.name,
+            [None if v is None else json.dumps(v, default=str) for v in column.to_list()],
+            dtype=pl.String,
+        )
+        for column in frame.iter_columns()
+        if column.dtype.is_nested()
+    ]
+    return frame.with_columns(changed)
+
+
+def _count(answer: Answer) -> str:
+    if answer.truncated:
+        return f"first {answer.frame.height} rows, there are more: --limit-rows 0 shows all"
+    return f"{answer.frame.height} row{'s' * (answer.frame.height != 1)}"
+
+
+def _say(answer: Answer, output: Path | None) -> None:
+    text = _count(answer) + (f" in {output}" if output else "")
+    Console(stderr=True, highlight=False).print(Text(text, style="dim"), soft_wrap=True)

@@ -1,0 +1,76 @@
+"""The pools in Python: one call for a DuckDB connection, one for the rows of a query.
+
+    from genenv_core import pools
+
+    pools.frame("./genenv-data", "SELECT epoch, p_hat FROM epochs")  # a polars frame
+    con = pools.connect("./genenv-data")                              # tables and views as they are
+
+Both see what was finished when they were called, also while runs write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import polars as pl
+
+from genenv_core.errors import QueryError
+from genenv_core.storage import paths
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.pools import open_pools, source
+from genenv_core.storage.registry import open_store
+from genenv_core.storage.runs import list_runs
+from genenv_core.storage.sandbox import Answer, Limits, ask
+
+DEFAULT = Limits()
+
+__all__ = ["Answer", "Limits", "answer", "connect", "frame"]
+
+
+def connect(root: str | os.PathLike[str], runs: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB in this process over the tables of runs, all by default.
+
+    Its settings are locked and it opens no other files, but it is for your own SQL: as root, COPY
+    over one of the pool's files is not stopped. What somebody else typed belongs into `frame`.
+    Raises QueryError for an unknown root or run.
+    """
+    return open_pools(reader(root), runs)
+
+
+def frame(
+    root: str | os.PathLike[str],
+    sql: str,
+    runs: Sequence[str] = (),
+    *,
+    timeout_s: float = 60.0,
+    memory: str = "1GB",
+) -> pl.DataFrame:
+    """Return the rows of one SELECT, run in a process that can read the pools and nothing else.
+
+    Raises QueryError when the query is refused, fails, or needs more than `timeout_s` or `memory`.
+    """
+    return answer(root, sql, runs, Limits(timeout_s, memory)).frame
+
+
+def answer(
+    root: str | os.PathLike[str], sql: str, runs: Sequence[str] = (), limits: Limits = DEFAULT
+) -> Answer:
+    """Return the rows of one SELECT as `frame` does, under these limits."""
+    store = reader(root)
+    known = list_runs(store)
+    for run in runs:
+        if run not in known:
+            raise QueryError(f"there is no run {run!r}; known: {', '.join(known) or 'none'}")
+    return ask([source(store, run) for run in runs or known], sql, limits)
+
+
+def reader(root: str | os.PathLike[str]) -> LocalStore:
+    """Return the store of a root that is there, without writing; raises QueryError."""
+    store = open_store(os.fspath(root), writable=False)
+    # A look at the folder, because listing every file of many runs only to see one is slow.
+    if not Path(store.url(paths.runs())).is_dir():
+        raise QueryError(f"there is no run under {root}: start one with `genenv run`, or --root")
+    return store

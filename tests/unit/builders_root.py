@@ -1,0 +1,51 @@
+"""A small root on disk, committed as runs do it, stage by stage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from genenv_core.storage.artifacts import ArtifactWriter
+from genenv_core.storage.canonical import sha256
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.runs import RunLog
+from schemas.registry import TABLES
+from tests.unit.builders_tables import sample_frame
+
+HISTORY = ("stage_runs", "runs")
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def small_root(root: Path, run_id: str = "run-a", epochs: int = 2) -> LocalStore:
+    """Return the store of a run with every table, one stage an epoch."""
+    store = LocalStore(root)
+    config = {"arm": "genenv", "domain": {"name": "desk"}, "seed": 0, "epochs": epochs}
+    log = RunLog(store, run_id)
+    log.open(config, START)
+    for epoch in range(epochs + 1):
+        commit_epoch(store, log, epoch)
+    return store
+
+
+def commit_epoch(store: LocalStore, log: RunLog, epoch: int) -> None:
+    """Commit one stage with the sample rows of an epoch, under the run's own key."""
+    key = sha256(f"{log.run_id} {epoch}".encode())
+    writer = ArtifactWriter(store, "pool", {"run": log.run_id, "epoch": epoch}, key)
+    for table in TABLES:
+        if table not in HISTORY:
+            writer.table(table, rows_of(table, epoch))
+    writer.commit({})
+    log.note_key(epoch, "pool", key)
+
+
+def rows_of(table: str, epoch: int) -> pl.DataFrame:
+    """Return the sample rows of an epoch; later epochs repeat the two that there are."""
+    frame = sample_frame(table)
+    like = 1 + (epoch - 1) % 2 if epoch else 0
+    if "epoch" not in frame.columns:
+        own = frame.filter(pl.col("trace_id").str.starts_with(f"e{like:04d}"))
+        return own.with_columns(trace_id=f"e{epoch:04d}" + pl.col("trace_id").str.slice(5))
+    own = frame.filter(pl.col("epoch") == like)
+    return own.with_columns(epoch=pl.lit(epoch, dtype=frame.schema["epoch"]))
