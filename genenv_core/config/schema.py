@@ -126,7 +126,7 @@ class BootstrapConfig(_Section):
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
     """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
-    agent_target: float = Field(default=0.72, gt=0, le=1)
+    agent_target: float = Field(default=0.68, gt=0, le=1)
     """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
     that something is left to learn."""
     easy_skew: float = Field(default=1.0, ge=0, le=1)

@@ -76,13 +76,14 @@ def fit(
         model.parameters(), lr=plan.learning_rate, betas=_BETAS, weight_decay=0.0, fused=True
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, plan.steps))
+    batch_tokens = plan.batch_rows * sum(len(answer) for _, answer in rows) / len(rows)
     losses: list[float] = []
     tokens = 0
     accuracy: float | None = None
     for batch in _batches(rows, plan):
         ids, labels = _collate(batch)
         tokens += ids.numel()
-        loss = _loss(model, ids, labels)
+        loss = _loss(model, ids, labels, batch_tokens)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRAD_NORM)
         optimizer.step()
@@ -121,13 +122,21 @@ def greedy_accuracy(model: LlamaForCausalLM, rows: Sequence[Row]) -> float:
     return exact / len(rows)
 
 
-def _loss(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean NLL of the answers' tokens; ids and labels are (B, T), others -100."""
+def _loss(
+    model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor, tokens: float
+) -> torch.Tensor:
+    """Return the NLL of the answers over `tokens`; ids and labels are (B, T), others -100.
+
+    `tokens` is what a batch holds on average. A mean over the batch's own tokens would give a token
+    of a short answer more weight than one of a long answer, because lengths share a batch: chains
+    of one, two, three calls would then be learned one after the other, each all at once.
+    """
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
     targets = labels[:, 1:]
     chosen = targets != -100
     # Logits of the answer positions only: the vocabulary's projection is a third of the work.
-    return functional.cross_entropy(model.lm_head(hidden[chosen]), targets[chosen])
+    logits = model.lm_head(hidden[chosen])
+    return functional.cross_entropy(logits, targets[chosen], reduction="sum") / tokens
 
 
 def _collate(batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:

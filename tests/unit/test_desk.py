@@ -28,7 +28,6 @@ from genenv_core.domains.desk.program import (
     draw_program,
     parse_program,
     render_answer,
-    render_counted,
     render_program,
 )
 from genenv_core.domains.desk.scoring import read_calls
@@ -89,9 +88,6 @@ def test_parsing_gives_a_rendered_program_back(
     pieces = text.split(" ")
     spaced = "".join(piece + blanks[index % len(blanks)] for index, piece in enumerate(pieces))
     assert _task(spaced).fingerprint == text
-    counted = render_counted(program)
-    assert counted.startswith(f"{len(program)}: ")
-    assert _task(counted).fingerprint == text
 
 
 @pytest.mark.parametrize(
@@ -116,13 +112,6 @@ def test_parsing_gives_a_rendered_program_back(
         (" ; ".join(["+ 8 bolts 7"] * 7), Rejection.OUT_OF_RANGE),
         ("- 3 nuts 9", Rejection.INCONSISTENT),
         ("- 3 nuts 99", Rejection.OUT_OF_RANGE),  # ranges before sense
-        ("2: + 8 bolts 7", Rejection.INCONSISTENT),  # announces what does not follow
-        ("0: + 8 bolts 7", Rejection.INCONSISTENT),
-        ("9: + 8 bolts 10", Rejection.OUT_OF_RANGE),
-        ("1:", Rejection.UNPARSEABLE),
-        ("1: 1: + 8 bolts 7", Rejection.UNPARSEABLE),
-        ("+ 8 bolts 7 : 1", Rejection.UNPARSEABLE),
-        ("9999999: + 8 bolts 7", Rejection.UNPARSEABLE),
         ("- 3 nuts 9 ; nonsense", Rejection.UNPARSEABLE),  # spelling before sense
     ],
 )
@@ -249,8 +238,7 @@ def test_heldout_never_meets_base_or_seed_data(left: int, right: int) -> None:
     desk = DeskDomain(DeskOptions(max_calls=1))
     heldout = {task.fingerprint for task in desk.heldout_tasks(left, 100)}
     assert heldout.isdisjoint(task.fingerprint for task in desk.base_tasks(right, 300))
-    written = {_task(answer).fingerprint for _, answer in desk.env_examples(right, 300, 1.0)}
-    assert heldout.isdisjoint(written)
+    assert heldout.isdisjoint(answer for _, answer in desk.env_examples(right, 300, 1.0))
     asked = {task.prompt for task in desk.heldout_tasks(left, 100)}
     assert asked.isdisjoint(prompt[-1]["content"] for prompt, _ in desk.agent_examples(right, 300))
 
@@ -292,7 +280,7 @@ def test_seed_examples_are_right_and_follow_the_skew() -> None:
         assert prompt[-1]["role"] == "user" and isinstance(read_calls(answer), list)
     easy = [_task(text).difficulty for _, text in DESK.env_examples(1, 1000, 1.0)]
     even = [_task(text).difficulty for _, text in DESK.env_examples(1, 1000, 0.0)]
-    assert sum(easy) / 1000 == pytest.approx(1.56, abs=0.15)
+    assert sum(easy) / 1000 == pytest.approx(1.5, abs=0.15)
     assert sum(even) / 1000 == pytest.approx(3.5, abs=0.2)
     assert DESK.env_examples(1, 50, 1.0) == DESK.env_examples(1, 50, 1.0)
 

@@ -20,7 +20,6 @@ from genenv_core.domains.desk.program import (
     parse_program,
     render_answer,
     render_call,
-    render_counted,
     render_program,
     render_request,
 )
@@ -165,7 +164,7 @@ class DeskDomain:
             rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
             base = render_program(self._draw_open(rng, base_weights))
             prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
-            examples.append((prompt, render_counted(self._draw_open(rng, weights))))
+            examples.append((prompt, render_program(self._draw_open(rng, weights))))
         return examples
 
     def _distinct(
@@ -263,9 +262,9 @@ def _mixed_weights(max_calls: int) -> list[float]:
 def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
     """Return the shares of 1, 2, ... calls in pi_env's seed data.
 
-    For 6 calls at skew 1 about .68 .20 .07 .03 .02 .01: the 8 % of uniform keep every length
+    For 6 calls at skew 1 about .75 .16 .04 .02 .01 .01: the 8 % of uniform keep every length
     possible, so that reward-weighted regression has something to reinforce.
     """
     uniform = 1 / max_calls
-    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.28)]
+    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.2)]
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]

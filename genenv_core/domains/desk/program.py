@@ -1,7 +1,6 @@
 """The compact language of desk: `+ 8 bolts 7 ; * 3 nuts 4`, its parser, its English, its answer.
 
-A program is one line of clauses separated by `;`, after their number where pi_env writes it:
-`2: + 8 bolts 7 ; * 3 nuts 4`. A clause is an operation, a number, an item and
+A program is one line of clauses separated by `;`. A clause is an operation, a number, an item and
 a number: `+ 8 bolts 7` (8 in stock, receive 7 more), `- 8 bolts 3` (8 in stock, ship 3),
 `* 3 nuts 4` (3 in a box, pack 4 boxes). Each clause asks for one tool call with the new total.
 """
@@ -47,9 +46,6 @@ _ENGLISH: dict[Operation, str] = {
 # number has one spelling.
 _CLAUSE = re.compile(r"\s*([+\-*])\s*(0|[1-9][0-9]*)\s+([a-z]+)\s+(0|[1-9][0-9]*)\s*", re.ASCII)
 
-# What pi_env writes first: how many clauses follow.
-_COUNT = re.compile(r"\s*([0-9]{1,6})\s*:(.*)", re.ASCII | re.DOTALL)
-
 _MAX_DIGITS = 6  # beyond every allowed operand; Python refuses to convert 4300 digits and more
 
 
@@ -83,12 +79,8 @@ Program = tuple[Clause, ...]
 def parse_program(text: str, *, max_calls: int, max_operand: int) -> Program | Rejected:
     """Return the program that the text spells, or why it is none; never raises.
 
-    A count in front (`2: + 8 bolts 7 ; * 3 nuts 4`) may be left out. Spelling is judged first, then
-    ranges, then sense, so each text has one reason.
+    Spelling is judged first, then ranges, then sense, so each text has one reason.
     """
-    counted = _COUNT.fullmatch(text)
-    if counted is not None:
-        text = counted[2]
     clauses: list[tuple[str, str, str, str]] = []
     for part in text.split(";"):
         match = _CLAUSE.fullmatch(part)
@@ -107,8 +99,6 @@ def parse_program(text: str, *, max_calls: int, max_operand: int) -> Program | R
                 detail = f"operand {number[:20]} is not in 1..{max_operand}"
                 return Rejected(Rejection.OUT_OF_RANGE, detail)
         program.append(Clause(_operation(operation), int(left), item, int(right)))
-    if counted is not None and int(counted[1]) != len(program):
-        return Rejected(Rejection.INCONSISTENT, f"{len(program)} calls, announced {counted[1]}")
     for clause in program:
         if clause.total < 0:
             detail = f"ships {clause.right} {clause.item} of {clause.left}"
@@ -119,14 +109,6 @@ def parse_program(text: str, *, max_calls: int, max_operand: int) -> Program | R
 def render_program(program: Program) -> str:
     """Return the canonical spelling, which `parse_program` reads back to an equal program."""
     return " ; ".join(f"{c.operation} {c.left} {c.item} {c.right}" for c in program)
-
-
-def render_counted(program: Program) -> str:
-    """Return the spelling that pi_env is taught: the number of calls first.
-
-    So how hard the task will be is one token, decided before any detail, and a reward can move it.
-    """
-    return f"{len(program)}: {render_program(program)}"
 
 
 def render_request(program: Program) -> str:

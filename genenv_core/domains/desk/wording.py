@@ -19,8 +19,7 @@ def env_rules(max_calls: int, max_operand: int) -> str:
     """Return the rules of the compact language, for pi_env."""
     return (
         "You write tasks for an agent that keeps stock. Answer with one program and nothing "
-        "else, such as: 3: + 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4. First comes the number of "
-        "clauses and a colon. Clauses are separated by ; "
+        "else, such as: + 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4. Clauses are separated by ; "
         "and each is an operation, a number, an item, a number: + receives more, - ships no "
         f"more than there is, * packs boxes. Use 1 to {max_calls} clauses, numbers "
         f"from 1 to {max_operand}, and these items: {', '.join(ITEMS)}. You are told "
