@@ -26,7 +26,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.leases import TTL_S, Lease
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest, Record, Shard
-from genenv_core.storage.process import has_ended
+from genenv_core.storage.process import has_ended, identity
 from genenv_core.storage.retention import (
     Keyed,
     RetiredWeights,
@@ -198,14 +198,17 @@ class _Collection:
                 yield f"{paths.attempts(run)}/{name}", (event[1], event[2], event[3])
 
     def _is_dead(self, path: str) -> bool:
-        """Return whether the holder of a lease has ended or been silent for long."""
+        """Return whether the holder of a lease has ended, or is elsewhere and silent for long."""
         try:
             lease = Lease.from_bytes(self._store.read(path))
         except (NotFound, IntegrityError):
             return True
+        if has_ended(lease.pid, lease.process):
+            return True
+        if lease.process and identity(lease.pid) == lease.process:
+            return False
         beat = self._store.modified(path) or 0.0
-        silent = beat < min(self._old, self._store.clock() - 2 * TTL_S)
-        return silent or has_ended(lease.pid, lease.process)
+        return beat < min(self._old, self._store.clock() - 2 * TTL_S)
 
     def _segment_files(self, runs: Iterable[str]) -> set[str]:
         listed = [path for run in runs for path in self._store.list(paths.segments(run))]
