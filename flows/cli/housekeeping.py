@@ -44,7 +44,7 @@ def gc(
     if restore and (drop_run or dry_run):
         raise ConfigError("--restore collects nothing: leave --drop-run and --dry-run out")
     if restore:
-        _restore(store, restore)
+        _restore(store, restore, as_json)
         return
     rule = Rule(keep_checkpoints, older_than, drop_run)
     found = collect(store, rule, datetime.now(UTC), dry_run=dry_run)
@@ -79,7 +79,7 @@ def compact(
         )
 
 
-def _restore(store: LocalStore, run: str) -> None:
+def _restore(store: LocalStore, run: str, as_json: bool) -> None:
     from genenv_core.errors import ConfigError
     from genenv_core.storage.retention import restore
     from genenv_core.storage.runs import RunLog, list_runs
@@ -89,6 +89,9 @@ def _restore(store: LocalStore, run: str) -> None:
         raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
     log = RunLog(store, run)
     count = restore(store, log, int(log.info().config["epochs"]))
+    if as_json:
+        print(json.dumps({"run": run, "restored": count}))
+        return
     print(f"{count} updates of run {run} will be computed again by the command that started it")
 
 
@@ -97,8 +100,9 @@ def _show(found: Collected, dry_run: bool) -> None:
     from genenv_core.storage.gc import KINDS
 
     table = plain_table()
-    for title in ("would go" if dry_run else "gone", "number", "MiB"):
-        table.add_column(title, justify="left" if title != "number" and title != "MiB" else "right")
+    table.add_column("would go" if dry_run else "gone")
+    table.add_column("number", justify="right")
+    table.add_column("MiB", justify="right")
     for kind, what in found.kinds.items():
         if what.count:
             table.add_row(KINDS[kind], str(what.count), f"{what.bytes / 2**20:.1f}")

@@ -77,6 +77,9 @@ def _compact(store: LocalStore, run: RunLog, done: Compacted) -> None:
     found = layout(store, run, int(run.info().config["epochs"]))
     for path in found.stale:  # before a new one takes the name
         _retire(store, path, kept=set())
+    for segment in found.renewed:  # so that the next look need not read its epochs
+        path = paths.segment(run.run_id, segment.first, segment.last)
+        store.replace(path, segment.to_bytes())
     pieces = _level_one(store, run, found.spans, done)
     while (at := _alike(pieces)) is not None:
         pieces[at : at + FAN] = [_merge(store, run, pieces[at : at + FAN], done)]

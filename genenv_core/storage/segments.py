@@ -86,10 +86,15 @@ class Loose:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The epochs of a run in order; `stale` are the paths of segments that stand for nothing."""
+    """The epochs of a run in order.
+
+    `stale` are the paths of segments that stand for nothing; `renewed` are segments that count, but
+    whose epochs had to be read to see it, with their marks of now.
+    """
 
     spans: list[Segment | Loose]
     stale: list[str]
+    renewed: list[Segment]
 
 
 def layout(store: LocalStore, run: RunLog, epochs: int) -> Layout:
@@ -97,23 +102,30 @@ def layout(store: LocalStore, run: RunLog, epochs: int) -> Layout:
     events = run.events()
     waiting, stale = _segments(store, run)
     spans: list[Segment | Loose] = []
+    renewed: list[Segment] = []
+    used: set[int] = set()
     listed: dict[str, set[str]] = {}
     epoch = 0
     while epoch <= epochs:
-        candidates = [s for s in waiting if s.first == epoch and s.last <= epochs]
-        span = next((s for s in candidates if _counts(s, store, run, events, listed)), None)
+        span: Segment | Loose | None = None
+        for segment in waiting:
+            if segment.first == epoch and segment.last <= epochs:
+                span = _current(segment, store, run, listed)
+                if span is not None:
+                    used.add(id(segment))
+                    renewed += [span] if span is not segment else []
+                    break
         if span is None:
             span = _loose(store, run, epoch, events, listed)
         spans.append(span)
         _add(listed, span)
         epoch = span.last + 1 if isinstance(span, Segment) else epoch + 1
-    used = {(span.first, span.last) for span in spans if isinstance(span, Segment)}
     stale += [
         paths.segment(run.run_id, segment.first, segment.last)
         for segment in waiting
-        if (segment.first, segment.last) not in used and segment.last <= epochs
+        if id(segment) not in used and segment.last <= epochs
     ]
-    return Layout(spans, stale)
+    return Layout(spans, stale, renewed)
 
 
 def attempts_digest(names: Iterable[str]) -> str:
@@ -137,37 +149,37 @@ def _segments(store: LocalStore, run: RunLog) -> tuple[list[Segment], list[str]]
     return sorted(found, key=lambda segment: -segment.last), damaged
 
 
-def _counts(
-    segment: Segment,
-    store: LocalStore,
-    run: RunLog,
-    events: Mapping[int, list[str]],
-    listed: Mapping[str, set[str]],
-) -> bool:
-    """Return whether a segment gives the rows that its epochs' manifests would, after `listed`."""
+def _current(
+    segment: Segment, store: LocalStore, run: RunLog, listed: Mapping[str, set[str]]
+) -> Segment | None:
+    """Return the segment if it gives the rows that its epochs' manifests would, after `listed`."""
+    epochs: list[EpochContent] = []
     for epoch in segment.epochs:
         if _mark(store, run, epoch.epoch, epoch.keys) == epoch.mark:
+            epochs.append(epoch)
             continue
-        now = _loose(store, run, epoch.epoch, events, {}).content
+        now = _loose(store, run, epoch.epoch, {}, {}).content
         if (now.keys, now.parts) != (epoch.keys, epoch.parts):
-            return False
+            return None
+        epochs.append(epoch.model_copy(update={"mark": now.mark}))
     nothing: set[str] = set()
     for table, repeated in segment.repeated.items():
         if not nothing.union(repeated) <= listed.get(table, nothing):
-            return False
+            return None
     for epoch in segment.epochs:
         for table, parts in epoch.parts.items():
             own = nothing.union(parts).difference(segment.repeated.get(table, ()))
             if own & listed.get(table, nothing):
-                return False
+                return None
     for part in segment.files:
         if store.size(part.path) != part.bytes:
             log.warning(
                 "run=%s merged file %s is missing or altered, epochs %d to %d are read one by one",
                 run.run_id, part.path, segment.first, segment.last,
             )  # fmt: skip
-            return False
-    return True
+            return None
+    same = tuple(epochs) == segment.epochs
+    return segment if same else segment.model_copy(update={"epochs": tuple(epochs)})
 
 
 def _loose(

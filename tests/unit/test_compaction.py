@@ -10,13 +10,16 @@ is not copied; doing it twice does nothing.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from genenv_core.config.load import resolve
 from genenv_core.storage import compaction, paths, segments
+from genenv_core.storage.artifacts import Artifacts, reference
 from genenv_core.storage.catalog import query
 from genenv_core.storage.compaction import compact
 from genenv_core.storage.local import LocalStore
@@ -26,6 +29,7 @@ from genenv_core.storage.segments import Loose, Segment, layout
 from genenv_core.storage.verify import MERGED, verify
 from schemas.registry import TABLES
 from schemas.relations import sql_name
+from tasks.housekeeping import FAN, tidy
 from tests.unit.builders_runs import (
     START,
     key_of,
@@ -222,6 +226,22 @@ def test_a_copied_root_is_compacted_still(store: LocalStore, tmp_path: Path) -> 
     copied = LocalStore(Path(shutil.copytree(store.root, tmp_path / "copy")))
     assert spans(copied) == [(2, 0, 8), (1, 9, 11)]
     assert same(before, rows(copied))
+    compact(copied, "run-a")  # notes the marks that its files have there
+    assert layout(copied, RunLog(copied, "run-a"), EPOCHS).renewed == []
+    assert same(before, rows(copied))
+
+
+def test_a_run_compacts_itself_beside_its_stages(store: LocalStore) -> None:
+    config = resolve("tiny", fields={"root": str(store.root), "run_id": "run-a"})
+    ref = reference(manifest_of(store, RunLog(store, "run-a"), 10, "publish"))
+    for epoch in (0, 10):
+        tidy(config, epoch, ref, Artifacts(store))
+    assert not [thread for thread in threading.enumerate() if thread.name == "compact"]
+    tidy(config, FAN, ref, Artifacts(store))
+    for thread in threading.enumerate():
+        if thread.name == "compact":
+            thread.join()
+    assert spans(store) == [(2, 0, 8), (1, 9, 11)]
 
 
 def test_a_covered_epoch_is_not_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
