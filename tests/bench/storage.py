@@ -6,6 +6,7 @@ the pool of 1e7 rows are written by the real writers, without waiting for the di
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
@@ -139,11 +140,13 @@ def append(root: Path) -> None:
             for number, start in enumerate(range(0, size, BIG_PART)):
                 scalars, _ = traces_of(number, min(BIG_PART, size - start))
                 write_rollout(store, number, {"traces": scalars})
+    os.sync()  # the big pool must not be on its way to the disk while we measure
     scalars, payload = traces_of(500, TRACES)
     tables = {"traces": scalars, "trace_tokens": payload}
     times: dict[int, list[float]] = {size: [] for size in POOLS}
     for number in range(TRIES):
-        for size, store in stores.items():
+        for size in POOLS if number % 2 else reversed(POOLS):
+            store = stores[size]
             epoch = 100 + number
             tables["traces"] = scalars.with_columns(epoch=pl.lit(epoch, pl.Int32))
             tables["trace_tokens"] = payload.with_columns(response_text=pl.lit(str(epoch)))
