@@ -26,7 +26,7 @@ from genenv_core.storage.runs import RunLog
 from genenv_core.storage.verify import verify
 from tests.unit.builders_runs import open_run, rows_of, without_fsync, write_epoch
 
-EPOCHS = 20
+EPOCHS = 12
 YOUNG_S = 8.0
 """What gc leaves alone: longer than a reader keeps its tables open."""
 
@@ -119,4 +119,4 @@ def test_nobody_notices_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with open_pools(store) as connection:
         rows = query(connection, "SELECT count(*) AS n, count(DISTINCT trace_id) AS u FROM traces")
         assert rows.row(0) == (rows_of("traces", 1).height * EPOCHS,) * 2
-    assert sum(map(len, source(store, "run-a").files.values())) < 120
+    assert sum(map(len, source(store, "run-a").files.values())) < 90
