@@ -47,6 +47,10 @@ class IntegrityError(StorageError):
     """Bytes of a part differ from what its manifest says."""
 
 
+class Retired(StorageError):
+    """The weights of a checkpoint were collected by gc; says how they are made again."""
+
+
 class SchemaError(GenenvError):
     """A frame does not fit its table: names the table, the column, the rule and example values."""
 

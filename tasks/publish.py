@@ -8,9 +8,13 @@ import polars as pl
 
 from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
 from genenv_core.algorithm.selection import in_band
+from genenv_core.config.schema import RunConfig
+from genenv_core.storage.artifacts import Artifacts
 from genenv_core.storage.canonical import canonical_json
+from genenv_core.storage.manifest import ArtifactRef
 from genenv_core.types import TaskSource
 from schemas.enums import Gate, PolicyName, UpdateAction
+from tasks.housekeeping import tidy
 from tasks.rows import frame
 from tasks.score import judged_p_hat
 from tasks.stage import Stage, StageContext, StageTask
@@ -160,4 +164,9 @@ def _summary(
     }
 
 
-publish = StageTask(STAGE, compute, after=track)
+def _after(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
+    track(config, epoch, ref, artifacts)
+    tidy(config, epoch, ref, artifacts)
+
+
+publish = StageTask(STAGE, compute, after=_after)

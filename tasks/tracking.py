@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
+from genenv_core.errors import Retired
 from genenv_core.storage.artifacts import Artifacts
 from genenv_core.storage.manifest import ArtifactRef, Manifest
 from genenv_core.storage.runs import TRACKED, RunLog
@@ -163,7 +164,11 @@ def _register(
     else:
         manifest = artifacts.find(stage, key)
         assert manifest is not None
-        folder = artifacts.checkpoint(manifest, row["policy"])
+        try:
+            folder = artifacts.checkpoint(manifest, row["policy"])
+        except Retired as error:  # superseded before this run was tracked
+            log.warning("run=%s epoch=%d not registered: %s", config.run_id, row["epoch"], error)
+            return
         version = client.create_model_version(name, source=str(folder), run_id=run_uuid, tags=tags)
     # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
     # that was current beside the best agent.

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import inspect, run, settings, sql
+from flows.cli import housekeeping, inspect, run, settings, sql
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
 
@@ -32,6 +32,8 @@ app.command("plan")(run.plan)
 app.command("status")(inspect.status)
 app.command("sql")(sql.sql)
 app.command("verify")(inspect.verify)
+app.command("gc")(housekeeping.gc)
+app.command("compact")(housekeeping.compact)
 app.command("doctor")(inspect.doctor)
 app.add_typer(settings.app, name="config")
 

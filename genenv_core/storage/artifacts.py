@@ -16,12 +16,13 @@ from typing import Any, cast
 
 import polars as pl
 
-from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError, Retired
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, Manifest, Part
 from genenv_core.storage.parquet import has_footer, read_parquet, to_parquet
+from genenv_core.storage.retention import find_retired
 from schemas.registry import TABLES, empty
 from schemas.validate import validate
 
@@ -45,25 +46,7 @@ class ArtifactWriter:
 
     def written(self, table: str, frame: pl.DataFrame, name: str) -> Part:
         """Validate rows and write them as a part that is not in the output yet; returns it."""
-        valid = validate(table, frame)
-        data = to_parquet(table, valid)
-        sha = sha256(data)
-        path = paths.part(sha, ".parquet")
-        # Equal content has an equal name, so a part that is there already is this one. A damaged
-        # one is not: it is written anew.
-        if self._store.size(path) != len(data) or sha256(self._store.read(path)) != sha:
-            self._store.replace(path, data)
-        first, last = _id_range(table, valid)
-        return Part(
-            name=name,
-            path=path,
-            sha256=sha,
-            bytes=len(data),
-            table=table,
-            rows=valid.height,
-            first_id=first,
-            last_id=last,
-        )
+        return write_part(self._store, table, validate(table, frame), name)
 
     def adopt(self, parts: Iterable[Part]) -> None:
         """Add parts that are written already (the shards of this stage, for one)."""
@@ -79,7 +62,8 @@ class ArtifactWriter:
             # One that is whole is never removed: another process may have just written it.
             if found is not None and (found != size or file_sha256(self._store.local(path)) != sha):
                 self._store.delete(path)
-            self._store.adopt(source, path)
+            if not self._store.touch(path):  # so that gc leaves it to us
+                self._store.adopt(source, path)
             self._parts.append(
                 Part(name=f"{name}/{source.name}", path=path, sha256=sha, bytes=size)
             )
@@ -99,6 +83,8 @@ class ArtifactWriter:
         )
         path = paths.manifest(self._stage, self._key)
         data = manifest.to_bytes()
+        if manifest.checkpoints:  # weights that gc had collected are there again
+            self._store.delete(paths.retired(self._stage, self._key))
         try:
             self._store.create(path, data)
         except AlreadyExists:
@@ -134,7 +120,8 @@ class Artifacts:
         except IntegrityError as error:
             log.warning("manifest=%s unreadable, taken as a miss: %s", path, error)
             return None
-        damage = self.damage(manifest.parts)
+        retired = find_retired(self.store, manifest)
+        damage = self.damage(p for p in manifest.parts if retired is None or p.table)
         if damage:
             log.warning("stage=%s key=%s taken as a miss: %s", stage, key[:12], damage)
             return None
@@ -160,10 +147,15 @@ class Artifacts:
         return pl.concat(frames)
 
     def checkpoint(self, manifest: Manifest, name: str) -> Path:
-        """Return a folder with the checkpoint's files, laid out once and shared afterwards."""
+        """Return a folder with the checkpoint's files, laid out once and shared afterwards.
+
+        Raises Retired when gc has collected them.
+        """
         files = manifest.of_checkpoint(name)
         if not files:
             raise NotFound(f"stage {manifest.stage} key {manifest.key[:12]} has no model {name!r}")
+        if retired := find_retired(self.store, manifest):
+            raise Retired(f"stage {manifest.stage} key {manifest.key[:12]}: {retired.reason}")
         digest = manifest.checkpoint_digest(name)
         folder = self.store.root / paths.checkpoint(digest)
         laid_out = {folder / Path(part.name).name: part for part in files}
@@ -218,6 +210,29 @@ def reference(manifest: Manifest) -> ArtifactRef:
         rows=manifest.rows,
         facts=manifest.facts,
         checkpoints=manifest.checkpoints,
+    )
+
+
+def write_part(store: LocalStore, table: str, frame: pl.DataFrame, name: str) -> Part:
+    """Write validated rows as a part under the name of its content; returns it."""
+    data = to_parquet(table, frame)
+    sha = sha256(data)
+    path = paths.part(sha, ".parquet")
+    # Equal content has an equal name, so a part that is there already is this one; touched, gc
+    # leaves it to us. A damaged one is written anew.
+    whole = store.size(path) == len(data) and sha256(store.read(path)) == sha
+    if not whole or not store.touch(path):
+        store.replace(path, data)
+    first, last = _id_range(table, frame)
+    return Part(
+        name=name,
+        path=path,
+        sha256=sha,
+        bytes=len(data),
+        table=table,
+        rows=frame.height,
+        first_id=first,
+        last_id=last,
     )
 
 

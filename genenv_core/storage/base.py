@@ -56,10 +56,45 @@ class Store(Protocol):
         """Return what DuckDB and Arrow open to read the object."""
         ...
 
+    def mark(self, path: str) -> str:
+        """Return what changes whenever the object is written anew, '' when nothing is there."""
+        ...
+
+    def modified(self, path: str) -> float | None:
+        """Return when the object was written or touched, by the store's clock; None without one."""
+        ...
+
+    def clock(self) -> float:
+        """Return the time that the store would give an object now, in seconds."""
+        ...
+
+    def touch(self, path: str) -> bool:
+        """Make an object as young as a new one; returns whether it is there."""
+        ...
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names right below `prefix`, sorted; for people, history and gc."""
+        ...
+
     def list(self, prefix: str) -> list[str]:
         """Return the paths below `prefix`, sorted; for people, history and gc, never for truth."""
         ...
 
     def delete(self, path: str) -> None:
         """Remove the object; a no-op when it is not there."""
+        ...
+
+    def delete_older(self, path: str, than: float) -> bool:
+        """Remove an object last written or touched before `than`; returns whether it did.
+
+        A touch by somebody else counts until the object is gone.
+        """
+        ...
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a path and all objects below it; a no-op when there are none."""
+        ...
+
+    def freed(self, path: str) -> int:
+        """Return the bytes that `delete_folder` would free."""
         ...

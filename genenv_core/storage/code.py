@@ -27,6 +27,7 @@ APART = (
     "genenv_core.training.local",
     "genenv_core.training.workers",
     "schemas",
+    "tasks.housekeeping",
     "tasks.services",
     "tasks.stage",
     "tasks.progress",

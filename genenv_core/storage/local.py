@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import uuid
 from collections.abc import Generator
 from pathlib import Path
@@ -115,6 +116,46 @@ class LocalStore:
         """Return the absolute file name."""
         return str(self.root / path)
 
+    def mark(self, path: str) -> str:
+        """Return what changes whenever the object is written anew, '' when nothing is there."""
+        try:
+            status = os.stat(f"{self.uri}/{path}")
+        except OSError:
+            return ""
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+    def modified(self, path: str) -> float | None:
+        """Return when the object was written or touched, None when nothing is there."""
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            return (self.root / path).stat().st_mtime
+        return None
+
+    def clock(self) -> float:
+        """Return the file system's time, which need not be this machine's."""
+        probe = self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(probe):
+            probe.touch()
+            now = probe.stat().st_mtime
+            probe.unlink(missing_ok=True)
+            return now
+
+    def touch(self, path: str) -> bool:
+        """Make an object as young as a new one; returns whether it is there."""
+        with self._errors(self.root / path):
+            try:
+                os.utime(self.root / path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of the files and folders right below `prefix`, sorted."""
+        with self._errors(self.root / prefix):
+            try:
+                return sorted(os.listdir(self.root / prefix))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
     def list(self, prefix: str) -> list[str]:
         """Return the files below `prefix`, as sorted paths of this store."""
         folder = self.root / prefix
@@ -127,6 +168,42 @@ class LocalStore:
         """Remove the object; a no-op when it is not there."""
         with self._errors(self.root / path):
             (self.root / path).unlink(missing_ok=True)
+
+    def delete_older(self, path: str, than: float) -> bool:
+        """Remove an object last written or touched before `than`; returns whether it did."""
+        source, aside = self.root / path, self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(source):
+            try:
+                if source.stat().st_mtime >= than:
+                    return False
+                os.rename(source, aside)
+            except FileNotFoundError:
+                return False
+            # Looked at once more where nobody can touch it: a writer that comes now finds nothing
+            # and writes anew, and one that came just before gets it back.
+            old = aside.stat().st_mtime < than
+            if not old:
+                with contextlib.suppress(FileExistsError):
+                    os.link(aside, source)
+            aside.unlink()
+            return old
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder or a file, out of sight at once; a no-op when it is not there."""
+        aside = self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            os.rename(self.root / path, aside)
+            if not aside.is_dir():
+                aside.unlink()
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def freed(self, path: str) -> int:
+        """Return the bytes that removing a folder or a file frees; hard links elsewhere keep."""
+        files = [self.root / item for item in (path, *self.list(path))]
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            found = [file.stat() for file in files if file.is_file()]
+            return sum(status.st_size for status in found if status.st_nlink == 1)
+        return 0
 
     def scratch(self) -> Path:
         """Return a new private folder on the store's file system, for work in progress."""

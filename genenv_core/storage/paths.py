@@ -33,6 +33,21 @@ def run_epoch(run_id: str, epoch: int) -> str:
     return f"runs/{run_id}/epochs/{epoch:05d}.json"
 
 
+def segment(run_id: str, first: int, last: int) -> str:
+    """Return where the record of the merged files of a run's epochs first..last lives."""
+    return f"{segments(run_id)}/{first:05d}-{last:05d}.json"
+
+
+def segments(run_id: str) -> str:
+    """Return the folder with the records of a run's merged files."""
+    return f"runs/{run_id}/segments"
+
+
+def retired(stage: str, key: str) -> str:
+    """Return where it is noted that a stage's weights were collected."""
+    return f"retired/{stage}/{key}.json"
+
+
 def lease(stage: str, key: str) -> str:
     """Return where the note of who is computing a stage lives."""
     return f"leases/{stage}/{key}.json"
@@ -46,6 +61,16 @@ def attempt(run_id: str, epoch: int, stage: str, number: int, event: str) -> str
 def attempts(run_id: str) -> str:
     """Return the folder with all attempt events of a run."""
     return f"runs/{run_id}/attempts"
+
+
+def epochs(run_id: str) -> str:
+    """Return the folder with the stage keys of a run's epochs."""
+    return f"runs/{run_id}/epochs"
+
+
+def run(run_id: str) -> str:
+    """Return the folder of a run."""
+    return f"runs/{run_id}"
 
 
 def runs() -> str:

@@ -9,13 +9,14 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from genenv_core.errors import IntegrityError, NotFound, QueryError
-from genenv_core.storage import paths
+from genenv_core.errors import NotFound, QueryError, StorageError
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.catalog import RunSource, connect
+from genenv_core.storage.compaction import attempts_frame
 from genenv_core.storage.local import LocalStore
-from genenv_core.storage.manifest import Manifest
+from genenv_core.storage.parquet import read_parquet
 from genenv_core.storage.runs import RunInfo, RunLog, list_runs
+from genenv_core.storage.segments import Layout, Segment, attempts_digest, layout
 from schemas.registry import schema
 
 log = logging.getLogger("genenv.storage")
@@ -30,46 +31,56 @@ def open_pools(store: LocalStore, runs: Sequence[str] = ()) -> duckdb.DuckDBPyCo
     for run in runs:
         if run not in known:
             raise QueryError(f"there is no run {run!r}; known: {', '.join(known) or 'none'}")
-    return connect([source(store, run) for run in runs or known])
+    sources: list[RunSource] = []
+    for run in runs or known:
+        try:
+            sources.append(source(store, run))
+        except NotFound:  # dropped since it was listed
+            if runs:
+                raise
+    return connect(sources)
 
 
 def source(store: LocalStore, run_id: str) -> RunSource:
     """Return the files and small tables of one run, as far as it got."""
     run = RunLog(store, run_id)
     info = run.info()
+    found = layout(store, run, int(info.config["epochs"]))
     files: dict[str, list[str]] = {}
-    for epoch in range(int(info.config["epochs"]) + 1):
-        for stage, key in run.keys(epoch).items():
-            manifest = _manifest(store, stage, key)
-            for part in manifest.parts if manifest else ():
-                if part.table and part.rows:
-                    listed = files.setdefault(part.table, [])
-                    url = store.url(part.path)
-                    # Arm static reads one set of tasks in every epoch.
-                    if url not in listed:
-                        listed.append(url)
+    for span in found.spans:
+        for table, parts in span.tables.items():
+            files.setdefault(table, []).extend(store.url(part.path) for part in parts)
     return RunSource(
         run_id=run_id,
         arm=str(info.config["arm"]),
         files=files,
-        frames={"stage_runs": _attempts(run), "runs": _run_row(info)},
+        frames={"stage_runs": _history(store, run, found), "runs": _run_row(info)},
     )
 
 
-def _manifest(store: LocalStore, stage: str, key: str) -> Manifest | None:
-    path = paths.manifest(stage, key)
-    try:
-        return Manifest.from_bytes(store.read(path))
-    except NotFound:
-        return None
-    except IntegrityError as error:
-        log.warning("manifest=%s unreadable, its rows are left out: %s", path, error)
-        return None
-
-
-def _attempts(run: RunLog) -> pl.DataFrame:
-    rows = [attempt.model_dump(exclude={"process"}) for attempt in run.attempts()]
-    return pl.DataFrame(rows, schema=schema("stage_runs"), orient="row")
+def _history(store: LocalStore, run: RunLog, found: Layout) -> pl.DataFrame:
+    """Return the attempts of a run, oldest first: merged where no event came since, else read."""
+    events = run.events()
+    frames: list[pl.DataFrame] = []
+    merged: set[int] = set()
+    for segment in found.spans:
+        if not isinstance(segment, Segment):
+            continue
+        same = {
+            epoch.epoch
+            for epoch in segment.epochs
+            if attempts_digest(events.get(epoch.epoch, ())) == epoch.attempts
+        }
+        try:
+            read = [read_parquet("stage_runs", store.local(p.path)) for p in segment.history]
+        except StorageError as error:
+            log.warning("run=%s merged history is left out: %s", run.run_id, error)
+            continue
+        frames += [frame.filter(pl.col("epoch").is_in(sorted(same))) for frame in read]
+        merged |= same
+    rest = attempts_frame(run.attempts(events.keys() - merged))
+    # Whether an attempt was the last one is told within its epoch: only the order is left.
+    return pl.concat([*frames, rest]).sort("started_at", "epoch", maintain_order=True)
 
 
 def _run_row(info: RunInfo) -> pl.DataFrame:

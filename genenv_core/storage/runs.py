@@ -10,6 +10,7 @@ import contextlib
 import logging
 import re
 import threading
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ StageState = Literal["running", "computed", "cached", "failed", "interrupted"]
 TRACKED = "tracked"
 """Pseudo-stage under which a run notes that an epoch is logged, with the publish stage's key."""
 
+LAST = "publish"
+"""The stage that ends an epoch: an epoch with its key is finished."""
 
 _EVENT = re.compile(r"(\d+-\w+)-(\d+)-(?:start|end)\.json")
 
@@ -115,6 +118,9 @@ class RunLog:
                 return False
             after = EpochKeys(epoch=epoch, keys={**known, stage: key})
             path = paths.run_epoch(self.run_id, epoch)
+            if stage in known:
+                # Its earlier output may be nobody's from now on: its age for gc begins here.
+                self._store.touch(paths.manifest(stage, known[stage]))
             if self._store.swap(path, before, after.to_bytes()):
                 return True
 
@@ -150,24 +156,32 @@ class RunLog:
         """Write how an attempt that had begun has ended."""
         self._store.create(self._event(attempt, "end"), attempt.to_bytes())
 
-    def attempts(self) -> list[Attempt]:
-        """Return every attempt, oldest first.
+    def events(self) -> dict[int, list[str]]:
+        """Return the names of the event files of attempts by epoch, sorted."""
+        found: dict[int, list[str]] = {}
+        for name in self._store.names(paths.attempts(self.run_id)):
+            found.setdefault(int(name.split("-")[0]), []).append(name)
+        return found
+
+    def attempts(self, epochs: Collection[int] | None = None) -> list[Attempt]:
+        """Return every attempt, of some epochs or of all, oldest first.
 
         One without an end is `interrupted` when its process is known to be gone, or when the run
         has tried the stage again since; else it is still `running`.
         """
         events: dict[str, Attempt | None] = {}
-        for path in self._store.list(paths.attempts(self.run_id)):
-            name, _, event = path.removesuffix(".json").rpartition("-")
-            if event == "end" or name not in events:
-                # Without its end an attempt would look like one that has none: it is left out.
-                events[name] = self._attempt(path)
+        for epoch, listed in self.events().items():
+            for file in listed if epochs is None or epoch in epochs else ():
+                name, _, event = file.removesuffix(".json").rpartition("-")
+                if event == "end" or name not in events:
+                    # Without its end an attempt would look like one that has none: left out.
+                    events[name] = self._attempt(f"{paths.attempts(self.run_id)}/{file}")
         latest = [attempt for attempt in events.values() if attempt]
         last: dict[tuple[int, str], int] = {}
         for attempt in latest:
             where = (attempt.epoch, attempt.stage)
             last[where] = max(last.get(where, 0), attempt.attempt)
-        listed = [
+        told = [
             attempt.model_copy(update={"state": "interrupted"})
             if attempt.state == "running"
             and (
@@ -177,7 +191,7 @@ class RunLog:
             else attempt
             for attempt in latest
         ]
-        return sorted(listed, key=lambda item: (item.started_at, item.epoch))
+        return sorted(told, key=lambda item: (item.started_at, item.epoch))
 
     def _attempt(self, path: str) -> Attempt | None:
         try:
@@ -192,8 +206,8 @@ class RunLog:
             counts = _seen.get((self._store.uri, self.run_id))
             if counts is None:
                 counts = dict[str, int]()
-                for path in self._store.list(paths.attempts(self.run_id)):
-                    if found := _EVENT.fullmatch(path.rsplit("/", 1)[-1]):
+                for name in self._store.names(paths.attempts(self.run_id)):
+                    if found := _EVENT.fullmatch(name):
                         counts[found[1]] = max(counts.get(found[1], 0), int(found[2]))
                 _seen[(self._store.uri, self.run_id)] = counts
             where = f"{epoch:05d}-{stage}"
@@ -214,8 +228,11 @@ class EpochKeys(Record):
 def list_runs(store: LocalStore) -> list[str]:
     """Return the ids of all runs in a store, sorted."""
     # A folder without a configuration is a run that never began: it may hold a log already.
-    listed = {path.split("/")[1] for path in store.list(paths.runs()) if path.count("/") == 2}
-    return [run for run in sorted(listed) if _is_known(store, run)]
+    return [
+        run
+        for run in store.names(paths.runs())
+        if "config.json" in store.names(paths.run(run)) and _is_known(store, run)
+    ]
 
 
 def _is_known(store: LocalStore, run_id: str) -> bool:

@@ -20,9 +20,11 @@ from genenv_core.storage.canonical import digest
 from genenv_core.storage.leases import Lease
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest, Part, Record, Shard
+from genenv_core.storage.retention import RetiredWeights
 from genenv_core.storage.runs import TRACKED, Attempt, EpochKeys, RunInfo
+from genenv_core.storage.segments import Segment
 
-FOLDERS = ("parts", "stages", "shards", "runs", "leases", "checkpoints")
+FOLDERS = ("parts", "stages", "retired", "shards", "runs", "leases", "checkpoints")
 """The store's own; everything in them is read."""
 
 OUT_OF_SCOPE = "Prefect's and MLflow's databases, logs, work in progress"
@@ -32,6 +34,8 @@ NOTED = "run the same command again: it is noted anew"
 UNUSED = "delete it: nothing reads it any more"
 LAID_OUT = "delete its folder: it is laid out again from its parts when a stage reads it"
 HISTORY = "delete it: only this line of the run's history is lost"
+MERGED = "delete it: its epochs are read one by one until `genenv compact` merges them anew"
+COLLECTED = "run `genenv gc` again: it is noted anew"
 LEASE = "delete it: leases only save work"
 
 _SHA = "[0-9a-f]{64}"
@@ -43,6 +47,8 @@ _RECORDS: dict[type[Record], tuple[re.Pattern[str], str]] = {
     Manifest: (re.compile(r"stages/([^/]+)/([^/]+)\.json"), AGAIN),
     Shard: (re.compile(r"shards/([^/]+)/([^/]+)/\d+\.json"), AGAIN),
     RunInfo: (re.compile(rf"{_RUN}/config\.json"), NOTED),
+    RetiredWeights: (re.compile(r"retired/([^/]+)/([^/]+)\.json"), COLLECTED),
+    Segment: (re.compile(rf"{_RUN}/segments/\d+-\d+\.json"), MERGED),
     EpochKeys: (re.compile(rf"{_RUN}/epochs/(\d+)\.json"), NOTED),
     Attempt: (re.compile(rf"{_RUN}/attempts/[^/]+\.json"), HISTORY),
     Lease: (re.compile(r"leases/([^/]+)/([^/]+)\.json"), LEASE),
@@ -53,7 +59,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Use:
-    """A stage's output, and a run and epoch that it is part of, when one is known."""
+    """A stage's output, and a run and epoch that it is part of, when one is known.
+
+    Of a merged file: no stage, the epochs as the key, and the run.
+    """
 
     stage: str
     key: str
@@ -62,6 +71,8 @@ class Use:
 
     def __str__(self) -> str:
         """Return it for people."""
+        if not self.stage:
+            return f"run {self.run} epochs {self.key}, merged"
         run = f" (run {self.run} epoch {self.epoch})" if self.run else ""
         return f"stage {self.stage} key {self.key[:12]}{run}"
 
@@ -101,6 +112,7 @@ class _Check:
         self._total = 0
         self._problems: dict[str, tuple[str, str]] = {}  # path -> (what is wrong, remedy)
         self._records: dict[str, Record] = {}
+        self._merged: set[str] = set()  # files that only segments name
         self._digests: dict[tuple[int, int], str] = {}  # a hard link is read once
 
     def run(self) -> Report:
@@ -116,6 +128,8 @@ class _Check:
                 self._record(path, *kind)
                 self._count(size)
         names = self._named_parts()
+        self._merged = self._merged_files().keys() - names.keys()
+        names |= self._merged_files()
         layouts: dict[str, dict[str, str]] = {}
         for path in rest:
             if part := _PART.fullmatch(path):
@@ -158,14 +172,15 @@ class _Check:
         found = self._digest(path)
         if found not in (name, None):
             told = f"its sha256 is {found[:12]}..., not its name" if found else "it cannot be read"
-            self._problems[path] = (told, AGAIN if named else UNUSED)
+            remedy = MERGED if path in self._merged else AGAIN if named else UNUSED
+            self._problems[path] = (told, remedy)
 
     def _missing(self, names: dict[str, Part]) -> None:
         """Look for what records name: parts, the manifests of runs, a run's configuration."""
         for path, part in names.items():
             size = self._store.size(path)
             if size is None:
-                self._problems[path] = ("it is missing", AGAIN)
+                self._problems[path] = ("it is missing", MERGED if path in self._merged else AGAIN)
             elif path not in self._problems and (size, _stem(path)) != (part.bytes, part.sha256):
                 told = f"its manifest expects other content, {part.bytes} bytes {part.sha256[:12]}"
                 self._problems[path] = (told, AGAIN)
@@ -225,12 +240,30 @@ class _Check:
         return (record for record in self._records.values() if isinstance(record, Manifest))
 
     def _named_parts(self) -> dict[str, Part]:
-        """Return every part that a whole manifest or shard record names, by its path."""
+        """Return every part that a whole manifest or shard record names, by its path.
+
+        The weights that gc has collected are named by their note alone, and need not be there.
+        """
+        collected = {
+            paths.manifest(record.stage, record.key): record.parts
+            for record in self._records.values()
+            if isinstance(record, RetiredWeights)
+        }
+        return {
+            part.path: part
+            for path, record in self._records.items()
+            if isinstance(record, Manifest | Shard)
+            for part in record.parts
+            if part.table or part not in collected.get(path, ())
+        }
+
+    def _merged_files(self) -> dict[str, Part]:
+        """Return every file of segments, by its path."""
         return {
             part.path: part
             for record in self._records.values()
-            if isinstance(record, Manifest | Shard)
-            for part in record.parts
+            if isinstance(record, Segment)
+            for part in record.files
         }
 
     def _uses(self) -> list[Use]:
@@ -246,7 +279,8 @@ class _Check:
     def _named_by(self, path: str) -> tuple[Use, ...]:
         """Return the stage outputs that a damaged file is part of, with their runs."""
         outputs: set[tuple[str, str]] = set()
-        for kind in (Manifest, Shard, Lease):
+        merged: set[Use] = set()
+        for kind in (Manifest, Shard, Lease, RetiredWeights):
             if found := _RECORDS[kind][0].fullmatch(path):
                 outputs.add((found[1], found[2]))
         layout = path.split("/")[1] if path.startswith("checkpoints/") else ""
@@ -259,9 +293,11 @@ class _Check:
                 found = _RECORDS[Shard][0].fullmatch(where)
                 assert found is not None
                 outputs.add((found[1], found[2]))
+            elif isinstance(record, Segment) and any(part.path == path for part in record.files):
+                merged.add(Use("", f"{record.first} to {record.last}", where.split("/")[1]))
         uses = {use for use in self._uses() if (use.stage, use.key) in outputs}
         known = {(use.stage, use.key) for use in uses}
-        return tuple(sorted(uses | {Use(*output) for output in outputs - known}))
+        return tuple(sorted(uses | merged | {Use(*output) for output in outputs - known}))
 
 
 def _stem(path: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.bench import engine, orchestration
+from tests.bench import engine, orchestration, storage
 
 if __name__ == "__main__":
     engine.main()
     orchestration.main()
+    storage.main()

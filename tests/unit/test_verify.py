@@ -18,9 +18,11 @@ import pytest
 from flows.cli.verify import show
 from genenv_core.storage import paths
 from genenv_core.storage.artifacts import Artifacts, ArtifactWriter
+from genenv_core.storage.compaction import compact
 from genenv_core.storage.leases import Leases
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest, Part, Shard
+from genenv_core.storage.retention import RetiredWeights
 from genenv_core.storage.runs import TRACKED, Attempt, RunLog
 from genenv_core.storage.verify import (
     AGAIN,
@@ -36,7 +38,7 @@ from genenv_core.storage.verify import (
 from tests.unit.builders_tables import sample_frame
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
-UPDATE, ROLLOUT, LEASED = "a" * 64, "b" * 64, "c" * 64
+UPDATE, ROLLOUT, LEASED, PUBLISHED = "a" * 64, "b" * 64, "c" * 64, "d" * 64
 
 
 def write_update(store: LocalStore) -> Manifest:
@@ -78,7 +80,27 @@ def store(tmp_path: Path) -> LocalStore:
         lease = store.read(paths.lease("pool", LEASED))
     store.create(paths.lease("pool", LEASED), lease)  # as a killed process leaves it
     store.create("runs/run-a/run.log", b"a line\n")
+    write_collected(store)
     return store
+
+
+def write_collected(store: LocalStore) -> None:
+    """Collect the weights of an update, and merge the history of an epoch."""
+    writer = ArtifactWriter(store, "rwr_update", {"seed": 0}, UPDATE)
+    folder = store.scratch()
+    (folder / "model.safetensors").write_bytes(b"collected")
+    writer.checkpoint("env", folder)
+    shutil.rmtree(folder)
+    manifest, _ = writer.commit({})
+    values = {"stage": "rwr_update", "key": UPDATE, "parts": manifest.parts, "kept_epochs": 1}
+    note = RetiredWeights.model_validate({**values, "at": NOW})
+    store.create(paths.retired("rwr_update", UPDATE), note.to_bytes())
+    store.delete(manifest.parts[0].path)
+    ArtifactWriter(store, "publish", {}, PUBLISHED).commit({})
+    log = RunLog(store, "run-b")
+    log.open({"epochs": 0}, NOW)
+    log.note_key(0, "publish", PUBLISHED)
+    compact(store, "run-b")
 
 
 def files(store: LocalStore) -> list[str]:
@@ -95,7 +117,7 @@ def test_a_whole_store_is_whole(store: LocalStore) -> None:
     told: list[tuple[int, int]] = []
     report = verify(store, lambda done, total: told.append((done, total)))
     assert (report.damaged, report.unknown) == ([], [])
-    assert report.files == len(before) == 13
+    assert report.files == len(before) == 18
     assert report.bytes == sum(map(len, before.values()))
     assert told[-1] == (report.bytes, report.bytes)
     assert {path: store.read(path) for path in files(store)} == before
