@@ -303,9 +303,10 @@ def run_stage(
                     computed = time.perf_counter()
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt | Cancelled | SystemExit | Stopped)
+            state = "interrupted" if interrupted else "failed"
             with contextlib.suppress(GenenvError):  # a full disk refuses this record as well
-                ended("interrupted" if interrupted else "failed", error=_line(error))
-            emit(Event("failed", stage.name, epoch, message=_line(error)))
+                ended(state, error=_line(error))
+            emit(Event("failed", stage.name, epoch, state, message=_line(error)))
             if interrupted or isinstance(error, GenenvError):
                 raise
             raise StageError(f"stage {stage.name} of epoch {epoch}: {_line(error)}") from error

@@ -108,7 +108,7 @@ class RunView:
         if event.kind == "waiting" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")
         if event.kind == "failed" and not self._live:
-            self._line(f"{event.stage} of epoch {event.epoch} failed: {event.message}")
+            self._line(f"{event.stage} of epoch {event.epoch} {event.state}: {event.message}")
 
     def _publish(self, event: Event) -> None:
         row = dict(event.facts["summary"])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.settings import Overrides, Source
+from flows.cli.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name
 from genenv_core.config.schema import RunConfig
 
@@ -34,6 +33,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a co-evolution; what is finished already is reused."""
+    heed_sigterm()
     config = configure(source, set_, epochs, seed, root, run_id)
     started = time.perf_counter()
     store_root = open_root(config)
@@ -64,9 +64,11 @@ def run(
 
             updates[PREFECT_API_URL] = server.url
         ready = time.perf_counter()
-        with temporary_settings(updates), _cancellable(), view:
+        with temporary_settings(updates), view:
             try:
-                coevolution(config)
+                supervise(lambda: coevolution(config))
+            except Terminated as error:
+                raise Terminated(_where(config)) from error
             finally:
                 services.close()
                 drain()
@@ -140,18 +142,17 @@ def _log_to(folder: Path) -> None:
     logger.setLevel(logging.INFO)
 
 
-@contextlib.contextmanager
-def _cancellable() -> Iterator[None]:
-    """On Ctrl-C, end the stages' threads and workers and wait for them, a few seconds at most."""
-    from tasks import progress, services
+def _where(config: RunConfig) -> str:
+    """Return which stages of this process the next run continues."""
+    from genenv_core.storage.process import identity
+    from genenv_core.storage.runs import RunLog
+    from tasks.stage import artifacts_of
 
-    try:
-        yield
-    except KeyboardInterrupt:
-        progress.cancel()
-        services.close()
-        deadline = time.monotonic() + 5
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join(max(0.0, deadline - time.monotonic()))
-        raise
+    attempts = RunLog(artifacts_of(config.root).store, str(config.run_id)).attempts()
+    own = identity(os.getpid())
+    stages = [
+        f"{attempt.stage} of epoch {attempt.epoch}"
+        for attempt in attempts
+        if attempt.process == own and attempt.state in ("interrupted", "running")
+    ]
+    return " and ".join(stages)
