@@ -49,9 +49,11 @@ def run(
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
         _log_to(Path(store_root) / "runs" / str(config.run_id))
         # The heavy imports overlap with the server's start.
+        from prefect import tags
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.coevolution import coevolution
+        from flows.orphans import mark_orphans, process_tags
         from tasks import services
 
         if server:
@@ -64,7 +66,8 @@ def run(
 
             updates[PREFECT_API_URL] = server.url
         ready = time.perf_counter()
-        with temporary_settings(updates), view:
+        with temporary_settings(updates), tags(*process_tags()), view:
+            mark_orphans()
             try:
                 supervise(lambda: coevolution(config))
             except Terminated as error:
