@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from math import ceil
 from pathlib import Path
 
@@ -176,30 +177,45 @@ def census(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir()}
 
 
-def draw(
-    rng: random.Random, counts: dict[str, int], seconds: float, *, fresh: bool
-) -> tuple[Plan, float]:
-    """Return a kill and, for one by time, its delay in seconds.
-
-    What continues has less before it than a fresh run, so it is killed sooner.
-    """
-    if rng.random() < SHARE_BY_TIME:
-        whom = rng.choice(("tree", "parent", "worker"))
-        return Plan(kind=points.TIME, whom=whom), rng.uniform(0.05, seconds * (1 if fresh else 0.3))
-    kind = rng.choice(sorted(counts))
-    number = ceil(counts[kind] * (1 if fresh else 0.1) * rng.random() ** 2)
+def by_operation(rng: random.Random, kind: str, count: float) -> tuple[Plan, float]:
+    """Return a kill at one of the first `count` operations of a kind, early ones likelier."""
     whom = rng.choice(("worker", "tree", "parent") if kind in points.WORKER else ("tree", "parent"))
-    plan = Plan(kind=kind, number=max(1, number), after=rng.random() < 0.5, whom=whom)
-    return plan, 0.0
+    number = max(1, ceil(count * rng.random() ** 2))
+    return Plan(kind=kind, number=number, after=rng.random() < 0.5, whom=whom), 0.0
+
+
+def by_time(rng: random.Random, seconds: float) -> tuple[Plan, float]:
+    """Return a kill within so many seconds, and its delay."""
+    whom = rng.choice(("tree", "parent", "worker"))
+    return Plan(kind=points.TIME, whom=whom), rng.uniform(0.05, seconds)
+
+
+def plans(
+    rng: random.Random, first: str, counts: dict[str, int], seconds: float, tally: Tally
+) -> Iterator[tuple[Plan, float]]:
+    """Yield the kills of one root, the first of them at a kind that a fresh run surely reaches.
+
+    What continues has less before it than a fresh run, so it is killed sooner. The last plan kills
+    nobody.
+    """
+    yield by_operation(rng, first, counts[first])
+    for _ in range(KILLS_A_ROOT - 1):
+        if tally.kills >= tally.wanted:
+            break
+        if rng.random() < SHARE_BY_TIME:
+            yield by_time(rng, seconds * 0.4)
+        else:
+            kind = rng.choice(points.OPERATIONS)
+            yield by_operation(rng, kind, counts[kind] * 0.1)
+    yield Plan(), 0.0
 
 
 def survive(
-    zygote: Zygote, name: str, folder: Path, plans: Iterator[tuple[Plan, float]], tally: Tally
+    zygote: Zygote, name: str, folder: Path, kills: Iterator[tuple[Plan, float]], tally: Tally
 ) -> None:
     """Play one run in a fresh root through kills until it ends, and compare it."""
     root, output = folder / name, folder / f"{name}.log"
-    tally.roots += 1
-    for plan, delay in plans:
+    for plan, delay in kills:
         ended = zygote.run(root, plan, output, delay)
         if ended.status == 0:
             break
@@ -250,12 +266,9 @@ def storm(folder: Path, kills: int, seed: int, jobs: int) -> Tally:
         try:
             _reference(folder, environment)
             counts, seconds = _census(zygotes[0], folder, tally)
-            threads = [
-                threading.Thread(
-                    target=_drive, args=(zygote, number, folder, seed, counts, seconds, tally)
-                )
-                for number, zygote in enumerate(zygotes)
-            ]
+            kinds = random.Random(seed).sample(points.OPERATIONS, len(points.OPERATIONS))
+            rest = (cycle(kinds), counts, seconds, folder, seed, tally)
+            threads = [threading.Thread(target=_drive, args=(z, *rest)) for z in zygotes]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -295,30 +308,24 @@ def _census(zygote: Zygote, folder: Path, tally: Tally) -> tuple[dict[str, int],
 
 def _drive(
     zygote: Zygote,
-    slot: int,
-    folder: Path,
-    seed: int,
+    firsts: Iterator[str],
     counts: dict[str, int],
     seconds: float,
+    folder: Path,
+    seed: int,
     tally: Tally,
 ) -> None:
-    rng = random.Random(f"{seed} {slot}")
-    number = 0
     while tally.kills < tally.wanted:
-        number += 1
-
-        def plans() -> Iterator[tuple[Plan, float]]:
-            for count in range(KILLS_A_ROOT):
-                if tally.kills < tally.wanted:
-                    yield draw(rng, counts, seconds, fresh=not count)
-            yield Plan(), 0.0
-
+        with tally.lock:
+            number, first = tally.roots, next(firsts)
+            tally.roots += 1
+        rng = random.Random(f"{seed} {number}")
         try:
-            survive(zygote, f"{slot}-{number}", folder, plans(), tally)
+            kills = plans(rng, first, counts, seconds, tally)
+            survive(zygote, str(number), folder, kills, tally)
         except Exception as error:
-            tally.found.append(f"{slot}-{number}: {type(error).__name__}: {error}")
+            tally.found.append(f"{number}: {type(error).__name__}: {error}")
         print(
             f"{tally.kills} kills, {tally.compared} runs compared, {len(tally.found)} differences",
             flush=True,
         )
-
