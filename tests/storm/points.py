@@ -6,6 +6,7 @@ A victim counts the operations of one kind and kills at the n-th, before or afte
 
 from __future__ import annotations
 
+import signal
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -38,7 +39,7 @@ OPERATIONS = (*STORE, LINK, LAYOUT, APPEND, MLFLOW, MLFLOW_SQL, *WORKER)
 
 
 class Plan(BaseModel):
-    """One kill: at operation `number` of `kind`, `after` or before it, and whom.
+    """One kill: at operation `number` of `kind`, `after` or before it, whom, and by which signal.
 
     Without a number nothing is killed. `census` is a folder in which every operation leaves a byte
     in a file named after its kind, '' for none.
@@ -50,4 +51,5 @@ class Plan(BaseModel):
     number: int = 0
     after: bool = False
     whom: Whom = "tree"
+    signal: int = signal.SIGKILL
     census: str = ""

@@ -88,12 +88,12 @@ class Zygote:
                 start_new_session=True,
             )
 
-    def run(self, root: Path, plan: Plan, output: Path, delay: float = 0.0) -> Ended:
+    def run(self, root: Path, plan: Plan, output: Path, delay: float = 0.0, *options: str) -> Ended:
         """Run the command in a victim; with a delay, kill by time instead of by operation."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout
         request = {
-            "arguments": [*COMMAND, "--root", str(root)],
+            "arguments": [*COMMAND, "--root", str(root), *options],
             "plan": plan.model_dump(),
             "output": str(output),
         }

@@ -55,11 +55,14 @@ class Bomb:
         return True
 
     def kill(self) -> None:
-        """Kill whom the plan says; a worker is this very process."""
+        """Send the signal to whom the plan says; a worker is this very process."""
         if self._plan.whom == "tree":
-            os.killpg(self._leader, signal.SIGKILL)
-        os.kill(self._leader if self._plan.whom == "parent" else os.getpid(), signal.SIGKILL)
-        threading.Event().wait()  # a signal to another process takes a moment
+            os.killpg(self._leader, self._plan.signal)
+        else:
+            whom = self._leader if self._plan.whom == "parent" else os.getpid()
+            os.kill(whom, self._plan.signal)
+        if self._plan.signal == signal.SIGKILL:
+            threading.Event().wait()  # it takes a moment to arrive
 
     def wrap(self, owner: Any, name: str, kind_of: Callable[..., str | None]) -> None:
         """Make every call of a function an operation of the kind that its arguments tell."""
