@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.errors import GenenvError, IntegrityError, StorageError
+from genenv_core.errors import GenenvError, IntegrityError, StorageError, TrainingError
 from tasks.progress import Event, listening
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.test_cli import environment, genenv
