@@ -15,6 +15,7 @@ from flows.cli.settings import Overrides, Source
 from flows.cli.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name
 from genenv_core.config.schema import RunConfig
+from genenv_core.errors import GenenvError, StageError
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
@@ -72,6 +73,13 @@ def run(
                 supervise(lambda: coevolution(config))
             except Terminated as error:
                 raise Terminated(_where(config)) from error
+            except GenenvError:
+                raise
+            except Exception as error:
+                # On a full disk Prefect cannot note that a stage failed, and says only that.
+                if not view.failure:
+                    raise
+                raise StageError(view.failure) from error
             finally:
                 services.close()
                 drain()
