@@ -76,7 +76,8 @@ def run(
             except GenenvError:
                 raise
             except Exception as error:
-                # On a full disk Prefect cannot note that a stage failed, and says only that.
+                # The result of a stage that waited for the failed one is asked for first, and
+                # Prefect says only that there is none.
                 if not view.failure:
                     raise
                 raise StageError(view.failure) from error

@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 WORKERS = 2
 """grpo_update and rwr_update side by side; the two warm starts likewise."""
 
+LESS_MEMORY = "lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -92,6 +93,11 @@ class WorkerTrainer:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             return future.result()
+        except MemoryError as error:  # before the update itself began: that names its own setting
+            raise TrainingError(
+                f"the training process of {function.__name__[1:]} has no memory left: "
+                f"{LESS_MEMORY}"
+            ) from error
         except BrokenProcessPool as error:
             with self._lock:
                 if self._pool is pool:
@@ -105,7 +111,7 @@ class WorkerTrainer:
                 ) from error
             raise TrainingError(
                 f"the training process of {function.__name__[1:]} was killed, most likely for want "
-                "of memory: lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
+                f"of memory: {LESS_MEMORY}"
             ) from error
 
 
