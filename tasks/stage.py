@@ -465,4 +465,6 @@ def _flatten(path: str, value: Any, leaves: dict[str, Any]) -> None:
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    if "No space left on device" in text:  # of a library that writes by itself
+        text = f"the disk is full: free some space and run the same command again ({text})"
     return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:500]

@@ -95,8 +95,7 @@ class WorkerTrainer:
             return future.result()
         except MemoryError as error:  # before the update itself began: that names its own setting
             raise TrainingError(
-                f"the training process of {function.__name__[1:]} has no memory left: "
-                f"{LESS_MEMORY}"
+                f"the training process of {function.__name__[1:]} has no memory left: {LESS_MEMORY}"
             ) from error
         except BrokenProcessPool as error:
             with self._lock:

@@ -147,7 +147,7 @@ def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(artifacts, "read_parquet", read)
-        fails(config, "No such file")
+        fails(config, "table task_scores: there is no file")
     finishes(config)
 
 
