@@ -10,7 +10,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow lint format bench verify-learning dictionary lock clean
+.PHONY: help install run test test-slow lint format bench crash-storm verify-learning dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ format: $(STAMP) ## Format the code
 
 bench: $(STAMP) ## Print ratios measured side by side in one run
 	@$(BIN)/python -m tests.bench
+
+crash-storm: $(STAMP) ## Kill runs 200 times, continue them, and compare them with one never killed
+	@$(BIN)/python -m tests.storm --kills 200 --seed 0 --jobs 2
 
 verify-learning: $(STAMP) ## Run the quickstart on seeds 0 to 4 and print what each one learned
 	@$(BIN)/python -m tests.bench.learning

@@ -13,7 +13,9 @@ EventKind = Literal["started", "waiting", "advanced", "finished", "failed", "run
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. `state` of a finished stage is computed or cached.
+    """One thing that happened.
+
+    `state` of a finished stage is computed or cached, of a failed one failed or interrupted.
 
     An advanced event has `done` of `total` units and their `unit` (groups, steps, ...). `facts` of
     a finished stage are its manifest's. A waiting stage says in `message` for whom. The kind `run`

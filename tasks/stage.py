@@ -303,9 +303,10 @@ def run_stage(
                     computed = time.perf_counter()
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt | Cancelled | SystemExit | Stopped)
+            state = "interrupted" if interrupted else "failed"
             with contextlib.suppress(GenenvError):  # a full disk refuses this record as well
-                ended("interrupted" if interrupted else "failed", error=_line(error))
-            emit(Event("failed", stage.name, epoch, message=_line(error)))
+                ended(state, error=_line(error))
+            emit(Event("failed", stage.name, epoch, state, message=_line(error)))
             if interrupted or isinstance(error, GenenvError):
                 raise
             raise StageError(f"stage {stage.name} of epoch {epoch}: {_line(error)}") from error
@@ -464,4 +465,6 @@ def _flatten(path: str, value: Any, leaves: dict[str, Any]) -> None:
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    if "No space left on device" in text:  # of a library that writes by itself
+        text = f"the disk is full: free some space and run the same command again ({text})"
     return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:500]

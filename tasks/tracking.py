@@ -16,6 +16,7 @@ from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import Retired
 from genenv_core.storage.artifacts import Artifacts
+from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, Manifest
 from genenv_core.storage.runs import TRACKED, RunLog
 from tasks.progress import check
@@ -78,8 +79,23 @@ def open_client(config: RunConfig, root: Path) -> MlflowClient:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if config.tracking.uri is None:
-        (root / "mlflow").mkdir(exist_ok=True)
+        _create_database(root)
     return MlflowClient(tracking_uri=tracking_uri(config, root))
+
+
+def _create_database(root: Path) -> None:
+    """Make MLflow's SQLite file, whole or not at all: it cannot go on with one that was cut off."""
+    from mlflow import MlflowClient
+
+    path = root / "mlflow" / "mlflow.db"
+    if path.exists():
+        return
+    path.parent.mkdir(exist_ok=True)
+    scratch = LocalStore(root).scratch()
+    made = scratch / path.name
+    MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+    os.replace(made, path)
+    scratch.rmdir()
 
 
 def _mlflow_run(client: MlflowClient, config: RunConfig) -> str:
@@ -88,19 +104,22 @@ def _mlflow_run(client: MlflowClient, config: RunConfig) -> str:
     experiment = client.get_experiment_by_name(name)
     identifier = experiment.experiment_id if experiment else client.create_experiment(name)
     found = client.search_runs([identifier], f"tags.`genenv.run_id` = '{config.run_id}'")
-    if found:
-        run_uuid = found[0].info.run_id
-        if found[0].info.status != "RUNNING":
-            client.update_run(run_uuid, status="RUNNING")
-        return run_uuid
-    run = client.create_run(
-        identifier,
-        run_name=config.run_id,
-        tags={"genenv.run_id": str(config.run_id), "genenv.arm": config.arm.value},
+    run = (
+        found[0]
+        if found
+        else client.create_run(
+            identifier,
+            run_name=config.run_id,
+            tags={"genenv.run_id": str(config.run_id), "genenv.arm": config.arm.value},
+        )
     )
+    run_uuid = run.info.run_id
+    if run.info.status != "RUNNING":
+        client.update_run(run_uuid, status="RUNNING")
     for key, value in sorted(_flat(dump(config)).items()):
-        client.log_param(run.info.run_id, key, value)
-    return run.info.run_id
+        if key not in run.data.params:  # a kill may have come between two of them
+            client.log_param(run_uuid, key, value)
+    return run_uuid
 
 
 def _metrics(manifest: Manifest, artifacts: Artifacts) -> dict[str, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from typing import Annotated
 
@@ -14,10 +15,12 @@ import typer
 from rich.console import Console
 
 from flows.cli import housekeeping, inspect, run, settings, sql
+from flows.cli.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 app = typer.Typer(
     name="genenv",
@@ -28,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("resume")(run.resume)
 app.command("plan")(run.plan)
 app.command("status")(inspect.status)
 app.command("sql")(sql.sql)
@@ -70,6 +74,10 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         _print("interrupted: the same command continues from the last finished stage")
         status = INTERRUPTED
+    except Terminated as error:
+        place = str(error) or "the last finished stage"
+        _print(f"stopped by SIGTERM: the same command continues from {place}")
+        status = TERMINATED
     except Exception as error:
         show = getattr(error, "show", None)  # click's own usage errors know how to print themselves
         if show is None:
@@ -79,6 +87,8 @@ def main() -> None:
             status = getattr(error, "exit_code", 2)
     sys.stdout.flush()
     sys.stderr.flush()
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        os._exit(status)  # a stage that goes on although it was interrupted would hold us
     sys.exit(status)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.inspect import _existing
+from flows.cli.inspect import existing
 from flows.cli.run import Json, Root
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def gc(
     from genenv_core.errors import ConfigError
     from genenv_core.storage.gc import Rule, collect
 
-    store = _existing(root)
+    store = existing(root)
     if restore and (drop_run or dry_run):
         raise ConfigError("--restore collects nothing: leave --drop-run and --dry-run out")
     if restore:
@@ -64,7 +64,7 @@ def compact(
     from genenv_core.storage.compaction import compact as merge
     from genenv_core.storage.runs import list_runs
 
-    store = _existing(root)
+    store = existing(root)
     known = list_runs(store)
     if run is not None and run not in known:
         raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")

@@ -23,7 +23,7 @@ def status(
     from flows.cli.status import show_run, show_runs, watch_run
     from genenv_core.errors import ConfigError
 
-    store = _existing(root)
+    store = existing(root)
     if watch and (not run or as_json):
         raise ConfigError("--watch follows one run on the terminal: name it, without --json")
     if not run:
@@ -38,7 +38,7 @@ def verify(root: Root = None, as_json: Json = False) -> None:
     """Read every file of a root and name those that are damaged; exit status 1 if any is."""
     from flows.cli.verify import show
 
-    if not show(_existing(root), as_json=as_json):
+    if not show(existing(root), as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -57,7 +57,7 @@ def doctor(root: Root = None, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _existing(root: str | None) -> Any:
+def existing(root: str | None) -> Any:
     """Return the store of a root that is there already; looking must not create one."""
     from pathlib import Path
 

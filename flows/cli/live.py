@@ -29,6 +29,8 @@ class RunView:
         self._counts = {"computed": 0, "cached": 0}
         self._epoch_counts: dict[int, dict[str, int]] = {}
         self._began: dict[int, float] = {}
+        self.failure = ""
+        """What the stage that failed first said, '' while none has."""
         self._listening = listening(self._on)
         self._live = (
             Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
@@ -107,8 +109,10 @@ class RunView:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
         if event.kind == "waiting" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")
+        if event.kind == "failed":
+            self.failure = self.failure or event.message
         if event.kind == "failed" and not self._live:
-            self._line(f"{event.stage} of epoch {event.epoch} failed: {event.message}")
+            self._line(f"{event.stage} of epoch {event.epoch} {event.state}: {event.message}")
 
     def _publish(self, event: Event) -> None:
         row = dict(event.facts["summary"])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.settings import Overrides, Source
-from genenv_core.config.load import resolve, run_name
+from flows.cli.signals import Terminated, heed_sigterm, supervise
+from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
+from genenv_core.errors import GenenvError, StageError
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
@@ -34,7 +34,34 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a co-evolution; what is finished already is reused."""
-    config = configure(source, set_, epochs, seed, root, run_id)
+    heed_sigterm()
+    execute(configure(source, set_, epochs, seed, root, run_id), as_json=as_json)
+
+
+def resume(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run that was started here.")],
+    epochs: Epochs = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Continue a run with the configuration it was started with."""
+    heed_sigterm()
+    from flows.cli.inspect import existing
+    from genenv_core.errors import ConfigError
+    from genenv_core.storage.runs import RunLog, list_runs
+
+    store = existing(root)
+    known = list_runs(store)
+    if run_id not in known:
+        raise ConfigError(f"there is no run {run_id!r} here; known: {', '.join(known) or 'none'}")
+    # The root may have been moved or mounted elsewhere since.
+    fields = {"epochs": epochs, "root": store.uri, "run_id": run_id}
+    recorded = RunLog(store, run_id).info().config
+    execute(validated(recorded, f"run {run_id}", fields), as_json=as_json)
+
+
+def execute(config: RunConfig, *, as_json: bool) -> None:
+    """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
     started = time.perf_counter()
     store_root = open_root(config)
     from flows.environment import prepare
@@ -49,9 +76,11 @@ def run(
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
         _log_to(Path(store_root) / "runs" / str(config.run_id))
         # The heavy imports overlap with the server's start.
+        from prefect import tags
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.coevolution import coevolution
+        from flows.orphans import mark_orphans, process_tags
         from tasks import services
 
         if server:
@@ -64,9 +93,20 @@ def run(
 
             updates[PREFECT_API_URL] = server.url
         ready = time.perf_counter()
-        with temporary_settings(updates), _cancellable(), view:
+        with temporary_settings(updates), tags(*process_tags()), view:
+            mark_orphans()
             try:
-                coevolution(config)
+                supervise(lambda: coevolution(config))
+            except Terminated as error:
+                raise Terminated(_where(config)) from error
+            except GenenvError:
+                raise
+            except Exception as error:
+                # The result of a stage that waited for the failed one is asked for first, and
+                # Prefect says only that there is none.
+                if not view.failure:
+                    raise
+                raise StageError(view.failure) from error
             finally:
                 services.close()
                 drain()
@@ -140,18 +180,17 @@ def _log_to(folder: Path) -> None:
     logger.setLevel(logging.INFO)
 
 
-@contextlib.contextmanager
-def _cancellable() -> Iterator[None]:
-    """On Ctrl-C, end the stages' threads and workers and wait for them, a few seconds at most."""
-    from tasks import progress, services
+def _where(config: RunConfig) -> str:
+    """Return which stages of this process the next run continues."""
+    from genenv_core.storage.process import identity
+    from genenv_core.storage.runs import RunLog
+    from tasks.stage import artifacts_of
 
-    try:
-        yield
-    except KeyboardInterrupt:
-        progress.cancel()
-        services.close()
-        deadline = time.monotonic() + 5
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join(max(0.0, deadline - time.monotonic()))
-        raise
+    attempts = RunLog(artifacts_of(config.root).store, str(config.run_id)).attempts()
+    own = identity(os.getpid())
+    stages = [
+        f"{attempt.stage} of epoch {attempt.epoch}"
+        for attempt in attempts
+        if attempt.process == own and attempt.state in ("interrupted", "running")
+    ]
+    return " and ".join(stages)

@@ -62,13 +62,21 @@ def resolve(
     values = _read(source)
     for text in overrides:
         _apply(values, text)
-    for name, value in (fields or {}).items():
-        if value is not None:
-            values[name] = value
+    return validated(values, source, fields)
+
+
+def validated(
+    values: Mapping[str, Any], where: str, fields: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Return the configuration of plain values; `fields` replace top-level ones, unless None.
+
+    Raises ConfigError, which opens with `where` the values come from.
+    """
+    given = {name: value for name, value in (fields or {}).items() if value is not None}
     try:
-        return RunConfig.model_validate(values)
+        return RunConfig.model_validate({**values, **given})
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_explain(error)}") from error
+        raise ConfigError(f"{where}: {_explain(error)}") from error
 
 
 def run_name(config: RunConfig, source: str) -> str:

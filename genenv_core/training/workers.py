@@ -9,6 +9,7 @@ the parent, because a process group gets them as a whole; `request_stop` ends an
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -26,6 +27,9 @@ from genenv_core.training.warmstart import WarmStartRequest, WarmStartResult
 Result = TypeVar("Result")
 WORKERS = 2
 """grpo_update and rwr_update side by side; the two warm starts likewise."""
+
+LESS_MEMORY = "lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
+LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
 class WorkerTrainer:
@@ -63,6 +67,7 @@ class WorkerTrainer:
     def close(self) -> None:
         """End the workers at once, also in the middle of an update."""
         with self._lock:
+            self._stopping = True
             pool, self._pool = self._pool, None
         if pool is not None:
             _kill(pool)
@@ -79,18 +84,33 @@ class WorkerTrainer:
                     WORKERS, mp_context=context, initializer=_start, initargs=(self._stop,)
                 )
             pool = self._pool
-            future: Future[Result] = pool.submit(function, request)
+            # This may start a worker, which inherits the mask: a signal to the whole group must
+            # not end it while it is still importing.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
+            try:
+                future: Future[Result] = pool.submit(function, request)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             return future.result()
+        except MemoryError as error:  # before the update itself began: that names its own setting
+            raise TrainingError(
+                f"the training process of {function.__name__[1:]} has no memory left: {LESS_MEMORY}"
+            ) from error
         except BrokenProcessPool as error:
             with self._lock:
                 if self._pool is pool:
                     self._pool = None
             # The pool ends what is left of it by SIGTERM, which workers ignore, and waits for it.
             _kill(pool)
+            if self._stopping:
+                raise Stopped(
+                    f"{function.__name__[1:]} was ended: the same command continues from its last "
+                    "trainer checkpoint, or starts it again"
+                ) from error
             raise TrainingError(
                 f"the training process of {function.__name__[1:]} was killed, most likely for want "
-                "of memory: lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
+                f"of memory: {LESS_MEMORY}"
             ) from error
 
 
@@ -105,12 +125,11 @@ _stop: Event | None = None
 
 def _start(stop: Event) -> None:
     """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent."""
-    import signal
-
     global _stop
     _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in LEFT_TO_PARENT:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)
     parent = parent_process()
     if parent is not None:
 

@@ -1,0 +1,80 @@
+"""Ctrl-C and SIGTERM: how a run ends before its end.
+
+Ctrl-C ends it at once, training workers included. SIGTERM, as Kubernetes sends it, lets the work go
+on to where it can be continued: the end of a shard, of an optimizer step, of a short stage.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from types import FrameType
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+SOFT_S = 15.0
+"""After SIGTERM, how long training may take to reach the end of a step; Kubernetes gives 30 s."""
+
+HARD_S = 5.0
+"""How long the stages have to end once their workers are gone."""
+
+
+class Terminated(BaseException):
+    """SIGTERM has come; the message names the stages that the next run continues."""
+
+
+def heed_sigterm() -> None:
+    """Turn the first SIGTERM into `Terminated`, raised in the main thread; later ones do nothing.
+
+    Without it a process that is the first of its container would not even notice SIGTERM.
+    """
+    told = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            raise Terminated
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def supervise(work: Callable[[], Result]) -> Result:
+    """Return what `work` returns; raises KeyboardInterrupt or Terminated after ending it.
+
+    It runs in a thread, so that a signal never breaks into Prefect's own bookkeeping, and Prefect,
+    which handles SIGTERM in main threads only, leaves it to us.
+    """
+    done: Future[Result] = Future()
+    context = contextvars.copy_context()
+
+    def carry_out() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=carry_out, name="run", daemon=True).start()
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        _end(done, soft_s=0)
+        raise
+    except Terminated:
+        _end(done, soft_s=SOFT_S)
+        raise
+
+
+def _end(done: Future[Result], soft_s: float) -> None:
+    """Ask everything at work to end, end the workers when it takes too long, and wait a little."""
+    from tasks import progress, services
+
+    progress.cancel()
+    services.trainer().request_stop()
+    wait([done], soft_s)
+    services.close()
+    wait([done], HARD_S)

@@ -1,0 +1,78 @@
+"""Flow runs whose process is gone.
+
+A process that is killed cannot tell the Prefect API, so its flow runs would stay Running for ever.
+Each run tags its flow runs with its process, and marks those of processes that have ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
+from prefect.states import Crashed
+
+from genenv_core.storage.process import has_ended, identity
+
+log = logging.getLogger("genenv.flows")
+
+OURS = "genenv"
+_PROCESS = "process "
+_MOST = 200
+_OPEN = [StateType.RUNNING, StateType.PENDING]
+
+
+def process_tags() -> list[str]:
+    """Return the tags under which the flow runs of this process are found once it is gone."""
+    return [OURS, f"{_PROCESS}{os.getpid()} {identity(os.getpid())}"]
+
+
+def mark_orphans() -> int:
+    """Mark the flow runs of ended processes of this machine as Crashed; returns how many.
+
+    A flow run that was retried has the tags of its first process and is left alone.
+    """
+    running = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[OURS]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)),
+    )
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(
+            flow_run_filter=running, sort=FlowRunSort.START_TIME_DESC, limit=_MOST
+        )
+        orphans = [run for run in found if run.run_count <= 1 and _ended(run.tags)]
+        for run in orphans:
+            message = "its process has ended without a word; the same command continues it"
+            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
+            tasks = client.read_task_runs(
+                flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
+                task_run_filter=TaskRunFilter(
+                    state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_OPEN))
+                ),
+                sort=TaskRunSort.EXPECTED_START_TIME_DESC,
+                limit=_MOST,
+            )
+            for task in tasks:
+                client.set_task_run_state(task.id, Crashed(message=message), force=True)
+            log.info("flow_run=%s name=%r marked as crashed", run.id, run.name)
+    return len(orphans)
+
+
+def _ended(tags: list[str]) -> bool:
+    for tag in tags:
+        if tag.startswith(_PROCESS):
+            pid, _, known = tag.removeprefix(_PROCESS).partition(" ")
+            return has_ended(int(pid), known)
+    return False

@@ -1,0 +1,84 @@
+"""A small storm of kill -9 on one run, and SIGTERM; `make crash-storm` is the large one.
+
+Invariants: a run that was killed inside a checkpoint's adoption, the making of MLflow's database,
+MLflow logging, a shard, a pool append, a training step, the seal of a trainer checkpoint, and
+between manifest and run record ends with the tables, manifests, weights and MLflow entries of one
+that never was; SIGTERM ends a rollout after its shard, and the next run makes only the others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.runs import RunLog
+from tests.pipeline.builders import run, tiny
+from tests.storm import points
+from tests.storm.compare import differences
+from tests.storm.points import Plan
+from tests.storm.storm import RUN, Zygote, last_line
+
+KILLS = [
+    Plan(kind="adopting a checkpoint's file", number=2, whom="tree"),
+    Plan(kind=points.MLFLOW_SQL, number=100, whom="parent"),
+    Plan(kind=points.MLFLOW, number=20, after=True, whom="tree"),
+    Plan(kind="writing a shard's record", number=1, whom="parent"),
+    Plan(kind=points.APPEND, number=1, after=True, whom="tree"),
+    Plan(kind=points.STEP, number=2, whom="worker"),
+    Plan(kind=points.SEAL, number=3, whom="tree"),
+    Plan(kind="between manifest and run record", number=1, whom="parent"),
+]
+"""In the order of a run, so that each is reached after the one before it."""
+
+
+@pytest.fixture(scope="module")
+def zygote(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    from prefect.settings import PREFECT_API_URL
+
+    environment = {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    started = Zygote(environment, tmp_path_factory.mktemp("zygote") / "log")
+    yield started
+    started.close()
+
+
+def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
+    zygote: Zygote, tmp_path: Path
+):
+    settings = ("tracking.enabled=true", "execution.checkpoint_seconds=0")
+    reference = tiny(tmp_path / "reference", *settings, epochs=1, run_id=RUN)
+    run(reference)
+    root, output = tmp_path / "root", tmp_path / "log"
+    for plan in KILLS:
+        ended = zygote.run(root, plan, output, 0, "--epochs", "1")
+        expected = 1 if plan.whom == "worker" else -signal.SIGKILL
+        assert ended.status == expected, (plan, last_line(output))
+    ended = zygote.run(root, Plan(), output, 0, "--epochs", "1")
+    assert ended.status == 0, last_line(output)
+    assert differences(tmp_path / "reference", root, RUN) == []
+
+
+def test_sigterm_ends_a_rollout_after_its_shard_and_the_next_run_keeps_it(
+    zygote: Zygote, tmp_path: Path
+):
+    root, output = tmp_path / "root", tmp_path / "log"
+    options = ("--epochs", "1", "--set", "rollout.shard_groups=2")
+    kind = "writing a shard's record"
+    plan = Plan(kind=kind, number=2, whom="tree", signal=signal.SIGTERM)
+    assert zygote.run(root, plan, output, 0, *options).status == 143
+    assert last_line(output).endswith(
+        "stopped by SIGTERM: the same command continues from rollout of epoch 1"
+    )
+    assert RunLog(LocalStore(root), RUN).attempts()[-1].state == "interrupted"
+    kept = LocalStore(root).list("shards")
+    census = tmp_path / "census"
+    census.mkdir()
+    assert zygote.run(root, Plan(census=str(census)), output, 0, *options).status == 0
+    assert LocalStore(root).list("leases") == []
+    shards = LocalStore(root).list("shards")
+    assert 2 <= len(kept) < len(shards)
+    assert (census / kind).stat().st_size == len(shards) - len(kept)

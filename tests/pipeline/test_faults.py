@@ -1,0 +1,178 @@
+"""What goes wrong around a run: the disk, the clock, permissions, a part that goes away.
+
+Want of memory in a training step is in tests/unit/test_training_resume.py.
+
+Invariants: each is told in one line that names the place and what to do; nothing that was finished
+is lost; once the fault is gone, the same run goes on to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tasks.progress import Event, listening
+from tests.pipeline.builders import manifests, run, sql, states, tiny
+from tests.pipeline.test_cli import environment, genenv
+
+
+@contextmanager
+def on(kind: str, stage: str, act: Callable[[], None]) -> Iterator[None]:
+    """Do something once, when something happens to a stage of epoch 1."""
+    done = False
+
+    def listener(event: Event) -> None:
+        nonlocal done
+        if not done and (event.kind, event.stage, event.epoch) == (kind, stage, 1):
+            done = True
+            act()
+
+    with listening(listener):
+        yield
+    assert done
+
+
+def fails(config, *words: str) -> None:
+    """Assert that the run fails, and which words the stage that failed first says."""
+    told: list[str] = []
+
+    def listener(event: Event) -> None:
+        if event.kind == "failed":
+            told.append(event.message)
+
+    with listening(listener), pytest.raises(Exception):  # noqa: B017
+        run(config)
+    for word in words:
+        assert word in told[0]
+
+
+def finishes(config) -> None:
+    """Assert that the run goes on to its end."""
+    run(config)
+    assert states(config)[-1][1:] == ("publish", "computed")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=False)
+
+
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_and_the_next_run_continues(api, mounted: Path):
+    config = tiny(mounted / "root", epochs=1, run_id="full")
+    filler = mounted / "filler"
+    filler.write_bytes(b"\0" * (6 * 2**20 - 2**17))
+    fails(config, "the disk is full: free some space and run the same command again")
+    filler.unlink()
+    finishes(config)
+
+
+def test_a_file_system_that_becomes_read_only(api, mounted: Path):
+    config = tiny(mounted / "root", epochs=1, run_id="readonly")
+    with on("started", "score", lambda: remount(mounted, "ro")):
+        fails(config, "the file system is read-only: choose another --root")
+    remount(mounted, "rw")
+    finishes(config)
+
+
+def test_a_clock_that_jumps_backwards_changes_no_output(api, tiny_root: Path, monkeypatch):
+    from tasks import stage
+
+    straight = tiny(tiny_root, "curriculum.alpha=0.45", epochs=1, run_id="clock-straight")
+    run(straight)
+    jumps = 0
+
+    class Backwards(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            nonlocal jumps
+            jumps += 1
+            return datetime.now(tz) - timedelta(hours=jumps)
+
+    real = time.time
+    monkeypatch.setattr(stage, "datetime", Backwards)
+    config = tiny(tiny_root.with_name("clock"), "curriculum.alpha=0.45", epochs=1, run_id="clock")
+    with on("finished", "rollout", lambda: monkeypatch.setattr(time, "time", lambda: real() - 1e6)):
+        run(config)
+    assert jumps == 12
+    assert {k: m.digest for k, m in manifests(config).items()} == {
+        k: m.digest for k, m in manifests(straight).items()
+    }
+    assert sql(config, "SELECT min(seconds) AS s FROM stage_runs")["s"][0] >= 0
+    assert sql(config, "SELECT min(seconds) AS s FROM epochs")["s"][0] >= 0
+    started = sql(config, "SELECT max(started_at) AS t FROM stage_runs")["t"][0]
+    assert started.replace(tzinfo=UTC) < datetime.now(UTC)
+
+
+def test_a_part_that_goes_away_between_two_stages_is_made_again(api, tiny_root: Path):
+    config = tiny(tiny_root, "curriculum.alpha=0.55", epochs=1, run_id="gone")
+
+    def delete() -> None:
+        part = manifests(config)[(1, "score")].of_table("task_scores")[0]
+        (tiny_root / part.path).unlink()
+
+    # `pool` starts when `filter` has ended, so nobody is reading scores in that moment.
+    with on("finished", "filter", delete):
+        fails(config, "stage score key", "is missing or altered; run the same command again")
+    finishes(config)
+    assert [s for e, n, s in states(config) if (e, n) == (1, "score")] == ["computed", "computed"]
+
+
+def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatch):
+    from genenv_core.storage import artifacts
+
+    config = tiny(tiny_root, "curriculum.alpha=0.65", epochs=1, run_id="read")
+    original = artifacts.read_parquet
+
+    def read(table: str, path: Path):
+        if table == "task_scores":
+            path.unlink()
+        return original(table, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, "read_parquet", read)
+        fails(config, "table task_scores: there is no file")
+    finishes(config)
+
+
+@pytest.mark.slow
+def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
+    """Root without the right to override permissions is like anybody else."""
+    root = tmp_path / "root"
+    arguments = ("run", "tiny", "--root", str(root), "--run-id", "x", "--epochs", "1")
+    plain = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    if os.getuid() or subprocess.run([*plain, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("setpriv needs root")
+    process = subprocess.Popen(
+        [*plain, sys.executable, "-m", "flows.cli.app", *arguments],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (root / "stages" / "bootstrap").is_dir() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    (root / "tmp").chmod(0o555)
+    _, error = process.communicate(timeout=120)
+    (root / "tmp").chmod(0o755)
+    assert process.returncode == 1
+    (line,) = error.strip().splitlines()
+    assert "permission denied: choose another --root or change its permissions" in line
+    assert genenv(*arguments, cwd=tmp_path).returncode == 0
