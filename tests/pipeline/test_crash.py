@@ -29,8 +29,8 @@ KILLS = [
     Plan(kind=points.MLFLOW, number=20, after=True, whom="tree"),
     Plan(kind="writing a shard's record", number=1, whom="parent"),
     Plan(kind=points.APPEND, number=1, after=True, whom="tree"),
-    Plan(kind=points.STEP, number=2, whom="worker"),
-    Plan(kind=points.SEAL, number=3, whom="tree"),
+    Plan(kind=points.SEAL, number=2, whom="tree"),
+    Plan(kind=points.STEP, number=1, whom="worker"),
     Plan(kind="between manifest and run record", number=1, whom="parent"),
 ]
 """In the order of a run, so that each is reached after the one before it."""
