@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import inspect, report, run, settings, trace
+from flows.cli import export, imports, inspect, report, run, settings, trace
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
 
@@ -33,6 +33,8 @@ app.command("status")(inspect.status)
 app.command("sql")(inspect.sql)
 app.command("report")(report.report)
 app.command("trace")(trace.trace)
+app.command("export")(export.export)
+app.command("import")(imports.import_)
 app.command("verify")(inspect.verify)
 app.command("doctor")(inspect.doctor)
 app.add_typer(settings.app, name="config")
