@@ -58,6 +58,6 @@ def import_(
     repeated = f", {found.repeated} repeated ones left out" if found.repeated else ""
     typer.echo(f"{output}: {len(lines)} tasks of domain {domain.name}{repeated}")
     if found.bad:
-        typer.echo(f"{len(found.bad)} rows skipped, all are in {skipped}:")
+        typer.echo(f"skipped rows: {len(found.bad)}, all are in {skipped}; the first:")
         for row in found.bad[:LISTED]:
             typer.echo(f"  {row}")

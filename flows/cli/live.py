@@ -108,7 +108,9 @@ class RunView:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
             if skipped := event.facts.get("skipped_rows"):
                 log = f"{self._config.root}/runs/{self._config.run_id}/run.log"
-                self.note(f"{skipped} rows of data.base_file were skipped, all are in {log}:")
+                self.note(
+                    f"skipped rows of data.base_file: {skipped}, all are in {log}; the first:"
+                )
                 for line in event.facts["skipped_first"]:
                     self.note(f"  {escape(line)}")
         if event.kind == "waiting" and not self._live:

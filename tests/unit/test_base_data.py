@@ -2,7 +2,7 @@
 
 Invariants: the same tasks come out of JSONL, CSV, Parquet, verl's Parquet and a saved dataset; a
 bad row names file, line or row, field and reason, and stops everything unless bad rows are skipped,
-then each of them is listed; no held-out task becomes a base task; a mapping reaches into structures.
+then each is listed; no held-out task becomes a base task; a mapping reaches into structures.
 """
 
 from __future__ import annotations
