@@ -73,7 +73,7 @@ def headlines(run: RunReport) -> list[Headline]:
         note = f"after epoch {last['epoch']}"
         if len(sampled) > 1:
             note = f"{_change(first, last)} since epoch {first['epoch']}"
-        found.append(Headline("held-out success ± s.e.", _with_error(last), note))
+        found.append(Headline("held-out ± s.e.", _with_error(last), note))
     if run.curriculum:
         first, last = run.curriculum[0], run.curriculum[-1]
         goal = f"target {run.alpha:g}, {_path(run.curriculum, 'p_hat', percent)}"
