@@ -5,18 +5,19 @@ Their content, not their name, is in the stage keys.
 
 from __future__ import annotations
 
-import json
+import logging
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.base import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError, ModelError
+from genenv_core.exchange.base_data import heldout_fingerprints, read_base
 from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.storage.manifest import FileRef
-from genenv_core.types import Rejected, TaskDraft
+
+log = logging.getLogger("genenv.inputs")
 
 MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
 """Files of a checkpoint that are taken over; pickled weights never are."""
@@ -30,8 +31,8 @@ def external_inputs(config: RunConfig) -> dict[str, FileRef | None]:
     domain = get_domain(config.domain.name, config.domain.options)
     inputs: dict[str, FileRef | None] = {"base_file": None}
     if config.data.base_file is not None:
-        read_programs(Path(config.data.base_file).expanduser(), domain, config.data.base_tasks)
         inputs["base_file"] = _data_file(config.data.base_file)
+        _check_base(config, domain, Path(inputs["base_file"].path))
     for policy, name, revision in (
         ("agent", config.models.agent, config.models.agent_revision),
         ("env", config.models.env, config.models.env_revision),
@@ -48,50 +49,35 @@ def offline_input(config: RunConfig) -> FileRef | None:
     return None if config.data.offline_file is None else _data_file(config.data.offline_file)
 
 
-def read_programs(path: Path, domain: Domain, count: int) -> list[TaskDraft]:
-    """Return the first `count` tasks of a JSONL file, one {"program": ...} a line.
-
-    Raises DataError naming the file, the line, the field and the reason.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    found: list[TaskDraft] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        if len(found) >= count:
-            break
-        where = f"{path}:{number}"
-        try:
-            row: Any = json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{where}: is no JSON ({error}): correct or remove the line") from error
-        program = cast(dict[str, Any], row).get("program") if isinstance(row, dict) else None
-        if not isinstance(program, str):
-            raise DataError(f'{where}: field "program" is {program!r}, expected a text')
-        for item in domain.parse(program):
-            if isinstance(item, Rejected):
-                raise DataError(
-                    f'{where}: field "program" {program[:80]!r} is {item.reason.value}: '
-                    f"{item.detail or 'no task of domain ' + domain.name}"
-                )
-            found.append(item)
-    if not found:
-        raise DataError(f"{path}: holds no task")
-    return found[:count]
-
-
 def model_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint that are taken over, sorted."""
     return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_FILES)
 
 
+def _check_base(config: RunConfig, domain: Domain, path: Path) -> None:
+    """Read the base data as bootstrap will, so that bad data stops a run before any work."""
+    data = config.data
+    found = read_base(
+        path,
+        domain,
+        format_=data.base_format,
+        mapping=data.base_mapping,
+        count=data.base_tasks,
+        skip_bad=data.skip_bad,
+        heldout=heldout_fingerprints(domain, config.seed, data.heldout_tasks),
+    )
+    for row in found.bad:
+        log.info("data.base_file: skipped %s", row)
+
+
 def _data_file(name: str) -> FileRef:
     path = Path(name).expanduser()
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        contents = [[file.relative_to(path).as_posix(), _digest(file)] for file in files]
+        return FileRef(path=str(path), sha256=digest(contents))
     if not path.is_file():
-        raise DataError(f"{path}: no such file")
+        raise DataError(f"{path}: No such file or directory")
     return FileRef(path=str(path), sha256=_digest(path))
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.base import Domain
+from genenv_core.exchange.base_data import LISTED, BaseData, heldout_drafts, read_base
 from genenv_core.ids import seed_from, task_id
-from genenv_core.inputs import FileRef, model_files, read_programs
-from genenv_core.types import Policy, TaskDraft, TaskSource
+from genenv_core.inputs import FileRef, model_files
+from genenv_core.types import Policy, TaskSource
 from tasks.rows import data_task_row, frame
 from tasks.services import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
@@ -18,7 +19,16 @@ from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 STAGE = Stage(
     "bootstrap",
     ("tasks.bootstrap", "genenv_core.training.warmstart"),
-    ("domain", "data.base_tasks", "data.heldout_tasks", "bootstrap", *COMPUTE_FIELDS),
+    (
+        "domain",
+        "data.base_tasks",
+        "data.base_format",
+        "data.base_mapping",
+        "data.skip_bad",
+        "data.heldout_tasks",
+        "bootstrap",
+        *COMPUTE_FIELDS,
+    ),
     ("torch", "transformers", "tokenizers"),
 )
 
@@ -26,9 +36,11 @@ STAGE = Stage(
 def compute(context: StageContext) -> dict[str, Any]:
     """Write the data tasks and both checkpoints."""
     config, domain = context.config, context.domain()
-    base = _base_drafts(context, domain)
-    heldout = domain.heldout_tasks(seed_from(context.seed, "heldout"), config.data.heldout_tasks)
-    drafts = [(TaskSource.BASE, d) for d in base] + [(TaskSource.HELDOUT, d) for d in heldout]
+    heldout = heldout_drafts(domain, context.seed, config.data.heldout_tasks)
+    base = _base_data(context, domain, {draft.fingerprint for draft in heldout})
+    drafts = [(TaskSource.BASE, d) for d in base.drafts] + [
+        (TaskSource.HELDOUT, d) for d in heldout
+    ]
     rows = [
         data_task_row(task_id(0, context.scope, index), source, index, draft)
         for index, (source, draft) in enumerate(drafts)
@@ -41,7 +53,11 @@ def compute(context: StageContext) -> dict[str, Any]:
             context.progress(done, len(policies), "models")
             made.result()
             context.out.checkpoint(policy, context.work / policy)
-    return {"base_tasks": len(base), "heldout_tasks": len(heldout)}
+    facts: dict[str, Any] = {"base_tasks": len(base.drafts), "heldout_tasks": len(heldout)}
+    if base.bad:
+        facts["skipped_rows"] = len(base.bad)
+        facts["skipped_first"] = [row.short for row in base.bad[:LISTED]]
+    return facts
 
 
 def _checkpoint(context: StageContext, policy: Policy) -> None:
@@ -68,12 +84,19 @@ def _checkpoint(context: StageContext, policy: Policy) -> None:
     )
 
 
-def _base_drafts(context: StageContext, domain: Domain) -> list[TaskDraft]:
-    given = context.inputs["base_file"]
-    count = context.config.data.base_tasks
+def _base_data(context: StageContext, domain: Domain, heldout: set[str]) -> BaseData:
+    given, data = context.inputs["base_file"], context.config.data
     if not isinstance(given, FileRef):
-        return domain.base_tasks(seed_from(context.seed, "base"), count)
-    return read_programs(Path(given.path), domain, count)
+        return BaseData(domain.base_tasks(seed_from(context.seed, "base"), data.base_tasks))
+    return read_base(
+        Path(given.path),
+        domain,
+        format_=data.base_format,
+        mapping=data.base_mapping,
+        count=data.base_tasks,
+        skip_bad=data.skip_bad,
+        heldout=heldout,
+    )
 
 
 bootstrap = StageTask(STAGE, compute)

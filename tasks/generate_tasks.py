@@ -15,8 +15,9 @@ from genenv_core.algorithm.context import make_contexts
 from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain
 from genenv_core.engines.registry import open_engine
+from genenv_core.exchange.base_data import read_base
 from genenv_core.ids import task_id
-from genenv_core.inputs import FileRef, read_programs
+from genenv_core.inputs import FileRef
 from genenv_core.types import (
     AgentHistory,
     Completion,
@@ -194,7 +195,8 @@ def _drafts(domain: Domain, done: Completion, text: str) -> list[TaskDraft | Rej
 def _take_offline(context: StageContext, batch: _Batch, path: Path) -> None:
     """Take this epoch's window of a file of programs; the file is read round and round."""
     domain, wanted = context.domain(), context.config.generation.tasks
-    drafts = read_programs(path, domain, 10**9)
+    # A repeated program is a row too, rejected as a duplicate.
+    drafts = read_base(path, domain, format_="jsonl", repeats=True).drafts
     first = (context.epoch - 1) * wanted
     for offset in range(wanted):
         index = (first + offset) % len(drafts)

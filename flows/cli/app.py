@@ -14,7 +14,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import housekeeping, inspect, run, settings, sql
+from flows.cli import (
+    export,
+    housekeeping,
+    imports,
+    inspect,
+    report,
+    run,
+    settings,
+    sql,
+    trace,
+)
 from flows.cli.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
@@ -35,6 +45,10 @@ app.command("resume")(run.resume)
 app.command("plan")(run.plan)
 app.command("status")(inspect.status)
 app.command("sql")(sql.sql)
+app.command("report")(report.report)
+app.command("trace")(trace.trace)
+app.command("export")(export.export)
+app.command("import")(imports.import_)
 app.command("verify")(inspect.verify)
 app.command("gc")(housekeeping.gc)
 app.command("compact")(housekeeping.compact)

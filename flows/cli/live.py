@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -107,6 +108,13 @@ class RunView:
                 self._publish(event)
             elif event.epoch == 0 and not self._live:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
+            if skipped := event.facts.get("skipped_rows"):
+                log = f"{self._config.root}/runs/{self._config.run_id}/run.log"
+                self.note(
+                    f"skipped rows of data.base_file: {skipped}, all are in {log}; the first:"
+                )
+                for line in event.facts["skipped_first"]:
+                    self.note(f"  {escape(line)}")
         if event.kind == "waiting" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")
         if event.kind == "failed":

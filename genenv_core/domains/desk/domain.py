@@ -18,6 +18,7 @@ from genenv_core.domains.desk.program import (
     Program,
     draw_program,
     parse_program,
+    parse_request,
     render_answer,
     render_call,
     render_program,
@@ -35,6 +36,7 @@ from genenv_core.types import (
     Message,
     Observation,
     Rejected,
+    Rejection,
     TaskDraft,
     Verdict,
 )
@@ -114,6 +116,21 @@ class DeskDomain:
         options = self.options
         program = parse_program(text, max_calls=options.max_calls, max_operand=options.max_operand)
         return [program if isinstance(program, Rejected) else _draft(program)]
+
+    def from_answer(self, prompt: str, ground_truth: str) -> TaskDraft | Rejected:
+        """Return the task behind an English request, if the answer given for it is right."""
+        text = parse_request(prompt)
+        if text is None:
+            return Rejected(Rejection.UNPARSEABLE, f"no request of desk: {prompt[:60]!r}")
+        draft = self.parse(text)[0]
+        if isinstance(draft, Rejected):
+            return draft
+        verdict = self.score(draft, [{"role": "assistant", "content": ground_truth}])
+        if not verdict.success:
+            return Rejected(
+                Rejection.REJECTS_GROUND_TRUTH, f"the ground truth is wrong: {verdict.failure}"
+            )
+        return draft
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
         """Return the request as one user message, after the rules where they are asked for."""

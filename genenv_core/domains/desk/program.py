@@ -42,6 +42,19 @@ _ENGLISH: dict[Operation, str] = {
     "*": "{left} {item} in a box, pack {right} boxes",
 }
 
+_REQUESTS = {
+    operation: re.compile(
+        re.escape(english)
+        .replace(r"\{left\}", "(?P<left>[0-9]+)")
+        .replace(r"\{item\}", "(?P<item>[a-z]+)")
+        .replace(r"\{right\}", "(?P<right>[0-9]+)")
+        # re.escape writes a blank as it is read in verbose patterns.
+        .replace(r"\ ", " "),
+        re.ASCII,
+    )
+    for operation, english in _ENGLISH.items()
+}
+
 # ASCII only, so that no other script's digits or blanks slip in. Leading zeros are refused: one
 # number has one spelling.
 _CLAUSE = re.compile(r"\s*([+\-*])\s*(0|[1-9][0-9]*)\s+([a-z]+)\s+(0|[1-9][0-9]*)\s*", re.ASCII)
@@ -115,6 +128,21 @@ def render_request(program: Program) -> str:
     """Return the request in English, as the agent reads it."""
     parts = (_ENGLISH[c.operation].format(left=c.left, item=c.item, right=c.right) for c in program)
     return "; ".join(parts) + "."
+
+
+def parse_request(text: str) -> str | None:
+    """Return the spelling of the program behind an English request; None when it is no request."""
+    clauses: list[str] = []
+    for part in text.strip().removesuffix(".").split(";"):
+        found = [
+            f"{operation} {match['left']} {match['item']} {match['right']}"
+            for operation, pattern in _REQUESTS.items()
+            if (match := pattern.fullmatch(part.strip()))
+        ]
+        if not found:
+            return None
+        clauses += found
+    return " ; ".join(clauses)
 
 
 def render_answer(program: Program) -> str:

@@ -1,0 +1,248 @@
+"""Rows of exported data sets: one generator a pool and format, over chunks of the pool.
+
+Messages of the columns `prompt`, `completion` and `messages` hold role and content, as sampled: a
+tool call is in the text that the policy wrote. JSONL has calls apart, as OpenAI-style APIs do.
+"""
+
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import duckdb
+import pyarrow as pa
+
+from genenv_core.domains.base import Domain
+from genenv_core.storage.catalog import query
+from genenv_core.transcript import openai_messages
+from genenv_core.types import AgentHistory, Context, JsonObject, Message, TaskDraft
+
+Pool = Literal["d_train", "d_env"]
+Format = Literal["hf", "jsonl", "verl"]
+Row = dict[str, Any]
+
+CHUNK = 4000
+"""Rows that are in memory together."""
+
+_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_HF_COMMON = [("messages", _MESSAGES), ("prompt", _MESSAGES), ("completion", _MESSAGES)]
+_TASK = [
+    ("task_id", pa.string()),
+    ("family", pa.string()),
+    ("difficulty", pa.float64()),
+    ("program", pa.string()),
+    ("epoch", pa.int64()),
+]
+SCHEMAS: dict[tuple[Pool, Format], Any] = {
+    ("d_train", "hf"): pa.schema(
+        [
+            *_HF_COMMON,
+            ("trace_id", pa.string()),
+            ("group_id", pa.string()),
+            *_TASK,
+            ("ground_truth", pa.string()),
+            ("source", pa.string()),
+            ("policy_version", pa.int64()),
+            ("reward", pa.float64()),
+            ("success", pa.bool_()),
+            ("n", pa.int64()),
+            ("p_hat", pa.float64()),
+        ]
+    ),
+    ("d_env", "hf"): pa.schema(
+        [
+            *_HF_COMMON,
+            ("generation_id", pa.string()),
+            ("context_id", pa.string()),
+            *_TASK,
+            ("env_policy_version", pa.int64()),
+            ("p_hat", pa.float64()),
+            ("r_env", pa.float64()),
+            ("weight_raw", pa.float64()),
+            ("kept", pa.bool_()),
+        ]
+    ),
+}
+for _pool in ("d_train", "d_env"):
+    SCHEMAS[_pool, "verl"] = pa.schema(
+        [
+            ("data_source", pa.string()),
+            ("prompt", _MESSAGES),
+            ("ability", pa.string()),
+            ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
+            (
+                "extra_info",
+                pa.struct(
+                    [
+                        ("split", pa.string()),
+                        ("index", pa.int64()),
+                        ("run_id", pa.string()),
+                        *_TASK,
+                        ("p_hat", pa.float64()),
+                        ("r_env", pa.float64()),
+                    ]
+                ),
+            ),
+        ]
+    )
+
+
+class PoolReader:
+    """Reads one pool of one run, in the order of its ids, a chunk at a time.
+
+    `where` is a condition on the columns of the pool. Ids are sorted and bound each chunk, so that
+    Parquet skips what lies outside; only the ids themselves are held together.
+    """
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, run: str, pool: Pool, where: str, domain: Domain
+    ) -> None:
+        """Read from an open connection; the domain words pi_env's prompts and the agent's."""
+        self._con, self._domain = con, domain
+        self._own = "run_id = '" + run.replace("'", "''") + "'"
+        self._pool: Pool = pool
+        self._where = f"{self._own} AND {where}"
+
+    def chunks(self, format_: Format) -> Iterator[list[Row]]:
+        """Yield the rows of one format, at most CHUNK together."""
+        sql, id_column, make = self._plan(format_)
+        ids = query(
+            self._con,
+            f"SELECT DISTINCT {id_column} AS id FROM {self._pool} WHERE {self._where} ORDER BY 1",
+        )["id"]
+        done = 0
+        for first in range(0, len(ids), CHUNK):
+            chunk = ids[first : first + CHUNK]
+            bounds = f"BETWEEN '{chunk[0]}' AND '{chunk[-1]}'"
+            rows = query(
+                self._con,
+                sql.replace("{own}", self._own)
+                .replace("{bounds}", bounds)
+                .replace(
+                    "{pool}",
+                    f"(FROM {self._pool} WHERE {self._where} AND {id_column} {bounds})",
+                ),
+            )
+            yield [make(row, done + index) for index, row in enumerate(rows.iter_rows(named=True))]
+            done += rows.height
+
+    def _plan(self, format_: Format) -> tuple[str, str, Callable[[Row, int], Row]]:
+        if self._pool == "d_env":
+            make = {"hf": self._env_hf, "jsonl": self._env_jsonl, "verl": self._env_verl}
+            return _D_ENV, "generation_id", make[format_]
+        if format_ == "verl":
+            return _TASKS, "task_id", self._task_verl
+        make = {"hf": self._trace_hf, "jsonl": self._trace_jsonl}
+        return _D_TRAIN, "trace_id", make[format_]
+
+    def _trace_hf(self, row: Row, index: int) -> Row:
+        messages: list[Message] = json.loads(row.pop("messages"))
+        start = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
+        return {**row, **_conversation(messages[:start], messages[start:])}
+
+    def _trace_jsonl(self, row: Row, index: int) -> Row:
+        found: Row = {"messages": openai_messages(json.loads(row["messages"]))}
+        return {**found, "tools": list(self._domain.tools)} if self._domain.tools else found
+
+    def _task_verl(self, row: Row, index: int) -> Row:
+        draft = _draft(row)
+        prompt = self._domain.agent_messages(draft)
+        return self._verl(row, index, prompt, "rule", draft.ground_truth)
+
+    def _env_hf(self, row: Row, index: int) -> Row:
+        answer: Message = {"role": "assistant", "content": row["generation_text"]}
+        return {**row, **_conversation(self._env_prompt(row), [answer])}
+
+    def _env_jsonl(self, row: Row, index: int) -> Row:
+        answer: Message = {"role": "assistant", "content": row["generation_text"]}
+        return {"messages": openai_messages([*self._env_prompt(row), answer])}
+
+    def _env_verl(self, row: Row, index: int) -> Row:
+        # What pi_env wrote is no truth to match; it is what R_env in extra_info was paid for.
+        return self._verl(row, index, self._env_prompt(row), "genenv", row["generation_text"])
+
+    def _verl(self, row: Row, index: int, prompt: Sequence[Message], style: str, truth: str) -> Row:
+        return {
+            "data_source": f"genenv/{self._domain.name}/{self._pool}",
+            "prompt": _plain(prompt),
+            "ability": row["family"],
+            "reward_model": {"style": style, "ground_truth": truth},
+            "extra_info": {**row, "split": "train", "index": index},
+        }
+
+    def _env_prompt(self, row: Row) -> list[Message]:
+        """Return the messages that pi_env was given: the base task, and how the agent had fared."""
+        families: list[Row] = row["history"] or []
+        attempts = sum(family["n"] for family in families)
+        solved = sum(family["successes"] for family in families)
+        history = AgentHistory(
+            success_rate=solved / attempts if attempts else None,
+            by_family={f["family"]: (f["successes"], f["n"]) for f in families},
+        )
+        context = Context(row["context_id"], row["base_task_id"], _draft(row["base"]), history)
+        return self._domain.env_messages(context)
+
+
+_D_TRAIN = """
+SELECT d.run_id, d.trace_id, d.group_id, d.task_id, d.epoch, d.policy_version, d.source, d.reward,
+    d.success, t.family, t.difficulty, t.program, t.ground_truth, g.n, g.p_hat, k.messages
+FROM {pool} AS d
+JOIN trace_tokens AS k ON k.{own} AND k.trace_id = d.trace_id AND k.trace_id {bounds}
+JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id
+LEFT JOIN task_scores AS g ON g.{own} AND g.group_id = d.group_id
+ORDER BY d.trace_id
+"""
+
+_TASKS = """
+SELECT t.*, g.p_hat, g.r_env
+FROM (SELECT task_id, max(group_id) AS group_id FROM {pool} GROUP BY task_id) AS d
+JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id AND t.task_id {bounds}
+LEFT JOIN task_scores AS g ON g.{own} AND g.group_id = d.group_id
+ORDER BY t.task_id
+"""
+
+# What pi_env was told: the agent's success by family on the new tasks of the epoch before.
+_D_ENV = """
+WITH history AS (
+    SELECT epoch, list(struct_pack(family, successes, n) ORDER BY family) AS history
+    FROM (
+        SELECT g.epoch, t.family, sum(g.successes)::BIGINT AS successes, sum(g.n)::BIGINT AS n
+        FROM task_scores AS g
+        JOIN tasks AS t ON t.{own} AND t.task_id = g.task_id
+        WHERE g.{own} AND g.source = 'generated'
+        GROUP BY g.epoch, t.family
+    )
+    GROUP BY epoch
+)
+SELECT d.*, t.family, t.difficulty, t.program, t.generation_text, t.base_task_id, h.history,
+    struct_pack(
+        prompt := b.prompt, spec := b.spec, ground_truth := b.ground_truth, program := b.program,
+        family := b.family, difficulty := b.difficulty, fingerprint := b.fingerprint
+    ) AS base
+FROM {pool} AS d
+JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id
+JOIN tasks AS b ON b.{own} AND b.task_id = t.base_task_id
+LEFT JOIN history AS h ON h.epoch = t.epoch - 1
+ORDER BY d.generation_id, d.epoch
+"""
+
+
+def _draft(row: Row) -> TaskDraft:
+    spec: JsonObject = json.loads(row["spec"])
+    names = ("prompt", "ground_truth", "program", "family", "difficulty", "fingerprint")
+    return TaskDraft(spec=spec, **{name: row[name] for name in names})
+
+
+def _conversation(prompt: Sequence[Message], completion: Sequence[Message]) -> Row:
+    opening, answer = _plain(prompt), _plain(completion)
+    return {"messages": [*opening, *answer], "prompt": opening, "completion": answer}
+
+
+def _plain(messages: Sequence[Message]) -> list[JsonObject]:
+    return [{"role": message["role"], "content": message["content"]} for message in messages]

@@ -1,0 +1,141 @@
+"""What a report says about a run, read through the views; nothing is computed twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import duckdb
+
+from genenv_core.report.examples import Example, read_examples
+from genenv_core.storage.catalog import query
+from genenv_core.types import JsonObject
+
+Row = dict[str, Any]
+
+HIDDEN = "(hidden)"
+_SECRET = re.compile(r"password|passwd|secret|token$|api_?key|credential|authorization", re.I)
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run as the report shows it; lists are in the order of epochs.
+
+    `epochs` are rows of the view of that name, and so `curriculum`, `calibration` (scope epoch),
+    `rejections` and `cost`. `heldout` has epoch, mode, success, se (its standard error, over tasks)
+    and tasks, from epoch 0 on. `checkpoints` has the metrics of each update as a mapping.
+    `trained_on` sums up lineage: policy, epoch, source, rows, first_epoch, last_epoch.
+    """
+
+    run_id: str
+    arm: str
+    domain: str
+    seed: int
+    planned: int
+    started_at: datetime
+    config: JsonObject
+    epochs: list[Row]
+    curriculum: list[Row]
+    calibration: list[Row]
+    heldout: list[Row]
+    checkpoints: list[Row]
+    trained_on: list[Row]
+    rejections: list[Row]
+    cost: list[Row]
+    unfinished: list[Row]
+    examples: list[Example]
+
+    @property
+    def alpha(self) -> float:
+        """Return the target success rate."""
+        return float(self.config["curriculum"]["alpha"])
+
+    @property
+    def k_min(self) -> float:
+        """Return the half-width of the band around it."""
+        return float(self.config["curriculum"]["k_min"])
+
+    @property
+    def kl_cap(self) -> float:
+        """Return the KL above which an environment update is pulled back, nats a sequence."""
+        return float(self.config["rwr"]["kl_cap"])
+
+    def sampled(self) -> list[Row]:
+        """Return the held-out results of sampled attempts."""
+        return [row for row in self.heldout if row["mode"] == "sampled"]
+
+
+def read_report(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[RunReport]:
+    """Return the reports on these runs, in their order, from an open connection over them."""
+    return [_read(con, run) for run in runs]
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a configuration with passwords, keys and the user part of URLs hidden."""
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if _SECRET.search(key) and item else without_secrets(item)
+            for key, item in cast(JsonObject, value).items()
+        }
+    if isinstance(value, list):
+        return [without_secrets(item) for item in cast(list[Any], value)]
+    return _USERINFO.sub(HIDDEN, value) if isinstance(value, str) else value
+
+
+def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
+    own = "run_id = '" + run.replace("'", "''") + "'"
+
+    def rows(sql: str) -> list[Row]:
+        return query(con, sql.replace("{own}", own)).to_dicts()
+
+    info = rows("SELECT * FROM runs WHERE {own}")[0]
+    config = without_secrets(json.loads(info["config"]))
+    checkpoints = rows("SELECT * FROM checkpoints WHERE {own} ORDER BY epoch, policy")
+    epochs = rows("SELECT * FROM epochs WHERE {own} AND epoch > 0 ORDER BY epoch")
+    return RunReport(
+        run_id=run,
+        arm=info["arm"],
+        domain=info["domain"],
+        seed=info["seed"],
+        planned=info["epochs_planned"],
+        started_at=info["started_at"],
+        config=config,
+        epochs=epochs,
+        curriculum=rows("SELECT * FROM curriculum WHERE {own} ORDER BY epoch"),
+        calibration=rows("FROM calibration WHERE {own} AND scope = 'epoch' ORDER BY epoch"),
+        heldout=rows(
+            "SELECT epoch, mode, avg(s) AS success, stddev_samp(s) / sqrt(count(*)) AS se, "
+            "count(*) AS tasks FROM (SELECT epoch, mode, task_id, avg(success::INT) AS s "
+            "FROM evaluations WHERE {own} GROUP BY ALL) GROUP BY ALL ORDER BY epoch, mode"
+        ),
+        checkpoints=[row | {"metrics": json.loads(row["metrics"])} for row in checkpoints],
+        trained_on=rows(
+            "SELECT policy, epoch, source, count(*) AS rows, min(row_epoch) AS first_epoch, "
+            "max(row_epoch) AS last_epoch FROM lineage WHERE {own} GROUP BY ALL "
+            "ORDER BY epoch, policy, source DESC"
+        ),
+        rejections=rows(
+            "SELECT kept_from, rejection, sum(rejections) AS rejections, "
+            "list(struct_pack(epoch, rejections) ORDER BY epoch) AS by_epoch, "
+            "arg_min(example_detail, epoch) AS detail, arg_min(example_text, epoch) AS text, "
+            "arg_min(example_task_id, epoch) AS task_id "
+            "FROM rejections WHERE {own} GROUP BY kept_from, rejection "
+            "ORDER BY kept_from = 'tasks' DESC, kept_from, rejections DESC"
+        ),
+        cost=rows(
+            "SELECT stage, sum(seconds) AS seconds, sum(tokens) AS tokens, sum(bytes) AS bytes, "
+            "sum(seconds) FILTER (epoch > 0) / nullif(count(*) FILTER (epoch > 0), 0) "
+            "AS seconds_an_epoch FROM cost WHERE {own} GROUP BY stage ORDER BY seconds DESC"
+        ),
+        unfinished=rows(
+            "SELECT epoch, stage, attempt, state, error FROM stage_runs WHERE {own} QUALIFY "
+            "row_number() OVER (PARTITION BY epoch, stage ORDER BY attempt DESC) = 1 "
+            "AND state NOT IN ('computed', 'cached') ORDER BY epoch, stage"
+        ),
+        examples=read_examples(con, own, [row["epoch"] for row in epochs]),
+    )

@@ -1,0 +1,176 @@
+"""The report as one HTML page: no script, no network, everything in it.
+
+Texts of models are hostile: Jinja escapes them all, and the page's content security policy lets
+nothing load or run. Only the charts, which hold no such text, go in as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from genenv_core.report.charts import GLYPHS, SERIES, draw
+from genenv_core.report.data import Row, RunReport
+from genenv_core.transcript import ToolCall, Turn, visible
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One number at the head of the page, with what it is compared with."""
+
+    label: str
+    value: str
+    note: str
+
+
+def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str) -> str:
+    """Return the page on these runs; `root` is as the commands on the page should name it."""
+    environment: Any = Environment(
+        loader=PackageLoader("genenv_core.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "visible": visible,
+        "number": number,
+        "percent": percent,
+        "yaml": _yaml,
+        "is_call": _is_call,
+        "spoken": _spoken,
+    }
+    template = environment.get_template("page.html.j2")
+    return template.render(
+        runs=runs,
+        headlines=headlines(runs[0]),
+        summaries={run.run_id: summary(run) for run in runs},
+        looks={
+            run.run_id: {"colour": f"s{index % SERIES}", "glyph": GLYPHS[index % SERIES]}
+            for index, run in enumerate(runs)
+        },
+        charts=[(chart, Markup(chart.svg)) for chart in draw(runs)],
+        root=root,
+        at_root="" if root == "./genenv-data" else f" --root {root}",
+        now=now,
+        version=version,
+    )
+
+
+def headlines(run: RunReport) -> list[Headline]:
+    """Return the numbers that sum a run up; those that are not there yet are left out."""
+    found: list[Headline] = []
+    sampled = run.sampled()
+    if sampled:
+        first, last = sampled[0], sampled[-1]
+        note = f"after epoch {last['epoch']}"
+        if len(sampled) > 1:
+            note = f"{_change(first, last)} since epoch {first['epoch']}"
+        found.append(Headline("held-out ± s.e.", _with_error(last), note))
+    if run.curriculum:
+        first, last = run.curriculum[0], run.curriculum[-1]
+        goal = f"target {run.alpha:g}, {_path(run.curriculum, 'p_hat', percent)}"
+        tokens = _path(run.curriculum, "response_tokens", number)
+        found += [
+            Headline("success on new tasks", percent(last["p_hat"]), goal),
+            Headline(
+                "in the band",
+                percent(last["share_in_band"]),
+                _path(run.curriculum, "share_in_band", percent),
+            ),
+            Headline(
+                "groups without signal",
+                percent(last["share_zero_signal"]),
+                _path(run.curriculum, "share_zero_signal", percent),
+            ),
+            Headline("response tokens", number(last["response_tokens"]), tokens),
+        ]
+    if run.epochs:
+        seconds = [row["seconds"] for row in run.epochs if row["seconds"] is not None]
+        kl = run.epochs[-1]["kl_env"]
+        if kl is not None:
+            found.append(Headline("KL of pi_env", number(kl), f"cap {run.kl_cap:g}, nats"))
+        if seconds:
+            found.append(
+                Headline("an epoch", f"{sum(seconds) / len(seconds):.1f} s", _total(seconds))
+            )
+    return found
+
+
+def summary(run: RunReport) -> str:
+    """Return how far the run is, in a sentence."""
+    done = len(run.epochs)
+    if not done:
+        return (
+            "No epoch is finished yet: the charts fill as epochs end. What has been tried so far "
+            "is under Gates and unfinished stages."
+        )
+    if done < run.planned:
+        return f"{done} of {run.planned} epochs are finished: this is how far it is now."
+    return f"All {done} epochs are finished."
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number for people, '' for none."""
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{places}f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as percent, '' for none."""
+    return "" if value is None else f"{value:.0%}"
+
+
+def _with_error(row: Row) -> str:
+    error = f" ± {row['se']:.3f}" if row["se"] is not None else ""
+    return f"{row['success']:.3f}{error}"
+
+
+def _change(first: Row, last: Row) -> str:
+    """Return the difference of two held-out results, with the error of a difference."""
+    text = f"{last['success'] - first['success']:+.3f}".replace("-", "−")
+    if first["se"] is not None and last["se"] is not None:
+        text += f" ± {math.hypot(first['se'], last['se']):.3f}"
+    return text
+
+
+def _path(rows: Sequence[Row], column: str, shown: Any) -> str:
+    return f"{shown(rows[0][column])} → {shown(rows[-1][column])}" if len(rows) > 1 else ""
+
+
+def _total(seconds: Sequence[float]) -> str:
+    total = sum(seconds)
+    unit, size = ("min", 60) if total >= 120 else ("s", 1)
+    return f"{total / size:.1f} {unit} in {len(seconds)} epochs"
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+
+
+def _is_call(part: str | ToolCall) -> bool:
+    return isinstance(part, ToolCall)
+
+
+def _spoken(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:
+    """Return turns with how often each comes in a row, so that equal acknowledgements are one."""
+    found: list[tuple[Turn, int]] = []
+    for turn in turns:
+        if turn.role == "tool" and found and found[-1][0].parts == turn.parts:
+            found[-1] = (Turn("tool", turn.parts), found[-1][1] + 1)
+        else:
+            found.append((turn, 1))
+    return found
