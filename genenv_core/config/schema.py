@@ -153,14 +153,14 @@ class BootstrapConfig(_Section):
     """Shape of pi_env."""
     agent_steps: int = Field(default=1800, ge=1, le=1_000_000)
     """Most supervised steps of pi_agent; it stops earlier, unfinished on purpose, at agent_target
-    (desk: after 700 to 900)."""
+    (desk: after about 700)."""
     env_steps: int = Field(default=360, ge=1, le=1_000_000)
     """Supervised steps of pi_env: two thirds on all difficulties, one third on easy_skew's."""
     batch_rows: int = Field(default=64, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
     """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
-    agent_target: float = Field(default=0.68, gt=0, le=1)
+    agent_target: float = Field(default=0.72, gt=0, le=1)
     """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
     that something is left to learn."""
     easy_skew: float = Field(default=1.0, ge=0, le=1)
@@ -254,7 +254,7 @@ class MixtureConfig(_Section):
 class GrpoConfig(_Section):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
 
-    learning_rate: float = Field(default=3e-4, gt=0, le=1)
+    learning_rate: float = Field(default=2e-5, gt=0, le=1)
     """Learning rate, constant over an update."""
     passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
@@ -285,7 +285,7 @@ class RwrConfig(_Section):
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(default=8, ge=1, le=100_000)
+    steps: int = Field(default=12, ge=1, le=100_000)
     """Optimizer steps an update, each over all of its rows."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
@@ -293,7 +293,7 @@ class RwrConfig(_Section):
     """Gradient norm above which gradients are scaled down."""
     kl_coef: float = Field(default=0.002, ge=0, le=100)
     """Weight of KL(pi_env || pi_env^0), nats a sequence, beside the NLL, nats a token."""
-    kl_cap: float = Field(default=25.0, gt=0, le=1e6)
+    kl_cap: float = Field(default=40.0, gt=0, le=1e6)
     """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
     kl_cap_action: Literal["pull", "roll_back"] = "pull"
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
@@ -315,7 +315,7 @@ class EvaluationConfig(_Section):
 class GatesConfig(_Section):
     """What closes the gate in front of a checkpoint; the last good one then stays current."""
 
-    max_kl_env: float = Field(default=40.0, gt=0, le=1e6)
+    max_kl_env: float = Field(default=60.0, gt=0, le=1e6)
     """Largest KL of pi_env to the initial simulator, nats a sequence."""
     min_entropy: float = Field(default=0.005, ge=0, le=100)
     """Smallest mean token entropy of pi_agent in its update, nats."""

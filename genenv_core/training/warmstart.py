@@ -1,8 +1,8 @@
 """Warm start of the tiny models: supervised learning on seed data, from nothing to a checkpoint.
 
 pi_agent stops when it answers `agent_target` of fresh seed examples exactly. The number of steps
-to get there differs by seed (desk: 700 to 900) because a chain's calls are learned at once and
-late; what the game needs is an agent of a known strength that leaves something to learn.
+to get there differs by seed (desk: about 700); what the game needs is an agent of a known strength
+that leaves something to learn.
 """
 
 # torch and transformers have partial types only.
