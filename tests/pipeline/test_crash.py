@@ -3,7 +3,8 @@
 Invariants: a run that was killed inside a checkpoint's adoption, the making of MLflow's database,
 MLflow logging, a shard, a pool append, a training step, the seal of a trainer checkpoint, and
 between manifest and run record ends with the tables, manifests, weights and MLflow entries of one
-that never was; SIGTERM ends a rollout after its shard, and the next run makes only the others.
+that never was; SIGTERM ends a rollout after its shard and an update after its step, and the next
+run does only the rest.
 """
 
 from __future__ import annotations
@@ -62,23 +63,30 @@ def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
     assert differences(tmp_path / "reference", root, RUN) == []
 
 
-def test_sigterm_ends_a_rollout_after_its_shard_and_the_next_run_keeps_it(
+def test_sigterm_ends_a_rollout_after_its_shard_and_an_update_after_its_step(
     zygote: Zygote, tmp_path: Path
 ):
-    root, output = tmp_path / "root", tmp_path / "log"
-    options = ("--epochs", "1", "--set", "rollout.shard_groups=2")
+    root, output, census = tmp_path / "root", tmp_path / "log", tmp_path / "census"
+    census.mkdir()
+    store = LocalStore(root)
+    options = ("--epochs", "1", "--set", "rollout.shard_groups=2", "--set", "grpo.passes=8")
     kind = "writing a shard's record"
     plan = Plan(kind=kind, number=2, whom="tree", signal=signal.SIGTERM)
     assert zygote.run(root, plan, output, 0, *options).status == 143
     assert last_line(output).endswith(
         "stopped by SIGTERM: the same command continues from rollout of epoch 1"
     )
-    assert RunLog(LocalStore(root), RUN).attempts()[-1].state == "interrupted"
-    kept = LocalStore(root).list("shards")
-    census = tmp_path / "census"
-    census.mkdir()
-    assert zygote.run(root, Plan(census=str(census)), output, 0, *options).status == 0
-    assert LocalStore(root).list("leases") == []
-    shards = LocalStore(root).list("shards")
+    assert RunLog(store, RUN).attempts()[-1].state == "interrupted"
+    kept = store.list("shards")
+
+    # The worker that ends a step tells everybody, itself included.
+    plan = Plan(kind=points.STEP_END, number=1, signal=signal.SIGTERM, census=str(census))
+    assert zygote.run(root, plan, output, 0, *options).status == 143
+    assert "grpo_update of epoch 1" in last_line(output)
+    shards = store.list("shards")
     assert 2 <= len(kept) < len(shards)
     assert (census / kind).stat().st_size == len(shards) - len(kept)
+
+    assert zygote.run(root, Plan(), output, 0, *options).status == 0
+    assert "stage=grpo_update epoch=1 resumed_at=" in (root / f"runs/{RUN}/run.log").read_text()
+    assert store.list("leases") == []
