@@ -143,6 +143,8 @@ def test_an_interrupted_run_is_continued_by_the_same_command(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # A suite that a shell started in the background ignores SIGINT, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(tmp_path / "r", "x", stage, process)
     sent = time.monotonic()
