@@ -121,7 +121,7 @@ def wait_for(root: Path, run_id: str, stage: str, process: subprocess.Popen[byte
     raise AssertionError(f"{stage} did not start")
 
 
-# Open: started in the background, the suite finds the interrupted flow runs COMPLETED (4 and not 2).
+# Open: in the background the suite finds the interrupted flow runs COMPLETED (4, not 2).
 OPEN = [pytest.mark.slow, pytest.mark.xfail(reason="cause not known yet", strict=False)]
 
 
