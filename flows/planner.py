@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from flows.coevolution import start
 from flows.epoch import epoch
+from flows.stages import EPOCH_STAGES, START_STAGES
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from tasks.stage import NotPlannable, Planned, planning
-
-START_STAGES = ("bootstrap", "evaluate", "publish")
-EPOCH_STAGES = (
-    "generate_tasks",
-    "rollout",
-    "score",
-    "filter",
-    "pool",
-    "grpo_update",
-    "rwr_update",
-    "evaluate",
-    "publish",
-)
 
 
 def plan_run(config: RunConfig) -> list[Planned]:

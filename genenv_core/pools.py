@@ -20,9 +20,8 @@ import polars as pl
 from genenv_core.errors import QueryError
 from genenv_core.storage import paths
 from genenv_core.storage.local import LocalStore
-from genenv_core.storage.pools import open_pools, source
+from genenv_core.storage.pools import open_pools, sources
 from genenv_core.storage.registry import open_store
-from genenv_core.storage.runs import list_runs
 from genenv_core.storage.sandbox import Answer, Limits, ask
 
 DEFAULT = Limits()
@@ -59,12 +58,7 @@ def answer(
     root: str | os.PathLike[str], sql: str, runs: Sequence[str] = (), limits: Limits = DEFAULT
 ) -> Answer:
     """Return the rows of one SELECT as `frame` does, under these limits."""
-    store = reader(root)
-    known = list_runs(store)
-    for run in runs:
-        if run not in known:
-            raise QueryError(f"there is no run {run!r}; known: {', '.join(known) or 'none'}")
-    return ask([source(store, run) for run in runs or known], sql, limits)
+    return ask(sources(reader(root), runs), sql, limits)
 
 
 def reader(root: str | os.PathLike[str]) -> LocalStore:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.inspect import existing
+from flows.cli.inspect import check_run, existing
 from flows.cli.run import Json, Root
 
 if TYPE_CHECKING:
@@ -60,15 +60,13 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Merge the small files of long runs, so that queries open few; runs do it by themselves."""
-    from genenv_core.errors import ConfigError
     from genenv_core.storage.compaction import compact as merge
     from genenv_core.storage.runs import list_runs
 
     store = existing(root)
-    known = list_runs(store)
-    if run is not None and run not in known:
-        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
-    done = {name: merge(store, name) for name in ([run] if run else known)}
+    if run is not None:
+        check_run(store, run)
+    done = {name: merge(store, name) for name in ([run] if run else list_runs(store))}
     if as_json:
         print(json.dumps({name: asdict(what) for name, what in done.items()}))
         return
@@ -80,13 +78,10 @@ def compact(
 
 
 def _restore(store: LocalStore, run: str, as_json: bool) -> None:
-    from genenv_core.errors import ConfigError
     from genenv_core.storage.retention import restore
-    from genenv_core.storage.runs import RunLog, list_runs
+    from genenv_core.storage.runs import RunLog
 
-    known = list_runs(store)
-    if run not in known:
-        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
+    check_run(store, run)
     log = RunLog(store, run)
     count = restore(store, log, int(log.info().config["epochs"]))
     if as_json:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.cli.run import Json, Root
+
+if TYPE_CHECKING:
+    from genenv_core.storage.local import LocalStore
 
 DEFAULT_ROOT = "./genenv-data"
 
@@ -68,3 +71,13 @@ def existing(root: str | None) -> Any:
     if "://" not in name and not (Path(name) / "runs").is_dir():
         raise ConfigError(f"there is no run under {name}: start one with `genenv run`, or --root")
     return open_store(name)
+
+
+def check_run(store: LocalStore, run: str) -> None:
+    """Raise ConfigError, naming the runs that there are, when the store has no such run."""
+    from genenv_core.errors import ConfigError
+    from genenv_core.storage.runs import list_runs
+
+    known = list_runs(store)
+    if run not in known:
+        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")

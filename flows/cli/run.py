@@ -46,14 +46,11 @@ def resume(
 ) -> None:
     """Continue a run with the configuration it was started with."""
     heed_sigterm()
-    from flows.cli.inspect import existing
-    from genenv_core.errors import ConfigError
-    from genenv_core.storage.runs import RunLog, list_runs
+    from flows.cli.inspect import check_run, existing
+    from genenv_core.storage.runs import RunLog
 
     store = existing(root)
-    known = list_runs(store)
-    if run_id not in known:
-        raise ConfigError(f"there is no run {run_id!r} here; known: {', '.join(known) or 'none'}")
+    check_run(store, run_id)
     # The root may have been moved or mounted elsewhere since.
     fields = {"epochs": epochs, "root": store.uri, "run_id": run_id}
     recorded = RunLog(store, run_id).info().config

@@ -12,29 +12,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.inspect import check_run
 from flows.cli.tables import SHORT, console, epoch_table, plain_table
-from genenv_core.errors import ConfigError
+from flows.stages import EPOCH_STAGES
 from genenv_core.storage.catalog import query
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import open_pools
-from genenv_core.storage.runs import Attempt, RunLog, list_runs
+from genenv_core.storage.runs import Attempt, RunLog
 
 WATCH_S = 1.0
 LAST_EPOCHS = 20
 """Epochs shown unless all are asked for."""
 
-STAGE_ORDER = (
-    "bootstrap",
-    "generate_tasks",
-    "rollout",
-    "score",
-    "filter",
-    "pool",
-    "grpo_update",
-    "rwr_update",
-    "evaluate",
-    "publish",
-)
+STAGE_ORDER = ("bootstrap", *EPOCH_STAGES)
 DONE = ("computed", "cached")
 STATE_STYLES = {
     "computed": "green",
@@ -132,9 +122,7 @@ class _Picture:
 
 
 def _picture(store: LocalStore, run: str) -> _Picture:
-    known = list_runs(store)
-    if run not in known:
-        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
+    check_run(store, run)
     with open_pools(store, [run]) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
     log = RunLog(store, run)

@@ -27,18 +27,26 @@ def open_pools(store: LocalStore, runs: Sequence[str] = ()) -> duckdb.DuckDBPyCo
 
     Raises QueryError for an unknown run.
     """
+    return connect(sources(store, runs))
+
+
+def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
+    """Return the files and small tables of runs, all of the store's by default.
+
+    Raises QueryError for an unknown run.
+    """
     known = list_runs(store)
     for run in runs:
         if run not in known:
             raise QueryError(f"there is no run {run!r}; known: {', '.join(known) or 'none'}")
-    sources: list[RunSource] = []
+    found: list[RunSource] = []
     for run in runs or known:
         try:
-            sources.append(source(store, run))
+            found.append(source(store, run))
         except NotFound:  # dropped since it was listed
             if runs:
                 raise
-    return connect(sources)
+    return found
 
 
 def source(store: LocalStore, run_id: str) -> RunSource:
