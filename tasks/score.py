@@ -11,6 +11,7 @@ from genenv_core.algorithm.advantages import zero_signal
 from genenv_core.algorithm.reward import Rated, TaskCounts, rate
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.checks import finite
+from genenv_core.errors import DomainError
 from genenv_core.domains.base import Domain
 from genenv_core.types import Task, TaskSource, Verdict
 from tasks.rows import frame, to_tasks
@@ -55,6 +56,11 @@ def _judge(row: dict[str, Any], task: Task, domain: Domain) -> dict[str, Any]:
         else domain.score(task.draft, json.loads(row["messages"]))
     )
     finite([verdict.reward], f"R_agent of trace {row['trace_id']}")
+    if not 0 <= verdict.reward <= 1:
+        raise DomainError(
+            f"R_agent of trace {row['trace_id']} is {verdict.reward}, and must be within [0, 1]: "
+            f"mend the score() of domain {domain.name}"
+        )
     return {
         **{name: row[name] for name in ("trace_id", "epoch", "task_id", "group_id")},
         "reward": verdict.reward,

@@ -22,6 +22,10 @@ SOFT_S = 15.0
 HARD_S = 5.0
 """How long the stages have to end once their workers are gone."""
 
+POLL_S = 0.2
+"""How often the main thread wakes. Polars handles SIGINT with SA_RESTART, so a Ctrl-C does not
+interrupt a wait without an end: Python would see it only when the run is over."""
+
 
 class Terminated(BaseException):
     """SIGTERM has come; the message names the stages that the next run continues."""
@@ -60,6 +64,8 @@ def supervise(work: Callable[[], Result]) -> Result:
 
     threading.Thread(target=carry_out, name="run", daemon=True).start()
     try:
+        while not wait([done], POLL_S).done:
+            pass
         return done.result()
     except KeyboardInterrupt:
         _end(done, soft_s=0)

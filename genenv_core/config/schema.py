@@ -10,7 +10,15 @@ import re
 from enum import StrEnum
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 
 class _Section(BaseModel):
@@ -21,6 +29,15 @@ class _Section(BaseModel):
         populate_by_name=True,
         allow_inf_nan=False,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic would read as 1 or 0."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation in (int, float):
+            raise PydanticCustomError("no_number", "Input should be a number, not true or false")
+        return value
 
 
 class Arm(StrEnum):

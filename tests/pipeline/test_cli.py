@@ -121,17 +121,13 @@ def wait_for(root: Path, run_id: str, stage: str, process: subprocess.Popen[byte
     raise AssertionError(f"{stage} did not start")
 
 
-# Open: in the background the suite finds the interrupted flow runs COMPLETED (4, not 2).
-OPEN = [pytest.mark.slow, pytest.mark.xfail(reason="cause not known yet", strict=False)]
-
-
 @pytest.mark.parametrize(
     ("stage", "number", "status", "words"),
     [
-        pytest.param("bootstrap", signal.SIGINT, 130, "interrupted", marks=OPEN),
+        pytest.param("bootstrap", signal.SIGINT, 130, "interrupted", marks=pytest.mark.slow),
         pytest.param("bootstrap", signal.SIGTERM, 143, "SIGTERM", marks=pytest.mark.slow),
-        pytest.param("grpo_update", signal.SIGINT, 130, "interrupted", marks=OPEN),
-        ("grpo_update", signal.SIGTERM, 143, "continues from"),
+        ("grpo_update", signal.SIGINT, 130, "interrupted"),
+        pytest.param("grpo_update", signal.SIGTERM, 143, "continues from", marks=pytest.mark.slow),
         ("grpo_update", signal.SIGKILL, -9, ""),
     ],
 )
