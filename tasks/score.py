@@ -11,8 +11,8 @@ from genenv_core.algorithm.advantages import zero_signal
 from genenv_core.algorithm.reward import Rated, TaskCounts, rate
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.checks import finite
-from genenv_core.errors import DomainError
 from genenv_core.domains.base import Domain
+from genenv_core.errors import DomainError
 from genenv_core.types import Task, TaskSource, Verdict
 from tasks.rows import frame, to_tasks
 from tasks.stage import Stage, StageContext, StageTask

@@ -34,8 +34,8 @@ class _Section(BaseModel):
     @classmethod
     def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what pydantic would read as 1 or 0."""
-        field = cls.model_fields[str(info.field_name)]
-        if isinstance(value, bool) and field.annotation in (int, float):
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and (kind is int or kind is float):
             raise PydanticCustomError("no_number", "Input should be a number, not true or false")
         return value
 
