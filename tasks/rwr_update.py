@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.algorithm.rwr import normalised_weights
+from genenv_core.algorithm.rwr import normalised_weights, step_count
 from genenv_core.training.base import RwrRequest, TrainerCheckpoints
 from schemas.enums import PolicyName, PoolSource
 from tasks.rows import frame
@@ -43,7 +43,8 @@ def compute(context: StageContext) -> dict[str, Any]:
     ).select(
         pl.col("generation_id").alias("row_id"), "prompt_ids", "completion_ids", "weight"
     ).write_parquet(path)
-    context.progress(0, config.rwr.steps, "steps")
+    limits = {"steps": config.rwr.steps, "steps_per_row": config.rwr.steps_per_row}
+    context.progress(0, step_count(rows.height, **limits), "steps")
     result = trainer().rwr(
         RwrRequest(
             checkpoint=context.checkpoint("env"),

@@ -20,6 +20,15 @@ def raw_weight(reward: float, *, lambda_: float) -> float:
     return math.exp(lambda_ * reward)
 
 
+def step_count(rows: int, *, steps: int, steps_per_row: float) -> int:
+    """Return the optimizer steps of an update on `rows` rows: `steps`, fewer for few rows, not 0.
+
+    Each step covers all rows, so many steps on few of them teach pi_env these rows by heart and
+    cost it the rest of what it writes.
+    """
+    return max(1, min(steps, math.ceil(rows * steps_per_row)))
+
+
 def normalised_weights(rewards: Sequence[float], *, lambda_: float) -> list[float]:
     """Return exp(lambda R_env) scaled to mean 1, shape (rows,); [] for no rows.
 

@@ -193,8 +193,9 @@ class CurriculumConfig(_Section):
     """Sharpness of R_env = exp(-beta (p_hat - alpha)^2)."""
     level: Level = Level.TASK
     """Where p_hat is judged for R_env and for the filter of the environment update."""
-    k_min: float = Field(default=0.25, ge=0, le=1)
-    """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min."""
+    k_min: float = Field(default=0.2, ge=0, le=1)
+    """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.2
+    keeps 3 to 5 successes; 0.25 would keep 6, which a task of true rate .8 gets too easily."""
     filter_agent: bool = False
     """Whether the band also guards the agent update (it always guards the environment update)."""
 
@@ -271,7 +272,7 @@ class MixtureConfig(_Section):
 class GrpoConfig(_Section):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
 
-    learning_rate: float = Field(default=2e-5, gt=0, le=1)
+    learning_rate: float = Field(default=1e-5, gt=0, le=1)
     """Learning rate, constant over an update."""
     passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
@@ -302,8 +303,10 @@ class RwrConfig(_Section):
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
-    steps: int = Field(default=12, ge=1, le=100_000)
-    """Optimizer steps an update, each over all of its rows."""
+    steps: int = Field(default=16, ge=1, le=100_000)
+    """Most optimizer steps an update, each over all of its rows."""
+    steps_per_row: float = Field(default=1.0, gt=0, le=100_000)
+    """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)

@@ -32,6 +32,7 @@ from datasets import Dataset
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from genenv_core.algorithm.rwr import step_count
 from genenv_core.errors import NumericalError, TrainingError
 from genenv_core.training.base import RwrRequest, UpdateResult
 from genenv_core.training.checkpoints import CheckpointKeeper
@@ -204,7 +205,9 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
             model=model,
             args=SFTConfig(
                 **shared,
-                num_train_epochs=settings.steps,
+                num_train_epochs=step_count(
+                    self.plan.rows, steps=settings.steps, steps_per_row=settings.steps_per_row
+                ),
                 gradient_accumulation_steps=len(self.plan),
                 per_device_train_batch_size=1,
                 max_length=None,

@@ -153,7 +153,7 @@ def test_an_interrupted_run_is_continued_by_the_same_command(
         os.killpg(process.pid, number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == status, error.decode()
-    assert time.monotonic() - sent < 25
+    assert time.monotonic() - sent < 30  # what Kubernetes gives
     if status > 0:
         (line,) = error.decode().strip().splitlines()
         assert line.startswith("genenv: ") and words in line and "the same command" in line

@@ -72,7 +72,9 @@ def request(
         initial=initial,
         output=tmp_path / name,
         rows=write_rwr(tmp_path / f"{name}.parquet", rows),
-        settings=RwrConfig(**{"max_grad_norm": 1000, "kl_cap": 1e6} | options),
+        settings=RwrConfig(
+            **{"max_grad_norm": 1000, "kl_cap": 1e6, "steps_per_row": 100} | options
+        ),
         seed=0,
         threads=1,
     )

@@ -2,7 +2,8 @@
 
 Invariants: golden numbers by hand; normalised weights have mean 1, are positive and ordered like
 the rewards, and agree with the raw ones up to one factor; lambda 0 and equal rewards weigh all
-rows alike; no lambda that the configuration allows overflows; NaN is an error with its place.
+rows alike; steps grow with the rows up to their limit; no lambda that the configuration allows
+overflows; NaN is an error with its place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.rwr import normalised_weights, raw_weight
+from genenv_core.algorithm.rwr import normalised_weights, raw_weight, step_count
 from genenv_core.errors import NumericalError
 
 rewards_ = st.lists(st.floats(0, 1), min_size=1, max_size=32)
@@ -34,6 +35,13 @@ def test_normalised_golden() -> None:
     assert normalised_weights([1.0, math.exp(-1)], lambda_=1.0) == pytest.approx(
         [1.30594028, 0.69405972], abs=1e-7
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(1, 1), (2, 1), (3, 2), (9, 5), (31, 16), (32, 16), (200, 16)]
+)
+def test_few_rows_take_few_steps(rows: int, expected: int) -> None:
+    assert step_count(rows, steps=16, steps_per_row=0.5) == expected
 
 
 def test_no_rows_no_weights_and_one_row_weighs_one() -> None:

@@ -89,6 +89,7 @@ def grpo_request(home: Path, name: str = "grpo", **settings: Any) -> GrpoRequest
 def rwr_request(home: Path, name: str, **settings: Any) -> RwrRequest:
     path = home / f"{name}.parquet"
     defaults = {"max_grad_norm": 1000, "micro_batch_rows": 3, "learning_rate": 1e-3}
+    defaults["steps_per_row"] = 100
     return RwrRequest(
         checkpoint=home / "policy",
         initial=home / "policy",
@@ -363,7 +364,7 @@ def test_the_digest_of_a_request_is_of_all_that_decides_its_result(
     same_rows, same_model = tmp_path / "same.parquet", tmp_path / "same"
     shutil.copy(request.rows, same_rows)
     shutil.copytree(request.checkpoint, same_model)
-    settings = request.settings.model_copy(update={"learning_rate": 1e-5})
+    settings = request.settings.model_copy(update={"learning_rate": 7e-5})
     plan = TrainerCheckpoints(folder=tmp_path, seconds=7)
     known = request_digest(request, models)
     different = [
