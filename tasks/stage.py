@@ -49,7 +49,7 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef, Manifest
 from genenv_core.storage.process import identity
 from genenv_core.storage.registry import open_store
-from genenv_core.storage.runs import Attempt, RunLog
+from genenv_core.storage.runs import Attempt, RunLog, list_runs
 from tasks.progress import Cancelled, Event, check, emit
 
 log = logging.getLogger("genenv.stage")
@@ -240,17 +240,37 @@ class StageTask:
     def _changed(
         self, config: RunConfig, epoch: int, key: str, parts: dict[str, Any], artifacts: Artifacts
     ) -> tuple[str, ...]:
-        """Return how a missed key differs from the one under which this run finished the stage."""
+        """Return how a missed key differs from the one under which this run finished the stage.
+
+        A run that never did is compared with the run of the root that differs least.
+        """
         run = RunLog(artifacts.store, config.run_id or run_name(config, "run"))
         before = run.keys(epoch).get(self.stage.name)
         if before is None:
-            return ("never computed",)
+            return _nearest(self.stage.name, epoch, parts, artifacts)
         if before == key:
             return ("its output is missing or damaged",)
         manifest = artifacts.find(self.stage.name, before)
         if manifest is None:
             return ("its earlier output is missing or damaged",)
         return tuple(difference(manifest.key_parts, parts))
+
+
+def _nearest(
+    stage: str, epoch: int, parts: dict[str, Any], artifacts: Artifacts
+) -> tuple[str, ...]:
+    """Return how a key differs from the nearest one of any run, and which run that is."""
+    found: list[tuple[int, str, list[str]]] = []
+    for name in list_runs(artifacts.store):
+        key = RunLog(artifacts.store, name).keys(epoch).get(stage)
+        manifest = artifacts.find(stage, key) if key else None
+        if manifest is not None:
+            changed = difference(manifest.key_parts, parts)
+            found.append((len(changed), name, changed))
+    if not found:
+        return ("never computed",)
+    _, name, changed = min(found)
+    return (*changed, f"(compared with run {name})")
 
 
 def run_stage(

@@ -213,6 +213,8 @@ def test_the_plan_walks_the_same_flows(first):
     assert status[(1, "publish")] == "unknown"
     assert status[(2, "generate_tasks")] == "unknown"
     assert len(changed) == 3 + 2 * len(EPOCH_STAGES)
+    missed = next(e for e in changed if (e.epoch, e.stage) == (1, "rwr_update"))
+    assert "config.rwr.steps 2 -> 3" in missed.changed
 
 
 def test_every_file_of_a_run_is_whole_and_known(first):
