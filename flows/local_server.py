@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from genenv_core.errors import GenenvError
 
@@ -105,10 +106,28 @@ def local_api(home: Path) -> Iterator[LocalServer | None]:
         server.stop()
 
 
+def _lock_before_reading() -> None:
+    """Let every transaction that may write take SQLite's write lock first, and wait for it.
+
+    Prefect takes it at the first write. Where another connection has written since the first read,
+    SQLite refuses that at once, whatever the busy timeout; the API answers 503, and the client
+    tries again after two seconds, which every epoch met about once.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    begin = AioSqliteConfiguration.begin_transaction
+
+    def immediate(self: Any, session: Any, with_for_update: bool = False) -> Any:
+        return begin(self, session, with_for_update=True)
+
+    AioSqliteConfiguration.begin_transaction = immediate
+
+
 def _serve(port: int) -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
+    _lock_before_reading()
     server = uvicorn.Server(
         uvicorn.Config(create_app(ephemeral=True), host="127.0.0.1", port=port, log_level="warning")
     )
