@@ -22,12 +22,14 @@ from schemas.registry import schema
 log = logging.getLogger("genenv.storage")
 
 
-def open_pools(store: LocalStore, runs: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+def open_pools(
+    store: LocalStore, runs: Sequence[str] = (), *, memory: str = "1GB"
+) -> duckdb.DuckDBPyConnection:
     """Return a read-only DuckDB over the tables of runs, all of the store's by default.
 
     Raises QueryError for an unknown run.
     """
-    return connect(sources(store, runs))
+    return connect(sources(store, runs), memory_limit=memory)
 
 
 def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
