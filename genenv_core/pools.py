@@ -29,14 +29,16 @@ DEFAULT = Limits()
 __all__ = ["Answer", "Limits", "answer", "connect", "frame"]
 
 
-def connect(root: str | os.PathLike[str], runs: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+def connect(
+    root: str | os.PathLike[str], runs: Sequence[str] = (), *, memory: str = "1GB"
+) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB in this process over the tables of runs, all by default.
 
     Its settings are locked and it opens no other files, but it is for your own SQL: as root, COPY
     over one of the pool's files is not stopped. What somebody else typed belongs into `frame`.
     Raises QueryError for an unknown root or run.
     """
-    return open_pools(reader(root), runs)
+    return open_pools(reader(root), runs, memory=memory)
 
 
 def frame(

@@ -30,6 +30,7 @@ VIEW_NAMES = (
     "failures",
     "rejections",
     "lineage",
+    "decisions",
     "task_history",
     "suspects",
     "what_if",

@@ -76,8 +76,7 @@ def existing(root: str | None) -> Any:
 def check_run(store: LocalStore, run: str) -> None:
     """Raise ConfigError, naming the runs that there are, when the store has no such run."""
     from genenv_core.errors import ConfigError
-    from genenv_core.storage.runs import list_runs
+    from genenv_core.storage.runs import unknown_run
 
-    known = list_runs(store)
-    if run not in known:
-        raise ConfigError(f"there is no run {run!r} here; known: {', '.join(known) or 'none'}")
+    if unknown := unknown_run(store, run):
+        raise ConfigError(unknown)

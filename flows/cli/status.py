@@ -18,11 +18,15 @@ from flows.stages import EPOCH_STAGES
 from genenv_core.storage.catalog import query
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import open_pools
-from genenv_core.storage.runs import Attempt, RunLog
+from genenv_core.storage.runs import Attempt
 
 WATCH_S = 1.0
 LAST_EPOCHS = 20
 """Epochs shown unless all are asked for."""
+
+NEWEST = """SELECT * EXCLUDE (arm) FROM stage_runs
+QUALIFY row_number() OVER (PARTITION BY epoch, stage ORDER BY attempt DESC) = 1
+ORDER BY started_at, epoch"""
 
 STAGE_ORDER = ("bootstrap", *EPOCH_STAGES)
 DONE = ("computed", "cached")
@@ -125,9 +129,11 @@ def _picture(store: LocalStore, run: str) -> _Picture:
     check_run(store, run)
     with open_pools(store, [run]) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
-    log = RunLog(store, run)
-    last = {(a.epoch, a.stage): a for a in log.attempts()}
-    return _Picture(run, int(log.info().config["epochs"]), epochs, last)
+        planned = query(connection, "SELECT epochs_planned FROM runs").item()
+        # The files of attempts are read once, for this table, and not those of merged epochs.
+        newest = query(connection, NEWEST).to_dicts()
+    last = {(row["epoch"], row["stage"]): Attempt.model_validate(row) for row in newest}
+    return _Picture(run, planned, epochs, last)
 
 
 def _rendered(store: LocalStore, picture: _Picture, *, everything: bool) -> Group:

@@ -34,7 +34,7 @@ from genenv_core.storage.retention import (
     kept_weights,
     weights_of,
 )
-from genenv_core.storage.runs import TRACKED, Attempt, EpochKeys
+from genenv_core.storage.runs import TRACKED, Attempt, EpochKeys, no_such_run
 from genenv_core.storage.segments import Segment
 
 OLDER_THAN_H = 24.0
@@ -220,8 +220,8 @@ class _Collection:
     def _drop(self, run: str) -> None:
         """Forget a run; its outputs go with what nobody names."""
         if run not in self._run_names():
-            known = ", ".join(self._run_names()) or "none"
-            raise ConfigError(f"there is no run {run!r} to drop; known: {known}")
+            # Not only runs with a readable configuration: a damaged one can be dropped.
+            raise ConfigError(no_such_run(run, self._run_names()))
         leases = [path for path in self._store.list("leases") if not self._is_dead(path)]
         working = {_keyed(path) for path in leases}
         starts = [path for path, _ in self._starts(run)] if working else []

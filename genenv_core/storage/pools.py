@@ -15,19 +15,21 @@ from genenv_core.storage.catalog import RunSource, connect
 from genenv_core.storage.compaction import attempts_frame
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.parquet import read_parquet
-from genenv_core.storage.runs import RunInfo, RunLog, list_runs
+from genenv_core.storage.runs import RunInfo, RunLog, list_runs, unknown_run
 from genenv_core.storage.segments import Layout, Segment, attempts_digest, layout
 from schemas.registry import schema
 
 log = logging.getLogger("genenv.storage")
 
 
-def open_pools(store: LocalStore, runs: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+def open_pools(
+    store: LocalStore, runs: Sequence[str] = (), *, memory: str = "1GB"
+) -> duckdb.DuckDBPyConnection:
     """Return a read-only DuckDB over the tables of runs, all of the store's by default.
 
     Raises QueryError for an unknown run.
     """
-    return connect(sources(store, runs))
+    return connect(sources(store, runs), memory_limit=memory)
 
 
 def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
@@ -35,12 +37,11 @@ def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
 
     Raises QueryError for an unknown run.
     """
-    known = list_runs(store)
     for run in runs:
-        if run not in known:
-            raise QueryError(f"there is no run {run!r}; known: {', '.join(known) or 'none'}")
+        if unknown := unknown_run(store, run):
+            raise QueryError(unknown)
     found: list[RunSource] = []
-    for run in runs or known:
+    for run in runs or list_runs(store):
         try:
             found.append(source(store, run))
         except NotFound:  # dropped since it was listed

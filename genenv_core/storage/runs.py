@@ -235,6 +235,19 @@ def list_runs(store: LocalStore) -> list[str]:
     ]
 
 
+def unknown_run(store: LocalStore, run_id: str) -> str:
+    """Return that there is no such run and which there are; '' when it is there."""
+    # Only an unknown name costs a look at every run.
+    if run_id in store.names(paths.runs()) and _is_known(store, run_id):
+        return ""
+    return no_such_run(run_id, list_runs(store))
+
+
+def no_such_run(run_id: str, known: Collection[str]) -> str:
+    """Return how an unknown run is told to a person."""
+    return f"there is no run {run_id!r} here; known: {', '.join(known) or 'none'}"
+
+
 def _is_known(store: LocalStore, run_id: str) -> bool:
     try:
         RunLog(store, run_id).info()

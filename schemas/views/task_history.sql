@@ -1,23 +1,11 @@
 -- How did the agent fare on one task, or on equal ones, over the epochs?
--- Reads: task_scores, tasks, traces, selections, update_samples
+-- Reads: task_scores, tasks, traces, decisions, update_samples
 -- occasion: How often tasks of this fingerprint were attempted up to here, from 1.
 -- policy_version: Version of pi_agent that attempted it.
 -- p_hat_before: The same on the occasion before; null on the first.
--- agent_reason: Whether the agent update of the epoch could use it, and if not, why.
--- env_reason: The same for the environment update.
 -- agent_updates: Epochs whose agent update trained on these rollouts, as text; null when none did.
 -- env_updates: Epochs whose environment update trained on the task's generation; null when none did.
-WITH reasons AS (
-    SELECT
-        run_id,
-        group_id,
-        any_value(reason) FILTER (WHERE update = 'agent') AS agent_reason,
-        any_value(reason) FILTER (WHERE update = 'env') AS env_reason
-    FROM selections
-    WHERE group_id IS NOT NULL
-    GROUP BY run_id, group_id
-),
-uses AS (
+WITH uses AS (
     -- An agent update uses groups of rollouts, an environment update single generations.
     SELECT DISTINCT run_id, policy, epoch, coalesce(group_id, row_id) AS used_id
     FROM update_samples
@@ -53,7 +41,7 @@ FROM task_scores AS g
 INNER JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id
 LEFT JOIN traces AS r
     ON r.run_id = g.run_id AND r.group_id = g.group_id AND r.sample_index = 0
-LEFT JOIN reasons AS x ON x.run_id = g.run_id AND x.group_id = g.group_id
+LEFT JOIN decisions AS x ON x.run_id = g.run_id AND x.group_id = g.group_id
 LEFT JOIN updates AS a
     ON a.policy = 'agent' AND a.run_id = g.run_id AND a.used_id = g.group_id
 LEFT JOIN updates AS b

@@ -1,5 +1,5 @@
 -- What would R_env and the filter have said about the stored rollouts under other settings?
--- Reads: task_scores, tasks, selections, settings
+-- Reads: task_scores, tasks, decisions, settings
 -- Parameter alpha DOUBLE: Target success rate; left out: the run's own.
 -- Parameter beta DOUBLE: Sharpness of R_env; left out: the run's own.
 -- Parameter k_min DOUBLE: Half-width of the band; left out: the run's own.
@@ -76,16 +76,6 @@ filtered AS (
                 THEN avg(r_env) OVER (PARTITION BY run_id, epoch, generation_id)
         END AS generation_reward
     FROM rated
-),
-played AS (
-    SELECT
-        run_id,
-        group_id,
-        any_value(reason) FILTER (WHERE update = 'agent') AS agent_reason,
-        any_value(reason) FILTER (WHERE update = 'env') AS env_reason
-    FROM selections
-    WHERE group_id IS NOT NULL
-    GROUP BY run_id, group_id
 )
 SELECT
     f.run_id,
@@ -114,4 +104,4 @@ SELECT
     p.agent_reason AS agent_reason_played,
     exp(f.temperature * f.generation_reward) AS weight_raw
 FROM filtered AS f
-LEFT JOIN played AS p ON p.run_id = f.run_id AND p.group_id = f.group_id
+LEFT JOIN decisions AS p ON p.run_id = f.run_id AND p.group_id = f.group_id

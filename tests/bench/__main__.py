@@ -1,10 +1,32 @@
-"""`make bench`: every benchmark in turn, each printing what it compared in one run."""
+"""`make bench`: every benchmark in turn, or those named: `python -m tests.bench scale 1e6`."""
 
 from __future__ import annotations
 
-from tests.bench import engine, orchestration, storage
+import argparse
+from collections.abc import Callable
+
+from tests.bench import engine, orchestration, scale, storage
+
+PARTS: dict[str, Callable[[], None]] = {
+    "engine": engine.main,
+    "orchestration": orchestration.main,
+    "storage": storage.main,
+    "scale": scale.main,
+}
+
+
+def main() -> None:
+    """Run the named parts, all of them by default."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("part", nargs="?", choices=PARTS, help="only this one")
+    parser.add_argument("traces", nargs="*", type=float, help="scale only: sizes of the pools")
+    options = parser.parse_args()
+    if options.traces and options.part == "scale":
+        scale.main([int(size) for size in options.traces])
+        return
+    for part in [options.part] if options.part else PARTS:
+        PARTS[part]()
+
 
 if __name__ == "__main__":
-    engine.main()
-    orchestration.main()
-    storage.main()
+    main()

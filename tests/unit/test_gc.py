@@ -254,7 +254,7 @@ def test_a_dropped_run_takes_what_no_other_run_names(store: LocalStore) -> None:
     for epoch in range(EPOCHS + 1):
         write_epoch(store, "run-b", epoch, variant=1 if epoch > 4 else 0)
     age(store)
-    with pytest.raises(ConfigError, match="no run 'run-x' to drop; known: run-a, run-b"):
+    with pytest.raises(ConfigError, match="no run 'run-x' here; known: run-a, run-b"):
         gc(store, drop_run="run-x")
     before = files(store)
     planned = gc(store, dry_run=True, drop_run="run-a", keep=EPOCHS)

@@ -26,8 +26,9 @@ from genenv_core.storage import paths, runs
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import source
 from genenv_core.storage.process import identity, machine
-from genenv_core.storage.runs import Attempt, RunLog, list_runs
+from genenv_core.storage.runs import Attempt, RunLog, list_runs, unknown_run
 from schemas.validate import validate
+from tests.unit.builders_runs import open_run
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 
@@ -271,3 +272,11 @@ def test_a_folder_with_a_log_and_no_configuration_is_no_run(tmp_path: Path) -> N
     store.create("runs/never-began/run.log", b"the server did not start\n")
     RunLog(store, "real").open({"epochs": 1}, NOW)
     assert list_runs(store) == ["real"]
+
+
+def test_an_unknown_run_is_told_with_those_that_there_are(store: LocalStore) -> None:
+    assert unknown_run(store, "run-a").endswith("known: none")
+    open_run(store, "run-a", 1)
+    assert unknown_run(store, "run-a") == ""
+    assert unknown_run(store, "x") == "there is no run 'x' here; known: run-a"
+    assert unknown_run(store, "../runs/run-a") != ""

@@ -574,7 +574,7 @@ def test_wrong_names_are_said_in_one_line(areas: dict[int, Area], tmp_path: Path
         with pytest.raises(QueryError, match=words) as caught:
             pools.frame(root, sql)
         assert "\n" not in str(caught.value)
-    with pytest.raises(QueryError, match="there is no run 'x'; known: run-a"):
+    with pytest.raises(QueryError, match="there is no run 'x' here; known: run-a"):
         pools.frame(root, "SELECT 1", ["x"])
     with pytest.raises(QueryError, match=r"there is no run under .*nowhere"):
         pools.frame(tmp_path / "nowhere", "SELECT 1")
