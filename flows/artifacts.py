@@ -62,7 +62,8 @@ class Publisher:
     failure: str = ""
 
     def __post_init__(self) -> None:
-        """Start the thread."""
+        """Start the thread; what is about the whole run belongs to the flow run of this moment."""
+        self._flow_run = _flow_run()
         self._queue: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
         self._progress: dict[tuple[int, str], Progress] = {}
         self._cached: dict[int, bool] = {}
@@ -74,11 +75,8 @@ class Publisher:
         if event.kind == "failed":
             self.failure = self.failure or event.message
         task = TaskRunContext.get()
-        flow = FlowRunContext.get()
-        flow_run = (
-            task.task_run.flow_run_id if task else flow and flow.flow_run and flow.flow_run.id
-        )
-        self._queue.put(Told(event, flow_run or None, task.task_run.id if task else None))
+        flow_run = task.task_run.flow_run_id if task else _flow_run()
+        self._queue.put(Told(event, flow_run, task.task_run.id if task else None))
 
     def close(self) -> None:
         """Send what is left, and end."""
@@ -117,7 +115,7 @@ class Publisher:
                 event.state == "cached"
             )
         if event.kind == "finished" and event.stage == "publish":
-            _tried(self._table, client, told)
+            _tried(self._table, client, event)
 
     def _send(self, client: SyncPrefectClient, epoch: int, stage: str, progress: Progress) -> None:
         now = (round(progress.percent, 1), progress.text)
@@ -142,9 +140,8 @@ class Publisher:
             )
         progress.sent = now
 
-    def _table(self, client: SyncPrefectClient, told: Told) -> None:
+    def _table(self, client: SyncPrefectClient, event: Event) -> None:
         """Send the table of all epochs so far; each epoch makes a version of one artifact."""
-        event = told.event
         row = {**event.facts["summary"], "epoch": event.epoch, "gates": event.facts["gates"]}
         self.rows[event.epoch] = {**row, "cached": self._cached.get(event.epoch, False)}
         client.create_artifact(
@@ -153,8 +150,7 @@ class Publisher:
                 type="table",
                 description=f"{self.config.run_id}: epochs 0 to {event.epoch}",
                 data=json.dumps(table(self.rows)),
-                flow_run_id=told.flow_run,
-                task_run_id=told.task_run,
+                flow_run_id=self._flow_run,
             )
         )
 
@@ -169,6 +165,11 @@ def table(rows: dict[int, dict[str, Any]]) -> list[dict[str, str]]:
     cells = [epoch_cells(rows[number]) for number in sorted(rows)]
     titles = [name for name in cells[0] if any(cell[name] for cell in cells)]
     return [{name or "notes": cell[name] for name in titles} for cell in cells]
+
+
+def _flow_run() -> UUID | None:
+    context = FlowRunContext.get()
+    return context.flow_run.id if context and context.flow_run else None
 
 
 def _tried(send: Any, *arguments: Any) -> None:

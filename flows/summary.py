@@ -54,7 +54,7 @@ def summary(config: RunConfig, rows: dict[int, dict[str, Any]], failure: str, ml
         parts += [_change(rows), _markdown_table(table(rows))]
     link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""
     commands = "\n".join(command.format(run=run, root=root) for command in COMMANDS)
-    queries = "\n".join(f"{select} WHERE run_id = '{run}' {rest};" for select, rest in QUERIES)
+    queries = "\n".join(f"{select}\n  WHERE run_id = '{run}' {rest};" for select, rest in QUERIES)
     parts.append(
         f"## Look further\n\n{link}- on the command line, where the root is:\n\n"
         f"```\n{commands}\n```\n\n- with SQL, in `genenv sql --root {root}`:\n\n"

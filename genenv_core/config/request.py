@@ -108,6 +108,7 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
                 "".join(part.title().replace("_", "") for part in here) + "Settings",
                 __base__=_Request,
                 __doc__=_first_line(inner),
+                __cls_kwargs__={"title": name.replace("_", " ").title()},
                 **_form(inner, here),
             )
             fields[name] = (section, Field(default_factory=section, description=known.description))

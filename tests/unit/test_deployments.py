@@ -69,7 +69,7 @@ def test_the_page_on_a_run_says_where_to_look_further():
     assert "| epoch | held-out | greedy |" in page
     assert "](http://127.0.0.1:5000/#/experiments/1/runs/abc)" in page
     assert "genenv report My.run_1 --root /data -o report.html" in page
-    assert "FROM curriculum WHERE run_id = 'My.run_1' ORDER BY epoch;" in page
+    assert "FROM curriculum\n  WHERE run_id = 'My.run_1' ORDER BY epoch;" in page
     assert "Stopped" not in page
     failed = summary(config(), {}, "rollout of epoch 1: no memory", "")
     assert "**Stopped:** rollout of epoch 1: no memory" in failed
@@ -82,11 +82,11 @@ def test_the_queries_of_the_page_are_right(tmp_path: Path):
     from genenv_core.storage.pools import open_pools
 
     page = summary(config(), {}, "", "")
-    queries = page.partition("```sql\n")[2].partition("```")[0].strip().splitlines()
+    queries = page.partition("```sql\n")[2].partition("```")[0].split(";")[:-1]
     assert len(queries) == 3
     with open_pools(LocalStore(tmp_path)) as connection:
         for text in queries:
-            assert query(connection, text.rstrip(";")).height == 0
+            assert query(connection, text).height == 0
 
 
 def test_a_key_of_an_artifact_is_letters_digits_and_dashes():

@@ -131,9 +131,9 @@ def test_what_does_not_fit_is_refused_with_its_path(values: dict[str, Any], path
 
 
 def test_what_only_together_is_wrong_is_refused_when_it_is_resolved(tmp_path: Path):
-    with pytest.raises(ConfigError, match="mixture.new"):
+    with pytest.raises(ConfigError, match=r"mixture\.new"):
         configuration(request(tmp_path, mixture={"new": 0.1}))
-    with pytest.raises(ConfigError, match="generation.max_generations 3"):
+    with pytest.raises(ConfigError, match=r"generation\.max_generations 3"):
         configuration(request(tmp_path, preset="tiny", generation={"max_generations": 3}))
 
 
@@ -155,5 +155,5 @@ def test_a_run_is_continued_with_its_own_configuration(
     assert next_epoch(first) == 1
     with pytest.raises(ConfigError, match=r"rwr, run_id beside resume"):
         configuration(request(tmp_path, resume="mine", rwr={"steps": 1}, run_id="other"))
-    with pytest.raises(ConfigError, match="no run 'nobody'.*known: mine"):
+    with pytest.raises(ConfigError, match=r"no run .nobody.*known: mine"):
         configuration(request(tmp_path, resume="nobody"))
