@@ -6,6 +6,7 @@ reads, from the same list that `genenv deploy` and `genenv up` register.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -257,5 +258,19 @@ def prefect_yaml() -> str:
     return head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=100)
 
 
+def automations_yaml() -> str:
+    """Return infra/automations.yaml."""
+    head = (
+        "# Written by `python -m flows.deployments automations > infra/automations.yaml`.\n"
+        "#   prefect automation create --from-file infra/automations.yaml\n"
+        "# `genenv up` and `genenv deploy` make it by themselves, once.\n"
+    )
+    automation = zombie_automation().model_dump(mode="json", exclude_none=True)
+    for name in ("after", "expect", "for_each"):
+        automation["trigger"][name].sort()
+    body = {"automations": [automation]}
+    return head + yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=100)
+
+
 if __name__ == "__main__":
-    print(prefect_yaml(), end="")
+    print(automations_yaml() if sys.argv[1:] == ["automations"] else prefect_yaml(), end="")

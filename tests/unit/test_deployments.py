@@ -13,10 +13,18 @@ from typing import Any
 
 import yaml
 from prefect import Flow
+from prefect.automations import AutomationCore
 from prefect.utilities.callables import parameter_schema
 
 from flows.artifacts import Publisher, table
-from flows.deployments import DEPLOYMENTS, HEARTBEAT_S, SILENCE_S, prefect_yaml, zombie_automation
+from flows.deployments import (
+    DEPLOYMENTS,
+    HEARTBEAT_S,
+    SILENCE_S,
+    automations_yaml,
+    prefect_yaml,
+    zombie_automation,
+)
 from flows.summary import summary
 from genenv_core.config.load import resolve
 
@@ -52,6 +60,17 @@ def test_silence_is_judged_after_more_than_two_beats():
     assert 3 * HEARTBEAT_S < SILENCE_S == trigger.within.total_seconds()
     assert "prefect.flow-run.heartbeat" in trigger.after & trigger.expect
     assert "prefect.flow-run.Completed" in trigger.expect
+
+
+def test_the_files_with_automations_are_what_prefect_reads():
+    text = (REPOSITORY / "infra" / "automations.yaml").read_text(encoding="utf-8")
+    again = "python -m flows.deployments automations > infra/automations.yaml"
+    assert text == automations_yaml(), f"run: {again}"
+    (zombie,) = yaml.safe_load(text)["automations"]
+    assert AutomationCore.model_validate(zombie) == zombie_automation()
+    example = (REPOSITORY / "infra" / "notifications.yaml").read_text(encoding="utf-8")
+    (notice,) = yaml.safe_load(example)["automations"]
+    assert AutomationCore.model_validate(notice).enabled is False
 
 
 def test_the_table_leaves_out_what_is_empty_throughout():
