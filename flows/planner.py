@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from flows.coevolution import start
 from flows.epoch import epoch
 from flows.stages import EPOCH_STAGES, START_STAGES
@@ -41,23 +43,21 @@ def state_before(config: RunConfig, number: int) -> EpochState:
 
 def planned_stage(config: RunConfig, stage: str, number: int) -> Planned:
     """Return one stage of one epoch with its inputs; raises ConfigError when they are not there."""
+    number = 0 if stage == "bootstrap" else number
+    if stage not in (EPOCH_STAGES if number else START_STAGES):
+        raise ConfigError(f"there is no {stage} in epoch {number}: epochs count from 1")
     with planning() as entries:
         try:
-            if number == 0:
-                start(config)
-            else:
-                epoch.fn(config, number, _walked(config, number - 1))
+            state = _walked(config, number - 1) if number else None
         except NotPlannable:
-            pass
-    # Those of an epoch come last; in arm static the tasks of every epoch are those of epoch 1.
-    found = [entry for entry in entries if entry.stage == stage]
-    if (
-        found
-        and found[-1].status != "unknown"
-        and (stage != "evaluate" or found[-1].epoch == number)
-    ):
-        return found[-1]
-    raise _unfinished(config, entries)
+            raise _unfinished(config, entries) from None
+        before = len(entries)
+        with contextlib.suppress(NotPlannable):
+            _ = epoch.fn(config, number, state) if state else start(config)
+    (found,) = (entry for entry in entries[before:] if entry.stage == stage)
+    if found.status == "unknown":
+        raise _unfinished(config, entries)
+    return found
 
 
 def _walked(config: RunConfig, epochs: int) -> EpochState:

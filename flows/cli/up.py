@@ -17,8 +17,8 @@ Pool = Annotated[str, typer.Option(help="Work pool that runs are carried out on.
 
 def up(
     root: Root = None,
-    port: Annotated[int, typer.Option(help="Port of the Prefect server.", max=65535)] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", max=65535)] = 5000,
+    port: Annotated[int, typer.Option(help="Port of the Prefect server.", min=1, max=65535)] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
     database_url: Annotated[
         str | None,
         typer.Option(

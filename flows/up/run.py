@@ -30,7 +30,7 @@ from flows.up.services import (
 )
 from genenv_core.errors import GenenvError
 
-START_S = 180.0
+START_S = 300.0
 """How long one of them may take to answer; on an idle machine each takes 5 to 20 s."""
 
 RUNS_GRACE_S = 40.0
@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 
 class Stop(BaseException):
-    """Ctrl-C or SIGTERM has come."""
+    """Ctrl-C, SIGTERM or SIGHUP has come."""
 
 
 def up(settings: Settings, *, upgrade: bool, say: Say) -> None:
@@ -178,14 +178,13 @@ def _using(settings: Settings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """Raise Stop in this thread on Ctrl-C and SIGTERM."""
+    """Raise Stop in this thread on Ctrl-C, SIGTERM, and when the terminal is closed."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         raise Stop
 
-    before = {
-        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield
     finally:

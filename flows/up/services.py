@@ -19,6 +19,9 @@ from flows.environment import MLFLOW_VARIABLE, QUIET, ROOT_VARIABLE
 HOST = "127.0.0.1"
 WORKER = "genenv-up"
 
+DATABASE_VARIABLE = "GENENV_DATABASE_URL"
+"""Holds a password: the Prefect server alone gets it, under its own name for it."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -59,7 +62,11 @@ class Settings:
 
 def environment(settings: Settings) -> dict[str, str]:
     """Return what all three get: this environment, no telemetry, this code, this API."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PREFECT_") and name != DATABASE_VARIABLE
+    }
     here = str(Path(next(iter(flows.__path__))).parent)
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {

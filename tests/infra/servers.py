@@ -11,12 +11,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-START_S = 300.0
+START_S = 400.0
 RUN_S = 420.0
 """Patience with a busy machine; on an idle one a start takes 25 s and a tiny run as long."""
 
@@ -39,7 +39,13 @@ def environment(**changes: str) -> dict[str, str]:
 class Up:
     """A `genenv up` in a process of its own."""
 
-    def __init__(self, root: Path, *options: str, ports: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        ports: tuple[int, int] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it, with faults allowed; returns at once."""
         self.root = root
         self.ports = ports or (free_port(), free_port())
@@ -50,8 +56,8 @@ class Up:
         where = ["--port", str(self.ports[0]), "--mlflow-port", str(self.ports[1])]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, *where, *options],
-                env=environment(GENENV_TEST_FAULTS="1"),
+                [*command, *where],
+                env=environment(GENENV_TEST_FAULTS="1", **(variables or {})),
                 cwd=root.parent,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -101,6 +101,8 @@ def test_a_run_is_filled_in_started_watched_and_read(page: Page, up: Up) -> None
     shot(page, "2-running")
     see_state(page, "Completed")
     expect(page.get_by_text("browser · 2 epochs").first).to_be_visible()
+    open_run(page, up, run)
+    expect(page.get_by_text("Beginning flow run").first).to_be_visible()
     shot(page, "3-completed")
     assert up.flow_run(run)["parameters"]["request"]["preset"] == "tiny"
     page.get_by_role("tab", name="Artifacts").click()
@@ -128,11 +130,14 @@ def test_a_run_that_failed_is_retried_with_the_button(page: Page, up: Up) -> Non
     run = submit(page, up)
     see_state(page, "Failed")
     expect(page.get_by_text("made this first attempt fail").first).to_be_visible()
+    open_run(page, up, run)
+    page.get_by_role("tab", name="Details").click()
     shot(page, "7-failed")
     page.get_by_role("main").get_by_role("button", name="Open menu").first.click()
     page.get_by_role("menuitem", name="Retry").click()
-    page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Retry").click()
     see_state(page, "Completed")
+    open_run(page, up, run)  # drawn anew, the picture shows all of it
     shot(page, "8-retried")
     first, second = up.epochs(run, number=2)
     assert first["grpo_update · epoch 2 of 2"] == "Failed"

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.infra.servers import REPOSITORY, Up, environment, free_port
+from tests.infra.servers import REPOSITORY, RUN_S, Up, environment, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -74,8 +74,9 @@ def test_a_killed_run_ends_crashed_and_retry_continues_it(up: Up):
     run = up.start("coevolution", run_id="killed", **LONG)
     wait_for_log(up, run, "stage=grpo_update epoch=1")
     process_of(run).kill()
-    ended = up.until(run, seconds=90)
+    ended = up.until(run)
     assert ended["state"]["type"] == "CRASHED"
+    assert "status code: -9" in ended["state"]["message"]  # the worker said it, not the heartbeats
     up.retry(run)
     again = up.until(run, ["COMPLETED", "FAILED"], attempt=2)
     assert again["state"]["type"] == "COMPLETED", again["state"]
@@ -95,7 +96,7 @@ def test_a_run_that_nobody_is_left_to_report_ends_crashed(up: Up):
     worker.suspend()  # as good as lost
     try:
         process.kill()
-        ended = up.until(run, seconds=240)
+        ended = up.until(run, seconds=RUN_S)
     finally:
         worker.resume()
     assert ended["state"]["type"] == "CRASHED"
@@ -106,7 +107,7 @@ def test_a_cancelled_run_is_cancelled(up: Up):
     run = up.start("coevolution", run_id="cancelled", **LONG)
     wait_for_log(up, run, "stage=grpo_update epoch=1")
     up.set_state(run, "CANCELLING", "Cancelling")
-    ended = up.until(run, seconds=240)
+    ended = up.until(run, seconds=RUN_S)
     assert ended["state"]["type"] == "CANCELLED"
     with pytest.raises(AssertionError):
         process_of(run)
