@@ -18,7 +18,11 @@ from tasks.rwr_update import rwr_update
 from tasks.score import score
 
 
-@flow(name="epoch", flow_run_name="{config.run_id} · epoch {epoch}", persist_result=False)
+@flow(
+    name="epoch",
+    flow_run_name="{config.run_id} · epoch {epoch} of {config.epochs}",
+    persist_result=False,
+)
 def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     """Return the state after one round: tasks, attempts, both updates, publishing.
 
@@ -82,11 +86,10 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         heldout_current=state.heldout_current,
         heldout_best=state.heldout_best,
     )
-    refs = EpochRefs(
-        epoch=epoch,
-        tasks=tasks.result(),
-        traces=traces.result(),
-        scores=scores.result(),
-        pool=pools.result(),
-    )
-    return state.after_epoch(config, refs, grpo.result(), rwr.result(), published.result())
+    # Asked for in the order of the stages, so that what failed is what is raised: a stage that
+    # waited for it would only say that there is no result.
+    made = [stage.result() for stage in (tasks, traces, scores, selections, pools)]
+    refs = EpochRefs(epoch=epoch, tasks=made[0], traces=made[1], scores=made[2], pool=made[4])
+    updates = grpo.result(), rwr.result()
+    evaluation.result()
+    return state.after_epoch(config, refs, *updates, published.result())

@@ -24,6 +24,7 @@ from flows.cli import (
     settings,
     sql,
     trace,
+    up,
 )
 from flows.cli.signals import Terminated
 from genenv_core import __version__
@@ -52,6 +53,8 @@ app.command("import")(imports.import_)
 app.command("verify")(inspect.verify)
 app.command("gc")(housekeeping.gc)
 app.command("compact")(housekeeping.compact)
+app.command("up")(up.up)
+app.command("deploy")(up.deploy)
 app.command("doctor")(inspect.doctor)
 app.add_typer(settings.app, name="config")
 

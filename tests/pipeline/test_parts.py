@@ -1,0 +1,50 @@
+"""One stage or one epoch of a run, and a stage that fails on purpose.
+
+Invariants: a stage is found with the inputs that the run would give it, or it is said what is
+missing; a fault is refused where nobody allowed it, and ends with the first attempt; what failed is
+what is raised, also by a stage that others wait for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.planner import planned_stage, state_before
+from genenv_core.errors import ConfigError, StageError
+from tests.pipeline.builders import computed, run, states, tiny
+
+
+def test_a_stage_of_a_run_is_found_with_its_inputs(api: None, tiny_root: Path):
+    config = tiny(tiny_root, epochs=1, run_id="parts")
+    run(config)
+    rollout = planned_stage(config, "rollout", 1)
+    assert rollout.status == "hit"
+    assert set(rollout.inputs) == {"tasks", "bootstrap", "agent"}
+    assert planned_stage(config, "bootstrap", 1).epoch == 0
+    following = planned_stage(config, "generate_tasks", 2)
+    assert (following.status, following.epoch) == ("miss", 2)
+    assert following.inputs["env"] == state_before(config, 2).env
+    for stage, number in (("rollout", 2), ("generate_tasks", 3), ("evaluate", 2)):
+        with pytest.raises(ConfigError, match="generate_tasks of epoch 2 of run parts is not"):
+            planned_stage(config, stage, number)
+    with pytest.raises(ConfigError, match="no rollout in epoch 0"):
+        planned_stage(config, "rollout", 0)
+    with pytest.raises(ConfigError, match="generate_tasks of epoch 2 of run parts is not"):
+        state_before(config, 3)
+
+
+def test_a_stage_that_fails_on_purpose(api: None, tiny_root: Path, monkeypatch: pytest.MonkeyPatch):
+    fault = ("execution.test_fault=evaluate:1", "evaluation.samples=2")
+    config = tiny(tiny_root, *fault, epochs=1, run_id="fault")
+    monkeypatch.delenv("GENENV_TEST_FAULTS", raising=False)
+    with pytest.raises(ConfigError, match=r"execution\.test_fault 'evaluate:1' is for"):
+        run(config)
+    assert states(config) == []
+    monkeypatch.setenv("GENENV_TEST_FAULTS", "1")
+    with pytest.raises(StageError, match=r"evaluate of epoch 1: execution\.test_fault"):
+        run(config)
+    before = states(config)
+    run(config)
+    assert computed(states(config)[len(before) :]) == {(1, "evaluate"), (1, "publish")}
