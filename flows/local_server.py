@@ -112,6 +112,14 @@ def local_api(home: Path, root: Path | None = None) -> Iterator[LocalServer | No
         server.stop()
 
 
+def create_app(ephemeral: bool = False) -> Any:
+    """Return Prefect's API as we serve it."""
+    from prefect.server.api.server import create_app
+
+    _lock_before_reading()
+    return create_app(ephemeral=ephemeral)
+
+
 def _lock_before_reading() -> None:
     """Let every transaction that may write take SQLite's write lock first, and wait for it.
 
@@ -152,9 +160,7 @@ def in_process(server: LocalServer | None) -> Iterator[None]:
 
 def _serve(port: int) -> None:
     import uvicorn
-    from prefect.server.api.server import create_app
 
-    _lock_before_reading()
     server = uvicorn.Server(
         uvicorn.Config(create_app(ephemeral=True), host="127.0.0.1", port=port, log_level="warning")
     )

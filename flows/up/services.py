@@ -95,7 +95,7 @@ def server_environment(settings: Settings) -> dict[str, str]:
 
 def server_command(settings: Settings) -> list[str]:
     """Return the command of the Prefect server."""
-    app = "prefect.server.api.server:create_app"
+    app = "flows.local_server:create_app"
     where = ["--host", HOST, "--port", str(settings.port)]
     return [sys.executable, "-m", "uvicorn", "--factory", app, *where, "--log-level", "warning"]
 
