@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 
 import tasks
 from genenv_core.config.load import resolve
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import PlacementConfig, RunConfig
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import StageError
@@ -191,6 +191,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "models.agent_revision",
         "models.env",
         "models.env_revision",
+        *(f"placement.{name}" for name in PlacementConfig.model_fields),
         "root",
         "run_id",
         "seed",
