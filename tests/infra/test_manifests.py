@@ -47,13 +47,15 @@ def rendered(overlay: str) -> list[Object]:
 
 
 def pools(overlay: str) -> list[Pods]:
-    """Return the pods that the work pools of an overlay make."""
+    """Return the pods that people and the work pools of an overlay make."""
     found: list[Pods] = []
     for name in ("gpu", "flows"):
         manifest = job_manifest(read_settings(INFRA / "overlays" / overlay / f"{name}.yaml"))
         template = manifest["spec"]["template"]
         found.append(Pods(f"pool {name}", template["metadata"]["labels"], template["spec"]))
-    return found
+    (job,) = yaml.safe_load_all((INFRA / "run.yaml").read_text())
+    template = job["spec"]["template"]
+    return [*found, Pods("run.yaml", template["metadata"]["labels"], template["spec"])]
 
 
 @pytest.fixture(params=OVERLAYS)
@@ -64,7 +66,8 @@ def overlay(request: pytest.FixtureRequest) -> str:
 def test_every_object_fits_its_schema(overlay: str):
     kinds = {item["kind"] for item in rendered(overlay)}
     assert {"Deployment", "StatefulSet", "NetworkPolicy", "ResourceQuota", "Role"} <= kinds
-    for item in rendered(overlay):
+    (job,) = yaml.safe_load_all((INFRA / "run.yaml").read_text())
+    for item in (*rendered(overlay), job):
         kubernetes_validate.validate(item, VERSION, strict=True)
         if item["kind"] != "Namespace":
             assert item["metadata"]["namespace"] == "genenv", checks.name_of(item)
@@ -73,19 +76,14 @@ def test_every_object_fits_its_schema(overlay: str):
 def test_nothing_that_schemas_miss(overlay: str):
     items, others = rendered(overlay), pools(overlay)
     every = [*checks.pods_of(items), *others]
-    assert len(every) == 8
-    assert checks.selectors(items, [*others, backup()]) == []
+    assert len(every) == 9
+    assert checks.selectors(items, others) == []
     assert checks.references(items, others, SECRETS) == []
     assert checks.restricted(every) == []
     assert checks.cared_for(every) == []
     assert checks.values(items) == []
     assert checks.rights(items) == []
     assert checks.quota(items, others) == []
-
-
-def backup() -> Pods:
-    """Return the pod that docs/kubernetes.md starts for a backup."""
-    return Pods("backup", {"app.kubernetes.io/name": "backup"}, {})
 
 
 def test_workers_are_watched_where_their_role_reaches(overlay: str):
@@ -205,7 +203,7 @@ def test_each_check_finds_what_it_is_for(check: str, change: Any, finding: str):
     change(items)
     others = pools("cluster")
     found = {
-        "selectors": lambda: checks.selectors(items, [*others, backup()]),
+        "selectors": lambda: checks.selectors(items, others),
         "references": lambda: checks.references(items, others, SECRETS),
         "restricted": lambda: checks.restricted(checks.pods_of(items)),
         "cared_for": lambda: checks.cared_for(checks.pods_of(items)),

@@ -172,7 +172,6 @@ def test_a_stopped_run_takes_its_child_with_it(gpu: str, command: Callable[..., 
     status, error = one.end()
     assert status == 143, error
     until(lambda: child_states("stopped") == [("grpo_update", "Cancelled")])
-    until(lambda: not list((one.root / "leases").rglob("*.json")))
 
 
 def test_a_child_cancelled_by_a_person_fails_its_stage(gpu: str, command: Callable[..., Command]):
