@@ -18,8 +18,11 @@ from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
 from prefect.states import Cancelling
 
+from flows.coevolution import coevolution
+from genenv_core.config.load import dump
 from genenv_core.config.schema import STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.local import LocalStore
@@ -182,6 +185,27 @@ def test_a_child_cancelled_by_a_person_fails_its_stage(gpu: str, command: Callab
     status, error = one.end()
     assert status == 1
     assert "stage grpo_update of epoch 1 on pool gpu was cancelled" in error
+
+
+def test_a_flow_cancelled_from_outside_takes_its_child_with_it(gpu: str, tiny_root: Path):
+    """As with the button in the UI: the flow runs under a worker, and its process is killed."""
+    distinct = ("grpo.max_grad_norm=1.5", "tracking.enabled=false")
+    places = ("placement.grpo_update=gpu", "placement.poll_seconds=0.3")
+    config = tiny(tiny_root, *LONG, *distinct, *places, epochs=1, run_id="outside")
+    with get_client(sync_client=True) as client:
+        client.create_deployment(
+            flow_id=client.create_flow(coevolution),
+            name="outside",
+            entrypoint="flows.coevolution.coevolution",
+            work_pool_name=gpu,
+            enforce_parameter_schema=False,
+        )
+        parameters = {"config": dump(config)}
+        flow = run_deployment("coevolution/outside", parameters=parameters, timeout=0)
+        until(lambda: [r for r in children("outside") if r.state.is_running()], WAIT_S)
+        client.set_flow_run_state(flow.id, Cancelling())
+        until(lambda: child_states("outside") == [("grpo_update", "Cancelled")], WAIT_S)
+        until(lambda: client.read_flow_run(flow.id).state.is_cancelled(), WAIT_S)
 
 
 def test_without_a_worker_a_stage_says_so_and_fails_in_time(api: None, tiny_root: Path):

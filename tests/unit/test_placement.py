@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
+from flows.cli.pool import pool
 from flows.cli.run import execute
 from flows.pool_stage import TASKS, StageName
 from genenv_core.config.load import resolve
@@ -79,6 +80,17 @@ def test_pools_need_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ConfigError, match=r"placement.rollout 'gpu'.*PREFECT_API_URL.*=inline"):
         execute(config, as_json=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_genenv_pool_refuses_what_it_cannot_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with pytest.raises(ConfigError, match="PREFECT_API_URL names no Prefect server"):
+        pool("gpu")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with pytest.raises(ConfigError, match=r"--stage 'roll' is none of bootstrap, .*rollout"):
+        pool("gpu", stage=["roll"])
+    with pytest.raises(ConfigError, match=r"gpu.yaml: cannot be read"):
+        pool("gpu", settings=tmp_path / "gpu.yaml")
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
