@@ -84,7 +84,8 @@ def compute_on_pool(
         try:
             child.follow()
         except Cancelled:
-            child.cancel("the flow that wanted it was cancelled")
+            if not child.is_awaited():
+                child.cancel("the flow that wanted it was cancelled")
             raise
         return child.result(find)
 
@@ -131,7 +132,7 @@ class Child:
                     parameters=self._parameters(inputs, parts),
                     flow_run_name=f"{self._stage} · epoch {self._epoch} · {self._config.run_id}",
                     timeout=0,
-                    tags=[OURS, f"{OURS} {base}", *(f"parent {run}" for run in self._parents)],
+                    tags=[OURS, f"{OURS} {base}", *(f"parent {run.id}" for run in self._parents)],
                     idempotency_key=f"{base}.{attempt}",
                 )
             )
@@ -191,6 +192,20 @@ class Child:
                 "processes must see this root under the same name"
             )
         raise StageError(f"{self._where} {_VERBS.get(state.type, 'ended')}: {self._why(state)}")
+
+    def is_awaited(self) -> bool:
+        """Return whether a worker will start this flow again: it was evicted, and not cancelled.
+
+        The flow run that is started again takes the child over.
+        """
+        if not self._parents or self._parents[-1].deployment_id is None:
+            return False
+        try:
+            state = self._client.read_flow_run(self._parents[-1].id).state
+        except Exception as error:
+            log.warning("stage=%s the Prefect API is away: %s", self._stage, _line(error))
+            return False
+        return state is not None and not (state.is_cancelling() or state.is_cancelled())
 
     def cancel(self, why: str) -> None:
         """Ask the child to end; what Prefect does not hear of is told in the log."""
@@ -282,7 +297,7 @@ class Child:
             check()
             time.sleep(0.1)
         for run in self._parents:
-            state = self._ask(lambda run=run: self._client.read_flow_run(run)).state
+            state = self._ask(lambda run=run: self._client.read_flow_run(run.id)).state
             if state is None or state.is_running() or state.is_pending():
                 continue
             if not (state.is_cancelling() or state.is_cancelled()):
@@ -360,13 +375,13 @@ def check_placement(config: RunConfig) -> None:
                 )
 
 
-def _ancestors(client: SyncPrefectClient) -> list[UUID]:
-    """Return the ids of this flow run and of those that it is part of."""
+def _ancestors(client: SyncPrefectClient) -> list[FlowRun]:
+    """Return this flow run and those that it is part of, the outermost last."""
     context = FlowRunContext.get()
-    found: list[UUID] = []
+    found: list[FlowRun] = []
     run = context.flow_run if context else None
     while run is not None:
-        found.append(run.id)
+        found.append(run)
         if run.parent_task_run_id is None:
             break
         task = client.read_task_run(run.parent_task_run_id)
