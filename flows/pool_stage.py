@@ -6,6 +6,7 @@ what it computed is in the store.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal
 
 from prefect import flow
@@ -73,6 +74,7 @@ def stage(
         inputs: References to what it reads.
         parts: The parts of its key, as that flow has them.
     """
+    logging.getLogger("genenv").setLevel(logging.INFO)  # what stages say belongs in the log
     with ended():
         # SIGTERM, an eviction for one, lets it go on to where the next attempt can continue.
         supervise(
