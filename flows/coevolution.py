@@ -28,7 +28,11 @@ def coevolution(config: RunConfig) -> EpochState:
     Args:
         config: The resolved configuration. Without a run_id, one is made from the rest.
     """
-    config = config.model_copy(update={"run_id": run_name(config, "run")})
+    return play(config.model_copy(update={"run_id": run_name(config, "run")}))
+
+
+def play(config: RunConfig) -> EpochState:
+    """Return the state after the last epoch of a run that has a name."""
     check_placement(config)
     open_run(config)
     state = start(config)
@@ -43,4 +47,5 @@ def start(config: RunConfig) -> EpochState:
     agent, env = initial_checkpoints(data)
     evaluation = evaluate.submit(config, 0, agent=agent, bootstrap=data, update=None)
     published = publish.submit(config, 0, evaluation=evaluation, agent=agent, env=env)
+    evaluation.result()  # what failed is what is raised
     return EpochState.after_bootstrap(data, published.result())

@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+ROOT_VARIABLE = "GENENV_ROOT"
+"""Where everything is kept, unless a command or a request says otherwise."""
+
+MLFLOW_VARIABLE = "GENENV_MLFLOW_URL"
+"""Where people open MLflow; `genenv up` sets it for its worker."""
+
 QUIET = {
     # No telemetry leaves, from any tool.
     "DO_NOT_TRACK": "1",

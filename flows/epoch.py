@@ -21,7 +21,7 @@ from tasks.score import score
 
 @flow(
     name="epoch",
-    flow_run_name="{config.run_id} · epoch {epoch}",
+    flow_run_name="{config.run_id} · epoch {epoch} of {config.epochs}",
     persist_result=False,
     on_cancellation=[cancel_children],
 )
@@ -88,11 +88,10 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         heldout_current=state.heldout_current,
         heldout_best=state.heldout_best,
     )
-    refs = EpochRefs(
-        epoch=epoch,
-        tasks=tasks.result(),
-        traces=traces.result(),
-        scores=scores.result(),
-        pool=pools.result(),
-    )
-    return state.after_epoch(config, refs, grpo.result(), rwr.result(), published.result())
+    # Asked for in the order of the stages, so that what failed is what is raised: a stage that
+    # waited for it would only say that there is no result.
+    made = [stage.result() for stage in (tasks, traces, scores, selections, pools)]
+    refs = EpochRefs(epoch=epoch, tasks=made[0], traces=made[1], scores=made[2], pool=made[4])
+    updates = grpo.result(), rwr.result()
+    evaluation.result()
+    return state.after_epoch(config, refs, *updates, published.result())

@@ -19,7 +19,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from flows.up.previous import live_api
 from genenv_core.errors import GenenvError
 
 START_TIMEOUT_S = 120.0
@@ -91,8 +93,13 @@ class LocalServer:
 
 
 @contextlib.contextmanager
-def local_api(home: Path) -> Iterator[LocalServer | None]:
-    """Start a server unless PREFECT_API_URL names one; yields it, and stops it at the end."""
+def local_api(home: Path, root: Path | None = None) -> Iterator[LocalServer | None]:
+    """Start a server, and stop it at the end; yields None where there is one already.
+
+    That is what PREFECT_API_URL names, or the one of a `genenv up` on the root.
+    """
+    if not os.environ.get("PREFECT_API_URL") and root and (api := live_api(root)):
+        os.environ["PREFECT_API_URL"] = api
     if os.environ.get("PREFECT_API_URL"):
         yield None
         return
@@ -103,6 +110,27 @@ def local_api(home: Path) -> Iterator[LocalServer | None]:
     finally:
         del os.environ["PREFECT_API_URL"]
         server.stop()
+
+
+@contextlib.contextmanager
+def in_process(server: LocalServer | None) -> Iterator[None]:
+    """Use a server, when one was started, for flows of this very process; waits until it answers.
+
+    This process is the run, so its end is seen at once and no heartbeat has to prove it; joining
+    the heartbeat's thread would cost every epoch about a second.
+    """
+    from prefect.settings import (
+        PREFECT_API_URL,
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        temporary_settings,
+    )
+
+    updates: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    if server:
+        server.wait()
+        updates[PREFECT_API_URL] = server.url
+    with temporary_settings(updates):
+        yield
 
 
 def _serve(port: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
@@ -24,7 +24,8 @@ from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 from prefect.states import Crashed
 
-from genenv_core.storage.process import has_ended, identity
+from genenv_core.storage.canonical import digest
+from genenv_core.storage.process import has_ended, identity, machine
 
 log = logging.getLogger("genenv.flows")
 
@@ -32,11 +33,17 @@ OURS = "genenv"
 _PROCESS = "process "
 _MOST = 200
 _OPEN = [StateType.RUNNING, StateType.PENDING]
+_CRASHED = FlowRunFilter(
+    tags=FlowRunFilterTags(all_=[OURS]),
+    state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED])),
+)
+_MESSAGE = "its process has ended without a word; the same command continues it"
 
 
 def process_tags() -> list[str]:
     """Return the tags under which the flow runs of this process are found once it is gone."""
-    return [OURS, f"{_PROCESS}{os.getpid()} {identity(os.getpid())}"]
+    pid = os.getpid()
+    return [OURS, f"{_PROCESS}{pid}.{identity(pid).rpartition(' ')[2]}@{_machine()}"]
 
 
 def mark_orphans() -> int:
@@ -54,25 +61,39 @@ def mark_orphans() -> int:
         )
         orphans = [run for run in found if run.run_count <= 1 and _ended(run.tags)]
         for run in orphans:
-            message = "its process has ended without a word; the same command continues it"
-            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
-            tasks = client.read_task_runs(
-                flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
-                task_run_filter=TaskRunFilter(
-                    state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_OPEN))
-                ),
-                sort=TaskRunSort.EXPECTED_START_TIME_DESC,
-                limit=_MOST,
-            )
-            for task in tasks:
-                client.set_task_run_state(task.id, Crashed(message=message), force=True)
+            client.set_flow_run_state(run.id, Crashed(message=_MESSAGE), force=True)
             log.info("flow_run=%s name=%r marked as crashed", run.id, run.name)
+            _mark_tasks(client, FlowRunFilter(id=FlowRunFilterId(any_=[run.id])), _OPEN)
+        # A worker and the heartbeats see to flow runs only; the stage tasks at work in them stay.
+        _mark_tasks(client, _CRASHED, [StateType.RUNNING])
     return len(orphans)
+
+
+def _mark_tasks(
+    client: SyncPrefectClient, flow_runs: FlowRunFilter, states: list[StateType]
+) -> None:
+    """Mark the stage tasks of these flow runs that are in one of these states as Crashed."""
+    tasks = client.read_task_runs(
+        flow_run_filter=flow_runs,
+        task_run_filter=TaskRunFilter(
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=states))
+        ),
+        sort=TaskRunSort.EXPECTED_START_TIME_DESC,
+        limit=_MOST,
+    )
+    for task in tasks:
+        client.set_task_run_state(task.id, Crashed(message=_MESSAGE), force=True)
 
 
 def _ended(tags: list[str]) -> bool:
     for tag in tags:
         if tag.startswith(_PROCESS):
-            pid, _, known = tag.removeprefix(_PROCESS).partition(" ")
-            return has_ended(int(pid), known)
+            process, _, where = tag.removeprefix(_PROCESS).partition("@")
+            pid, _, started = process.partition(".")
+            return where == _machine() and has_ended(int(pid), f"{machine()} {started}")
     return False
+
+
+def _machine() -> str:
+    """Return a short mark of this machine: tags are on the screen."""
+    return digest(machine())[:6]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from flows.coevolution import start
 from flows.epoch import epoch
 from flows.stages import EPOCH_STAGES, START_STAGES
+from flows.state import EpochState
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
+from genenv_core.errors import ConfigError
 from tasks.stage import NotPlannable, Planned, planning
 
 
@@ -26,3 +28,48 @@ def plan_run(config: RunConfig) -> list[Planned]:
             if (number, stage) not in seen:
                 entries.append(Planned(stage, number, "unknown"))
     return entries
+
+
+def state_before(config: RunConfig, number: int) -> EpochState:
+    """Return the state that an epoch starts from; raises ConfigError when one before is missing."""
+    with planning() as entries:
+        try:
+            return _walked(config, number - 1)
+        except NotPlannable:
+            raise _unfinished(config, entries) from None
+
+
+def planned_stage(config: RunConfig, stage: str, number: int) -> Planned:
+    """Return one stage of one epoch with its inputs; raises ConfigError when they are not there."""
+    with planning() as entries:
+        try:
+            if number == 0:
+                start(config)
+            else:
+                epoch.fn(config, number, _walked(config, number - 1))
+        except NotPlannable:
+            pass
+    # Those of an epoch come last; in arm static the tasks of every epoch are those of epoch 1.
+    found = [entry for entry in entries if entry.stage == stage]
+    if (
+        found
+        and found[-1].status != "unknown"
+        and (stage != "evaluate" or found[-1].epoch == number)
+    ):
+        return found[-1]
+    raise _unfinished(config, entries)
+
+
+def _walked(config: RunConfig, epochs: int) -> EpochState:
+    state = start(config)
+    for number in range(1, epochs + 1):
+        state = epoch.fn(config, number, state)
+    return state
+
+
+def _unfinished(config: RunConfig, entries: list[Planned]) -> ConfigError:
+    first = next(entry for entry in entries if entry.status != "hit")
+    return ConfigError(
+        f"{first.stage} of epoch {first.epoch} of run {config.run_id} is not finished: continue "
+        "the run with the deployment coevolution, resume set to it, or with `genenv resume`"
+    )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage.runs import RunLog
+from tasks.faults import refuse_outside_tests
 from tasks.progress import Event, emit
 from tasks.stage import artifacts_of
 
@@ -14,5 +15,6 @@ from tasks.stage import artifacts_of
 def open_run(config: RunConfig) -> None:
     """Note the run's resolved configuration; a run that exists already goes on."""
     name = run_name(config, "run")
+    refuse_outside_tests(config.execution.test_fault)
     RunLog(artifacts_of(config.root).store, name).open(dump(config), datetime.now(UTC))
     emit(Event("run", facts={"run_id": name, "epochs": config.epochs, "arm": config.arm.value}))

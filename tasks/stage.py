@@ -50,6 +50,7 @@ from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef, Ma
 from genenv_core.storage.process import identity
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import Attempt, RunLog
+from tasks.faults import fail_on_purpose
 from tasks.progress import Event, check, emit
 
 log = logging.getLogger("genenv.stage")
@@ -158,7 +159,10 @@ class Pending(Protocol):
 
 @dataclass
 class Planned:
-    """One stage in a plan: its key, and hit, miss, or unknown until what it depends on is known."""
+    """One stage in a plan: its key, and hit, miss, or unknown until what it depends on is known.
+
+    `inputs` are there once they are known: submitted with them, the stage does what was planned.
+    """
 
     stage: str
     epoch: int
@@ -167,6 +171,7 @@ class Planned:
     parts: dict[str, Any] = field(default_factory=dict[str, Any])
     changed: tuple[str, ...] = ()
     ref: ArtifactRef | None = None
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def result(self) -> ArtifactRef:
         """Return the reference; raises NotPlannable when only computing would tell it."""
@@ -203,7 +208,7 @@ class StageTask:
 
         @task(
             name=stage.name,
-            task_run_name=stage.name + " · epoch {epoch}",
+            task_run_name=stage.name + " · epoch {epoch} of {config.epochs}",
             cache_policy=NO_CACHE,
             persist_result=False,
         )
@@ -256,8 +261,11 @@ class StageTask:
         manifest = artifacts.find(self.stage.name, key)
         if manifest is None:
             changed = self._changed(config, epoch, key, parts, artifacts)
-            return Planned(self.stage.name, epoch, "miss", key, parts, changed=changed)
-        return Planned(self.stage.name, epoch, "hit", key, parts, ref=reference(manifest))
+            return Planned(
+                self.stage.name, epoch, "miss", key, parts, changed=changed, inputs=known
+            )
+        ref = reference(manifest)
+        return Planned(self.stage.name, epoch, "hit", key, parts, ref=ref, inputs=known)
 
     def _changed(
         self, config: RunConfig, epoch: int, key: str, parts: dict[str, Any], artifacts: Artifacts
@@ -339,6 +347,9 @@ def run_stage(
                     if manifest is None:
                         attempt, begun = run.begin(attempt), True
                         log.info("stage=%s epoch=%d key=%s started", stage.name, epoch, key[:12])
+                        fail_on_purpose(
+                            config.execution.test_fault, stage.name, epoch, attempt.attempt
+                        )
                         began = time.perf_counter()
                         manifest = _compute(
                             stage, compute, config, epoch, inputs, parts, key, artifacts

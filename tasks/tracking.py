@@ -6,6 +6,7 @@ and every step asks first what is there: doing it twice changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -79,11 +80,11 @@ def open_client(config: RunConfig, root: Path) -> MlflowClient:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     if config.tracking.uri is None:
-        _create_database(root)
+        create_database(root)
     return MlflowClient(tracking_uri=tracking_uri(config, root))
 
 
-def _create_database(root: Path) -> None:
+def create_database(root: Path) -> None:
     """Make MLflow's SQLite file, whole or not at all: it cannot go on with one that was cut off."""
     from mlflow import MlflowClient
 
@@ -94,7 +95,9 @@ def _create_database(root: Path) -> None:
     scratch = LocalStore(root).scratch()
     made = scratch / path.name
     MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
-    os.replace(made, path)
+    with contextlib.suppress(FileExistsError):  # another process was quicker, and may use it by now
+        os.link(made, path)
+    made.unlink()
     scratch.rmdir()
 
 

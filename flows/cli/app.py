@@ -25,6 +25,7 @@ from flows.cli import (
     settings,
     sql,
     trace,
+    up,
 )
 from flows.cli.signals import Terminated
 from genenv_core import __version__
@@ -54,6 +55,8 @@ app.command("verify")(inspect.verify)
 app.command("gc")(housekeeping.gc)
 app.command("compact")(housekeeping.compact)
 app.command("pool")(pool.pool)
+app.command("up")(up.up)
+app.command("deploy")(up.deploy)
 app.command("doctor")(inspect.doctor)
 app.add_typer(settings.app, name="config")
 

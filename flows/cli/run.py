@@ -65,9 +65,9 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
     from flows.environment import prepare
 
     prepare(Path(store_root))
-    from flows.local_server import local_api
+    from flows.local_server import in_process, local_api
 
-    with local_api(Path(os.environ["PREFECT_HOME"])) as server:
+    with local_api(Path(os.environ["PREFECT_HOME"]), Path(store_root)) as server:
         from flows.cli.live import RunView
 
         view = RunView(config, quiet=as_json)
@@ -75,23 +75,13 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
         _log_to(Path(store_root) / "runs" / str(config.run_id))
         # The heavy imports overlap with the server's start.
         from prefect import tags
-        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
         from flows.coevolution import coevolution
         from flows.orphans import mark_orphans, process_tags
         from tasks import services
 
-        if server:
-            server.wait()
-        # This process is the run, so its end is seen at once and no heartbeat has to prove it;
-        # joining the heartbeat's thread would cost every epoch about a second.
-        updates = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-        if server:
-            from prefect.settings import PREFECT_API_URL
-
-            updates[PREFECT_API_URL] = server.url
-        ready = time.perf_counter()
-        with temporary_settings(updates), tags(*process_tags()), view:
+        with in_process(server), tags(*process_tags()), view:
+            ready = time.perf_counter()
             mark_orphans()
             try:
                 supervise(lambda: coevolution(config))

@@ -49,6 +49,11 @@ def preset_names() -> list[str]:
     )
 
 
+def preset_values(name: str) -> dict[str, Any]:
+    """Return what a preset sets, nested; everything else is as the schema has it."""
+    return _read(name)
+
+
 def resolve(
     source: str = "quickstart",
     *,

@@ -340,6 +340,9 @@ class ExecutionConfig(_Section):
     checkpoint_seconds: float = Field(default=30.0, ge=0, le=86_400)
     """Least time between two trainer checkpoints of an update, which a killed one continues from;
     0: after every optimizer step."""
+    test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
+    """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
+    unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
 
 
 INLINE = "inline"

@@ -1,4 +1,4 @@
-"""One Prefect server, one double of a cluster and one worker a pool for the session."""
+"""What the tests of this folder share: `genenv up`, a Prefect server, a double of a cluster."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ os.environ.setdefault(
     "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_CANCELLING_TIMEOUT_SECONDS", "30"
 )
 
+from tests.infra.servers import Up
 from tests.pipeline.conftest import api, tiny_root
 
 __all__ = ["api", "tiny_root"]
@@ -48,3 +49,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = Cluster(NAMESPACE, nodes, granted(), tmp_path_factory.mktemp("cluster"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A `genenv up` that is ready; at the end it is stopped, with status 0."""
+    started = Up(tmp_path_factory.mktemp("up") / "root")
+    try:
+        yield started.wait()
+    finally:
+        started.stop()

@@ -70,6 +70,7 @@ def kubernetes_worker(cluster: Cluster, pool: str, log: Path) -> Iterator[None]:
                 *("--pool", pool, "--type", "kubernetes"),
             ],
             env=worker_env(cluster),
+            cwd=log.parent,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

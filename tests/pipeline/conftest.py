@@ -18,24 +18,13 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A real Prefect server on 127.0.0.1, stopped at the end; training workers likewise."""
     home = tmp_path_factory.mktemp("prefect")
     os.environ["PREFECT_HOME"] = str(home)
-    from flows.local_server import local_api
+    from flows.cli.run import drain
+    from flows.local_server import in_process, local_api
 
     with local_api(home) as server:
-        from prefect.settings import (
-            PREFECT_API_URL,
-            PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-            temporary_settings,
-        )
-
-        from flows.cli.run import drain
         from tasks import services
 
-        if server:
-            server.wait()
-        updates = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-        if server:
-            updates[PREFECT_API_URL] = server.url
-        with temporary_settings(updates):
+        with in_process(server):
             yield
             services.close()
             drain()

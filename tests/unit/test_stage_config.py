@@ -78,6 +78,7 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "data.base_mapping": [{"program": "text"}],
         "models.agent_revision": ["a" * 40],
         "models.env_revision": ["b" * 40],
+        "execution.test_fault": ["rollout:1"],
     }
     if path in special:
         return special[path]
@@ -187,6 +188,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "data.offline_file",
         "epochs",
         "execution.checkpoint_seconds",
+        "execution.test_fault",
         "models.agent",
         "models.agent_revision",
         "models.env",

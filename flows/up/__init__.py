@@ -1,0 +1,1 @@
+"""`genenv up`: the Prefect server, MLflow, a worker and the deployments on one machine."""

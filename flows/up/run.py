@@ -1,0 +1,193 @@
+"""Start everything in order, watch it, and stop everything in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from flows.deployments import ensure_automations, ensure_pool, register
+from flows.up import databases
+from flows.up.children import Child
+from flows.up.mlflow_server import UPGRADE_VARIABLE
+from flows.up.ports import require_free
+from flows.up.previous import OneUp, known
+from flows.up.services import (
+    Settings,
+    job_variables,
+    mlflow_answers,
+    mlflow_command,
+    mlflow_environment,
+    server_answers,
+    server_command,
+    server_environment,
+    worker_answers,
+    worker_command,
+    worker_environment,
+)
+from genenv_core.errors import GenenvError
+
+START_S = 180.0
+"""How long one of them may take to answer; on an idle machine each takes 5 to 20 s."""
+
+RUNS_GRACE_S = 40.0
+"""How long the worker's runs may take to come to where they can go on."""
+
+GRACE_S = 10.0
+WORKER = "worker"
+WATCH_S = 0.5
+
+Say = Callable[[str], None]
+
+
+class Stop(BaseException):
+    """Ctrl-C or SIGTERM has come."""
+
+
+def up(settings: Settings, *, upgrade: bool, say: Say) -> None:
+    """Run until Ctrl-C or SIGTERM; raises GenenvError when something cannot start or ends."""
+    settings.logs.mkdir(parents=True, exist_ok=True)
+    one = OneUp(settings.root)
+    try:
+        require_free(settings.port, "the Prefect server", "--port")
+        require_free(settings.mlflow_port, "MLflow", "--mlflow-port")
+        old_mlflow = _check_databases(settings, upgrade=upgrade, say=say)
+        _run(settings, one, old_mlflow=old_mlflow, say=say)
+    finally:
+        one.release()
+
+
+def _run(settings: Settings, one: OneUp, *, old_mlflow: bool, say: Say) -> None:
+    children: list[Child] = []
+    with _stoppable():
+        try:
+            _start(settings, one, children, old_mlflow=old_mlflow, say=say)
+            _tell(settings, say)
+            _watch(children)
+        except Stop:
+            say(
+                "stopping; runs at work end where Retry continues them (up to 40 s, again: at once)"
+            )
+        finally:
+            _stop(children)
+    say("stopped")
+
+
+def _start(
+    settings: Settings, one: OneUp, children: list[Child], *, old_mlflow: bool, say: Say
+) -> None:
+    def start(name: str, command: list[str], environment: dict[str, str]) -> Child:
+        log = settings.logs / f"{name.lower().replace(' ', '-')}.log"
+        children.append(Child(name, command, environment, log))
+        notes = [known(child.name, child.pid) for child in children]
+        one.note(settings.url, settings.mlflow_url, notes)
+        return children[-1]
+
+    upgrading = {UPGRADE_VARIABLE: "1"} if old_mlflow else {}
+    server = start("Prefect server", server_command(settings), server_environment(settings))
+    mlflow = start("MLflow", mlflow_command(settings), mlflow_environment(settings) | upgrading)
+    say("starting: Prefect server, MLflow")
+    _wait(server, children, lambda: server_answers(settings))
+    with _using(settings):
+        ensure_pool(settings.pool, limit=settings.limit)
+        names = register(settings.pool, variables=job_variables())
+        ensure_automations()
+    say(f"deployments: {', '.join(name.split('/')[1] for name in names)}")
+    worker = start(WORKER, worker_command(settings), worker_environment(settings))
+    _wait(worker, children, lambda: worker_answers(settings))
+    _wait(mlflow, children, lambda: mlflow_answers(settings))
+
+
+def _wait(child: Child, children: list[Child], answers: Callable[[], bool]) -> None:
+    """Return once a child answers; raises GenenvError when it, or another, does not."""
+    deadline = time.monotonic() + START_S
+    while not answers():
+        _require_alive(children)
+        if time.monotonic() > deadline:
+            raise GenenvError(
+                f"{child.name} (pid {child.pid}) did not answer in {START_S:.0f} s: "
+                f"{child.reason()}"
+            )
+        time.sleep(WATCH_S)
+
+
+def _watch(children: list[Child]) -> None:
+    while True:
+        _require_alive(children)
+        time.sleep(WATCH_S)
+
+
+def _require_alive(children: list[Child]) -> None:
+    for child in children:
+        if child.status is not None:
+            raise GenenvError(
+                f"{child.name} has ended with status {child.status}: {child.reason()}; the others "
+                "are stopped, the same command starts them again"
+            )
+
+
+def _stop(children: list[Child]) -> None:
+    """Stop the worker's runs, which tell the server how they end; then all else, it last."""
+    try:
+        for child in reversed(children):
+            if child.name == WORKER:
+                child.end_children(RUNS_GRACE_S)
+            child.stop(GRACE_S)
+    except Stop:  # a second Ctrl-C
+        for child in reversed(children):
+            child.kill()
+
+
+def _tell(settings: Settings, say: Say) -> None:
+    lines = (
+        f"Prefect    {settings.url}   deployments: {settings.url}/deployments",
+        f"MLflow     {settings.mlflow_url}",
+        f"root       {settings.root}",
+        f"logs       {settings.logs}",
+        f"API        export PREFECT_API_URL={settings.url}/api   (`genenv run` finds it by itself)",
+        f"stop       Ctrl-C, or kill {os.getpid()}",
+    )
+    say("\n".join(("ready", *lines)))
+
+
+def _check_databases(settings: Settings, *, upgrade: bool, say: Say) -> bool:
+    """Refuse databases that do not fit; returns whether MLflow's is to be upgraded."""
+    if settings.database_url:
+        prefect = databases.postgresql(settings.database_url)
+    else:
+        tool, folder = databases.PREFECT_MIGRATIONS
+        path = settings.prefect_home / "prefect.db"
+        prefect = databases.sqlite("Prefect", path, (tool, f"{folder}/sqlite"))
+    mlflow = databases.sqlite("MLflow", settings.mlflow_database, databases.MLFLOW_MIGRATIONS)
+    for database in (prefect, mlflow):
+        if line := databases.check(database, upgrade=upgrade):
+            say(line)
+    return mlflow.state() == "older"
+
+
+@contextlib.contextmanager
+def _using(settings: Settings) -> Iterator[None]:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: f"{settings.url}/api"}):
+        yield
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Raise Stop in this thread on Ctrl-C and SIGTERM."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        raise Stop
+
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,160 @@
+"""Commands and environments of what `genenv up` starts, and how each says that it is ready."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import flows
+from flows.deployments import HEARTBEAT_S, POOL
+from flows.environment import MLFLOW_VARIABLE, QUIET, ROOT_VARIABLE
+
+HOST = "127.0.0.1"
+WORKER = "genenv-up"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `genenv up` was asked for; `root` is absolute, `database_url` None means SQLite."""
+
+    root: Path
+    port: int = 4200
+    mlflow_port: int = 5000
+    database_url: str | None = None
+    pool: str = POOL
+    limit: int = 2
+
+    @property
+    def url(self) -> str:
+        """Return where people open Prefect."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def mlflow_url(self) -> str:
+        """Return where people open MLflow."""
+        return f"http://{HOST}:{self.mlflow_port}"
+
+    @property
+    def prefect_home(self) -> Path:
+        """Return Prefect's home, which `genenv run` uses as well: one history of runs."""
+        return self.root / "prefect"
+
+    @property
+    def mlflow_database(self) -> Path:
+        """Return MLflow's SQLite file, which runs log to by default."""
+        return self.root / "mlflow" / "mlflow.db"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder with the logs of the processes."""
+        return self.root / "up" / "logs"
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return what all three get: this environment, no telemetry, this code, this API."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    here = str(Path(next(iter(flows.__path__))).parent)
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **kept,
+        **QUIET,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PREFECT_HOME": str(settings.prefect_home),
+        "PREFECT_API_URL": f"{settings.url}/api",
+    }
+
+
+def server_environment(settings: Settings) -> dict[str, str]:
+    """Return the Prefect server's environment; a password in the database's URL stays in it."""
+    values = {
+        **environment(settings),
+        "PREFECT_UI_API_URL": f"{settings.url}/api",
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        # SQLite on a busy machine: rather wait than fail.
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "30",
+    }
+    if settings.database_url:
+        values["PREFECT_API_DATABASE_CONNECTION_URL"] = settings.database_url
+    return values
+
+
+def server_command(settings: Settings) -> list[str]:
+    """Return the command of the Prefect server."""
+    app = "prefect.server.api.server:create_app"
+    where = ["--host", HOST, "--port", str(settings.port)]
+    return [sys.executable, "-m", "uvicorn", "--factory", app, *where, "--log-level", "warning"]
+
+
+def mlflow_environment(settings: Settings) -> dict[str, str]:
+    """Return MLflow's environment: without its job runners it takes a quarter of the memory."""
+    return {**environment(settings), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def mlflow_command(settings: Settings) -> list[str]:
+    """Return the command of MLflow, which makes its database first."""
+    return [sys.executable, "-m", "flows.up.mlflow_server", str(settings.root),
+            HOST, str(settings.mlflow_port)]  # fmt: skip
+
+
+def worker_environment(settings: Settings) -> dict[str, str]:
+    """Return the worker's environment, which its flow runs inherit."""
+    return {
+        **environment(settings),
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "genenv",
+        "PREFECT_LOGGING_LEVEL": "INFO",
+        ROOT_VARIABLE: str(settings.root),
+        MLFLOW_VARIABLE: settings.mlflow_url,
+    }
+
+
+def worker_command(settings: Settings) -> list[str]:
+    """Return the command of the worker."""
+    return [
+        sys.executable, "-m", "prefect", "worker", "start", "--pool", settings.pool,
+        "--type", "process", "--name", WORKER, "--install-policy", "never",
+    ]  # fmt: skip
+
+
+def job_variables() -> dict[str, str]:
+    """Return how the worker starts a run: in this directory, without looking for code elsewhere."""
+    return {
+        "working_dir": os.getcwd(),
+        "command": shlex.join([sys.executable, "-m", "prefect.engine"]),
+    }
+
+
+def server_answers(settings: Settings) -> bool:
+    """Return whether the Prefect server is healthy."""
+    return _get(f"{settings.url}/api/health") is not None
+
+
+def mlflow_answers(settings: Settings) -> bool:
+    """Return whether MLflow is healthy."""
+    return _get(f"{settings.mlflow_url}/health") is not None
+
+
+def worker_answers(settings: Settings) -> bool:
+    """Return whether the worker has said to the server that it is there."""
+    found = _get(f"{settings.url}/api/work_pools/{settings.pool}/workers/filter", {"limit": 50})
+    workers: list[Mapping[str, object]] = json.loads(found or b"[]")
+    return any(one["name"] == WORKER and one["status"] == "ONLINE" for one in workers)
+
+
+def _get(url: str, body: Mapping[str, object] | None = None) -> bytes | None:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.read()
+    except (urllib.error.URLError, OSError):
+        return None

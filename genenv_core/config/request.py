@@ -1,0 +1,210 @@
+"""What a person fills in to start a run from the Prefect UI or API: a preset and what differs.
+
+The sections mirror `RunConfig` field by field, with the same types, bounds and descriptions, but
+every field may be left out: then it is as the preset has it. They are made from the schema, so a
+field that is added there is in the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, cast, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
+
+from genenv_core.config.load import preset_names, preset_values
+from genenv_core.config.schema import RunConfig
+
+
+class Preset(StrEnum):
+    """A configuration that comes with genenv."""
+
+    TINY = "tiny"
+    QUICKSTART = "quickstart"
+    PAPER = "paper"
+
+
+RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+ROOT = r"^(/|s3://).+"
+
+RunName = Annotated[str, Field(pattern=RUN_ID)]
+RootUri = Annotated[str, Field(pattern=ROOT)]
+
+
+def _optional(schema: dict[str, Any]) -> None:
+    """Drop the default of a field that may be left out: None is no value of it."""
+    schema.pop("default", None)
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+    )
+
+
+class _RunRequest(_Request):
+    """A co-evolution to start, or one to continue."""
+
+    preset: Preset = Preset.QUICKSTART
+    """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU; paper needs
+    GPUs. Every other field may be left empty; it is then as the preset has it."""
+    resume: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """A run of this root to continue with the configuration it was started with. Beside it only
+    root and epochs count: the preset is not looked at, and other fields are refused."""
+    run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Name of the run. Empty: made from the configuration, so that the same request continues the
+    same run."""
+    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+
+
+class EpochRequest(_Request):
+    """One epoch of a run that was started before."""
+
+    run_id: RunName
+    """A run of this root, with every epoch before this one finished."""
+    epoch: Annotated[int, Field(ge=1, le=100_000)] | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=_optional
+    )
+    """Number of the epoch, from 1. Empty: the first that is not finished; after the last one, one
+    more."""
+    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+
+
+class StageRequest(_Request):
+    """One stage of one epoch of a run that was started before."""
+
+    run_id: RunName
+    """A run of this root, with every stage that this one reads finished."""
+    epoch: int = Field(default=1, ge=0, le=100_000)
+    """Number of the epoch; 0 is the start of the run, which has bootstrap and evaluate only."""
+    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+
+
+OWN = frozenset(_RunRequest.model_fields)
+"""Fields of a run request that are not overrides of configuration fields of the same name."""
+
+
+def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return a section's fields as `create_model` takes them; each may be left out."""
+    fields: dict[str, Any] = {}
+    for name, known in model.model_fields.items():
+        if not path and name in OWN:
+            continue
+        here = (*path, known.alias or name)
+        inner = known.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            section = create_model(
+                "".join(part.title().replace("_", "") for part in here) + "Settings",
+                __base__=_Request,
+                __doc__=_first_line(inner),
+                __cls_kwargs__={"title": name.replace("_", " ").title()},
+                **_form(inner, here),
+            )
+            fields[name] = (section, Field(default_factory=section, description=known.description))
+            continue
+        kept = [part for part in get_args(inner) if part is not type(None)]
+        bare: Any = kept[0] if inner is not Any and len(kept) < len(get_args(inner)) else inner
+        bounded: Any = Annotated[bare, *known.metadata] if known.metadata else bare
+        default = _default(here)
+        # A switch has no empty state, so it shows what it is in every preset.
+        fields[name] = (
+            bounded | SkipJsonSchema[None],
+            Field(
+                default=default if isinstance(default, bool) else None,
+                alias=known.alias,
+                description=f"{_text(known)} {_values(here, known)}",
+                json_schema_extra=None if isinstance(default, bool) else _optional,
+            ),
+        )
+    return fields
+
+
+def _text(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
+
+
+def _first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").strip().splitlines()[0]
+
+
+def _values(path: tuple[str, ...], field: FieldInfo) -> str:
+    """Return what a field may be, and what it is when it is left out, where presets differ each."""
+    default = _default(path)
+    values = {name: _at(preset_values(name), path, default) for name in preset_names()}
+    other = [f"{name} {_word(value)}" for name, value in values.items() if value != default]
+    return f"[{'; '.join([*_bounds(field), f'default {_word(default)}', *other])}]"
+
+
+def _bounds(field: FieldInfo) -> list[str]:
+    """Return the bounds of a number as people write them: 1 to 64, above 0."""
+    low = high = ""
+    for bound in field.metadata:
+        if isinstance(bound, Ge):
+            low = f"{bound.ge}"
+        elif isinstance(bound, Gt):
+            low = f"above {bound.gt}"
+        elif isinstance(bound, Le):
+            high = f"{bound.le}"
+        elif isinstance(bound, Lt):
+            high = f"below {bound.lt}"
+    return [f"{low} to {high}"] if low and high else []
+
+
+def _default(path: tuple[str, ...]) -> Any:
+    values: Any = RunConfig().model_dump(mode="json", by_alias=True)
+    for name in path:
+        values = values[name]
+    return values
+
+
+def _at(values: Any, path: tuple[str, ...], default: Any) -> Any:
+    for name in path:
+        if not isinstance(values, Mapping) or name not in values:
+            return default
+        values = cast(Mapping[str, Any], values)[name]
+    return values
+
+
+def _word(value: Any) -> str:
+    if value is None or value == {}:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+RunRequest: type[_RunRequest] = create_model(
+    "RunRequest",
+    __base__=_RunRequest,
+    __doc__=_RunRequest.__doc__,
+    **_form(RunConfig),
+)
+"""The request with one section for each of the configuration's."""
+
+
+def overrides(request: _RunRequest) -> dict[str, Any]:
+    """Return what a request changes of its preset, nested as configuration files are."""
+    return _given(request, leave=OWN)
+
+
+def _given(model: BaseModel, leave: frozenset[str] = frozenset()) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, known in type(model).model_fields.items():
+        value = getattr(model, name)
+        if name in leave or value is None or value is known.default:  # a switch as it was
+            continue
+        if isinstance(value, BaseModel):
+            value = _given(value)
+            if not value:
+                continue
+        found[known.alias or name] = value
+    return found

@@ -1,0 +1,156 @@
+"""A real `genenv up` for tests, and what they ask of its API."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+START_S = 300.0
+RUN_S = 420.0
+"""Patience with a busy machine; on an idle one a start takes 25 s and a tiny run as long."""
+
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment without what other tests set in it."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "GENENV"))}
+    return {**kept, "PYTHONPATH": str(REPOSITORY), **changes}
+
+
+class Up:
+    """A `genenv up` in a process of its own."""
+
+    def __init__(self, root: Path, *options: str, ports: tuple[int, int] | None = None) -> None:
+        """Start it, with faults allowed; returns at once."""
+        self.root = root
+        self.ports = ports or (free_port(), free_port())
+        self.url = f"http://127.0.0.1:{self.ports[0]}"
+        self.mlflow_url = f"http://127.0.0.1:{self.ports[1]}"
+        self.log = root.parent / f"{root.name}-{self.ports[0]}.log"
+        command = [sys.executable, "-m", "flows.cli.app", "up", "--root", str(root)]
+        where = ["--port", str(self.ports[0]), "--mlflow-port", str(self.ports[1])]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, *where, *options],
+                env=environment(GENENV_TEST_FAULTS="1"),
+                cwd=root.parent,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait(self) -> Up:
+        """Return once it says that it is ready."""
+        deadline = time.monotonic() + START_S
+        while "\nready\n" not in self.output:
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.2)
+        return self
+
+    @property
+    def output(self) -> str:
+        """Return what it has printed."""
+        return self.log.read_text(encoding="utf-8")
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Stop it as a person does; returns its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(90)
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Return status and answer of one call to the Prefect API."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                text = answer.read()
+                return answer.status, json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        """Return a deployment, whose flow has the same name."""
+        return self.call("GET", f"/deployments/name/{name}/{name}")[1]
+
+    def request(self, name: str, request: dict[str, Any]) -> tuple[int, Any]:
+        """Start a deployment as the UI does; returns status and answer."""
+        identity = self.deployment(name)["id"]
+        body = {"parameters": {"request": request}}
+        return self.call("POST", f"/deployments/{identity}/create_flow_run", body)
+
+    def start(self, name: str, **request: Any) -> str:
+        """Start a deployment; returns the flow run's id."""
+        status, answer = self.request(name, request)
+        assert status == 201, answer
+        return answer["id"]
+
+    def set_state(self, run: str, state: str, name: str) -> None:
+        """Set a state as the buttons of the UI do."""
+        body = {"state": {"type": state, "name": name}}
+        assert self.call("POST", f"/flow_runs/{run}/set_state", body)[0] in (200, 201)
+
+    def retry(self, run: str) -> None:
+        """Do what the button Retry does."""
+        self.set_state(run, "SCHEDULED", "AwaitingRetry")
+
+    def flow_run(self, run: str) -> dict[str, Any]:
+        """Return a flow run."""
+        return self.call("GET", f"/flow_runs/{run}")[1]
+
+    def until(
+        self, run: str, states: Collection[str] = ENDED, attempt: int = 1, seconds: float = RUN_S
+    ) -> dict[str, Any]:
+        """Return a flow run once it is in one of these states, in this attempt."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.flow_run(run)
+            if found["state"]["type"] in states and found["run_count"] >= attempt:
+                return found
+            assert time.monotonic() < deadline, (found["state"], self.worker_log()[-3000:])
+            time.sleep(0.3)
+
+    def stages(self, run: str) -> dict[str, str]:
+        """Return task run name -> state name of a flow run."""
+        body = {"flow_runs": {"id": {"any_": [run]}}, "sort": "ID_DESC"}
+        return {
+            task["name"]: task["state_name"]
+            for task in self.call("POST", "/task_runs/filter", body)[1]
+        }
+
+    def epochs(self, run: str, number: int) -> list[dict[str, str]]:
+        """Return the stages of each flow run of one epoch under a flow run, oldest first."""
+        body = {"flow_runs": {"parent_flow_run_id": {"any_": [run]}}, "sort": "START_TIME_ASC"}
+        found = self.call("POST", "/flow_runs/filter", body)[1]
+        return [self.stages(one["id"]) for one in found if f" epoch {number} of " in one["name"]]
+
+    def artifacts(self) -> dict[str, dict[str, Any]]:
+        """Return the newest artifact of each key."""
+        body = {"sort": "UPDATED_DESC", "limit": 200}
+        found = self.call("POST", "/artifacts/latest/filter", body)[1]
+        return {artifact["key"]: artifact for artifact in found}
+
+    def worker_log(self) -> str:
+        """Return the log of the worker."""
+        return (self.root / "up" / "logs" / "worker.log").read_text(errors="replace")

@@ -1,0 +1,146 @@
+"""The Prefect UI in a real browser, as a person uses it: fill in, start, watch, read, retry.
+
+Invariants: the form of `coevolution` starts a run with the preset chosen in it; the run completes
+in the browser's eyes, and its artifacts can be read there; a run whose `grpo_update` fails is
+continued by the button Retry, with the earlier stages Cached.
+
+Screenshots are kept in `.ci/out/screenshots`. The browser is Debian's package `chromium`, or what
+GENENV_CHROMIUM names; without one these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
+
+from tests.infra.servers import REPOSITORY, RUN_S, Up  # noqa: E402
+
+CHROMIUM = os.environ.get("GENENV_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+SHOTS = REPOSITORY / ".ci" / "out" / "screenshots"
+
+BUSY_TIMES = 5
+"""How often Submit is pressed while the API says that SQLite is locked: on a busy machine only."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no chromium: apt-get install chromium"),
+]
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as driver:
+        # The tests of CI run as root, where Chromium's own sandbox does not start.
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1400, "height": 1000})
+        opened.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        yield opened
+        browser.close()
+
+
+def shot(page: Page, name: str) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.wait_for_timeout(700)  # what moves has come to rest
+    page.screenshot(path=SHOTS / f"{name}.png")
+
+
+def open_form(page: Page, up: Up) -> None:
+    """Go from the front page to the form of `coevolution`, by clicks, and choose tiny."""
+    page.goto(up.url)
+    page.get_by_role("link", name="Deployments").click()
+    page.get_by_role("link", name="coevolution", exact=True).first.click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Custom run").click()
+    page.get_by_role("button", name="Select Preset").click()
+    page.get_by_role("option", name="tiny").click()
+
+
+def fill(page: Page, title: str, value: str) -> None:
+    page.get_by_label(f"{title} (Optional)", exact=True).fill(value)
+
+
+def submit(page: Page, up: Up) -> str:
+    """Press Submit; returns the id of the flow run, whose page is open then."""
+    for _ in range(BUSY_TIMES):
+        with page.expect_response(re.compile("create_flow_run")) as answered:
+            page.get_by_role("button", name="Submit").click()
+        if answered.value.status != 503:
+            break
+    assert answered.value.status == 201, answered.value.text()
+    run = answered.value.json()["id"]
+    open_run(page, up, run)
+    return run
+
+
+def open_run(page: Page, up: Up, run: str) -> None:
+    page.goto(f"{up.url}/v2/runs/flow-run/{run}")
+
+
+def see_state(page: Page, state: str) -> None:
+    """Wait until the page of a flow run shows that it is in a state, without loading it anew."""
+    head = page.get_by_role("main").get_by_text(state, exact=True).first
+    expect(head).to_be_visible(timeout=RUN_S * 1000)
+
+
+def test_a_run_is_filled_in_started_watched_and_read(page: Page, up: Up) -> None:
+    open_form(page, up)
+    fill(page, "Run Id", "browser")
+    shot(page, "1-form")
+    run = submit(page, up)
+    see_state(page, "Running")
+    shot(page, "2-running")
+    see_state(page, "Completed")
+    expect(page.get_by_text("browser · 2 epochs").first).to_be_visible()
+    shot(page, "3-completed")
+    assert up.flow_run(run)["parameters"]["request"]["preset"] == "tiny"
+    page.get_by_role("tab", name="Artifacts").click()
+    summary = page.get_by_role("link", name=re.compile("summary-browser"))
+    expect(summary).to_be_visible()
+    shot(page, "4-artifacts")
+    summary.click()
+    page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
+    expect(page.get_by_role("heading", name="browser: 2 of 2 epochs")).to_be_visible()
+    expect(page.get_by_text("genenv report browser").first).to_be_visible()
+    link = page.get_by_role("link", name="metrics and model versions of browser")
+    assert str(link.get_attribute("href")).startswith(up.mlflow_url)
+    shot(page, "5-summary")
+    page.goto(f"{up.url}/v2/artifacts/key/epochs-browser")
+    page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
+    expect(page.get_by_text("held-out").first).to_be_visible()
+    shot(page, "6-table")
+
+
+def test_a_run_that_failed_is_retried_with_the_button(page: Page, up: Up) -> None:
+    open_form(page, up)
+    fill(page, "Run Id", "faulty")
+    fill(page, "Passes", "3")  # another update than that of the other tests
+    fill(page, "Test Fault", "grpo_update:2")
+    run = submit(page, up)
+    see_state(page, "Failed")
+    expect(page.get_by_text("made this first attempt fail").first).to_be_visible()
+    shot(page, "7-failed")
+    page.get_by_role("main").get_by_role("button", name="Open menu").first.click()
+    page.get_by_role("menuitem", name="Retry").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry").click()
+    see_state(page, "Completed")
+    shot(page, "8-retried")
+    first, second = up.epochs(run, number=2)
+    assert first["grpo_update · epoch 2 of 2"] == "Failed"
+    earlier = ("generate_tasks", "rollout", "score", "filter", "pool")
+    assert {second[f"{name} · epoch 2 of 2"] for name in earlier} == {"Cached"}
+    assert second["grpo_update · epoch 2 of 2"] == "Completed"
+    page.get_by_role("tab", name="Subflow Runs").click()
+    page.get_by_role("link", name="faulty · epoch 2 of 2").first.click()
+    page.get_by_role("tab", name="Task Runs").click()
+    expect(page.get_by_text("Cached").first).to_be_visible()
+    shot(page, "9-cached")

@@ -1,0 +1,186 @@
+"""A real `genenv up`: server, MLflow, worker, deployments, and runs that a worker carries out.
+
+Invariants: the API refuses what the form's model does not allow, with its path; a run whose process
+is killed does not stay Running, whoever is left to notice, and Retry continues it with what was
+finished Cached; a cancelled run is Cancelled; two flow runs of one run work one after the other, of
+two runs side by side; state survives a restart; a second `genenv up`, a taken port and a dead child
+are told in one line, and nothing is left running.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.infra.servers import REPOSITORY, Up, environment, free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+TINY: dict[str, Any] = {"preset": "tiny", "tracking": {"enabled": False}}
+LONG = {**TINY, "epochs": 1, "grpo": {"passes": 60}, "execution": {"checkpoint_seconds": 0}}
+
+
+def process_of(run: str) -> psutil.Process:
+    """Return the process that carries a flow run out."""
+    for process in psutil.process_iter():
+        try:
+            variables = process.environ()
+        except psutil.Error:
+            continue
+        if variables.get("PREFECT__FLOW_RUN_ID") == run and "prefect.engine" in process.cmdline():
+            return process
+    raise AssertionError(f"no process carries {run} out")
+
+
+def wait_for_log(up: Up, run: str, text: str) -> None:
+    """Return once a flow run, or one below it, has logged a text."""
+    body = {"logs": {"level": {"ge_": 0}}, "sort": "TIMESTAMP_DESC", "limit": 200}
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        lines = up.call("POST", "/logs/filter", body)[1]
+        children = {"flow_runs": {"parent_flow_run_id": {"any_": [run]}}}
+        family = {run, *(one["id"] for one in up.call("POST", "/flow_runs/filter", children)[1])}
+        if any(line["flow_run_id"] in family and text in line["message"] for line in lines):
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"{text!r} was not logged: {up.worker_log()[-3000:]}")
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"nope": 1}, ["'request'", "nope"]),
+        ({"rwr": {"stepz": 1}}, ["request.rwr", "stepz"]),
+        ({"curriculum": {"alpha": 2}}, ["request.curriculum.alpha", "maximum of 1"]),
+        ({"preset": "huge"}, ["request.preset", "tiny"]),
+    ],
+)
+def test_bad_values_are_refused_by_the_api_with_their_path(up: Up, request_, words):
+    status, answer = up.request("coevolution", request_)
+    assert status == 409
+    for word in words:
+        assert word in answer["detail"]
+
+
+def test_a_killed_run_ends_crashed_and_retry_continues_it(up: Up):
+    run = up.start("coevolution", run_id="killed", **LONG)
+    wait_for_log(up, run, "stage=grpo_update epoch=1")
+    process_of(run).kill()
+    ended = up.until(run, seconds=90)
+    assert ended["state"]["type"] == "CRASHED"
+    up.retry(run)
+    again = up.until(run, ["COMPLETED", "FAILED"], attempt=2)
+    assert again["state"]["type"] == "COMPLETED", again["state"]
+    before, after = up.epochs(run, number=1)
+    assert after["rollout · epoch 1 of 1"] == "Cached"
+    assert after["grpo_update · epoch 1 of 1"] == "Completed"
+    assert "Running" not in before.values()
+
+
+def test_a_run_that_nobody_is_left_to_report_ends_crashed(up: Up):
+    run = up.start("coevolution", run_id="zombie", seed=1, **LONG)
+    wait_for_log(up, run, "stage=bootstrap epoch=0")
+    time.sleep(5)  # its first beat is on the way to the server
+    process = process_of(run)
+    worker = process.parent()
+    assert worker
+    worker.suspend()  # as good as lost
+    try:
+        process.kill()
+        ended = up.until(run, seconds=240)
+    finally:
+        worker.resume()
+    assert ended["state"]["type"] == "CRASHED"
+    assert "no heartbeat for 95 s" in ended["state"]["message"]
+
+
+def test_a_cancelled_run_is_cancelled(up: Up):
+    run = up.start("coevolution", run_id="cancelled", **LONG)
+    wait_for_log(up, run, "stage=grpo_update epoch=1")
+    up.set_state(run, "CANCELLING", "Cancelling")
+    ended = up.until(run, seconds=240)
+    assert ended["state"]["type"] == "CANCELLED"
+    with pytest.raises(AssertionError):
+        process_of(run)
+
+
+def test_one_flow_run_a_run_at_a_time_and_two_runs_side_by_side(up: Up):
+    first = up.start("coevolution", run_id="same", **LONG)
+    wait_for_log(up, first, "stage=grpo_update epoch=1")
+    second = up.start("coevolution", run_id="same", **LONG)
+    wait_for_log(up, second, "run same is at work in")
+    assert up.flow_run(first)["state"]["type"] == "RUNNING"
+    assert not up.stages(second)
+    done = [up.until(run) for run in (first, second)]
+    assert {run["state"]["type"] for run in done} == {"COMPLETED"}
+    assert set(up.epochs(second, number=1)[0].values()) == {"Cached"}
+    others = [up.start("coevolution", run_id=name, **TINY) for name in ("left", "right")]
+    ended = [up.until(run) for run in others]
+    assert {run["state"]["type"] for run in ended} == {"COMPLETED"}
+    assert max(run["start_time"] for run in ended) < min(run["end_time"] for run in ended)
+
+
+def test_an_epoch_and_a_stage_of_a_run(up: Up):
+    run = up.start("coevolution", run_id="parts", **{**TINY, "epochs": 1})
+    assert up.until(run)["state"]["type"] == "COMPLETED"
+    stage = up.start("rollout", run_id="parts", epoch=1)
+    assert up.until(stage)["state"]["type"] == "COMPLETED"
+    assert up.stages(stage) == {"rollout · epoch 1 of 1": "Cached"}
+    early = up.until(up.start("grpo_update", run_id="parts", epoch=3))
+    assert early["state"]["type"] == "FAILED"
+    assert "of epoch 2 of run parts is not finished" in early["state"]["message"]
+    epoch = up.start("epoch", run_id="parts")
+    assert up.until(epoch)["state"]["type"] == "COMPLETED"
+    assert up.stages(epoch)["publish · epoch 2 of 2"] == "Completed"
+
+
+def test_prefect_deploy_takes_the_file_in_infra(up: Up):
+    command = ["-m", "prefect", "--no-prompt", "deploy", "--all"]
+    done = subprocess.run(
+        [sys.executable, *command, "--prefect-file", "infra/prefect.yaml"],
+        cwd=REPOSITORY,
+        env=environment(
+            PREFECT_API_URL=f"{up.url}/api", GENENV_POOL="genenv", GENENV_GPU_POOL="genenv",
+            DO_NOT_TRACK="1", PREFECT_HOME=str(up.root / "deployer"),
+        ),
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    deployed = up.deployment("rollout")
+    assert deployed["entrypoint"] == "flows.deployed.rollout"
+    assert deployed["work_pool_name"] == "genenv"
+
+
+def test_restart_a_second_one_and_a_dead_child(tmp_path: Path):
+    ports = (free_port(), free_port())
+    first = Up(tmp_path / "root", ports=ports).wait()
+    schedule = first.deployment("coevolution")["schedules"][0]
+    assert schedule["active"] is False
+    where = f"/deployments/{first.deployment('coevolution')['id']}/schedules/{schedule['id']}"
+    assert first.call("PATCH", where, {"active": True})[0] == 204
+    second = Up(tmp_path / "root")
+    assert second.process.wait(120) == 1
+    assert f"already, pid {first.process.pid}, at {first.url}" in second.output
+    third = Up(tmp_path / "other", ports=ports)
+    assert third.process.wait(120) == 2
+    assert f"port {ports[0]}" in third.output and "uvicorn" in third.output
+    family = psutil.Process(first.process.pid).children(recursive=True)
+    assert first.stop(signal.SIGTERM) == 0
+    assert "stopped" in first.output
+    assert not any(process.is_running() for process in family)
+
+    again = Up(tmp_path / "root", ports=ports).wait()
+    assert again.deployment("coevolution")["schedules"][0]["active"] is True
+    family = psutil.Process(again.process.pid).children(recursive=True)
+    os.kill(next(p.pid for p in family if "worker" in p.cmdline()), signal.SIGKILL)
+    assert again.process.wait(120) == 1
+    assert "worker has ended with status -9" in again.output
+    assert not any(process.is_running() for process in family)
