@@ -149,12 +149,16 @@ def open_root(config: RunConfig) -> str:
 def _need_server(config: RunConfig) -> None:
     """Raise ConfigError when stages are on work pools and no server is named that has any."""
     pools = config.placement.pools()
-    if pools and not os.environ.get("PREFECT_API_URL"):
+    if not pools or os.environ.get("PREFECT_API_URL"):
+        return
+    from flows.up.previous import live_api
+
+    if live_api(Path(config.root).resolve()) is None:
         stage, pool = next(iter(pools.items()))
         raise ConfigError(
-            f"placement.{stage} {pool!r} is a work pool of a Prefect server, and PREFECT_API_URL "
-            "names none: set it to the server's API (http://HOST:4200/api), or "
-            f"placement.{stage}=inline"
+            f"placement.{stage} {pool!r} is a work pool of a Prefect server, and there is none: "
+            "set PREFECT_API_URL to one's API (http://HOST:4200/api), start `genenv up` on this "
+            f"root, or set placement.{stage}=inline"
         )
 
 

@@ -32,6 +32,7 @@ from tests.pipeline.pools import REPOSITORY, child_states, children, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
+POOL = "machine"
 PLACED = ("rollout", "grpo_update", "rwr_update")
 LONG = ("grpo.passes=60", "grpo.groups_per_step=1", "execution.checkpoint_seconds=0")
 """An update that takes a while."""
@@ -41,13 +42,13 @@ WAIT_S = 300
 
 
 @pytest.fixture(scope="module")
-def gpu(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A pool `gpu` with all deployments and a worker."""
+def pool(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A pool with all deployments and a worker."""
     from flows.pools import make_pool
 
-    make_pool("gpu", kind="process", stages=STAGES)
-    with worker("gpu", tmp_path_factory.mktemp("worker") / "log"):
-        yield "gpu"
+    make_pool(POOL, kind="process", stages=STAGES)
+    with worker(POOL, tmp_path_factory.mktemp("worker") / "log"):
+        yield POOL
 
 
 class Command:
@@ -56,7 +57,7 @@ class Command:
     Each has its own GRPO settings, and shares everything before that with all others.
     """
 
-    def __init__(self, root: Path, run_id: str, *overrides: str, pool: str = "gpu") -> None:
+    def __init__(self, root: Path, run_id: str, *overrides: str, pool: str = POOL) -> None:
         self.root, self.run_id, self.pool = root, run_id, pool
         distinct = f"grpo.max_grad_norm=1.{sum(map(ord, run_id))}"
         places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
@@ -107,7 +108,7 @@ class Command:
 def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
     made: list[Command] = []
 
-    def make(run_id: str, *overrides: str, pool: str = "gpu") -> Command:
+    def make(run_id: str, *overrides: str, pool: str = POOL) -> Command:
         made.append(Command(tiny_root, run_id, *overrides, pool=pool))
         return made[-1]
 
@@ -119,9 +120,9 @@ def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
             one.process.wait()
 
 
-def test_a_run_on_a_pool_gives_what_an_inline_run_gives(gpu: str, tiny_root: Path, tmp_path: Path):
+def test_a_run_on_a_pool_gives_what_an_inline_run_gives(pool: str, tiny_root: Path, tmp_path: Path):
     inline = tiny(tiny_root, epochs=1, run_id="inline")
-    places = [f"placement.{stage}=gpu" for stage in PLACED]
+    places = [f"placement.{stage}={pool}" for stage in PLACED]
     away = tiny(tmp_path, *places, "placement.poll_seconds=0.3", epochs=1, run_id="away")
     run(inline)
     run(away)
@@ -140,14 +141,16 @@ def test_a_run_on_a_pool_gives_what_an_inline_run_gives(gpu: str, tiny_root: Pat
 
 
 def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(
-    gpu: str, command: Callable[..., Command]
+    pool: str, command: Callable[..., Command]
 ):
     one = command("killed")
     one.at_work()
     os.kill(one.pid(), signal.SIGKILL)
     status, error = one.end()
     assert status == 1
-    assert "stage grpo_update of epoch 1 on pool gpu crashed: " in error and "-9" in error, error
+    assert "stage grpo_update of epoch 1 on pool machine crashed: " in error and "-9" in error, (
+        error
+    )
     assert child_states("killed") == [("grpo_update", "Crashed")]
 
     one.start()
@@ -157,7 +160,7 @@ def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(
 
 
 def test_a_flow_that_died_leaves_a_child_that_the_next_one_takes_over(
-    gpu: str, command: Callable[..., Command]
+    pool: str, command: Callable[..., Command]
 ):
     one = command("died")
     os.killpg(one.at_work().pid, signal.SIGKILL)
@@ -169,7 +172,7 @@ def test_a_flow_that_died_leaves_a_child_that_the_next_one_takes_over(
     assert [a.state for a in one.attempts()] == ["computed"]
 
 
-def test_a_stopped_run_takes_its_child_with_it(gpu: str, command: Callable[..., Command]):
+def test_a_stopped_run_takes_its_child_with_it(pool: str, command: Callable[..., Command]):
     one = command("stopped")
     one.at_work().send_signal(signal.SIGTERM)
     status, error = one.end()
@@ -177,27 +180,27 @@ def test_a_stopped_run_takes_its_child_with_it(gpu: str, command: Callable[..., 
     until(lambda: child_states("stopped") == [("grpo_update", "Cancelled")])
 
 
-def test_a_child_cancelled_by_a_person_fails_its_stage(gpu: str, command: Callable[..., Command]):
+def test_a_child_cancelled_by_a_person_fails_its_stage(pool: str, command: Callable[..., Command]):
     one = command("cancelled")
     one.at_work()
     with get_client(sync_client=True) as client:
         client.set_flow_run_state(children("cancelled")[0].id, Cancelling())
     status, error = one.end()
     assert status == 1
-    assert "stage grpo_update of epoch 1 on pool gpu was cancelled" in error
+    assert "stage grpo_update of epoch 1 on pool machine was cancelled" in error
 
 
-def test_a_flow_cancelled_from_outside_takes_its_child_with_it(gpu: str, tiny_root: Path):
+def test_a_flow_cancelled_from_outside_takes_its_child_with_it(pool: str, tiny_root: Path):
     """As with the button in the UI: the flow runs under a worker, and its process is killed."""
     distinct = ("grpo.max_grad_norm=1.5", "tracking.enabled=false")
-    places = ("placement.grpo_update=gpu", "placement.poll_seconds=0.3")
+    places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
     config = tiny(tiny_root, *LONG, *distinct, *places, epochs=1, run_id="outside")
     with get_client(sync_client=True) as client:
         client.create_deployment(
             flow_id=client.create_flow(coevolution),
             name="outside",
             entrypoint="flows.coevolution.coevolution",
-            work_pool_name=gpu,
+            work_pool_name=pool,
             enforce_parameter_schema=False,
         )
         parameters = {"config": dump(config)}
