@@ -170,6 +170,8 @@ def environment(settings: PodSettings) -> dict[str, str]:
         "PREFECT_API_URL": settings.api_url,
         "PREFECT_HOME": f"{TEMPORARY}/prefect",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "genenv",
+        # The automation of infra/automations.yaml takes a flow run that stops to beat for dead.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "GENENV_ROOT": DATA,
         "HOME": f"{TEMPORARY}/home",
         **({"HF_HOME": MODELS} if settings.models_claim else {}),

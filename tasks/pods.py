@@ -67,6 +67,7 @@ class Pods:
 
     def _get(self, path: str, accept: str = "application/json", **query: str) -> Any:
         """Return the answer, `_ABSENT` when there is no such object, None when nobody can tell."""
+        from aiohttp import ClientError
         from kubernetes_asyncio.client.exceptions import ApiException
         from kubernetes_asyncio.config import ConfigException
 
@@ -76,7 +77,7 @@ class Pods:
             if error.status == 404:
                 return _ABSENT
             why = f"{error.status} {error.reason}"
-        except (ConfigException, OSError, TimeoutError, ValueError) as error:
+        except (ConfigException, ClientError, OSError, TimeoutError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
         if not self._mute:
             log.warning("namespace=%s cannot be asked about pods: %s", self.namespace, _short(why))

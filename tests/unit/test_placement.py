@@ -2,14 +2,19 @@
 
 Invariants: inputs come back as they were sent; what a pod's status says becomes one line that names
 the cause; secrets are found wherever a manifest names them; a run with pools and no server is
-refused with the remedy; every stage can be placed, and its flow knows it.
+refused with the remedy; a cluster that cannot be asked is no error; every stage can be placed, and
+its flow knows it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any, get_args
+from uuid import uuid4
 
 import pytest
 from pydantic import ValidationError
@@ -23,7 +28,7 @@ from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef
 from tasks.inputs import decode, encode
 from tasks.placement import deployment_name
-from tasks.pods import diagnosis, secrets_in
+from tasks.pods import Pods, diagnosis, secrets_in
 from tasks.stage import parts_of
 
 REF = ArtifactRef(stage="pool", key="k", digest="d", rows=3, facts={"a": [1.5]}, checkpoints={})
@@ -140,6 +145,37 @@ def test_what_a_pod_says_names_the_cause(status: Any, words: list[str], hopeless
 @pytest.mark.parametrize("status", [{}, {"phase": "Running"}, waiting("ContainerCreating")])
 def test_a_pod_that_is_well_has_nothing_to_say(status: Any):
     assert diagnosis(status) is None
+
+
+@pytest.mark.parametrize("listening", [True, False], ids=["hangs up", "is away"])
+def test_a_cluster_that_cannot_be_asked_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: bool
+):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if listening:
+            server.listen()
+            threading.Thread(target=hang_up, args=(server,), daemon=True).start()
+        named = {"name": "d"}
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{**named, "cluster": {"server": url}}],
+            "users": [{**named, "user": {"token": "x"}}],
+            "contexts": [{**named, "context": {"cluster": "d", "user": "d"}}],
+            "current-context": "d",
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        pods = Pods("genenv", frozenset({"a"}))
+        assert pods.missing_secrets() == [] and pods.trouble(uuid4()) is None
+
+
+def hang_up(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            server.accept()[0].close()
 
 
 def test_secrets_are_found_wherever_they_are_named():
