@@ -304,17 +304,24 @@ def test_a_flow_that_is_cancelled_while_its_pod_runs(
     assert not container.family()
 
 
+@contextlib.contextmanager
+def unreachable(k8s: Cluster) -> Iterator[None]:
+    k8s.leave(True)
+    try:
+        yield
+    finally:
+        k8s.leave(False)
+
+
 def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
     config = only_rollout(tiny_root, "away", 18)
-    k8s.leave(True)
-    going = InThread(config)
-    until(lambda: children("away"))
-    threading.Event().wait(10)  # the worker cannot make the job, nor the flow ask about it
-    k8s.leave(False)
+    with unreachable(k8s):
+        going = InThread(config)
+        until(lambda: children("away"))
+        threading.Event().wait(10)  # the worker cannot make the job, nor the flow ask about it
     until(lambda: running_pod(k8s, "away"))
-    k8s.leave(True)
-    threading.Event().wait(10)
-    k8s.leave(False)
+    with unreachable(k8s):
+        threading.Event().wait(10)
     assert going.end() is None
     assert attempts(config, "rollout") == ["computed"]
 
