@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 
 REPOSITORY = Path(__file__).parents[2]
+STARTED = datetime.now(UTC)
 Found = TypeVar("Found")
 
 
@@ -69,7 +71,9 @@ def children(run_id: str) -> list[FlowRun]:
     mine = [
         run
         for run in ours
-        if "parts" in run.parameters and run.parameters["config"]["run_id"] == run_id
+        if "parts" in run.parameters
+        and run.parameters["config"]["run_id"] == run_id
+        and run.created > STARTED  # a server that was there before has others
     ]
     return sorted(mine, key=lambda run: run.created)
 

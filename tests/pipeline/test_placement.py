@@ -121,22 +121,22 @@ def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
 
 
 def test_a_run_on_a_pool_gives_what_an_inline_run_gives(pool: str, tiny_root: Path, tmp_path: Path):
-    inline = tiny(tiny_root, epochs=1, run_id="inline")
+    inline = tiny(tiny_root, epochs=1, run_id="here")
     places = [f"placement.{stage}={pool}" for stage in PLACED]
-    away = tiny(tmp_path, *places, "placement.poll_seconds=0.3", epochs=1, run_id="away")
+    away = tiny(tmp_path, *places, "placement.poll_seconds=0.3", epochs=1, run_id="there")
     run(inline)
     run(away)
     ours, theirs = manifests(inline), manifests(away)
     assert {k: m.key for k, m in ours.items()} == {k: m.key for k, m in theirs.items()}
     assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
-    assert sorted(child_states("away")) == sorted((stage, "Completed") for stage in PLACED)
+    assert sorted(child_states("there")) == sorted((stage, "Completed") for stage in PLACED)
     tried = states(away)
     assert len(tried) == len(computed(tried)) == len(ours)
     pids = dict(sql(away, "SELECT stage, pid FROM stage_runs WHERE epoch = 1").iter_rows())
     assert {stage for stage, pid in pids.items() if pid != os.getpid()} == set(PLACED)
 
     run(away)  # all of it is reused, and no child is made
-    assert len(children("away")) == len(PLACED)
+    assert len(children("there")) == len(PLACED)
     assert states(away) == tried
 
 
