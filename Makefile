@@ -57,7 +57,7 @@ dictionary: $(STAMP) ## Write the data dictionary anew
 
 lock: ## Resolve the lock file anew (needs pip-tools)
 	@$(BIN)/python -m pip install -q pip-tools
-	@$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --extra dev --strip-extras \
+	@$(BIN)/pip-compile -q --no-emit-index-url --no-emit-find-links --extra dev --extra kubernetes --strip-extras \
 		--allow-unsafe --no-annotate -o requirements.lock pyproject.toml
 	@sed -i 's/^torch==\([0-9.]*\)+.*/torch==\1/' requirements.lock  # the same pin on CPU and GPU machines
 

@@ -11,11 +11,17 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.inputs import external_inputs
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import evaluate
+from tasks.placement import cancel_children, check_placement
 from tasks.publish import publish
 from tasks.run import open_run
 
 
-@flow(name="coevolution", flow_run_name="{config.run_id}", persist_result=False)
+@flow(
+    name="coevolution",
+    flow_run_name="{config.run_id}",
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
 def coevolution(config: RunConfig) -> EpochState:
     """Return the state after the last epoch; finished stages are reused.
 
@@ -27,6 +33,7 @@ def coevolution(config: RunConfig) -> EpochState:
 
 def play(config: RunConfig) -> EpochState:
     """Return the state after the last epoch of a run that has a name."""
+    check_placement(config)
     open_run(config)
     state = start(config)
     for number in range(1, config.epochs + 1):

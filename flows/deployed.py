@@ -20,6 +20,7 @@ from tasks.bootstrap import bootstrap as bootstrap_task
 from tasks.evaluate import evaluate as evaluate_task
 from tasks.generate_tasks import generate_tasks as generate_tasks_task
 from tasks.grpo_update import grpo_update as grpo_update_task
+from tasks.placement import cancel_children
 from tasks.rollout import rollout as rollout_task
 from tasks.run import open_run
 from tasks.rwr_update import rwr_update as rwr_update_task
@@ -35,7 +36,12 @@ def _run_label() -> str:
     return f"{config.run_id} · {config.epochs} epochs"
 
 
-@flow(name="coevolution", flow_run_name=_run_label, persist_result=False)
+@flow(
+    name="coevolution",
+    flow_run_name=_run_label,
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
 def coevolution(request: RunRequest) -> None:
     """Train pi_agent against pi_env: bootstrap, then epoch after epoch.
 
@@ -45,7 +51,12 @@ def coevolution(request: RunRequest) -> None:
     carry_out(config, lambda: play(config))
 
 
-@flow(name="epoch", flow_run_name="{request.run_id} · one epoch", persist_result=False)
+@flow(
+    name="epoch",
+    flow_run_name="{request.run_id} · one epoch",
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
 def epoch(request: EpochRequest) -> None:
     """Carry out one epoch of a run whose earlier epochs are finished."""
     config = recorded(request)
@@ -69,7 +80,12 @@ def _stage_flow(task: StageTask) -> Flow[[StageRequest], None]:
     run.__name__ = run.__qualname__ = name
     run.__doc__ = f"Carry out {name} of one epoch, from what its run has finished; else reuse it."
     label = f"{{request.run_id}} · {name} · epoch {{request.epoch}}"
-    return flow(name=name, flow_run_name=label, persist_result=False)(run)
+    return flow(
+        name=name,
+        flow_run_name=label,
+        persist_result=False,
+        on_cancellation=[cancel_children],
+    )(run)
 
 
 bootstrap = _stage_flow(bootstrap_task)

@@ -195,7 +195,8 @@ def zombie_automation() -> Any:
     from prefect.events.actions import ChangeFlowRunState
     from prefect.events.schemas.automations import EventTrigger, Posture
 
-    ended = ("Completed", "Failed", "Cancelled", "Crashed")
+    # AwaitingRetry: an evicted pod's flow run, which may wait for a new one for hours.
+    ended = ("Completed", "Failed", "Cancelled", "Crashed", "AwaitingRetry")
     beat = "prefect.flow-run.heartbeat"
     return AutomationCore(
         name="genenv: silent flow runs are marked as Crashed",

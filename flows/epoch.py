@@ -11,6 +11,7 @@ from tasks.evaluate import evaluate
 from tasks.filter import filter_
 from tasks.generate_tasks import generate_tasks
 from tasks.grpo_update import grpo_update
+from tasks.placement import cancel_children
 from tasks.pool import pool
 from tasks.publish import publish
 from tasks.rollout import rollout
@@ -22,6 +23,7 @@ from tasks.score import score
     name="epoch",
     flow_run_name="{config.run_id} · epoch {epoch} of {config.epochs}",
     persist_result=False,
+    on_cancellation=[cancel_children],
 )
 def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     """Return the state after one round: tasks, attempts, both updates, publishing.

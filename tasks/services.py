@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,3 +32,12 @@ def close() -> None:
         if _trainer is not None:
             _trainer.close()
         _trainer = None
+
+
+@contextlib.contextmanager
+def ended() -> Iterator[None]:
+    """End the workers behind the block, however it ends."""
+    try:
+        yield
+    finally:
+        close()

@@ -34,7 +34,7 @@ from prefect.states import Completed, State
 from pydantic import BaseModel
 
 from genenv_core.config.load import run_name
-from genenv_core.config.schema import ExecutionConfig, RunConfig
+from genenv_core.config.schema import INLINE, ExecutionConfig, RunConfig
 from genenv_core.domains.base import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import GenenvError, StageError, Stopped
@@ -51,7 +51,7 @@ from genenv_core.storage.process import identity
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import Attempt, RunLog, list_runs
 from tasks.faults import fail_on_purpose
-from tasks.progress import Cancelled, Event, check, emit
+from tasks.progress import Event, check, emit
 
 log = logging.getLogger("genenv.stage")
 
@@ -145,6 +145,8 @@ class StageContext:
 
 Compute = Callable[[StageContext], dict[str, Any]]
 After = Callable[[RunConfig, int, ArtifactRef, Artifacts], None]
+Elsewhere = Callable[[str, dict[str, Any], Callable[[], Manifest | None]], Manifest]
+"""Has a stage computed by another process: key, its parts and the look-up of the manifest go in."""
 
 
 class Pending(Protocol):
@@ -211,15 +213,19 @@ class StageTask:
             persist_result=False,
         )
         def run(config: RunConfig, epoch: int, inputs: dict[str, Any]) -> State[ArtifactRef]:
-            ref, reused = run_stage(stage, compute, config, epoch, inputs)
+            place = getattr(config.placement, stage.name)
+            elsewhere = None if place == INLINE else on_pool(stage, config, epoch, inputs, place)
+            ref, reused = run_stage(stage, compute, config, epoch, inputs, elsewhere)
             if after:
                 after(config, epoch, ref, artifacts_of(config.root))
             if reused:
                 message = f"reused {stage.name} {ref.key[:12]}"
                 return Completed(name="Cached", message=message, data=ref)
-            return Completed(message=f"computed {ref.rows} rows", data=ref)
+            where = "" if place == INLINE else f" on pool {place}"
+            return Completed(message=f"computed {ref.rows} rows{where}", data=ref)
 
         self._task = run
+        self._compute = compute
 
     def submit(self, config: RunConfig, epoch: int, **inputs: Any) -> Pending:
         """Start the stage as soon as its inputs are there; futures among them are waited for."""
@@ -228,6 +234,22 @@ class StageTask:
             plan.append(self._planned(config, epoch, inputs))
             return plan[-1]
         return self._task.submit(config=config, epoch=epoch, inputs=inputs)
+
+    def compute_here(
+        self, config: RunConfig, epoch: int, inputs: Inputs, parts: dict[str, Any]
+    ) -> ArtifactRef:
+        """Return the stage's output, computed in this process for the flow that sent `parts`.
+
+        Raises StageError when this process would give the stage another key.
+        """
+        own = parts_of(self.stage, config, epoch, inputs)
+        if stage_key(own) != stage_key(parts):
+            raise StageError(
+                f"stage {self.stage.name} of epoch {epoch}: this process is another genenv than "
+                f"the flow's: {'; '.join(difference(parts, own))}: install the same commit and "
+                "the same requirements.lock on both"
+            )
+        return run_stage(self.stage, self._compute, config, epoch, inputs)[0]
 
     def _planned(self, config: RunConfig, epoch: int, inputs: dict[str, Any]) -> Planned:
         known = {name: _known(value) for name, value in inputs.items()}
@@ -281,10 +303,26 @@ def _nearest(
     return (*changed, f"(compared with run {name})")
 
 
+def on_pool(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs, pool: str) -> Elsewhere:
+    """Return how a stage is computed by a work pool."""
+    from tasks.placement import compute_on_pool  # which stands on this module
+
+    return partial(compute_on_pool, stage.name, config, epoch, inputs, pool)
+
+
 def run_stage(
-    stage: Stage, compute: Compute, config: RunConfig, epoch: int, inputs: Inputs
+    stage: Stage,
+    compute: Compute,
+    config: RunConfig,
+    epoch: int,
+    inputs: Inputs,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[ArtifactRef, bool]:
-    """Return the stage's output and whether it was reused; computes and commits it otherwise."""
+    """Return the stage's output and whether it was reused; has it computed and committed otherwise.
+
+    `elsewhere` takes the place of `compute`. Then the process that computes holds the lease and
+    writes the attempt, and this one only notes what that could not.
+    """
     artifacts = artifacts_of(config.root)
     parts = parts_of(stage, config, epoch, inputs)
     key = stage_key(parts)
@@ -317,38 +355,46 @@ def run_stage(
     began = computed = clock
     find = partial(artifacts.find, stage.name, key)
     manifest = find()
+    away = manifest is None and elsewhere is not None
+    noted = _failures(run, epoch, stage.name) if away else 0
     if manifest is None:
         try:
-            leases = leases_of(config.root)
-            with leases.hold(stage.name, key, find, waiting=waiting, check=check) as manifest:
-                if manifest is None:
-                    attempt, begun = run.begin(attempt), True
-                    log.info("stage=%s epoch=%d key=%s started", stage.name, epoch, key[:12])
-                    fail_on_purpose(config.execution.test_fault, stage.name, epoch, attempt.attempt)
-                    began = time.perf_counter()
-                    manifest = _compute(
-                        stage, compute, config, epoch, inputs, parts, key, artifacts
-                    )
-                    computed = time.perf_counter()
+            if elsewhere:
+                manifest = elsewhere(key, parts, find)
+            else:
+                leases = leases_of(config.root)
+                with leases.hold(stage.name, key, find, waiting=waiting, check=check) as manifest:
+                    if manifest is None:
+                        attempt, begun = run.begin(attempt), True
+                        log.info("stage=%s epoch=%d key=%s started", stage.name, epoch, key[:12])
+                        fail_on_purpose(
+                            config.execution.test_fault, stage.name, epoch, attempt.attempt
+                        )
+                        began = time.perf_counter()
+                        manifest = _compute(
+                            stage, compute, config, epoch, inputs, parts, key, artifacts
+                        )
+                        computed = time.perf_counter()
         except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt | Cancelled | SystemExit | Stopped)
+            interrupted = not isinstance(error, Exception) or isinstance(error, Stopped)
             state = "interrupted" if interrupted else "failed"
             with contextlib.suppress(GenenvError):  # a full disk refuses this record as well
-                ended(state, error=_line(error))
+                if not away or _failures(run, epoch, stage.name) == noted:
+                    ended(state, error=_line(error))
             emit(Event("failed", stage.name, epoch, state, message=_line(error)))
             if interrupted or isinstance(error, GenenvError):
                 raise
             raise StageError(f"stage {stage.name} of epoch {epoch}: {_line(error)}") from error
-    reused = not begun
+    reused = not begun and not away
     # A reused stage that this run already noted leaves no new row: a replay of a finished run
     # would otherwise double its history every time.
     first = run.note_key(epoch, stage.name, key)
-    if not reused or first:
+    if begun or first:
         ended(
-            "cached" if reused else "computed",
+            "computed" if begun else "cached",
             rows=manifest.rows,
             bytes=manifest.bytes,
-            compute_seconds=None if reused else round(computed - began, 4),
+            compute_seconds=round(computed - began, 4) if begun else None,
         )
     seconds = time.perf_counter() - clock
     state = "cached" if reused else "computed"
@@ -360,9 +406,18 @@ def run_stage(
     return reference(manifest), reused
 
 
+def _failures(run: RunLog, epoch: int, stage: str) -> int:
+    """Return how many attempts at a stage of a run have told that they did not succeed."""
+    told = ("failed", "interrupted")
+    attempts = [a for a in run.attempts([epoch]) if a.stage == stage and a.seconds is not None]
+    return sum(attempt.state in told for attempt in attempts)
+
+
 def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dict[str, Any]:
     """Return the parts of a stage's key."""
-    runtime = {library: version(library) for library in stage.libraries}
+    # Without the label of a build (+cpu, +cu130): a flow makes the keys of stages that pods compute
+    # with another build of the same version.
+    runtime = {library: version(library).partition("+")[0] for library in stage.libraries}
     modules = list(stage.modules)
     if stage.libraries:
         runtime["machine"] = platform.machine()

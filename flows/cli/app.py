@@ -19,6 +19,7 @@ from flows.cli import (
     housekeeping,
     imports,
     inspect,
+    pool,
     report,
     run,
     settings,
@@ -53,6 +54,7 @@ app.command("import")(imports.import_)
 app.command("verify")(inspect.verify)
 app.command("gc")(housekeeping.gc)
 app.command("compact")(housekeeping.compact)
+app.command("pool")(pool.pool)
 app.command("up")(up.up)
 app.command("deploy")(up.deploy)
 app.command("doctor")(inspect.doctor)

@@ -15,7 +15,7 @@ from flows.cli.settings import Overrides, Source
 from flows.cli.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import GenenvError, StageError
+from genenv_core.errors import ConfigError, GenenvError, StageError
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
@@ -60,6 +60,7 @@ def resume(
 def execute(config: RunConfig, *, as_json: bool) -> None:
     """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
     started = time.perf_counter()
+    _need_server(config)
     store_root = open_root(config)
     from flows.environment import prepare
 
@@ -143,6 +144,22 @@ def open_root(config: RunConfig) -> str:
     external_inputs(config)
     offline_input(config)
     return open_store(config.root).uri
+
+
+def _need_server(config: RunConfig) -> None:
+    """Raise ConfigError when stages are on work pools and no server is named that has any."""
+    pools = config.placement.pools()
+    if not pools or os.environ.get("PREFECT_API_URL"):
+        return
+    from flows.up.previous import live_api
+
+    if live_api(Path(config.root).resolve()) is None:
+        stage, pool = next(iter(pools.items()))
+        raise ConfigError(
+            f"placement.{stage} {pool!r} is a work pool of a Prefect server, and there is none: "
+            "set PREFECT_API_URL to one's API (http://HOST:4200/api), start `genenv up` on this "
+            f"root, or set placement.{stage}=inline"
+        )
 
 
 def drain() -> None:

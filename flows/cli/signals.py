@@ -47,8 +47,8 @@ def heed_sigterm() -> None:
     signal.signal(signal.SIGTERM, on_signal)
 
 
-def supervise(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns; raises KeyboardInterrupt or Terminated after ending it.
+def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated) -> Result:
+    """Return what `work` returns; raises KeyboardInterrupt or `soft` after ending it.
 
     It runs in a thread, so that a signal never breaks into Prefect's own bookkeeping, and Prefect,
     which handles SIGTERM in main threads only, leaves it to us.
@@ -70,7 +70,7 @@ def supervise(work: Callable[[], Result]) -> Result:
     except KeyboardInterrupt:
         _end(done, soft_s=0)
         raise
-    except Terminated:
+    except soft:
         _end(done, soft_s=SOFT_S)
         raise
 

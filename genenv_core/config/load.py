@@ -19,8 +19,9 @@ from genenv_core.errors import ConfigError
 from genenv_core.storage.canonical import digest
 
 _PRESETS = files("genenv_core.config") / "presets"
-NOT_IDENTITY = ("run_id", "root", "epochs", "execution", "tracking")
-"""Fields that do not make another run: more epochs, or other intervals, continue the same one."""
+NOT_IDENTITY = ("run_id", "root", "epochs", "execution", "placement", "tracking")
+"""Fields that do not make another run: more epochs, other intervals or other machines continue the
+same one."""
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -81,7 +82,7 @@ def validated(
     try:
         return RunConfig.model_validate({**values, **given})
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error)}") from error
+        raise ConfigError(f"{where}: {explain(error)}") from error
 
 
 def run_name(config: RunConfig, source: str) -> str:
@@ -152,13 +153,14 @@ def _apply(values: dict[str, Any], text: str) -> None:
     here[leaf] = value
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
+    """Return what is wrong with the values of a model, field by field, in one line."""
     lines: list[str] = []
     for item in error.errors()[:5]:
         path = ".".join(str(part) for part in item["loc"]) or "configuration"
         if item["type"] == "extra_forbidden":
             lines.append(
-                f"{path} is no field{_closest(path.split('.')[-1], _siblings(item['loc']))}"
+                f"{path} is no field{_closest(path.split('.')[-1], _siblings(item['loc'], model))}"
             )
         elif item["type"] == "value_error":
             lines.append(item["msg"].removeprefix("Value error, "))
@@ -169,8 +171,7 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
 
 
-def _siblings(location: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = RunConfig
+def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     for name in location[:-1]:
         field = model.model_fields.get(str(name))
         annotation = field.annotation if field else None

@@ -1,12 +1,54 @@
-"""One `genenv up` for the session, which the tests of this folder share, and its shared root."""
+"""What the tests of this folder share: `genenv up`, a Prefect server, a double of a cluster."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+os.environ.setdefault(
+    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_CANCELLING_TIMEOUT_SECONDS", "30"
+)
 
 from tests.infra.servers import Up
+from tests.pipeline.conftest import api, tiny_root
+
+__all__ = ["api", "tiny_root"]
+
+KUBERNETES = Path(__file__).parents[2] / "infra" / "kubernetes"
+NAMESPACE = "genenv"
+
+
+def granted() -> dict[str, list[dict[str, Any]]]:
+    """Return the rules of each service account, as the manifests grant them."""
+    items = list(yaml.safe_load_all((KUBERNETES / "base" / "accounts.yaml").read_text()))
+    roles = {item["metadata"]["name"]: item["rules"] for item in items if item["kind"] == "Role"}
+    return {
+        subject["name"]: roles[item["roleRef"]["name"]]
+        for item in items
+        if item["kind"] == "RoleBinding"
+        for subject in item["subjects"]
+    }
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A namespace with two nodes, one of which has two GPUs and is tainted for them."""
+    from tests.infra.cluster import Cluster, Node
+
+    room = {"cpu": "16", "memory": "128Gi", "ephemeral-storage": "500Gi"}
+    gpu = "nvidia.com/gpu"
+    nodes = [
+        Node("cpu-1", room),
+        Node("gpu-1", {**room, gpu: "2"}, {f"{gpu}.present": "true"}, {gpu: "NoSchedule"}),
+    ]
+    made = Cluster(NAMESPACE, nodes, granted(), tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

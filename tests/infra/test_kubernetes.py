@@ -1,0 +1,339 @@
+"""Stages as pods: real Prefect server, real Kubernetes worker, real stage processes, and a double
+of the cluster behind the worker's client.
+
+Invariants: a co-evolution whose GPU stages are pods ends like one that is inline, with the rights
+of the manifests' Roles and no others; an evicted stage goes on in a new pod from what it kept, and
+nothing is done twice; whatever keeps a pod from starting or ends it fails the stage with a reason
+that names it; a cancelled flow leaves no pod; an API that is away for a while costs time only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.pod_settings import PodSettings, job_template, read_settings
+from genenv_core.config.schema import STAGES, RunConfig
+from genenv_core.errors import StageError
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.runs import RunLog
+from tasks import placement, progress
+from tasks.progress import listening
+from tests.infra.cluster import Cluster
+from tests.infra.conftest import KUBERNETES
+from tests.pipeline.builders import computed, manifests, run, states, tiny
+from tests.pipeline.pools import child_states, children, environment, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+GPU_STAGES = ("generate_tasks", "rollout", "grpo_update", "rwr_update", "evaluate")
+
+
+def settings(**changes: Any) -> PodSettings:
+    """Return the pods of the overlay single-node, which reach the session's Prefect server."""
+    from prefect.settings import PREFECT_API_URL
+
+    known = read_settings(KUBERNETES / "overlays" / "single-node" / "gpu.yaml")
+    url = {"api_url": str(PREFECT_API_URL.value()), "grace_seconds": 30}
+    return PodSettings.model_validate({**known.model_dump(), **url, **changes})
+
+
+def worker_env(cluster: Cluster) -> dict[str, str]:
+    """Return the environment of the worker: its manifest's, with a quicker look for work."""
+    items = list(yaml.safe_load_all((KUBERNETES / "base" / "worker.yaml").read_text()))
+    declared = items[0]["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {
+        **{item["name"]: item["value"] for item in declared},
+        **environment(),
+        "KUBECONFIG": str(cluster.kubeconfig("genenv-worker")),
+        "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_CREATE_JOB_RETRY_DELAY_SECONDS": "1",
+    }
+
+
+@contextlib.contextmanager
+def kubernetes_worker(cluster: Cluster, pool: str, log: Path) -> Iterator[None]:
+    """Run the real worker of a pool."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "prefect", "worker", "start"),
+                *("--pool", pool, "--type", "kubernetes"),
+            ],
+            env=worker_env(cluster),
+            cwd=log.parent,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def k8s(
+    api: None, cluster: Cluster, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """The cluster with volumes, secrets and images, a pool `gpu`, and its worker."""
+    from flows.pools import make_pool
+
+    cluster.put("persistentvolumeclaims", "genenv-data", spec={"folder": str(tiny_root)})
+    models = tmp_path_factory.mktemp("models")
+    cluster.put("persistentvolumeclaims", "genenv-models", spec={"folder": str(models)})
+    cluster.put("secrets", "genenv-environment", stringData={"HF_TOKEN": "hf_secret"})
+    cluster.images.add(settings().image)
+    os.environ["KUBECONFIG"] = str(cluster.kubeconfig("genenv-flow"))
+    make_pool("gpu", kind="kubernetes", stages=STAGES, template=job_template(settings()))
+    with kubernetes_worker(cluster, "gpu", tmp_path_factory.mktemp("worker") / "log"):
+        yield cluster
+    del os.environ["KUBECONFIG"]
+
+
+def change_pool(**changes: Any) -> None:
+    """Give the pool `gpu` other pods."""
+    from flows.pools import make_pool
+
+    make_pool(
+        "gpu", kind="kubernetes", stages=["rollout"], template=job_template(settings(**changes))
+    )
+
+
+@pytest.fixture
+def other_pods(k8s: Cluster) -> Iterator[Any]:
+    """What changes the pool's pods for one test."""
+    yield change_pool
+    change_pool()
+
+
+def only_rollout(root: Path, run_id: str, number: int, *overrides: str) -> RunConfig:
+    """Return a run with rollout on the pool, under a key of its own (`number`)."""
+    places = ("placement.rollout=gpu", "placement.poll_seconds=0.3", f"rollout.max_turns={number}")
+    return tiny(root, *places, "rollout.shard_groups=1", *overrides, epochs=1, run_id=run_id)
+
+
+def attempts(config: RunConfig, stage: str) -> list[str]:
+    return [state for _, name, state in states(config) if name == stage]
+
+
+def failing(config: RunConfig) -> str:
+    """Return what a run fails with."""
+    with pytest.raises(StageError) as caught:
+        run(config)
+    return str(caught.value)
+
+
+class InThread:
+    """A run in a thread of its own."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(config,), daemon=True)
+        self._thread.start()
+
+    def _run(self, config: RunConfig) -> None:
+        try:
+            run(config)
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> BaseException | None:
+        self._thread.join(600)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+def running_pod(k8s: Cluster, run_id: str) -> dict[str, Any] | None:
+    """Return the running pod of a run's newest child."""
+    found = children(run_id)
+    pods = k8s.pods(found[-1].id) if found else []
+    return next((pod for pod in pods if pod["status"]["phase"] == "Running"), None)
+
+
+def test_a_coevolution_whose_gpu_stages_are_pods(k8s: Cluster, tiny_root: Path, tmp_path: Path):
+    places = [f"placement.{stage}=gpu" for stage in GPU_STAGES]
+    away = tiny(tiny_root, *places, "placement.poll_seconds=0.3", epochs=1, run_id="pods")
+    inline = tiny(tmp_path, epochs=1, run_id="inline")
+    run(away)
+    run(inline)
+    ours, theirs = manifests(inline), manifests(away)
+    assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
+    made = child_states("pods")
+    assert sorted(made) == sorted((s, "Completed") for s in (*GPU_STAGES, "evaluate"))
+    tried = states(away)
+    assert len(tried) == len(computed(tried)) == len(ours)
+    for child in children("pods"):
+        (pod,) = k8s.pods(child.id)
+        assert pod["spec"]["nodeName"] == "gpu-1" and pod["status"]["phase"] == "Succeeded"
+        assert "hf_secret" not in str(pod) and "hf_secret" not in str(child.parameters)
+    assert k8s.api.refused == []  # the Roles are enough for worker and flow
+
+
+def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
+    k8s: Cluster, tiny_root: Path, tmp_path: Path
+):
+    work = ("rollout.n=12", "grpo.passes=12", "grpo.groups_per_step=1")
+    kept = ("execution.checkpoint_seconds=0", "placement.grpo_update=gpu")
+    config = only_rollout(tiny_root, "evicted", 11, *work, *kept)
+    going = InThread(config)
+    store = LocalStore(tiny_root)
+
+    def key(stage: str) -> str:
+        log = RunLog(store, "evicted")
+        return next((a.stage_key for a in log.attempts() if a.stage == stage), "")
+
+    def kept_shards() -> list[str]:
+        own = key("rollout")
+        return [path for path in store.list("shards") if own and own in path]
+
+    shards = until(kept_shards)
+    pod = until(lambda: running_pod(k8s, "evicted"))
+    before = {path: (tiny_root / path).stat().st_ino for path in shards}
+    k8s.evict(pod)
+    until(lambda: attempts(config, "grpo_update"))
+    assert attempts(config, "rollout") == ["interrupted", "computed"]
+    assert {path: (tiny_root / path).stat().st_ino for path in shards} == before
+
+    until(lambda: list((tiny_root / "progress/grpo_update").rglob("seal.json")))
+    k8s.evict(until(lambda: running_pod(k8s, "evicted")))
+    assert going.end() is None
+    assert attempts(config, "grpo_update") == ["interrupted", "computed"]
+    assert child_states("evicted") == [("rollout", "Completed"), ("grpo_update", "Completed")]
+    for child in children("evicted"):
+        first, second = sorted(k8s.pods(child.id), key=lambda p: p["metadata"]["resourceVersion"])
+        assert {first["status"].get("reason"), second["status"].get("reason")} == {"Evicted", None}
+        assert child.run_count == 2
+    logs = [k8s.log(pod) for pod in k8s.pods(children("evicted")[1].id)]
+    assert sum("resumed_at=" in log for log in logs) == 1, logs
+
+    inline = tiny(
+        tmp_path, "rollout.max_turns=11", "rollout.shard_groups=1", *work, epochs=1, run_id="inline"
+    )
+    run(inline)
+    ours, theirs = manifests(inline), manifests(config)
+    assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
+
+
+def test_a_pod_without_enough_memory_says_so(k8s: Cluster, tiny_root: Path, other_pods: Any):
+    other_pods(memory="150Mi", shared_memory="1Mi")
+    error = failing(only_rollout(tiny_root, "oom", 12))
+    assert "stage rollout of epoch 1 on pool gpu crashed: " in error
+    assert "OOMKilled" in error and "memory limit" in error
+    assert child_states("oom") == [("rollout", "Crashed")]
+
+
+def test_a_node_without_the_gpus_asked_for(k8s: Cluster, tiny_root: Path, other_pods: Any):
+    other_pods(gpus=8)
+    error = failing(only_rollout(tiny_root, "gpus", 13, "placement.start_seconds=45"))
+    assert "did not start in" in error and "Insufficient nvidia.com/gpu" in error
+    child = children("gpus")[0]
+    until(lambda: child_states("gpus") == [("rollout", "Cancelled")], 120)
+    until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id), 60)
+
+
+def test_a_missing_secret_is_found_before_anything_is_sent(
+    k8s: Cluster, tiny_root: Path, other_pods: Any
+):
+    k8s.drop("secrets", "genenv-environment")
+    try:
+        error = failing(only_rollout(tiny_root, "secret", 14))
+    finally:
+        k8s.put("secrets", "genenv-environment", stringData={"HF_TOKEN": "hf_secret"})
+    assert "there is no secret 'genenv-environment' in namespace genenv" in error
+    assert children("secret") == []
+
+
+def test_an_image_that_cannot_be_pulled(
+    k8s: Cluster, tiny_root: Path, other_pods: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(placement, "STUCK_S", 5.0)
+    other_pods(image="genenv-gpu:0.1.typo")
+    error = failing(only_rollout(tiny_root, "image", 15))
+    assert "Image pull failed" in error and "genenv-gpu:0.1.typo" in error
+    until(lambda: child_states("image") == [("rollout", "Cancelled")], 120)
+
+
+@pytest.fixture
+def cancelling() -> Iterator[None]:
+    yield
+    with listening(lambda event: None):  # clears the mark
+        pass
+
+
+def test_a_flow_that_is_cancelled_while_its_pod_is_pending(
+    k8s: Cluster, tiny_root: Path, other_pods: Any, cancelling: None
+):
+    other_pods(node_selector={"zone": "nowhere"})
+    going = InThread(only_rollout(tiny_root, "pending", 16))
+    child = until(lambda: (children("pending") or [None])[0])
+    until(lambda: k8s.pods(child.id))
+    progress.cancel()
+    assert going.end() is not None
+    until(lambda: child_states("pending") == [("rollout", "Cancelled")], 120)
+    until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id), 60)
+
+
+def test_a_flow_that_is_cancelled_while_its_pod_runs(
+    k8s: Cluster, tiny_root: Path, cancelling: None
+):
+    config = only_rollout(tiny_root, "running", 17, "rollout.n=64")
+    going = InThread(config)
+    pod = until(lambda: attempts(config, "rollout") and running_pod(k8s, "running"))
+    progress.cancel()
+    assert going.end() is not None
+    until(lambda: child_states("running") == [("rollout", "Cancelled")], 120)
+    until(lambda: running_pod(k8s, "running") is None, 60)
+    container = k8s.kubelet.containers[pod["metadata"]["uid"]]
+    assert container.process and container.process.returncode is not None
+    assert not container.family()
+
+
+@contextlib.contextmanager
+def unreachable(k8s: Cluster) -> Iterator[None]:
+    k8s.leave(True)
+    try:
+        yield
+    finally:
+        k8s.leave(False)
+
+
+def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
+    config = only_rollout(tiny_root, "away", 18)
+    with unreachable(k8s):
+        going = InThread(config)
+        until(lambda: children("away"))
+        threading.Event().wait(10)  # the worker cannot make the job, nor the flow ask about it
+    until(lambda: running_pod(k8s, "away"))
+    with unreachable(k8s):
+        threading.Event().wait(10)
+    assert going.end() is None
+    assert attempts(config, "rollout") == ["computed"]
+
+
+def test_a_pod_that_dies_is_seen_by_a_worker_whose_watch_had_expired(k8s: Cluster, tiny_root: Path):
+    config = only_rollout(tiny_root, "expired", 19, "rollout.n=64")
+    going = InThread(config)
+    pod = until(lambda: attempts(config, "rollout") and running_pod(k8s, "expired"))
+    k8s.compact()
+    k8s.look(lambda: k8s.kubelet.containers[pod["metadata"]["uid"]].signal(signal.SIGKILL))
+    error = going.end()
+    assert "rollout of epoch 1 on pool gpu crashed: its container ended with status 137" in str(
+        error
+    )
+    assert child_states("expired") == [("rollout", "Crashed")]

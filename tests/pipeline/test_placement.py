@@ -1,0 +1,246 @@
+"""Stages on a work pool with a real Prefect server and a real process worker.
+
+Invariants: a run whose stages are on a pool gives the keys, tables and weights of one that is
+inline, and computes nothing twice; a child that crashed, was cancelled, is lost or late fails its
+stage with the reason, and the same command goes on with the next attempt; a flow that died leaves a
+child that the next one takes over; one that was stopped takes its child with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.deployments import run_deployment
+from prefect.states import Cancelling
+
+from flows.coevolution import coevolution
+from genenv_core.config.load import dump
+from genenv_core.config.schema import STAGES
+from genenv_core.errors import ConfigError, StageError
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.runs import Attempt, RunLog
+from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
+from tests.pipeline.pools import REPOSITORY, child_states, children, environment, until, worker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+POOL = "machine"
+PLACED = ("rollout", "grpo_update", "rwr_update")
+LONG = ("grpo.passes=60", "grpo.groups_per_step=1", "execution.checkpoint_seconds=0")
+"""An update that takes a while."""
+
+WAIT_S = 300
+"""Longest wait for a process, on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def pool(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A pool with all deployments and a worker."""
+    from flows.pools import make_pool
+
+    make_pool(POOL, kind="process", stages=STAGES)
+    with worker(POOL, tmp_path_factory.mktemp("worker") / "log"):
+        yield POOL
+
+
+class Command:
+    """`genenv run` with grpo_update on a pool, in processes of its own, one after the other.
+
+    Each has its own GRPO settings, and shares everything before that with all others.
+    """
+
+    def __init__(self, root: Path, run_id: str, *overrides: str, pool: str = POOL) -> None:
+        self.root, self.run_id, self.pool = root, run_id, pool
+        distinct = f"grpo.max_grad_norm=1.{sum(map(ord, run_id))}"
+        places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
+        self.settings = ("tracking.enabled=false", *places, *LONG, distinct, *overrides)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> subprocess.Popen[str]:
+        words = (word for text in self.settings for word in ("--set", text))
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "flows.cli.app", "run", "tiny", "--root", str(self.root)),
+                *("--run-id", self.run_id, "--epochs", "1", *words),
+            ],
+            cwd=REPOSITORY,
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return self.process
+
+    def at_work(self) -> subprocess.Popen[str]:
+        """Start it, and return once its child has begun the update."""
+        process = self.start()
+        until(lambda: process.poll() is not None or self.pid(), WAIT_S)
+        assert process.poll() is None, process.communicate()
+        return process
+
+    def pid(self) -> int:
+        """Return the process that computes the update now, 0 when none does."""
+        tried = [a for a in self.attempts() if a.state == "running"]
+        runs = children(self.run_id)
+        return tried[-1].pid if tried and runs and runs[-1].state.is_running() else 0
+
+    def attempts(self) -> list[Attempt]:
+        log = RunLog(LocalStore(self.root), self.run_id)
+        return [a for a in log.attempts() if a.stage == "grpo_update"]
+
+    def end(self) -> tuple[int, str]:
+        """Return the status and the error of the process."""
+        assert self.process
+        _, error = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, error
+
+
+@pytest.fixture
+def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
+    made: list[Command] = []
+
+    def make(run_id: str, *overrides: str, pool: str = POOL) -> Command:
+        made.append(Command(tiny_root, run_id, *overrides, pool=pool))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(one.process.pid, signal.SIGKILL)
+            one.process.wait()
+
+
+def test_a_run_on_a_pool_gives_what_an_inline_run_gives(pool: str, tiny_root: Path, tmp_path: Path):
+    inline = tiny(tiny_root, epochs=1, run_id="here")
+    places = [f"placement.{stage}={pool}" for stage in PLACED]
+    away = tiny(tmp_path, *places, "placement.poll_seconds=0.3", epochs=1, run_id="there")
+    run(inline)
+    run(away)
+    ours, theirs = manifests(inline), manifests(away)
+    assert {k: m.key for k, m in ours.items()} == {k: m.key for k, m in theirs.items()}
+    assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
+    assert sorted(child_states("there")) == sorted((stage, "Completed") for stage in PLACED)
+    tried = states(away)
+    assert len(tried) == len(computed(tried)) == len(ours)
+    pids = dict(sql(away, "SELECT stage, pid FROM stage_runs WHERE epoch = 1").iter_rows())
+    assert {stage for stage, pid in pids.items() if pid != os.getpid()} == set(PLACED)
+
+    run(away)  # all of it is reused, and no child is made
+    assert len(children("there")) == len(PLACED)
+    assert states(away) == tried
+
+
+def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(
+    pool: str, command: Callable[..., Command]
+):
+    one = command("killed")
+    one.at_work()
+    os.kill(one.pid(), signal.SIGKILL)
+    status, error = one.end()
+    assert status == 1
+    assert "stage grpo_update of epoch 1 on pool machine crashed: " in error and "-9" in error, (
+        error
+    )
+    assert child_states("killed") == [("grpo_update", "Crashed")]
+
+    one.start()
+    assert one.end()[0] == 0
+    assert child_states("killed") == [("grpo_update", "Crashed"), ("grpo_update", "Completed")]
+    assert [a.state for a in one.attempts()] == ["interrupted", "failed", "computed"]
+
+
+def test_a_flow_that_died_leaves_a_child_that_the_next_one_takes_over(
+    pool: str, command: Callable[..., Command]
+):
+    one = command("died")
+    os.killpg(one.at_work().pid, signal.SIGKILL)
+    one.end()
+    one.start()
+    status, error = one.end()
+    assert status == 0, error
+    assert child_states("died") == [("grpo_update", "Completed")]
+    assert [a.state for a in one.attempts()] == ["computed"]
+
+
+def test_a_stopped_run_takes_its_child_with_it(pool: str, command: Callable[..., Command]):
+    one = command("stopped")
+    one.at_work().send_signal(signal.SIGTERM)
+    status, error = one.end()
+    assert status == 143, error
+    until(lambda: child_states("stopped") == [("grpo_update", "Cancelled")])
+
+
+def test_a_child_cancelled_by_a_person_fails_its_stage(pool: str, command: Callable[..., Command]):
+    one = command("cancelled")
+    one.at_work()
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(children("cancelled")[0].id, Cancelling())
+    status, error = one.end()
+    assert status == 1
+    assert "stage grpo_update of epoch 1 on pool machine was cancelled" in error
+
+
+def test_a_flow_cancelled_from_outside_takes_its_child_with_it(pool: str, tiny_root: Path):
+    """As with the button in the UI: the flow runs under a worker, and its process is killed."""
+    distinct = ("grpo.max_grad_norm=1.5", "tracking.enabled=false")
+    places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
+    config = tiny(tiny_root, *LONG, *distinct, *places, epochs=1, run_id="outside")
+    with get_client(sync_client=True) as client:
+        client.create_deployment(
+            flow_id=client.create_flow(coevolution),
+            name="outside",
+            entrypoint="flows.coevolution.coevolution",
+            work_pool_name=pool,
+            enforce_parameter_schema=False,
+        )
+        parameters = {"config": dump(config)}
+        flow = run_deployment("coevolution/outside", parameters=parameters, timeout=0)
+        until(lambda: [r for r in children("outside") if r.state.is_running()], WAIT_S)
+        client.set_flow_run_state(flow.id, Cancelling())
+        until(lambda: child_states("outside") == [("grpo_update", "Cancelled")], WAIT_S)
+        until(lambda: client.read_flow_run(flow.id).state.is_cancelled(), WAIT_S)
+
+
+def test_without_a_worker_a_stage_says_so_and_fails_in_time(api: None, tiny_root: Path):
+    from flows.pools import make_pool
+
+    make_pool("nobody", kind="process", stages=["rollout"])
+    settings = ("placement.rollout=nobody", "placement.start_seconds=3", "rollout.shard_groups=3")
+    config = tiny(tiny_root, *settings, "rollout.max_turns=9", epochs=1, run_id="nobody")
+    with pytest.raises(StageError, match="no worker is alive: prefect worker start --pool nobody"):
+        run(config)
+    until(lambda: child_states("nobody") == [("rollout", "Cancelled")])
+
+
+def test_a_child_that_shows_no_life_is_lost(
+    api: None, command: Callable[..., Command], tmp_path: Path
+):
+    from flows.pools import make_pool
+
+    make_pool("weak", kind="process", stages=["grpo_update"])
+    with worker("weak", tmp_path / "log") as process:
+        one = command("lost", "placement.lost_seconds=20", pool="weak")
+        one.at_work()
+        process.kill()  # nobody is left to tell how the child ended
+        os.kill(one.pid(), signal.SIGKILL)
+        status, error = one.end()
+    assert status == 1
+    assert "is lost: no sign of life for 20 s" in error
+    assert child_states("lost") == [("grpo_update", "Crashed")]
+
+
+def test_a_pool_without_deployments_is_refused_before_any_work(api: None, tmp_path: Path):
+    config = tiny(tmp_path, "placement.rollout=nowhere", epochs=1, run_id="x")
+    with pytest.raises(ConfigError, match=r"placement.rollout 'nowhere'.*genenv pool nowhere"):
+        run(config)
+    assert not (tmp_path / "runs").exists()
