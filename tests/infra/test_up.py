@@ -75,11 +75,12 @@ def test_bad_values_are_refused_by_the_api_with_their_path(up: Up, request_, wor
 
 
 def test_a_killed_run_ends_crashed_and_retry_continues_it(up: Up):
-    run = started(up, UPDATE, run_id="killed", **long(40))
+    run = started(up, UPDATE, run_id="killed", **long(44))
     process_of(run).kill()
     ended = up.until(run)
     assert ended["state"]["type"] == "CRASHED"
-    assert "status code: -9" in ended["state"]["message"]  # the worker said it, not the heartbeats
+    assert "SIGKILL" in ended["state"]["message"]  # the worker said it, not the heartbeats
+    time.sleep(5)  # it says so twice, and would undo a Retry that comes in between
     up.retry(run)
     again = up.until(run, ["COMPLETED", "FAILED"], attempt=2)
     assert again["state"]["type"] == "COMPLETED", again["state"]
