@@ -33,7 +33,7 @@ def _run_label() -> str:
         config = configuration(RunRequest.model_validate(flow_run.parameters["request"]))
     except (GenenvError, ValueError):
         return "coevolution"
-    return f"{config.run_id} · {config.epochs} epochs"
+    return f"{config.run_id} · {config.epochs} epoch{'s' if config.epochs > 1 else ''}"
 
 
 @flow(

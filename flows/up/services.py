@@ -84,9 +84,6 @@ def server_environment(settings: Settings) -> dict[str, str]:
         **environment(settings),
         "PREFECT_UI_API_URL": f"{settings.url}/api",
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-        # SQLite on a busy machine: rather wait than fail.
-        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
-        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "30",
     }
     if settings.database_url:
         values["PREFECT_API_DATABASE_CONNECTION_URL"] = settings.database_url

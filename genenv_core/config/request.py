@@ -113,10 +113,9 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
             )
             fields[name] = (section, Field(default_factory=section, description=known.description))
             continue
-        kept = [part for part in get_args(inner) if part is not type(None)]
-        bare = cast(
-            Any, kept[0] if inner is not Any and len(kept) < len(get_args(inner)) else inner
-        )
+        whole = cast(Any, known.annotation)
+        kept = [part for part in get_args(whole) if part is not type(None)]
+        bare: Any = kept[0] if len(kept) < len(get_args(whole)) else whole
         bounded: Any = Annotated[bare, *known.metadata] if known.metadata else bare
         default = _default(here)
         # A switch has no empty state, so it shows what it is in every preset.

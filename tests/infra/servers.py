@@ -85,7 +85,18 @@ class Up:
         return self.process.wait(90)
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Return status and answer of one call to the Prefect API."""
+        """Return status and answer of a call to the Prefect API, said again while it is busy.
+
+        As Prefect's own client does: SQLite on a busy machine makes it answer 503 for a while.
+        """
+        deadline = time.monotonic() + RUN_S
+        while True:
+            status, answer = self._call(method, path, body)
+            if status != 503 or time.monotonic() > deadline:
+                return status, answer
+            time.sleep(0.5)
+
+    def _call(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api{path}", data, headers, method=method)

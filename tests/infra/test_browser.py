@@ -76,6 +76,7 @@ def submit(page: Page, up: Up) -> str:
             page.get_by_role("button", name="Submit").click()
         if answered.value.status != 503:
             break
+        page.wait_for_timeout(5_000)
     assert answered.value.status == 201, answered.value.text()
     run = answered.value.json()["id"]
     open_run(page, up, run)
