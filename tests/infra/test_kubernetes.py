@@ -188,7 +188,7 @@ def test_a_coevolution_whose_gpu_stages_are_pods(k8s: Cluster, tiny_root: Path, 
 def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
     k8s: Cluster, tiny_root: Path, tmp_path: Path
 ):
-    work = ("rollout.n=12", "grpo.passes=12", "grpo.groups_per_step=1")
+    work = ("rollout.n=48", "grpo.passes=4", "grpo.groups_per_step=1")
     kept = ("execution.checkpoint_seconds=0", "placement.grpo_update=gpu")
     config = only_rollout(tiny_root, "evicted", 11, *work, *kept)
     going = InThread(config)
