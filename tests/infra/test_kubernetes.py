@@ -10,6 +10,7 @@ that names it; a cancelled flow leaves no pod; an API that is away for a while c
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import signal
 import subprocess
@@ -144,7 +145,9 @@ class InThread:
 
     def __init__(self, config: RunConfig) -> None:
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(config,), daemon=True)
+        # The session's Prefect server is in the context, which a new thread would not have.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._run, config), daemon=True)
         self._thread.start()
 
     def _run(self, config: RunConfig) -> None:
