@@ -14,6 +14,9 @@ os.environ.setdefault(
     "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_CANCELLING_TIMEOUT_SECONDS", "30"
 )
 
+# SQLite on a busy machine: waiting is better than 503.
+os.environ.setdefault("PREFECT_SERVER_DATABASE_TIMEOUT", "60")
+
 from tests.infra.servers import Up
 from tests.pipeline.conftest import api, tiny_root
 

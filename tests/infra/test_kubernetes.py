@@ -10,6 +10,7 @@ that names it; a cancelled flow leaves no pod; an API that is away for a while c
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import signal
 import subprocess
@@ -144,7 +145,9 @@ class InThread:
 
     def __init__(self, config: RunConfig) -> None:
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(config,), daemon=True)
+        # The session's Prefect server is in the context, which a new thread would not have.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._run, config), daemon=True)
         self._thread.start()
 
     def _run(self, config: RunConfig) -> None:
@@ -188,7 +191,7 @@ def test_a_coevolution_whose_gpu_stages_are_pods(k8s: Cluster, tiny_root: Path, 
 def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
     k8s: Cluster, tiny_root: Path, tmp_path: Path
 ):
-    work = ("rollout.n=12", "grpo.passes=12", "grpo.groups_per_step=1")
+    work = ("rollout.n=48", "grpo.passes=4", "grpo.groups_per_step=1")
     kept = ("execution.checkpoint_seconds=0", "placement.grpo_update=gpu")
     config = only_rollout(tiny_root, "evicted", 11, *work, *kept)
     going = InThread(config)

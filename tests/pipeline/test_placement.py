@@ -37,7 +37,7 @@ PLACED = ("rollout", "grpo_update", "rwr_update")
 LONG = ("grpo.passes=60", "grpo.groups_per_step=1", "execution.checkpoint_seconds=0")
 """An update that takes a while."""
 
-WAIT_S = 300
+WAIT_S = 500
 """Longest wait for a process, on a busy machine."""
 
 
@@ -95,7 +95,8 @@ class Command:
 
     def attempts(self) -> list[Attempt]:
         log = RunLog(LocalStore(self.root), self.run_id)
-        return [a for a in log.attempts() if a.stage == "grpo_update"]
+        mine = [a for a in log.attempts() if a.stage == "grpo_update"]
+        return sorted(mine, key=lambda attempt: attempt.attempt)
 
     def end(self) -> tuple[int, str]:
         """Return the status and the error of the process."""
