@@ -10,6 +10,9 @@ digest of the request.
   that does not is ignored with a warning, and the one before it is taken, or the beginning.
 - An older one is deleted only after a newer one is sealed and on the disk.
 - There is none after the last step: the update's output follows at once.
+- One process at a time uses a folder; a lock that ends with its process sees to it. A process that
+  lost its stage's lease may still be alive, and two that write and delete the same files could seal
+  a checkpoint without its optimizer. Who comes second works without the folder.
 
 Nothing here is unpickled freely. transformers 5.23 reads optimizer.pt, scheduler.pt and
 rng_state.pth with torch.load(weights_only=True), the last with four numpy types allowed; weights
@@ -24,6 +27,7 @@ load some files for merely being there.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -31,7 +35,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -46,6 +50,13 @@ log = logging.getLogger("genenv.training")
 
 _COUNTERS, _TENSORS, _SEAL = "update.json", "update.safetensors", "seal.json"
 _PICKLED_ARGUMENTS = "training_args.bin"
+_NEEDED = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
+"""Files without which the Trainer would go on in silence, from other numbers."""
+
+_LOCK = "lock"
+LOCK_WAIT_S = 10.0
+"""How long a folder that another process uses is waited for: the worker of a killed run ends within
+moments, a process that was stopped may stay for ever."""
 
 
 class Resumable(Protocol):
@@ -77,6 +88,7 @@ class _Seal(BaseModel):
 class CheckpointKeeper(TrainerCallback):
     """Makes the checkpoints of one update, finds the one to continue from, and ends it on demand.
 
+    `with` takes its folder; `folder` is None without one, also when another process uses it.
     `resumed_at` is the number of optimizer steps that the found one had done, 0 without one.
     """
 
@@ -99,6 +111,24 @@ class CheckpointKeeper(TrainerCallback):
         self._what, self._stop = what, stop
         self._trainer: Resumable | None = None
         self._stopping, self._last = False, 0.0
+        self._lock: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Take the folder for this process alone, or work without checkpoints."""
+        if self.folder is not None:
+            self._lock = _taken(self.folder)
+            if self._lock is None:
+                log.warning(
+                    "%s keeps no checkpoints and starts at the beginning: another process, which "
+                    "must have lost its lease, still uses %s", self._what, self.folder,
+                )  # fmt: skip
+                self.folder = None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the folder to whoever comes next."""
+        if self._lock is not None:
+            self._lock.close()
 
     def resume(self, trainer: Resumable) -> str | None:
         """Return the checkpoint to continue from, its numbers restored; None: the beginning."""
@@ -166,6 +196,9 @@ class CheckpointKeeper(TrainerCallback):
             return f"{_SEAL} is damaged"
         if seal.request != self._request or seal.step != _step(folder):
             return "it belongs to another request or step"
+        lost = _NEEDED - seal.files.keys()
+        if lost:
+            return f"sealed without {', '.join(sorted(lost))}"
         found = _digests(folder)
         names = sorted(seal.files.keys() | found.keys())
         wrong = [name for name in names if seal.files.get(name) != found.get(name)]
@@ -204,6 +237,21 @@ def request_digest(request: GrpoRequest | RwrRequest, models: Sequence[Path]) ->
             "models": [[file_sha256(path) for path in files] for files in weights],
         }
     )
+
+
+def _taken(folder: Path) -> IO[bytes] | None:
+    """Return the lock of a folder, None when another process keeps it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock, end = (folder / _LOCK).open("ab"), time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                lock.close()
+                return None
+            time.sleep(0.1)
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -69,7 +69,6 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     """
     rollouts = StoredRollouts.read(request)
     what = f"GRPO update of pi_agent from {request.checkpoint}"
-    keeper = CheckpointKeeper(request, [request.checkpoint], what, stop)
     with (
         training_session(
             what,
@@ -79,6 +78,7 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
             micro_batch_rows=request.settings.micro_batch_rows,
         ),
         workspace(request.output, request.checkpoint) as work,
+        CheckpointKeeper(request, [request.checkpoint], what, stop) as keeper,
     ):
         policy = load_policy(request.checkpoint)
         rollouts.check_vocabulary(policy.model.get_input_embeddings().num_embeddings)

@@ -70,7 +70,6 @@ def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
     """
     rows = _read(request)
     what = f"RWR update of pi_env from {request.checkpoint}"
-    keeper = CheckpointKeeper(request, [request.checkpoint, request.initial], what, stop)
     with (
         training_session(
             what,
@@ -80,6 +79,7 @@ def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
             micro_batch_rows=request.settings.micro_batch_rows,
         ),
         workspace(request.output, request.checkpoint, request.initial) as work,
+        CheckpointKeeper(request, [request.checkpoint, request.initial], what, stop) as keeper,
     ):
         policy, reference = load_policy(request.checkpoint), load_model(request.initial)
         size = policy.model.get_input_embeddings().num_embeddings

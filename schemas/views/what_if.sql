@@ -7,7 +7,7 @@
 -- p_hat: Share of successes at the run's level, which both R_env and the filter look at.
 -- distance: |p_hat - alpha| under the given alpha.
 -- in_band: Whether that is at most k_min.
--- r_env: R_env under the given settings; null for tasks that pi_env did not write.
+-- r_env: R_env under the given settings; null for base tasks.
 -- r_env_played: R_env as the run had it.
 -- env_reason: `kept`, or why the environment update may not use the task, under the given settings.
 -- env_reason_played: The same, as the run had it.

@@ -1,4 +1,5 @@
-"""What goes wrong around a run: the disk, the clock, permissions, a part that goes away.
+"""What goes wrong around a run: the disk, the clock, permissions, a part that goes away, an end
+that comes too soon.
 
 Want of memory in a training step is in tests/unit/test_training_resume.py.
 
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.runs import RunLog
 from tasks.progress import Event, listening
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.test_cli import environment, genenv
@@ -176,3 +179,56 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
     (line,) = error.strip().splitlines()
     assert "permission denied: choose another --root or change its permissions" in line
     assert genenv(*arguments, cwd=tmp_path).returncode == 0
+
+
+ENDLESS_SHARD = """
+import sys, time
+from flows.cli import app, signals
+from tasks import rollout
+
+signals.SOFT_S = signals.HARD_S = 0.5
+attempt = rollout._attempt
+
+def endless(context, number, *rest):
+    if number:
+        print("sampling", flush=True)
+        time.sleep(600)
+    return attempt(context, number, *rest)
+
+rollout._attempt = endless
+app.main()
+"""
+
+
+@pytest.mark.slow
+def test_sigterm_in_a_shard_that_takes_longer_than_the_grace(tmp_path: Path):
+    root = tmp_path / "root"
+    arguments = ("run", "tiny", "--root", str(root), "--run-id", "x", "--epochs", "1")
+    arguments += ("--set", "tracking.enabled=false")
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS_SHARD, *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "sampling\n" in iter(process.stdout.readline, "")
+    sent = time.monotonic()
+    process.terminate()
+    _, error = process.communicate(timeout=60)
+    assert time.monotonic() - sent < 15
+    assert process.returncode == 143
+    (line,) = error.strip().splitlines()
+    assert line.endswith("stopped by SIGTERM: the same command continues from rollout of epoch 1")
+    store = LocalStore(root)
+    (kept,) = store.list("shards")  # the one that was finished
+    mark = store.mark(kept)
+    assert RunLog(store, "x").attempts()[-1].state == "running"
+    done = genenv(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert store.mark(kept) == mark and len(store.list("shards")) > 1
+    tried = [(a.stage, a.state) for a in RunLog(store, "x").attempts() if a.epoch]
+    assert [state for stage, state in tried if stage == "rollout"] == ["interrupted", "computed"]
+    assert {state for stage, state in tried if stage != "rollout"} == {"computed"}
+    assert store.list("leases") == []

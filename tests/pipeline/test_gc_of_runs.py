@@ -1,0 +1,98 @@
+"""A real run that is collected and compacted, and then started again.
+
+Invariants: after `genenv gc`, and after `genenv compact` and another gc, the same command and the
+same configuration under another name compute nothing; the tables say the same; the root is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+from genenv_core.config.schema import RunConfig
+from genenv_core.storage import compaction
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.verify import verify
+from schemas.registry import TABLES
+from tasks.progress import Event, listening
+from tests.pipeline.builders import computed, run, sql, states, tiny
+from tests.unit.builders_runs import age
+
+
+def asked(*arguments: str) -> dict:
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+def collected(root: Path) -> dict[str, int]:
+    """Make everything old, collect it for real, and return how much of each kind went."""
+    age(LocalStore(root))
+    told = asked("gc", "--root", str(root), "--keep-checkpoints", "1")
+    assert told["dry_run"] is False
+    assert not any(os.path.exists(root / path) for path in told["paths"])
+    assert verify(LocalStore(root)).damaged == []
+    return {kind: found["count"] for kind, found in told["kinds"].items() if found["count"]}
+
+
+def computes_nothing(config: RunConfig, name: str) -> None:
+    """Assert that the run, and the same one under a new name, finds everything finished."""
+    ends: list[tuple[int, str, str]] = []
+
+    def listener(event: Event) -> None:
+        if event.kind == "finished":
+            ends.append((event.epoch, event.stage, event.state))
+
+    history = states(config)
+    with listening(listener):
+        run(config)
+    assert states(config) == history
+    assert {(epoch, stage) for epoch, stage, _ in ends} == computed(history)
+    assert {state for _, _, state in ends} == {"cached"}
+    again = config.model_copy(update={"run_id": name})
+    run(again)
+    assert {(epoch, stage) for epoch, stage, _ in states(again)} == computed(history)
+    assert {state for _, _, state in states(again)} == {"cached"}
+
+
+def tables(config: RunConfig) -> dict[str, pl.DataFrame]:
+    names = sorted(set(TABLES) - {"stage_runs", "runs", "epochs"})
+    found = {name: sql(config, f"FROM {name}") for name in names}
+    return {name: frame.sort(frame.columns[:6]) for name, frame in found.items()}
+
+
+def test_a_run_that_was_collected_and_compacted_computes_nothing(
+    api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    root = tmp_path / "root"
+    config = tiny(root, run_id="kept")
+    run(config)
+    assert {state for _, _, state in states(config)} == {"computed"}
+    before = tables(config)
+    assert not any(frame.is_empty() for frame in before.values())
+    (root / "tmp" / "left").mkdir()
+    orphan = root / "parts" / "00" / ("0" * 64)
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(b"orphan")
+
+    went = collected(root)
+    assert went["weights"] > 0  # epoch 1's: the replay does without them
+    assert (went["parts"], went["temporary"]) == (1, 1)
+    computes_nothing(config, "after-gc")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "FAN", 2)  # what sixteen epochs would do
+        merged = asked("compact", "--root", str(root))
+    assert merged["kept"]["segments"] > 0 and merged["kept"]["merged"] > 10
+    collected(root)
+    computes_nothing(config, "after-compaction")
+    for name, frame in tables(config).items():
+        assert frame.equals(before[name]), name
+    shutil.rmtree(root)

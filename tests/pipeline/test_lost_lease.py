@@ -1,0 +1,127 @@
+"""A stage whose lease went to somebody else while its holder was stopped, and then went on.
+
+Trainer checkpoints are in tests/unit/test_training_two.py.
+
+Invariants: two that sample the same shards at the same moment, or one after the other's commit, end
+on one output, bit for bit that of a stage that nobody disturbed, in the same run; what the late one
+leaves is nothing that `genenv verify` finds damaged.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.planner import planned_stage
+from genenv_core.storage import paths
+from genenv_core.storage.leases import Leases
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.manifest import ArtifactRef
+from genenv_core.storage.verify import verify
+from tasks import rollout, stage
+from tasks.progress import listening
+from tests.pipeline.builders import manifests, run, tiny
+
+
+class Stopped:
+    """A rollout stage whose holder's heart stands still, and one that takes it over."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Play a run, and forget that its rollout is finished."""
+        self.config = tiny(root, epochs=1, run_id="lost")
+        run(self.config)
+        self.store = LocalStore(root)
+        self.undisturbed = manifests(self.config)[(1, "rollout")]
+        self.store.delete(paths.manifest("rollout", self.undisturbed.key))
+        self.store.delete_folder("shards")
+        for part in self.undisturbed.parts:
+            self.store.delete(part.path)
+        self.planned = planned_stage(self.config, "rollout", 1)
+        assert self.planned.status == "miss"
+        # Nobody beats within a test; who waits takes over after a moment.
+        self.leases = {True: Leases(self.store, ttl_s=1e6), False: Leases(self.store, ttl_s=0.5)}
+        self.thread = threading.local()
+        self.begun = threading.Event()
+        monkeypatch.setattr(stage, "leases_of", lambda _: self.leases[self.is_first])
+
+    @property
+    def is_first(self) -> bool:
+        return self.thread.first
+
+    def compute(self, first: bool) -> tuple[ArtifactRef, bool]:
+        """Return the stage's output; the second one comes when the first has begun."""
+        self.thread.first = first
+        assert first or self.begun.wait(60)
+        return stage.run_stage(rollout.STAGE, rollout.compute, self.config, 1, self.planned.inputs)
+
+    def both(self) -> None:
+        """Let both compute it, and assert that one output came of it."""
+        with listening(lambda event: None), ThreadPoolExecutor(2) as pool:
+            ends = [pool.submit(self.compute, first) for first in (True, False)]
+            assert [end.result(timeout=120)[1] for end in ends] == [False, False]
+            digests = {end.result()[0].digest for end in ends}
+        assert digests == {self.undisturbed.digest}
+        assert manifests(self.config)[(1, "rollout")] == self.undisturbed
+        assert verify(self.store).damaged == []
+        assert self.store.list("leases") == []
+
+
+@pytest.fixture
+def stopped(api: None, tiny_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stopped:
+    run(tiny(tiny_root, epochs=1, run_id="lost"))
+    root = tmp_path / "root"
+    shutil.copytree(tiny_root, root)
+    return Stopped(root, monkeypatch)
+
+
+def test_two_that_sample_the_same_shards_at_once(stopped: Stopped, monkeypatch: pytest.MonkeyPatch):
+    original, together = rollout._attempt, threading.Barrier(2, timeout=60)
+    attempted: list[tuple[bool, int]] = []
+
+    def attempt(context: Any, number: int, *rest: Any) -> Any:
+        stopped.begun.set()
+        together.wait()
+        attempted.append((stopped.is_first, number))
+        parts = original(context, number, *rest)
+        together.wait()  # both have their parts, and neither a record
+        return parts
+
+    monkeypatch.setattr(rollout, "_attempt", attempt)
+    stopped.both()
+    shards = {number for _, number in attempted}
+    assert len(shards) > 1
+    assert sorted(attempted) == sorted((who, n) for who in (True, False) for n in shards)
+
+
+def test_one_that_goes_on_after_the_other_has_committed(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+):
+    original, committed = rollout._finish, threading.Event()
+    written: list[tuple[bool, int]] = []
+
+    def finish(context: Any, number: int, parts: Any) -> None:
+        if stopped.is_first and number == 1:  # stopped between its parts and their record
+            stopped.begun.set()
+            assert committed.wait(60)
+        written.append((stopped.is_first, number))
+        original(context, number, parts)
+
+    def compute(context: Any) -> Any:
+        facts = whole(context)
+        if not stopped.is_first:
+            context.out.commit(facts)
+            committed.set()
+        return facts
+
+    whole = rollout.compute
+    monkeypatch.setattr(rollout, "_finish", finish)
+    monkeypatch.setattr(rollout, "compute", compute)
+    stopped.both()
+    taken = {number for first, number in written if first}
+    assert 0 in taken and (False, 0) not in written  # what was finished is not sampled again
+    assert {number for _, number in written} - {0} <= {n for first, n in written if not first}

@@ -1,0 +1,215 @@
+"""What the views and what_if say about real runs: of each arm, and of one that was stopped.
+
+Invariants: every view answers, with the columns that the dictionary promises; the numbers are those
+of the tables, counted here; an arm shows what it does and nothing that it does not do; a run that
+was stopped shows what was finished, and no epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.errors import StageError
+from genenv_core.storage.catalog import query
+from genenv_core.storage.local import LocalStore
+from genenv_core.storage.pools import open_pools
+from genenv_core.storage.runs import LAST, RunLog
+from schemas.relations import describe
+from tests.pipeline.builders import run, sql, tiny
+
+ASKED = [relation for relation in describe() if relation.kind != "table"]
+TRAINS_AGENT = {"random", "static", "offline"}
+Views = dict[str, pl.DataFrame]
+
+
+def views_of(config: RunConfig) -> Views:
+    """Return every view and macro over one run, and the tables that they are compared with."""
+    found: Views = {}
+    with open_pools(LocalStore(Path(config.root)), [str(config.run_id)]) as connection:
+        for relation in ASKED:
+            found[relation.name] = query(connection, f"FROM {relation.reference}")
+            assert found[relation.name].columns == [column.name for column in relation.columns]
+        for table in ("tasks", "traces", "scores", "task_scores", "selections", "update_samples"):
+            found[table] = query(connection, f"FROM {table}")
+    return found
+
+
+def has_played(config: RunConfig) -> bool:
+    log = RunLog(LocalStore(Path(config.root)), str(config.run_id))
+    return LAST in log.keys(config.epochs)
+
+
+@pytest.fixture(scope="module")
+def offline_file(api: None, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tiny(tiny_root, "arm=base", run_id="arm-base")
+    if not has_played(config):
+        run(config)
+    programs = sql(config, "SELECT program FROM tasks WHERE source = 'base' ORDER BY task_id")
+    path = tmp_path_factory.mktemp("offline") / "teacher.jsonl"
+    path.write_text("".join(json.dumps({"program": p}) + "\n" for p in programs["program"]))
+    return path
+
+
+@pytest.fixture(params=["static", "random", "base", "offline"])
+def played(request: pytest.FixtureRequest, tiny_root: Path, offline_file: Path) -> RunConfig:
+    """A run of an arm; those that `test_edges` has played are taken as they are."""
+    settings = [f"arm={request.param}"]
+    epochs = None
+    if request.param == "offline":
+        settings.append(f"data.offline_file={offline_file}")
+        epochs = 1
+    config = tiny(tiny_root, *settings, epochs=epochs, run_id=f"arm-{request.param}")
+    if not has_played(config):
+        run(config)
+    return config
+
+
+def test_the_views_of_an_arm_say_what_its_tables_say(played: RunConfig) -> None:
+    views, arm, epochs = views_of(played), played.arm.value, list(range(1, played.epochs + 1))
+    assert {name: set(frame["arm"]) - {arm} for name, frame in views.items()} == {
+        name: set() for name in views
+    }
+    assert views["settings"].select("alpha", "k_min", "n").rows() == [(0.5, 0.25, 4)]
+    says_how_the_epochs_went(views, arm, epochs)
+    says_what_failed_and_what_was_rejected(views)
+    says_which_rows_trained(views, arm)
+    says_what_it_cost(views, arm, epochs)
+
+
+def says_how_the_epochs_went(views: Views, arm: str, epochs: list[int]) -> None:
+    rows = views["epochs"].sort("epoch")
+    assert rows["epoch"].to_list() == epochs
+    assert set(rows["env_action"]) == {"skipped"} and rows["kl_env"].null_count() == len(epochs)
+    assert ("updated" in rows["agent_action"].to_list()) == (arm in TRAINS_AGENT)
+    new = views["task_scores"].filter(pl.col("source") != "base")
+    counted = {
+        epoch: (frame.height, frame["successes"].sum() / frame["n"].sum())
+        for (epoch,), frame in new.group_by("epoch")
+    }
+    seen = views["curriculum"].sort("epoch")
+    assert seen["epoch"].to_list() == epochs
+    assert set(seen["env_policy_version"]) == {None if arm == "offline" else 0}
+    whole = views["calibration"].filter(pl.col("scope") == "epoch").sort("epoch")
+    for frame in (seen, whole, rows.rename({"tasks_valid": "tasks"})):
+        for epoch, tasks, p_hat in frame.select("epoch", "tasks", "p_hat").iter_rows():
+            assert (tasks, p_hat) == pytest.approx(counted[epoch])
+    assert (whole["wilson_low"] < whole["p_hat"]).all()
+    assert (whole["p_hat"] < whole["wilson_high"]).all()
+    history = views["task_history"]
+    assert history.height == views["task_scores"].height == views["decisions"].height
+    names = {"base", "teacher" if arm == "offline" else "generated"}
+    assert set(history["source"]) == names
+    if arm == "static":  # the same tasks again, on a second occasion
+        again = history.filter((pl.col("epoch") == 2) & (pl.col("source") == "generated"))
+        assert again["p_hat_before"].null_count() == 0 and again["occasion"].min() == 2
+        assert "near_duplicate" not in views["suspects"]["reason"]
+    suspects = views["suspects"]
+    assert (suspects["value"].abs() >= suspects["threshold"]).all()
+
+
+def says_what_failed_and_what_was_rejected(views: Views) -> None:
+    failed = views["scores"].filter(~pl.col("success"))
+    counts = failed.group_by("epoch", "failure").len("attempts")
+    by = ["epoch", "failure"]
+    told = views["failures"]
+    assert told.select(*by, "attempts").sort(by).rows() == counts.sort(by).rows()
+    assert set(told["example_trace_id"]) <= set(failed["trace_id"])
+    invalid = views["tasks"].filter(~pl.col("valid"))
+    rejected = views["rejections"].filter(pl.col("kept_from") == "tasks")
+    assert rejected["rejections"].sum() == invalid.height
+    assert set(rejected["rejection"]) == set(invalid["rejection"])
+    groups = views["selections"].filter(pl.col("reason") != "invalid_task")
+    unused = groups.filter(~pl.col("kept")).group_by("epoch", "update", "reason").len()
+    told = views["rejections"].filter(pl.col("kept_from") != "tasks")
+    by = ["epoch", "kept_from", "rejection"]
+    expected = unused.sort("epoch", "update", "reason").rows()
+    assert told.select(*by, "rejections").sort(by).rows() == expected
+    near = groups.filter((pl.col("update") == "env") & pl.col("kept"))
+    assert sorted(views["near_alpha"]["task_id"]) == sorted(near["task_id"])
+    assert (views["near_alpha"]["distance"] <= 0.25 + 1e-9).all()
+
+
+def says_which_rows_trained(views: Views, arm: str) -> None:
+    rows = views["lineage"]
+    assert sorted(rows["row_id"]) == sorted(views["update_samples"]["row_id"])
+    assert set(rows["policy"]) == ({"agent"} if arm in TRAINS_AGENT else set())
+    for name in ("checkpoint", "parent_checkpoint", "task_id", "row_epoch"):
+        assert rows[name].null_count() == 0, name
+    assert (rows["row_epoch"] <= rows["epoch"]).all()
+
+
+def says_what_it_cost(views: Views, arm: str, epochs: list[int]) -> None:
+    cost = {(row["epoch"], row["stage"]): row for row in views["cost"].iter_rows(named=True)}
+    assert {epoch for epoch, _ in cost} == {0, *epochs}
+    for epoch in epochs:
+        traces = views["traces"].filter(pl.col("epoch") == epoch)
+        tokens = traces["prompt_tokens"].sum() + traces["response_tokens"].sum()
+        assert cost[epoch, "rollout"]["tokens"] == tokens > 0
+        accepted = views["tasks"].filter(
+            pl.col("valid")
+            & (pl.col("epoch") == epoch)
+            & ~pl.col("source").is_in(["base", "heldout"])
+        )
+        assert cost[epoch, "rollout"]["accepted_tasks"] == accepted.height
+        assert cost[epoch, "rwr_update"]["rows"] == 0
+        assert (cost[epoch, "grpo_update"]["rows"] > 0) == (arm in TRAINS_AGENT)
+        assert ((epoch, "generate_tasks") in cost) == (arm != "static" or epoch == 1)
+
+
+def test_what_if_of_an_arm(played: RunConfig) -> None:
+    own = sql(played, "FROM what_if() ORDER BY group_id")
+    assert own.height == sql(played, "FROM task_scores").height > 0
+    for name in ("r_env", "agent_reason", "env_reason"):
+        assert own[name].equals(own[f"{name}_played"].rename(name)), name
+    other = sql(played, "FROM what_if(alpha := 0.9, beta := 2, k_min := 1.0, lambda_ := 3)")
+    assert other.height == own.height and other["in_band"].all()
+    offline = played.arm.value == "offline"
+    assert set(other["env_reason"]) == {"not_in_update"} | ({"kept"} if not offline else set())
+    rated = other.drop_nulls("r_env")
+    assert rated.height == sql(played, "FROM task_scores WHERE source <> 'base'").height
+    for p_hat, r_env in rated.select("p_hat", "r_env").iter_rows():
+        assert r_env == pytest.approx(math.exp(-2 * (p_hat - 0.9) ** 2))
+    weighed = rated.drop_nulls("weight_raw")
+    assert weighed.is_empty() == offline
+    alone = weighed.filter(pl.len().over("epoch", "generation_id") == 1)
+    assert alone.height > 0 or offline
+    for r_env, weight in alone.select("r_env", "weight_raw").iter_rows():
+        assert weight == pytest.approx(math.exp(3 * r_env))
+
+
+@pytest.mark.parametrize(
+    ("stage", "finished"),
+    [("generate_tasks", set()), ("score", {"generate_tasks", "rollout"})],
+)
+def test_the_views_of_a_run_that_was_stopped(
+    api: None, tiny_root: Path, monkeypatch: pytest.MonkeyPatch, stage: str, finished: set[str]
+) -> None:
+    monkeypatch.setenv("GENENV_TEST_FAULTS", "1")
+    # Settings of its own, so that the stage is not found done by another test's run.
+    settings = ("curriculum.alpha=0.35", f"execution.test_fault={stage}:1")
+    if stage == "generate_tasks":
+        settings = (*settings, "generation.temperature=0.9")
+    config = tiny(tiny_root, *settings, epochs=1, run_id=f"stopped-{stage}")
+    with pytest.raises(StageError, match=rf"{stage} of epoch 1: execution\.test_fault"):
+        run(config)
+    views = views_of(config)
+    assert views["settings"]["alpha"].to_list() == [0.35]
+    cost = views["cost"].filter(pl.col("rows").is_not_null())
+    assert set(cost.filter(pl.col("epoch") == 1)["stage"]) == finished
+    assert set(cost.filter(pl.col("epoch") == 0)["stage"]) == {"bootstrap", "evaluate", "publish"}
+    failed = views["cost"].filter(pl.col("rows").is_null())
+    assert failed.select("epoch", "stage", "attempts").rows() == [(1, stage, 1)]
+    assert cost["kept_rollouts"].sum() == 0
+    assert cost["seconds_per_kept_rollout"].null_count() == cost.height
+    told = {"settings", "cost", "rejections", "suspects", "tasks", "traces"}
+    assert {name for name, frame in views.items() if not frame.is_empty()} <= told
+    assert views["traces"].is_empty() == (stage == "generate_tasks")
+    invalid = views["tasks"].filter(~pl.col("valid"))
+    assert views["rejections"]["rejections"].sum() == invalid.height
+    assert invalid.is_empty() == (stage == "generate_tasks")
