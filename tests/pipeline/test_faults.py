@@ -183,20 +183,27 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
 
 
 ENDLESS_SHARD = """
-import sys, time
-from flows.cli import app, signals
-from tasks import rollout
+import time
+from flows.cli import app, run, signals
 
 signals.SOFT_S = signals.HARD_S = 0.5
-attempt = rollout._attempt
+supervise = run.supervise
 
-def endless(context, number, *rest):
-    if number:
-        print("sampling", flush=True)
-        time.sleep(600)
-    return attempt(context, number, *rest)
+def with_an_endless_shard(work):
+    from tasks import rollout  # as late as the command itself: Prefect's settings are made first
 
-rollout._attempt = endless
+    attempt = rollout._attempt
+
+    def endless(context, number, *rest):
+        if number:
+            print("sampling", flush=True)
+            time.sleep(600)
+        return attempt(context, number, *rest)
+
+    rollout._attempt = endless
+    return supervise(work)
+
+run.supervise = with_an_endless_shard
 app.main()
 """
 
@@ -230,7 +237,7 @@ def test_a_signal_in_a_shard_that_takes_longer_than_the_grace(
     assert time.monotonic() - sent < 15
     assert process.returncode == status
     (line,) = error.strip().splitlines()
-    assert words in line
+    assert words in line, error
     store = LocalStore(root)
     (kept,) = store.list("shards")  # the one that was finished
     mark = store.mark(kept)
