@@ -106,8 +106,12 @@ def main() -> None:
             status = getattr(error, "exit_code", 2)
     sys.stdout.flush()
     sys.stderr.flush()
-    if any(not thread.daemon for thread in threading.enumerate()[1:]):
-        os._exit(status)  # a stage that goes on although it was interrupted would hold us
+    # A stage that goes on although it was interrupted would hold us. Its thread may be a daemon:
+    # at its end Python waits for those of thread pools as well.
+    if status in (INTERRUPTED, TERMINATED) or any(
+        not thread.daemon for thread in threading.enumerate()[1:]
+    ):
+        os._exit(status)
     sys.exit(status)
 
 
