@@ -54,7 +54,7 @@ class Up:
         self.log = root.parent / f"{root.name}-{self.ports[0]}.log"
         command = [sys.executable, "-m", "flows.cli.app", "up", "--root", str(root)]
         where = ["--port", str(self.ports[0]), "--mlflow-port", str(self.ports[1])]
-        with self.log.open("ab") as log:
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, *where],
                 env=environment(GENENV_TEST_FAULTS="1", **(variables or {})),
