@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,8 @@ def test_a_cancelled_run_is_cancelled(up: Up):
 
 
 def test_one_flow_run_a_run_at_a_time_and_two_runs_side_by_side(up: Up):
-    first = started(up, UPDATE, run_id="same", **long(43))
-    second = started(up, "run same is at work in", run_id="same", **long(43))
+    first = started(up, UPDATE, run_id="same", **long(100))
+    second = started(up, "run same is at work in", run_id="same", **long(100))
     assert up.flow_run(first)["state"]["type"] == "RUNNING"
     assert not up.stages(second)
     done = [up.until(run) for run in (first, second)]
@@ -165,17 +166,31 @@ def test_prefect_deploy_takes_the_file_in_infra(up: Up):
     assert deployed["work_pool_name"] == "genenv"
 
 
-def test_restart_a_second_one_and_a_dead_child(tmp_path: Path):
+@pytest.fixture
+def ups() -> Iterator[Callable[..., Up]]:
+    """Start `genenv up`s; what a failed test leaves of them is stopped."""
+    made: list[Up] = []
+
+    def start(*arguments: Any, **options: Any) -> Up:
+        made.append(Up(*arguments, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+
+
+def test_restart_a_second_one_and_a_dead_child(tmp_path: Path, ups: Callable[..., Up]):
     ports = (free_port(), free_port())
-    first = Up(tmp_path / "root", ports=ports).wait()
+    first = ups(tmp_path / "root", ports=ports).wait()
     schedule = first.deployment("coevolution")["schedules"][0]
     assert schedule["active"] is False
     where = f"/deployments/{first.deployment('coevolution')['id']}/schedules/{schedule['id']}"
     assert first.call("PATCH", where, {"active": True})[0] == 204
-    second = Up(tmp_path / "root")
+    second = ups(tmp_path / "root")
     assert second.process.wait(120) == 1
     assert f"already, pid {first.process.pid}, at {first.url}" in second.output
-    third = Up(tmp_path / "other", ports=ports)
+    third = ups(tmp_path / "other", ports=ports)
     assert third.process.wait(120) == 2
     assert f"port {ports[0]}" in third.output and "uvicorn" in third.output
     family = psutil.Process(first.process.pid).children(recursive=True)
@@ -183,7 +198,7 @@ def test_restart_a_second_one_and_a_dead_child(tmp_path: Path):
     assert "stopped" in first.output
     assert not any(process.is_running() for process in family)
 
-    again = Up(tmp_path / "root", ports=ports).wait()
+    again = ups(tmp_path / "root", ports=ports).wait()
     assert again.deployment("coevolution")["schedules"][0]["active"] is True
     family = psutil.Process(again.process.pid).children(recursive=True)
     os.kill(next(p.pid for p in family if "worker" in p.cmdline()), signal.SIGKILL)
