@@ -10,7 +10,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow lint format bench crash-storm verify-learning dictionary lock clean
+.PHONY: help install run test test-slow test-infra lint format bench crash-storm verify-learning dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -35,7 +35,10 @@ test: $(STAMP) ## Run the tests
 	@$(BIN)/python -m pytest
 
 test-slow: $(STAMP) ## Run the tests that are too long for the default run
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/pipeline/test_placement.py
+
+test-infra: $(STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
+	@$(BIN)/python -m pytest -m slow tests/infra tests/pipeline/test_placement.py
 
 lint: $(STAMP) ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --project pyproject.toml
