@@ -132,7 +132,7 @@ def test_one_flow_run_a_run_at_a_time_and_two_runs_side_by_side(up: Up):
 
 
 def test_an_epoch_and_a_stage_of_a_run(up: Up):
-    run = up.start("coevolution", run_id="parts", **{**TINY, "epochs": 1})
+    run = up.start("coevolution", run_id="parts", **long(45))
     assert up.until(run)["state"]["type"] == "COMPLETED"
     stage = up.start("rollout", run_id="parts", epoch=1)
     assert up.until(stage)["state"]["type"] == "COMPLETED"
