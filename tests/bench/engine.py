@@ -108,11 +108,11 @@ def _with_generate(model: Any, prompts: list[tuple[int, ...]], stop: int, seed: 
     return int(lengths.sum())
 
 
-def main() -> None:
-    """Print the table."""
-    for name, value, unit in bench_engine(Path(sys.argv[1]) if sys.argv[1:] else None):
+def main(checkpoint: Path | None = None) -> None:
+    """Print the table, of the checkpoint or of models made for it."""
+    for name, value, unit in bench_engine(checkpoint):
         print(f"{name:34} {value:10.1f} {unit}")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if sys.argv[1:] else None)
