@@ -24,6 +24,8 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
+    # An interrupted run ends at once; what cleans up after it need not say so.
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
 INLINE = {
