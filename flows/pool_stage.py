@@ -7,13 +7,13 @@ what it computed is in the store.
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Any
 
 from prefect import flow
 from prefect.exceptions import TerminationSignal
 
 from flows.cli.signals import supervise
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import RunConfig, StageName
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import evaluate
 from tasks.filter import filter_
@@ -43,18 +43,6 @@ TASKS = {
         publish,
     )
 }
-StageName = Literal[
-    "bootstrap",
-    "generate_tasks",
-    "rollout",
-    "score",
-    "filter",
-    "pool",
-    "grpo_update",
-    "rwr_update",
-    "evaluate",
-    "publish",
-]
 
 
 @flow(name=FLOW, flow_run_name="{stage} · epoch {epoch} · {config.run_id}", persist_result=False)

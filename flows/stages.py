@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
+from genenv_core.config.schema import STAGES
+
 START_STAGES = ("bootstrap", "evaluate", "publish")
-EPOCH_STAGES = (
-    "generate_tasks",
-    "rollout",
-    "score",
-    "filter",
-    "pool",
-    "grpo_update",
-    "rwr_update",
-    "evaluate",
-    "publish",
-)
+EPOCH_STAGES = STAGES[1:]

@@ -12,12 +12,12 @@ from enum import StrEnum
 from typing import Annotated, Any, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.load import preset_names, preset_values
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import STRICT, RunConfig
 
 
 class Preset(StrEnum):
@@ -41,13 +41,7 @@ def _optional(schema: dict[str, Any]) -> None:
 
 
 class _Request(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        populate_by_name=True,
-        allow_inf_nan=False,
-    )
+    model_config = STRICT
 
 
 class _RunRequest(_Request):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -20,15 +20,18 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+STRICT = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    use_attribute_docstrings=True,
+    populate_by_name=True,
+    allow_inf_nan=False,
+)
+"""How everything that people fill in is read: nothing unknown, nothing changed afterwards."""
+
 
 class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        populate_by_name=True,
-        allow_inf_nan=False,
-    )
+    model_config = STRICT
 
     @field_validator("*", mode="before")
     @classmethod
@@ -411,7 +414,7 @@ class PlacementConfig(_Section):
         return {name: place for name, place in known.items() if place != INLINE}
 
 
-STAGES = (
+StageName = Literal[
     "bootstrap",
     "generate_tasks",
     "rollout",
@@ -422,7 +425,8 @@ STAGES = (
     "rwr_update",
     "evaluate",
     "publish",
-)
+]
+STAGES: tuple[StageName, ...] = get_args(StageName)
 """Every stage, in the order of a run."""
 
 
