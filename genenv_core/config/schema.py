@@ -10,37 +10,11 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-STRICT = ConfigDict(
-    frozen=True,
-    extra="forbid",
-    use_attribute_docstrings=True,
-    populate_by_name=True,
-    allow_inf_nan=False,
-)
-"""How everything that people fill in is read: nothing unknown, nothing changed afterwards."""
-
-
-class _Section(BaseModel):
-    model_config = STRICT
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what pydantic would read as 1 or 0."""
-        kind = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and (kind is int or kind is float):
-            raise PydanticCustomError("no_number", "Input should be a number, not true or false")
-        return value
+from genenv_core.config.section import STRICT as STRICT
+from genenv_core.config.section import Section as _Section
+from genenv_core.config.training import TrainingConfig
 
 
 class Arm(StrEnum):
@@ -282,7 +256,7 @@ class GrpoConfig(_Section):
     groups_per_step: int = Field(default=8, ge=1, le=10_000)
     """Groups in one optimizer step; the last step of a pass may hold fewer."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
-    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_groups: int = Field(default=64, ge=1, le=100_000)
     """Most groups an update draws from D_train, all sources together."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
@@ -311,7 +285,7 @@ class RwrConfig(_Section):
     steps_per_row: float = Field(default=1.0, gt=0, le=100_000)
     """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
-    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
     kl_coef: float = Field(default=0.002, ge=0, le=100)
@@ -366,6 +340,9 @@ class ExecutionConfig(_Section):
     test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
     """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
+    gradient_checkpointing: bool = False
+    """Whether updates keep only each layer's input for the backward pass and compute the rest of it
+    again: about a third more work for much less memory, and the same numbers."""
 
 
 INLINE = "inline"
@@ -475,6 +452,8 @@ class RunConfig(_Section):
     """Agent update."""
     rwr: RwrConfig = Field(default_factory=lambda: RwrConfig())
     """Environment update."""
+    training: TrainingConfig = Field(default_factory=lambda: TrainingConfig())
+    """Device, processes, precision and LoRA of both updates."""
     evaluation: EvaluationConfig = Field(default_factory=lambda: EvaluationConfig())
     """Held-out metrics."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())

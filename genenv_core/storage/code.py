@@ -24,6 +24,8 @@ APART = (
     "genenv_core.inputs",
     "genenv_core.storage",
     "genenv_core.domains.registry",
+    "genenv_core.training.launch",
+    "genenv_core.training.launched",
     "genenv_core.training.local",
     "genenv_core.training.workers",
     "schemas",

@@ -36,7 +36,9 @@ MODELS = ("genenv_core.engines.", "genenv_core.training.")
 LIGHT = (
     "genenv_core.engines.base",
     "genenv_core.engines.registry",
+    "genenv_core.engines.adapters",
     "genenv_core.training.base",
+    "genenv_core.training.launch",
     "genenv_core.training.local",
 )
 

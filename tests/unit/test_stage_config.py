@@ -79,6 +79,7 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "models.agent_revision": ["a" * 40],
         "models.env_revision": ["b" * 40],
         "execution.test_fault": ["rollout:1"],
+        "training.memory_gb": [8.0],
     }
     if path in special:
         return special[path]
@@ -188,6 +189,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "data.offline_file",
         "epochs",
         "execution.checkpoint_seconds",
+        "execution.gradient_checkpointing",
         "execution.test_fault",
         "models.agent",
         "models.agent_revision",
