@@ -21,8 +21,8 @@ from genenv_core.config.training import TrainingConfig
 from genenv_core.errors import GenenvError, Stopped
 from genenv_core.training.launch import ERROR, RESULT, STOP
 
-_WORKER = "GENENV_LAUNCHED"
-"""Set for the processes that compute."""
+_LAUNCHER = "GENENV_LAUNCHER"
+"""The launcher's process id, for the processes that compute."""
 
 LOOK_S = 1.0
 """Time between two looks whether the parent is still there."""
@@ -31,11 +31,11 @@ LOOK_S = 1.0
 def main() -> None:
     """Start the processes of an update, or be one of them."""
     kind, home = sys.argv[1], Path(sys.argv[2])
-    if os.environ.get(_WORKER) == "1":
-        _end_with(os.getppid())
+    if _LAUNCHER in os.environ:
+        _end_with(int(os.environ[_LAUNCHER]))
         sys.exit(_compute(kind, home))
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    os.environ[_WORKER] = "1"
+    os.environ[_LAUNCHER] = str(os.getpid())
     from accelerate.commands import launch
 
     parser = launch.launch_command_parser()
@@ -83,7 +83,7 @@ def _join(training: TrainingConfig) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent, however that ends."""
+    """End this process soon after its parent, however that ends, and be it over already."""
 
     def watch() -> None:
         while os.getppid() == parent:
