@@ -249,7 +249,7 @@ def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
         model = _load_base(checkpoint, frozen_dtype(training))
         model = merged(model, checkpoint) if lora.merge else model
     else:
-        model = load_model(checkpoint)
+        model = load_model(checkpoint).requires_grad_(True)  # which merging an adapter takes away
     if training.kernels == "liger":
         _use_liger(model)
     # What the checkpoint says, before the library's trainers change the live objects.

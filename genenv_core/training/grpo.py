@@ -47,6 +47,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from genenv_core.engines.adapters import has_adapter
 from genenv_core.errors import TrainingError
 from genenv_core.training import ranks
 from genenv_core.training.base import GrpoRequest, UpdateResult
@@ -72,7 +73,7 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     and clip_fraction are over all sampled tokens of the update; reward_mean and reward_std over
     its rows.
     """
-    rollouts = StoredRollouts.read(request)
+    rollouts, settings = StoredRollouts.read(request), request.settings
     what = f"GRPO update of pi_agent from {request.checkpoint}"
     with (
         training_session(
@@ -80,11 +81,16 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
             threads=request.threads,
             seed=request.seed,
             section="grpo",
-            micro_batch_rows=request.settings.micro_batch_rows,
+            micro_batch_rows=settings.micro_batch_rows,
         ),
         workspace(request.output, request.checkpoint) as work,
         CheckpointKeeper(request, [request.checkpoint], what, stop) as keeper,
     ):
+        if settings.kl_coef and not request.training.lora.rank and has_adapter(request.checkpoint):
+            raise TrainingError(
+                f"{request.checkpoint} has an adapter, so TRL cannot load it as the reference of "
+                "grpo.kl_coef: set that to 0, or train adapters (training.lora.rank)"
+            )
         policy = load_policy(request.checkpoint, request.training)
         rollouts.check_vocabulary(policy.model.get_input_embeddings().num_embeddings)
         home = keeper.folder or work
