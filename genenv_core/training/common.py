@@ -52,6 +52,7 @@ from genenv_core.training import ranks
 from genenv_core.training.base import GrpoRequest, RwrRequest
 from genenv_core.training.checkpoints import STATE, CheckpointKeeper
 from genenv_core.training.lora import add_adapter, add_base, save_adapter
+from genenv_core.training.memory import GB
 from genenv_core.training.shards import (
     Tensors,
     load_tensors,
@@ -304,15 +305,29 @@ def workspace(output: Path, *inputs: Path) -> Generator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def shared_arguments(home: Path, request: GrpoRequest | RwrRequest) -> Any:
-    """Return the TrainingArguments that both updates share: constant rate, silent, no schedule of
-    checkpoints (the keeper asks for them; they go to `home`)."""
-    training = request.training
-    if training.device == "cuda" and not torch.cuda.is_available():
+def device_memory(training: TrainingConfig) -> float | None:
+    """Return the bytes of a device that the update may fill: the least of all its processes'."""
+    limit = None if training.memory_gb is None else training.memory_gb * GB
+    if training.device == "cpu":
+        return limit
+    need_gpu()
+    free, _ = torch.cuda.mem_get_info()
+    return min([limit or math.inf, *ranks.collected(float(free))])
+
+
+def need_gpu() -> None:
+    """Raise `TrainingError` where torch finds no GPU."""
+    if not torch.cuda.is_available():
         raise TrainingError(
             "training.device is cuda and torch finds no GPU here: run the stage where there is one "
             "(placement.grpo_update, placement.rwr_update), or set training.device=cpu"
         )
+
+
+def shared_arguments(home: Path, request: GrpoRequest | RwrRequest) -> Any:
+    """Return the TrainingArguments that both updates share: constant rate, silent, no schedule of
+    checkpoints (the keeper asks for them; they go to `home`)."""
+    training = request.training
     return {
         "output_dir": str(home),
         "learning_rate": request.settings.learning_rate,

@@ -54,6 +54,7 @@ from genenv_core.training.base import GrpoRequest, UpdateResult
 from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.common import (
     PlannedTrainer,
+    device_memory,
     finite,
     load_policy,
     shared_arguments,
@@ -61,6 +62,7 @@ from genenv_core.training.common import (
     training_session,
     workspace,
 )
+from genenv_core.training.fitting import fitted
 from genenv_core.training.rollouts import GroupPlan, StoredRollouts
 
 
@@ -73,7 +75,9 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     and clip_fraction are over all sampled tokens of the update; reward_mean and reward_std over
     its rows.
     """
-    rollouts, settings = StoredRollouts.read(request), request.settings
+    rollouts = StoredRollouts.read(request)
+    request = fitted(request, device_memory(request.training))
+    settings = request.settings
     what = f"GRPO update of pi_agent from {request.checkpoint}"
     with (
         training_session(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -24,8 +25,10 @@ from genenv_core.config.training import TrainingConfig
 from genenv_core.errors import GenenvError, Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, UpdateResult
 
+log = logging.getLogger("genenv.training")
+
 Kind = Literal["grpo", "rwr"]
-STOP, RESULT, ERROR = "stop", "result.json", "error-{}.json"
+STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
 TOLD = 2000
 """Characters of a process's last output in the message of one that died without a word."""
 
@@ -104,6 +107,7 @@ class Launcher:
             with (home / "output").open("wb") as output:
                 process = self._start(kind, home, request.threads, output)
                 process.wait()
+            _tell(home / LOG)
             return self._outcome(kind, home, process.returncode)
         finally:
             with self._lock:
@@ -165,6 +169,14 @@ class Launcher:
             f"likely for want of memory: lower {kind}.micro_batch_rows and run again; their last "
             f"words: {' '.join(last.split())[-300:]}"
         )
+
+
+def _tell(path: Path) -> None:
+    """Say what the first process of an update had to say."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text("utf-8").splitlines():
+            level, _, message = line.partition(" ")
+            log.log(int(level) if level.isdigit() else logging.INFO, "%s", message or line)
 
 
 def _error_named(name: str) -> type[GenenvError]:

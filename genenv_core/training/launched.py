@@ -11,6 +11,7 @@ run this module too, and know it by a variable.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from genenv_core.config.training import TrainingConfig
 from genenv_core.errors import GenenvError, Stopped
-from genenv_core.training.launch import ERROR, RESULT, STOP
+from genenv_core.training.launch import ERROR, LOG, RESULT, STOP
 
 _LAUNCHER = "GENENV_LAUNCHER"
 """The launcher's process id, for the processes that compute."""
@@ -50,6 +51,8 @@ def _compute(kind: str, home: Path) -> int:
     from genenv_core.training.local import LocalTrainer
 
     rank = int(os.environ.get("RANK", "0"))
+    if rank == 0:
+        _log_to(home / LOG)
     text = (home / "request.json").read_bytes()
     try:
         trainer = LocalTrainer((home / STOP).exists)
@@ -80,6 +83,15 @@ def _join(training: TrainingConfig) -> None:
         PartialState(cpu=True, backend="gloo")
     elif training.processes > 1:
         PartialState()
+
+
+def _log_to(path: Path) -> None:
+    """Keep genenv's own lines for the process that wanted the update."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(levelno)d %(message)s"))
+    logger = logging.getLogger("genenv")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def _end_with(parent: int) -> None:

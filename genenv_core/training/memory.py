@@ -1,22 +1,21 @@
 """What an update will need of a device's memory, estimated before it starts. Pure arithmetic.
 
-Counted by dtype, sharding and LoRA: weights, gradients, Adam's two moments, copies (a reference, the
-leash's way back, DDP's buckets, what FSDP gathers), and for each row of a micro-batch what the
-backward pass needs. The coefficients of a layer were measured in float32 on the tensors that
-transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures them again); those
-of bfloat16 are bounds. Nothing here was compared with a GPU yet: docs/training.md says so.
+Counted by dtype, sharding and LoRA: weights, gradients, Adam's two moments, copies (a reference,
+the leash's way back, DDP's buckets, what FSDP gathers, autocast's casts), and for each row of a
+micro-batch what the backward pass needs. The coefficients of a layer were measured in float32 on
+the tensors that transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures
+them again); those of bfloat16 are bounds. Nothing here was compared with a GPU yet:
+docs/training.md says so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from genenv_core.config.training import TrainingConfig
-from genenv_core.engines.adapters import ADAPTER_WEIGHTS
+from genenv_core.config.training import LoraConfig, TrainingConfig
 from genenv_core.errors import ModelError
 
 GB = 1e9
@@ -142,8 +141,8 @@ class Estimate:
     def told(self, rows: int) -> str:
         """Return the estimate in a line."""
         parts = [*self.fixed.items(), (f"activations of {rows} row(s)", rows * self.row)]
-        listed = ", ".join(f"{name} {value / GB:.2f}" for name, value in parts if value)
-        return f"{self.total(rows) / GB:.2f} GB ({listed})"
+        listed = ", ".join(f"{name} {value / GB:.3g}" for name, value in parts if value)
+        return f"{self.total(rows) / GB:.3g} GB ({listed})"
 
 
 def estimate(job: Job) -> Estimate:
@@ -197,32 +196,24 @@ def _row(job: Job) -> float:
     return tokens * (layers + _OUTSIDE * shape.hidden) + logits
 
 
-def has_own_reference(
-    update: Update, training: TrainingConfig, *, kl_coef: float, same: Callable[[], bool]
-) -> bool:
-    """Return whether an update keeps other weights than the policy's; `same`: RWR's are its base."""
-    if update == "grpo":
-        return kl_coef > 0 and training.lora.rank == 0
-    return training.lora.rank == 0 or not same()
-
-
-def adapters_beside(checkpoint: Path) -> bool:
-    """Return whether a checkpoint is a base and an adapter."""
-    return (checkpoint / ADAPTER_WEIGHTS).is_file()
-
-
 def remedies(job: Job) -> str:
-    """Return the settings that would lower what an update needs, those first that cost least."""
-    training, found = job.training, list[str]()
-    if not job.gradient_checkpointing:
-        found.append("execution.gradient_checkpointing=true")
-    if training.precision == "float32" and training.device == "cuda":
-        found.append("training.precision=bfloat16")
-    if training.lora.rank == 0:
-        found.append("training.lora.rank=32")
-    if not training.sharded and training.device == "cuda":
-        found.append("training.processes=2 with training.strategy=fsdp2")
-    elif training.sharded:
-        found.append(f"training.processes={2 * training.processes}")
+    """Return the settings that would lower what an update needs, each with what it would need."""
+    training = job.training
+    wider = {"processes": max(2, 2 * training.processes), "strategy": "fsdp2"}
+    changes: dict[str, Job] = {
+        "execution.gradient_checkpointing=true": replace(job, gradient_checkpointing=True),
+        "training.precision=bfloat16": _with(job, precision="bfloat16"),
+        "training.lora.rank=32": _with(job, lora=LoraConfig(rank=32)),
+    }
+    if training.device == "cuda":
+        text = "training.processes={processes} with training.strategy={strategy}"
+        changes[text.format(**wider)] = _with(job, **wider)
+    now = estimate(job).total(1)
+    found = {text: estimate(other).total(1) for text, other in changes.items()}
+    lower = [f"{text} ({bytes_ / GB:.3g} GB)" for text, bytes_ in found.items() if bytes_ < now]
     lengths = "rollout.max_length" if job.update == "grpo" else "generation.max_tokens"
-    return ", or ".join([*found, f"a lower {lengths}"])
+    return ", or ".join([*lower, f"a lower {lengths}"])
+
+
+def _with(job: Job, **changes: Any) -> Job:
+    return replace(job, training=job.training.model_copy(update=changes))

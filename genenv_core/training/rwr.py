@@ -43,6 +43,7 @@ from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.common import (
     PlanDataset,
     PlannedTrainer,
+    device_memory,
     finite,
     frozen_dtype,
     load_model,
@@ -52,6 +53,7 @@ from genenv_core.training.common import (
     training_session,
     workspace,
 )
+from genenv_core.training.fitting import fitted
 from genenv_core.training.leash import Leash
 from genenv_core.training.lora import same_base
 from genenv_core.training.ranks import cut
@@ -77,6 +79,7 @@ def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
     kl_env is of the weights saved; kl_cap_hits counts states above the cap, the start included.
     """
     rows = _read(request)
+    request = fitted(request, device_memory(request.training))
     what = f"RWR update of pi_env from {request.checkpoint}"
     with (
         training_session(
