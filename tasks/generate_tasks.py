@@ -17,7 +17,7 @@ from genenv_core.domains.base import Domain
 from genenv_core.engines.registry import open_engine
 from genenv_core.exchange.base_data import read_base
 from genenv_core.ids import task_id
-from genenv_core.inputs import FileRef
+from genenv_core.storage.manifest import FileRef
 from genenv_core.types import (
     AgentHistory,
     Completion,

@@ -22,6 +22,7 @@ APART = (
     "genenv_core.config",
     "genenv_core.errors",
     "genenv_core.inputs",
+    "genenv_core.models",
     "genenv_core.storage",
     "genenv_core.domains.registry",
     "genenv_core.training.launch",
