@@ -37,12 +37,12 @@ def model_folder(policy: Policy, folder: Path) -> FileRef:
     names = {path.name for path in folder.iterdir()}
     if "config.json" not in names:
         raise ModelError(f"{where}: no config.json: it is no Hugging Face checkpoint")
-    _check_weights(where, names, str(folder), str(folder), None)
     if not names & TOKENIZERS:
         raise ModelError(
             f"{where}: no tokenizer (tokenizer.json, tokenizer.model or vocab.json): save it "
             "there with tokenizer.save_pretrained"
         )
+    _check_weights(where, names, str(folder), str(folder), None)
     _check_shards(where, folder, names)
     _check_own_code(where, folder)
     contents = [[path.name, content_digest(path)] for path in model_files(folder)]

@@ -7,13 +7,16 @@ of each step right before the optimizer, and `NAME.result.json`.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from safetensors.torch import save_file
 
+from genenv_core.errors import Stopped
 from genenv_core.training import grpo, ranks, rwr
 from genenv_core.training.base import GrpoRequest, RwrRequest
 from genenv_core.training.local import LocalTrainer
@@ -22,7 +25,9 @@ from genenv_core.training.shards import trained, whole
 Request = GrpoRequest | RwrRequest
 
 
-def compute(request: Request, folder: Path, name: str) -> None:
+def compute(
+    request: Request, folder: Path, name: str, stop: Callable[[], bool] = lambda: False
+) -> None:
     """Compute an update and write down what it did."""
     steps: dict[str, Any] = {}
     number = 0
@@ -43,7 +48,7 @@ def compute(request: Request, folder: Path, name: str) -> None:
     for kind, original in zip(classes, originals, strict=True):
         kind._get_grad_norm = recording(original)
     try:
-        trainer = LocalTrainer()
+        trainer = LocalTrainer(stop)
         grpo_update = isinstance(request, GrpoRequest)
         result = trainer.grpo(request) if grpo_update else trainer.rwr(request)
     finally:
@@ -54,19 +59,24 @@ def compute(request: Request, folder: Path, name: str) -> None:
         (folder / f"{name}.result.json").write_text(result.model_dump_json())
 
 
-def read(path: Path) -> Request:
-    """Return the request in a file; one with `initial` is of RWR."""
-    text = path.read_text()
-    kind = RwrRequest if '"initial"' in text else GrpoRequest
-    return kind.model_validate_json(text)
+def compute_all(folder: Path, **training: Any) -> None:
+    """Compute every request of a folder; one with trainer checkpoints in two goes."""
+    for path in sorted(folder.glob("*.request.json")):
+        text, name = path.read_text(), path.name.removesuffix(".request.json")
+        kind = RwrRequest if '"initial"' in text else GrpoRequest
+        request = kind.model_validate_json(text)
+        changed = request.training.model_copy(update=training)
+        request = request.model_copy(update={"training": changed})
+        if request.checkpoints:
+            with contextlib.suppress(Stopped):
+                compute(request, folder, name, lambda: True)
+        compute(request, folder, name)
 
 
 def main() -> None:
     """Compute all requests of the folder, one after the other, with the other processes."""
-    folder = Path(sys.argv[1])
     PartialState(cpu=True, backend="gloo")
-    for path in sorted(folder.glob("*.request.json")):
-        compute(read(path), folder, path.name.removesuffix(".request.json"))
+    compute_all(Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 
-from tests.unit.launched_cases import compute, read
+from tests.unit.launched_cases import compute_all
 
 _original = PartialState.__init__
 
@@ -26,14 +26,9 @@ def _as_gpus(self: Any, *args: Any, **options: Any) -> None:
 
 def main() -> None:
     """Compute all requests of the folder, sharded."""
-    folder = Path(sys.argv[1])
     PartialState.__init__ = _as_gpus
     PartialState(cpu=True, backend="gloo")
-    for path in sorted(folder.glob("*.request.json")):
-        request = read(path)
-        sharded = request.training.model_copy(update={"strategy": "fsdp2"})
-        request = request.model_copy(update={"training": sharded})
-        compute(request, folder, path.name.removesuffix(".request.json"))
+    compute_all(Path(sys.argv[1]), strategy="fsdp2")
 
 
 if __name__ == "__main__":

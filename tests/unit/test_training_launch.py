@@ -1,10 +1,11 @@
 """Updates in several processes, with real `accelerate launch`, gloo and the real TRL trainers.
 
 Invariants: the loss, the gradient of every step and every metric of an update in two or three
-processes are those of one process, for GRPO and RWR, for every loss type, with unequal lengths,
-with rows that do not divide and with more processes than rows; what is saved is the same
-checkpoint; a launched update that is stopped, or whose launcher is killed, continues from its
-checkpoint; an error in a process reaches the caller as what it was; no process outlives its parent.
+processes, by DDP and by FSDP2, are those of one process, for GRPO and RWR, for every loss type,
+with unequal lengths, with rows that do not divide, with more processes than rows, with LoRA, and
+continued from sharded checkpoints; what is saved is the same checkpoint; a launched update that is
+stopped continues; an error in a process reaches the caller as what it was; no process outlives its
+parent.
 
 Tolerances: sums are taken in another order, so gradients agree to 1e-5 of their norm and metrics to
 1e-4; a normalisation by a process's own tokens instead of the step's would be off by 1e-1 here.
@@ -28,7 +29,8 @@ import yaml
 from safetensors.torch import load_file
 
 from genenv_core.config.schema import GrpoConfig, RwrConfig
-from genenv_core.config.training import TrainingConfig
+from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.engines.loading import load_model
 from genenv_core.errors import NumericalError, Stopped
 from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
 from genenv_core.training.launch import accelerate_config
@@ -95,9 +97,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def several(request: Any, processes: int, **training: Any) -> Any:
-    config = TrainingConfig(processes=processes, **training)
-    return request.model_copy(update={"training": config})
+def several(request: Any, processes: int) -> Any:
+    training = request.training.model_copy(update={"processes": processes})
+    return request.model_copy(update={"training": training})
+
+
+def adapted(request: Any) -> Any:
+    lora = TrainingConfig(lora=LoraConfig(rank=4, alpha=8))
+    return request.model_copy(update={"training": lora})
+
+
+def continued(request: Any, home: Path) -> Any:
+    """Return the request with trainer checkpoints: `launched_cases` stops it after its first step
+    and continues it."""
+    plan = TrainerCheckpoints(folder=home / f"progress-{request.output.name}", seconds=1e6)
+    return request.model_copy(update={"checkpoints": plan})
 
 
 def cases(home: Path) -> dict[str, Request]:
@@ -105,13 +119,20 @@ def cases(home: Path) -> dict[str, Request]:
         f"grpo-{kind}": grpo_request(home, kind, loss_type=kind, kl_coef=0.05, learning_rate=1e-3)
         for kind in ("dapo", "grpo", "dr_grpo", "bnpo")
     }
+    at_home = {"initial": home / "policy"}
+    start = rwr_request(home, "start", kl_cap=1e-4, learning_rate=1e-3)
     return losses | {
         # Two rows in the whole step: with three processes one has none.
         "rwr-few": rwr_request(home, "few", rows=2),
         "rwr": rwr_request(home, "rwr"),
-        # Above the cap after the first step; sent back to the start at the end, and moved off it.
+        # It starts above the cap: every step pulls.
         "rwr-pull": rwr_request(home, "pull", kl_cap=0.6, learning_rate=3e-3),
-        "rwr-start": rwr_request(home, "start", kl_cap=1e-4, learning_rate=1e-3),
+        # It starts on pi_env^0 and never comes back under the cap: sent back, and moved off it.
+        "rwr-start": start.model_copy(update=at_home),
+        "grpo-lora": adapted(grpo_request(home, "lora", kl_coef=0.05, learning_rate=1e-2)),
+        "rwr-lora": adapted(rwr_request(home, "rwr-lora").model_copy(update=at_home)),
+        "grpo-continued": continued(grpo_request(home, "continued", learning_rate=1e-3), home),
+        "rwr-continued": continued(rwr_request(home, "rwr-continued"), home),
     }
 
 
@@ -124,35 +145,56 @@ NAMES = (
     "rwr",
     "rwr-pull",
     "rwr-start",
+    "grpo-lora",
+    "rwr-lora",
+    "grpo-continued",
+    "rwr-continued",
 )
+SHARED = {
+    "ddp-2": ("launched_cases", 2),
+    "ddp-3": ("launched_cases", 3),
+    "fsdp2-2": ("launched_fsdp", 2),
+}
+"""How processes share an update -> the module that each of them runs, and how many there are."""
 
 
-def launch_all(home: Path, folder: Path, requests: dict[str, Request], processes: int) -> None:
+def launch_all(folder: Path, requests: dict[str, Request], module: str, processes: int) -> None:
     folder.mkdir()
     for name, request in requests.items():
         moved = several(request, processes).model_copy(update={"output": folder / name})
+        if moved.checkpoints:
+            moved = continued(moved, folder)
         (folder / f"{name}.request.json").write_text(moved.model_dump_json())
+    # Of FSDP2 accelerate's configuration is genenv's own; only the module lets it run on CPUs.
+    strategy = "fsdp2" if module == "launched_fsdp" else "ddp"
+    training = TrainingConfig(processes=processes).model_copy(update={"strategy": strategy})
     config = folder / "accelerate.yaml"
-    config.write_text(yaml.safe_dump(accelerate_config(TrainingConfig(processes=processes))))
+    config.write_text(yaml.safe_dump(accelerate_config(training)))
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
-    module = ["-m", "tests.unit.launched_cases", str(folder)]
-    done = subprocess.run([*command, *module], capture_output=True, text=True, timeout=500)
+    run_it = ["-m", f"tests.unit.{module}", str(folder)]
+    done = subprocess.run([*command, *run_it], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
-def computed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Return number of processes -> folder with what each case did in so many."""
+def computed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return way of sharing -> folder with what each case did in it."""
     requests = cases(home)
     assert tuple(requests) == NAMES
     alone = tmp_path_factory.mktemp("alone")
     for name, request in requests.items():
-        compute(request.model_copy(update={"output": alone / name}), alone, name)
-    folders = {1: alone}
-    for processes in (2, 3):
-        folders[processes] = home / str(processes)
-        launch_all(home, folders[processes], requests, processes)
+        whole = request.model_copy(update={"output": alone / name, "checkpoints": None})
+        compute(whole, alone, name)
+    folders = {"alone": alone}
+    for way, (module, processes) in SHARED.items():
+        folders[way] = home / way
+        launch_all(folders[way], requests, module, processes)
     return folders
+
+
+def function_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the weights that an engine would sample with, adapters added."""
+    return dict(load_model(folder, dtype=torch.float32).named_parameters())
 
 
 def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -163,23 +205,37 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("way", SHARED)
 @pytest.mark.parametrize("name", NAMES)
 def test_several_processes_compute_the_gradients_and_the_loss_of_one(
-    computed: dict[int, Path], name: str, processes: int
+    computed: dict[str, Path], name: str, way: str
 ) -> None:
-    alone, folder = computed[1], computed[processes]
-    one = load_file(alone / f"{name}.gradients.safetensors")
-    many = load_file(folder / f"{name}.gradients.safetensors")
-    first = {key: value for key, value in one.items() if key.startswith("0/")}
-    assert difference(first, {key: many[key] for key in first}) < CLOSE
-    assert difference(one, many) < 100 * CLOSE  # later steps start apart
+    alone, folder = computed["alone"], computed[way]
     expected = UpdateResult.model_validate_json((alone / f"{name}.result.json").read_text())
     result = UpdateResult.model_validate_json((folder / f"{name}.result.json").read_text())
     assert (result.steps, result.action) == (expected.steps, expected.action)
+    assert result.resumed_at == (1 if "continued" in name else 0)
+    if name == "rwr-start":
+        assert result.action == "rolled_back" and "moved off it" in result.note
+    one = load_file(alone / f"{name}.gradients.safetensors")
+    many = load_file(folder / f"{name}.gradients.safetensors")
+    if "continued" in name:  # its first step was taken before it was stopped
+        last = {key.partition("/")[2]: g for key, g in many.items() if key.startswith("1/")}
+        third = {key.partition("/")[2]: g for key, g in one.items() if key.startswith("2/")}
+        assert difference(third, last) < 100 * CLOSE
+    else:
+        first = {key: value for key, value in one.items() if key.startswith("0/")}
+        assert difference(first, {key: many[key] for key in first}) < CLOSE
+        assert difference(one, many) < 100 * CLOSE  # later steps start apart
     assert result.metrics == pytest.approx(expected.metrics, rel=1e-3, abs=1e-5)
-    kept, made = weights(expected.checkpoint), weights(result.checkpoint)
+    kept, made = (function_weights(r.checkpoint) for r in (expected, result))
     assert difference(kept, made) < 1e-4
+    ours, theirs = (
+        {path.name for path in checked.checkpoint.iterdir()} for checked in (result, expected)
+    )
+    assert ours == theirs
+    config = (expected.checkpoint / "config.json").read_text()
+    assert (result.checkpoint / "config.json").read_text() == config
 
 
 @pytest.mark.slow
