@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -54,6 +55,8 @@ class Faults:
     extra_logprobs: int = 0
     other_prompt: bool = False
     no_ids: bool = False
+    dies: bool = False
+    """Whether a request is the end of the server."""
     refuse_above: int = 10**9
     """Prompts with a larger token id are answered 400."""
     delay_s: float = 0.0
@@ -121,6 +124,8 @@ class FakeVllm:
         self.at_once += told.get("n", 1)
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
+            if faults.dies:
+                os._exit(1)
             if faults.hang:
                 await asyncio.sleep(3600)
             await asyncio.sleep(faults.delay_s)
@@ -269,15 +274,15 @@ def write_interpreter(folder: Path, *, before: str = "") -> Path:
 
 def main(arguments: list[str]) -> None:
     """Serve until killed, with a second process beside, and say both pids first."""
-    import os
-
     told = dict(argument[2:].partition("=")[::2] for argument in arguments)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(f"pids {os.getpid()} {child.pid}", flush=True)
     fake = FakeVllm(
         model=told["served-model-name"],
         key=os.environ["VLLM_API_KEY"],
-        faults=Faults(delay_s=float(os.environ.get("FAKE_DELAY_S", "0"))),
+        faults=Faults(
+            delay_s=float(os.environ.get("FAKE_DELAY_S", "0")), dies="FAKE_DIES" in os.environ
+        ),
     )
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))
     web.run_app(fake.app(), host=told["host"], port=int(told["port"]), print=None)

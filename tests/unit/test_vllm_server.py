@@ -107,12 +107,19 @@ def test_a_lost_server_is_started_anew_and_its_work_done_again(
 def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> None:
     with own(tmp_path, restarts=1) as engine:
         for _ in range(2):
+            assert ids(engine, requests_of(2)) == expected(requests_of(2))
             os.kill(pids(tmp_path)[0], signal.SIGKILL)
-            if _ == 0:
-                assert ids(engine, requests_of(2)) == expected(requests_of(2))
-        told = (
-            r"the server failed 2 times, and execution.vllm.restarts is 1: .*its log ends: .*pids"
-        )
+        told = r"failed 2 times \(execution.vllm.restarts 1\): .*its log ends: .*pids"
+        with pytest.raises(EngineError, match=told):
+            engine.sample(requests_of(2), PARAMS)
+
+
+def test_a_server_that_dies_of_every_request_is_not_started_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DIES", "1")
+    with own(tmp_path, restarts=50) as engine:
+        told = "failed 2 times, twice without an answer"
         with pytest.raises(EngineError, match=told):
             engine.sample(requests_of(2), PARAMS)
 
@@ -122,7 +129,7 @@ def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as error, own(tmp_path, before=broken):
         pass
     text = str(error.value)
-    assert "did not start" in text and "one | ValueError: no such flag | later" in text
+    assert "the server ended after" in text and "one | ValueError: no such flag | later" in text
     assert "ended with status 3" in text and str(tmp_path / "vllm.log") in text
 
 

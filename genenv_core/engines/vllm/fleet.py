@@ -76,7 +76,8 @@ class Fleet:
         self._error: EngineError | None = None
         self._closed = False
         self._restarts = 0
-        self._answered = time.monotonic()
+        self._fruitless = 0
+        self._answered = 0.0
         self._jobs: set[_Job] = set()
         self._replicas: list[Replica] = []
         self._background: set[asyncio.Task[None]] = set()
@@ -256,16 +257,18 @@ class Fleet:
         except EngineError as error:
             self._fail(error)
             return
-        replica.up = True
+        replica.up, replica.since = True, time.monotonic()
         self._changed.set()
 
     async def _start(self, replica: Replica, server: Server, why: str) -> None:
         if why:
             self._restarts += 1
-            if self._restarts > self._serving.restarts:
+            self._fruitless = 0 if self._answered > replica.since else self._fruitless + 1
+            if self._restarts > self._serving.restarts or self._fruitless > 1:
                 raise EngineError(
-                    f"engine vllm: the server failed {self._restarts} times, and "
-                    f"execution.vllm.restarts is {self._serving.restarts}: {why}{self._told()}"
+                    f"engine vllm: the server failed {self._restarts} times"
+                    f"{', twice without an answer' if self._fruitless > 1 else ''} "
+                    f"(execution.vllm.restarts {self._serving.restarts}): {why}{self._told()}"
                 )
             await asyncio.to_thread(server.stop, 0)
         begun = time.monotonic()
@@ -277,12 +280,10 @@ class Fleet:
                 goes_on=lambda: server.running,
             )
         except Lost as error:
-            what = "did not start" if not server.running else "does not answer"
-            raise EngineError(
-                f"engine vllm: the server {what} after {time.monotonic() - begun:.0f} s "
-                f"(execution.vllm.start_seconds {self._serving.start_seconds:g}): {error}"
-                f"{self._told()}"
-            ) from error
+            waited = f"after {time.monotonic() - begun:.0f} s"
+            limit = f"(execution.vllm.start_seconds {self._serving.start_seconds:g}): {error}"
+            what = f"does not answer {waited} {limit}" if server.running else f"ended {waited}"
+            raise EngineError(f"engine vllm: the server {what}{self._told()}") from error
         log.info("engine=vllm url=%s ready=%.1f s", replica.url, time.monotonic() - begun)
 
     async def _find(self, replica: Replica) -> None:

@@ -71,7 +71,7 @@ class Replica:
         self.given = 0
         """Requests handed to it so far."""
         self.tasks: set[asyncio.Task[None]] = set()
-        self.last_sign = time.monotonic()
+        self.last_sign = self.since = time.monotonic()
         self.longest: int | None = None
         self._model = ""
         self._version = ""
