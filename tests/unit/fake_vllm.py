@@ -56,7 +56,7 @@ class Faults:
     other_prompt: bool = False
     no_ids: bool = False
     dies: bool = False
-    """Whether a request is the end of the server."""
+    """Whether a request (none that warms up) is the end of the server."""
     refuse_above: int = 10**9
     """Prompts with a larger token id are answered 400."""
     delay_s: float = 0.0
@@ -124,7 +124,7 @@ class FakeVllm:
         self.at_once += told.get("n", 1)
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            if faults.dies:
+            if faults.dies and told["prompt"] != [0]:
                 os._exit(1)
             if faults.hang:
                 await asyncio.sleep(3600)

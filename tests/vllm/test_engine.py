@@ -28,6 +28,7 @@ from genenv_core.engines.vllm.server import Server, interpreter, launch
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, requests_of
+from tests.vllm.conftest import ARGUMENTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -37,7 +38,7 @@ TOLERANCE = 1e-3
 SAME_TOKENS = 0.9
 """Share of completions that are equal token by token in another batch: rounding may flip one."""
 
-CONFIG = VllmConfig(dtype="float32", arguments=("--enforce-eager",))
+CONFIG = VllmConfig(dtype="float32", arguments=ARGUMENTS)
 PARAMS = SamplingParams(max_tokens=40, stop_token_ids=(EOS_ID,))
 
 

@@ -49,8 +49,13 @@ class VllmEngine:
             raise
 
     @property
+    def server(self) -> Server | None:
+        """Return our server; None for servers at URLs."""
+        return self._server
+
+    @property
     def server_pid(self) -> int | None:
-        """Return the pid of our server's process group; None for servers at URLs."""
+        """Return the pid of our server's process group, None where there is none now."""
         return self._server.pid if self._server and self._server.running else None
 
     def submit(

@@ -110,6 +110,8 @@ class Replica:
             await self._load_adapter(name, checkpoint)
         else:
             await self._load_weights(name, checkpoint, models)
+        if self.server is not None:
+            await self._warm_up()
         self.longest = models.longest
         self.last_sign = time.monotonic()
 
@@ -152,6 +154,14 @@ class Replica:
         if status < 500:
             self.last_sign = time.monotonic()
         return status < 500
+
+    async def _warm_up(self) -> None:
+        """Sample one token: the first one may compile code for a minute, which is no hanging."""
+        ask = Asked((0,), 0, 1)
+        told = body(self._model, ask, SamplingParams(max_tokens=1), 1)
+        status, data = await self._call("POST", "/v1/completions", LOAD_S, told)
+        if status != 200:
+            raise Lost(f"{self.url} answers {status}: {_cut(data)}")
 
     async def _check_version(self, wanted: str) -> None:
         told = await self._json("GET", "/version")
