@@ -178,6 +178,18 @@ def test_each_submitted_request_is_answered_by_itself() -> None:
         engine.sample(requests_of(1), PARAMS)
 
 
+def test_what_was_taken_back_frees_its_place() -> None:
+    server = fake(faults=Faults(delay_s=0.005))
+    with serving(server) as [one], engine_on(one, concurrency=1) as engine:
+        for wait_s in (0.0, 0.001, 0.02):
+            futures = [engine.submit(request, PARAMS) for request in requests_of(10)]
+            time.sleep(wait_s)
+            for future in futures:
+                future.cancel()
+        assert ids(engine, requests_of(5)) == expected(requests_of(5))
+    assert server.most_at_once == 1
+
+
 @pytest.mark.parametrize("faults", [Faults(errors=7), Faults(drops=7)], ids=["503", "dropped"])
 def test_errors_and_lost_connections_are_tried_again(faults: Faults) -> None:
     requests = requests_of(30)

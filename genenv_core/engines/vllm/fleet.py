@@ -22,6 +22,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,12 +170,15 @@ class Fleet:
             if job.future.done():
                 continue
             replica = await self._free(job.ask.n)
+            if job.future.done():
+                continue
             replica.load += job.ask.n
             replica.given += 1
             if not replica.tasks:
                 replica.last_sign = time.monotonic()
             task = asyncio.create_task(self._serve(job, replica))
             replica.tasks.add(task)
+            task.add_done_callback(partial(self._served, job, replica))
             job.future.add_done_callback(lambda _, task=task: task.cancel())
 
     async def _free(self, n: int) -> Replica:
@@ -188,7 +192,6 @@ class Fleet:
     async def _serve(self, job: _Job, replica: Replica) -> None:
         """Ask one replica, and see to what comes of it."""
         job.since = job.since or time.monotonic()
-        again: Lost | None = None
         try:
             made = await replica.complete(
                 job.ask, job.params, job.params.max_tokens, self._serving.request_seconds
@@ -199,18 +202,19 @@ class Fleet:
             self._answered = time.monotonic()
             _settle(job, [_error(str(error))] * job.ask.n)
         except Lost as error:
-            again = error
+            self._spawn(self._again(job, replica, error))
         except EngineError as error:
             self._fail(error)
-        except asyncio.CancelledError:
-            if not job.future.done() and not self._closed:  # the replica was lost, not the job
-                self._queue.put_nowait(job)
-        finally:
-            replica.load -= job.ask.n
-            replica.tasks.discard(asyncio.current_task())  # pyright: ignore[reportArgumentType]
-            self._changed.set()
-        if again:
-            self._spawn(self._again(job, replica, again))
+
+    def _served(self, job: _Job, replica: Replica, task: asyncio.Task[None]) -> None:
+        """Take back what a request held, also of one that was cancelled before it began."""
+        replica.load -= job.ask.n
+        replica.tasks.discard(task)
+        if not task.cancelled():
+            self._look_at(task)
+        elif not job.future.done() and not self._closed:  # the replica was lost, not the job
+            self._queue.put_nowait(job)
+        self._changed.set()
 
     async def _again(self, job: _Job, replica: Replica, error: Lost) -> None:
         """Try a request again after a pause, or give it up."""
@@ -355,6 +359,14 @@ class Fleet:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._look_at)
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """Fail on an error that nobody expected, which would otherwise leave callers waiting."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("engine=vllm unexpected error", exc_info=error)
+            self._fail(EngineError(f"engine vllm: {type(error).__name__}: {error}"))
 
 
 def _settle(job: _Job, made: list[Completion]) -> None:
