@@ -104,6 +104,7 @@ def test_a_lost_server_is_started_anew_and_its_work_done_again(
     assert gone(*pids(tmp_path), seconds=0.1)
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> None:
     with own(tmp_path, restarts=1) as engine:
         for _ in range(2):
@@ -114,6 +115,7 @@ def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> N
             engine.sample(requests_of(2), PARAMS)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_of_every_request_is_not_started_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_server_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     assert gone(server, child)
 
 
+@pytest.mark.slow
 def test_a_server_does_not_outlive_a_killed_guard(tmp_path: Path) -> None:
     with own(tmp_path) as engine:
         [server, child], guard = pids(tmp_path), engine.server_pid
