@@ -125,6 +125,7 @@ def test_rising_seeds_of_one_prompt_share_a_request_and_change_nothing() -> None
     assert [ask.n for ask in asked(constrained)] == [1, 1]
     many = [SampleRequest((1,), seed) for seed in range(MAX_N + 3)]
     assert [ask.n for ask in asked(many)] == [MAX_N, 3]
+    assert [ask.n for ask in asked(many[:10], 4)] == [4, 4, 2]
     # Seeds are taken modulo 2^63, and none of them may pass it within a request.
     assert [(a.seed, a.n) for a in asked([SampleRequest((1,), -1), SampleRequest((1,), 0)])] == [
         (2**63 - 1, 1),
@@ -141,6 +142,10 @@ def test_no_more_is_under_way_than_allowed_and_two_servers_share_alike() -> None
     assert [server.most_at_once for server in servers] == [4, 4]
     shares = [len(server.asked) for server in servers]
     assert sum(shares) == 120 and max(shares) - min(shares) <= 12
+    grouped = requests_of(10, samples=9)
+    with serving(servers[0]) as running, engine_on(*running, concurrency=4) as engine:
+        assert ids(engine, grouped) == expected(grouped)
+    assert servers[0].most_at_once == 4
 
 
 def test_a_slow_server_gets_less() -> None:

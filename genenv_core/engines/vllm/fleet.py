@@ -37,6 +37,8 @@ from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingP
 
 log = logging.getLogger("genenv.engine")
 LONGEST_PAUSE_S = 30.0
+KEEP_ALIVE_S = 3.0
+"""vLLM closes a silent connection after 5 s; one that is used at that moment is a lost request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Fleet:
 
     async def open(self) -> None:
         """Return when one replica is ready; raises EngineError when none will be."""
-        connector = aiohttp.TCPConnector(limit=0, force_close=False)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
         timeout = aiohttp.ClientTimeout(total=None)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         key = os.environ.get(KEY_VARIABLE, "")
@@ -124,7 +126,7 @@ class Fleet:
         """Return one completion a request, in order."""
         problems = [self._problem(request) for request in requests]
         good = [request for request, bad in zip(requests, problems, strict=True) if not bad]
-        jobs = [self._enqueue(ask, params) for ask in asked(good)]
+        jobs = [self._enqueue(ask, params) for ask in asked(good, self._serving.concurrency)]
         try:
             parts = await asyncio.gather(*(job.future for job in jobs))
         finally:
@@ -237,13 +239,17 @@ class Fleet:
 
     async def _examine(self, replica: Replica, error: Lost) -> bool:
         """Return whether a replica that failed a request still works; takes it out otherwise."""
+        seen = replica.since
         if replica.up and not await replica.alive(self._serving.stall_seconds, token=error.slow):
-            self._lose(replica, str(error))
+            self._lose(replica, seen, str(error))
         return replica.up
 
-    def _lose(self, replica: Replica, why: str) -> None:
-        """Take a replica out; what it was working on goes to the others, or waits for it."""
-        if not replica.up:
+    def _lose(self, replica: Replica, since: float, why: str) -> None:
+        """Take a replica out; what it was working on goes to the others, or waits for it.
+
+        `since` says when the one that was found wanting came up: it may be another one by now.
+        """
+        if not replica.up or replica.since != since:
             return
         replica.up = False
         log.warning("engine=vllm url=%s lost: %s", replica.url, why)
@@ -324,9 +330,9 @@ class Fleet:
             await asyncio.sleep(stall / 4)
             if not replica.up or not replica.tasks:
                 continue
-            silent = time.monotonic() - replica.last_sign
+            silent, seen = time.monotonic() - replica.last_sign, replica.since
             if silent > stall and not await replica.alive(stall, token=True):
-                self._lose(replica, f"no answer for {silent:.0f} s, not even with one token")
+                self._lose(replica, seen, f"no answer for {silent:.0f} s, not even with one token")
 
     async def _end_in(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -72,8 +72,8 @@ class Models(BaseModel):
         return min(told) if told else None
 
 
-def asked(requests: Sequence[SampleRequest]) -> list[Asked]:
-    """Return requests as few HTTP requests, in order.
+def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
+    """Return requests as few HTTP requests, in order, none for more than `most` samples.
 
     Neighbours with one prompt and rising seeds share one: vLLM gives sample i of a request with
     seed s the seed s + i, which is what it would have had alone.
@@ -84,7 +84,7 @@ def asked(requests: Sequence[SampleRequest]) -> list[Asked]:
         last = groups[-1] if groups else None
         if (
             last is not None
-            and last.n < MAX_N
+            and last.n < min(most, MAX_N)
             and seed == last.seed + last.n
             and request.prompt_ids == last.prompt_ids
             and request.grammar == last.grammar
