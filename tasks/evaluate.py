@@ -9,13 +9,13 @@ import polars as pl
 
 from genenv_core.chat import ChatFormat
 from genenv_core.engines.base import Engine
-from genenv_core.engines.registry import open_engine
 from genenv_core.rollout import run_rollouts
 from genenv_core.storage.manifest import CheckpointRef
 from genenv_core.types import SamplingParams, Task, TaskSource
 from schemas.enums import EvaluationMode
+from tasks.engine import SAMPLING_FIELDS, engine_of
 from tasks.rows import frame, to_tasks
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext, StageTask
 
 STAGE = Stage(
     "evaluate",
@@ -28,7 +28,7 @@ STAGE = Stage(
         "rollout.max_length",
         "rollout.temperature",
         "rollout.top_p",
-        *COMPUTE_FIELDS,
+        *SAMPLING_FIELDS,
     ),
     ("torch", "transformers"),
 )
@@ -43,7 +43,7 @@ def compute(context: StageContext) -> dict[str, Any]:
     tasks = to_tasks(data.filter(pl.col("source") == TaskSource.HELDOUT.value))
     folder, digest, version = candidate(context)
     chat = ChatFormat.load(folder)
-    engine = open_engine(config.compute.engine, folder, threads=config.compute.threads)
+    engine = engine_of(context, folder, digest, top_p=config.rollout.top_p)
     modes = [(EvaluationMode.SAMPLED, config.evaluation.samples, config.rollout.temperature)]
     if config.evaluation.greedy:
         modes.append((EvaluationMode.GREEDY, 1, 0.0))

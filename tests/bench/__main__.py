@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, orchestration, scale, storage
+from tests.bench import engine, orchestration, scale, storage, vllm
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
     "orchestration": orchestration.main,
     "storage": storage.main,
     "scale": scale.main,
+    "vllm": vllm.main,
 }
 
 
