@@ -12,7 +12,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow test-infra test-vllm lint format bench crash-storm verify-learning dictionary lock clean
+.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm verify-learning dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ format: $(STAMP) ## Format the code
 
 bench: $(STAMP) ## Print ratios measured side by side in one run
 	@$(BIN)/python -m tests.bench
+
+bench-gpu: $(STAMP) ## Measure the GRPO and RWR steps beside TRL's and the chip's limit; needs a GPU
+	@$(BIN)/python -m tests.bench.gpu
 
 crash-storm: $(STAMP) ## Kill runs 200 times, continue them, and compare them with one never killed
 	@$(BIN)/python -m tests.storm --kills 200 --seed 0 --jobs 2

@@ -18,7 +18,7 @@ from genenv_core.domains.grammar import ConstrainsEnv
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.base_data import read_base
 from genenv_core.ids import task_id
-from genenv_core.inputs import FileRef
+from genenv_core.storage.manifest import FileRef
 from genenv_core.types import (
     AgentHistory,
     Completion,

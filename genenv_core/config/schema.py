@@ -14,7 +14,11 @@ from pydantic import Field, model_validator
 
 from genenv_core.config.section import STRICT as STRICT
 from genenv_core.config.section import Section as _Section
+from genenv_core.config.training import TrainingConfig
 from genenv_core.config.vllm import VllmConfig, VllmServing
+
+ADAPTER_ENGINES: frozenset[str] = frozenset({"transformers"})
+"""Engines that sample from a checkpoint with an adapter beside its weights."""
 
 
 class Arm(StrEnum):
@@ -265,7 +269,7 @@ class GrpoConfig(_Section):
     groups_per_step: int = Field(default=8, ge=1, le=10_000)
     """Groups in one optimizer step; the last step of a pass may hold fewer."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
-    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_groups: int = Field(default=64, ge=1, le=100_000)
     """Most groups an update draws from D_train, all sources together."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
@@ -294,7 +298,7 @@ class RwrConfig(_Section):
     steps_per_row: float = Field(default=1.0, gt=0, le=100_000)
     """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
-    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
     kl_coef: float = Field(default=0.002, ge=0, le=100)
@@ -353,6 +357,9 @@ class ExecutionConfig(_Section):
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
+    gradient_checkpointing: bool = False
+    """Whether updates keep only each layer's input for the backward pass and compute the rest of it
+    again: about a third more work for much less memory, and the same numbers."""
 
 
 INLINE = "inline"
@@ -462,6 +469,8 @@ class RunConfig(_Section):
     """Agent update."""
     rwr: RwrConfig = Field(default_factory=lambda: RwrConfig())
     """Environment update."""
+    training: TrainingConfig = Field(default_factory=lambda: TrainingConfig())
+    """Device, processes, precision and LoRA of both updates."""
     evaluation: EvaluationConfig = Field(default_factory=lambda: EvaluationConfig())
     """Held-out metrics."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
@@ -483,6 +492,12 @@ class RunConfig(_Section):
             raise ValueError(
                 f"data.offline_file does nothing for arm {self.arm.value}: "
                 "remove it or set arm to offline"
+            )
+        lora = self.training.lora
+        if lora.rank and not lora.merge and self.compute.engine not in ADAPTER_ENGINES:
+            raise ValueError(
+                f"compute.engine {self.compute.engine} samples from whole weights: set "
+                "training.lora.merge=true"
             )
         if self.rollout.n == 1 and self.arm is not Arm.BASE:
             raise ValueError(

@@ -81,6 +81,7 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "compute.vllm.max_model_len": [512],
         "compute.vllm.arguments": [("--enforce-eager",)],
         "execution.vllm.urls": [("http://host:8000",)],
+        "training.memory_gb": [8.0],
     }
     if path in special:
         return special[path]
@@ -190,6 +191,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "data.offline_file",
         "epochs",
         "execution.checkpoint_seconds",
+        "execution.gradient_checkpointing",
         "execution.test_fault",
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
         "models.agent",
