@@ -10,10 +10,10 @@ import duckdb
 import polars as pl
 
 from genenv_core.errors import NotFound, QueryError, StorageError
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.catalog import RunSource, connect
 from genenv_core.storage.compaction import attempts_frame
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.parquet import read_parquet
 from genenv_core.storage.runs import RunInfo, RunLog, list_runs, unknown_run
 from genenv_core.storage.segments import Layout, Segment, attempts_digest, layout
@@ -23,7 +23,7 @@ log = logging.getLogger("genenv.storage")
 
 
 def open_pools(
-    store: LocalStore, runs: Sequence[str] = (), *, memory: str = "1GB"
+    store: Store, runs: Sequence[str] = (), *, memory: str = "1GB"
 ) -> duckdb.DuckDBPyConnection:
     """Return a read-only DuckDB over the tables of runs, all of the store's by default.
 
@@ -32,7 +32,7 @@ def open_pools(
     return connect(sources(store, runs), memory_limit=memory)
 
 
-def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
+def sources(store: Store, runs: Sequence[str] = ()) -> list[RunSource]:
     """Return the files and small tables of runs, all of the store's by default.
 
     Raises QueryError for an unknown run.
@@ -50,7 +50,7 @@ def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
     return found
 
 
-def source(store: LocalStore, run_id: str) -> RunSource:
+def source(store: Store, run_id: str) -> RunSource:
     """Return the files and small tables of one run, as far as it got."""
     run = RunLog(store, run_id)
     info = run.info()
@@ -58,7 +58,7 @@ def source(store: LocalStore, run_id: str) -> RunSource:
     files: dict[str, list[str]] = {}
     for span in found.spans:
         for table, parts in span.tables.items():
-            files.setdefault(table, []).extend(store.url(part.path) for part in parts)
+            files.setdefault(table, []).extend(store.files([part.path for part in parts]))
     return RunSource(
         run_id=run_id,
         arm=str(info.config["arm"]),
@@ -67,7 +67,7 @@ def source(store: LocalStore, run_id: str) -> RunSource:
     )
 
 
-def _history(store: LocalStore, run: RunLog, found: Layout) -> pl.DataFrame:
+def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:
     """Return the attempts of a run, oldest first: merged where no event came since, else read."""
     events = run.events()
     frames: list[pl.DataFrame] = []
