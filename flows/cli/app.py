@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import (
+    copy,
     export,
     housekeeping,
     imports,
@@ -51,6 +52,7 @@ app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("export")(export.export)
 app.command("import")(imports.import_)
+app.command("copy")(copy.copy)
 app.command("verify")(inspect.verify)
 app.command("gc")(housekeeping.gc)
 app.command("compact")(housekeeping.compact)

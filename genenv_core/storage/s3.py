@@ -161,6 +161,8 @@ class S3Store:
 
     def mark(self, path: str) -> str:
         """Return what changes whenever the object gets other bytes, '' when nothing is there."""
+        if _is_here(path):
+            return self._here.mark(path)
         head = self._bucket.head(path)
         return head.etag if head else ""
 
