@@ -16,7 +16,7 @@ from flows.cli.inspect import check_run
 from flows.cli.tables import SHORT, console, epoch_table, plain_table
 from flows.stages import EPOCH_STAGES
 from genenv_core.storage.base import Store
-from genenv_core.storage.catalog import query
+from genenv_core.storage.catalog import query, tables_named
 from genenv_core.storage.pools import open_pools
 from genenv_core.storage.runs import Attempt
 
@@ -127,7 +127,8 @@ class _Picture:
 
 def _picture(store: Store, run: str) -> _Picture:
     check_run(store, run)
-    with open_pools(store, [run]) as connection:
+    tables = tables_named("FROM epochs, runs, stage_runs")
+    with open_pools(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         planned = query(connection, "SELECT epochs_planned FROM runs").item()
         # The files of attempts are read once, for this table, and not those of merged epochs.

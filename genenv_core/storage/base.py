@@ -137,6 +137,10 @@ class Store(Protocol):
         """
         ...
 
+    def snapshot(self) -> Store:
+        """Return this store for one query: what it read may be kept for as long as that takes."""
+        ...
+
     def collecting(self) -> AbstractContextManager[object]:
         """Be the one who collects garbage, while objects are looked at and removed."""
         ...

@@ -21,6 +21,7 @@ from genenv_core.storage.canonical import file_sha256
 IN_USE_S = 900.0
 """How long after its last use a file is not collected."""
 
+KINDS = ("parts", "records")
 ABANDONED_S = 86_400.0
 
 
@@ -34,17 +35,19 @@ class Cache:
         self._verified: set[str] = set()
         self._added: int | None = None
 
-    def find(self, sha256: str, suffix: str) -> Path | None:
-        """Return the file with this digest if it is here; it stays for some minutes from now."""
+    def find(self, sha256: str, suffix: str, *, verified: bool = True) -> Path | None:
+        """Return the file with this digest if it is here; it stays for some minutes from now.
+
+        With `verified` its bytes are looked at, once a process.
+        """
         path = self._path(sha256, suffix)
         try:
             with self._locked(fcntl.LOCK_SH):
                 os.utime(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _said(path, error) from error
-        if sha256 not in self._verified:  # once a process: disks err
+        except OSError:  # it is not here, or is somebody else's
+            if not path.is_file():
+                return None
+        if verified and sha256 not in self._verified:  # disks err
             if file_sha256(path) != sha256:
                 path.unlink(missing_ok=True)
                 return None
@@ -77,6 +80,25 @@ class Cache:
         self._bound(path.stat().st_size)
         return path
 
+    def recall(self, name: str) -> bytes | None:
+        """Return the small record that was kept under a name, which is a digest; None without."""
+        try:
+            return self._record(name).read_bytes()
+        except OSError:
+            return None
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep a small record; one that cannot be kept is no matter."""
+        path, made = self._record(name), self.folder / "tmp" / uuid.uuid4().hex
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made.parent.mkdir(exist_ok=True)
+            made.write_bytes(data)
+            os.replace(made, path)
+
+    def _record(self, name: str) -> Path:
+        return self.folder / "records" / name[:2] / name
+
     def _path(self, sha256: str, suffix: str) -> Path:
         return self.folder / "parts" / sha256[:2] / f"{sha256}{suffix}"
 
@@ -91,8 +113,8 @@ class Cache:
             for path in (self.folder / "tmp").iterdir():
                 if now - path.stat().st_mtime > ABANDONED_S:
                     path.unlink(missing_ok=True)
-            # One that is linked elsewhere frees nothing.
-            found = [(p, p.stat()) for p in (self.folder / "parts").rglob("*") if p.is_file()]
+            kept = [p for kind in KINDS for p in (self.folder / kind).rglob("*") if p.is_file()]
+            found = [(path, path.stat()) for path in kept]
             held = sum(status.st_size for _, status in found)
             for path, status in sorted(found, key=lambda item: item[1].st_mtime):
                 if held <= self._limit or now - status.st_mtime < IN_USE_S:

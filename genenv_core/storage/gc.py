@@ -14,6 +14,7 @@ A damaged record could name anything, so nothing is collected before it is heale
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -100,7 +101,8 @@ def collect(store: Store, rule: Rule, now: datetime, *, dry_run: bool) -> Collec
         IntegrityError: a record is damaged, so what it names is unknown.
         ConfigError: the run to drop is unknown or at work.
     """
-    return _Collection(store, rule, now, dry_run).run()
+    with contextlib.nullcontext() if dry_run else store.collecting():
+        return _Collection(store, rule, now, dry_run).run()
 
 
 class _Collection:

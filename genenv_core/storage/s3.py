@@ -18,6 +18,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -47,6 +48,9 @@ COLLECTOR = ("gc", "store")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CONTENT = re.compile(r"[0-9a-f]{64}")
 _RACES = 100
+
+FETCHES = 8
+"""Files that are downloaded at the same time."""
 
 
 class S3Store:
@@ -156,8 +160,15 @@ class S3Store:
         return self._cache.find(*_content(path))
 
     def files(self, paths: Sequence[str]) -> list[str]:
-        """Return copies on this machine."""
-        return [self._file(path) for path in paths]
+        """Return copies on this machine, some fetched at the same time."""
+        with ThreadPoolExecutor(FETCHES) as pool:
+            return list(pool.map(self._file, paths))
+
+    def snapshot(self) -> S3Store:
+        """Return this store for one query, which knows what is there from listings."""
+        from genenv_core.storage.s3_snapshot import S3Snapshot
+
+        return S3Snapshot(self)
 
     def mark(self, path: str) -> str:
         """Return what changes whenever the object gets other bytes, '' when nothing is there."""
@@ -250,6 +261,9 @@ class S3Store:
             ) from error
 
     def _file(self, path: str) -> str:
+        found = self._cache.find(*_content(path), verified=False)  # as a file of a directory
+        if found:
+            return str(found)
         try:
             return str(self.local(path))
         except NotFound:

@@ -25,6 +25,7 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -112,6 +113,27 @@ class _OneTry(s3fs.S3FileSystem):
         return await self._call_s3(method, **arguments)
 
 
+@lru_cache(4)
+def _session(
+    read_s: float, usual: tuple[tuple[str, str], ...], pid: int
+) -> tuple[_OneTry, asyncio.Semaphore]:
+    """Return the connections of this process under one environment: making them takes a while."""
+    files = _OneTry(
+        config_kwargs={
+            "connect_timeout": CONNECT_S,
+            "read_timeout": read_s,
+            "max_pool_connections": AT_ONCE,
+            "retries": {"total_max_attempts": 1},
+            # Content-MD5 guards what is sent, and every store knows it; digests what comes.
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        },
+        use_listings_cache=False,
+        skip_instance_cache=True,
+    )
+    return files, asyncio.Semaphore(AT_ONCE)
+
+
 class Bucket:
     """The objects of one bucket below a prefix; safe for threads, not for a fork."""
 
@@ -120,20 +142,8 @@ class Bucket:
         self.name = name
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{name}/{self._prefix}"
-        self._files = _OneTry(
-            config_kwargs={
-                "connect_timeout": CONNECT_S,
-                "read_timeout": read_s,
-                "max_pool_connections": AT_ONCE,
-                "retries": {"total_max_attempts": 1},
-                # Content-MD5 guards what is sent, and every store knows it; digests what comes.
-                "request_checksum_calculation": "when_required",
-                "response_checksum_validation": "when_required",
-            },
-            use_listings_cache=False,
-            skip_instance_cache=True,
-        )
-        self._room = asyncio.Semaphore(AT_ONCE)
+        usual = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+        self._files, self._room = _session(read_s, usual, os.getpid())
 
     # One object.
 
