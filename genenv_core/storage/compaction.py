@@ -74,7 +74,9 @@ def compact(store: Store, run_id: str) -> Compacted:
 
 
 def _compact(store: Store, run: RunLog, done: Compacted) -> None:
-    found = layout(store, run, int(run.info().config["epochs"]))
+    # A segment of what is not current any more counts for nothing, so a snapshot will do.
+    seen = store.snapshot()
+    found = layout(seen, RunLog(seen, run.run_id), int(run.info().config["epochs"]))
     for path in found.stale:  # before a new one takes the name
         _retire(store, path, kept=set())
     for segment in found.renewed:  # so that the next look need not read its epochs

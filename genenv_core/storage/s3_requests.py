@@ -55,6 +55,9 @@ PIECE_BYTES = 32 * 2**20
 """Objects larger than this go up and come down in pieces of it, each with its own tries."""
 
 MOST_PIECES = 9_000
+COPY_BYTES = 5 * 2**30
+"""Larger objects are copied in pieces."""
+
 WRITERS = "genenv-writers"
 CREATOR = "genenv-creator"
 DIGEST = "genenv-sha256"
@@ -307,6 +310,8 @@ class Bucket:
         )
 
     async def _touch(self, path: str, head: Head) -> bool:
+        if head.bytes > COPY_BYTES:
+            return await self._touch_large(path, head)
         source = {"Bucket": self.name, "Key": self._prefix + path}
         arguments: dict[str, Any] = {
             "CopySource": source,
@@ -317,6 +322,37 @@ class Bucket:
         try:
             await self._tried(path, lambda: self._asked("copy_object", path, **arguments))
         except (NotFound, Refused):
+            return False
+        return True
+
+    async def _touch_large(self, path: str, head: Head) -> bool:
+        source = {"Bucket": self.name, "Key": self._prefix + path}
+        known = _metadata(head.writers, head.creator, head.sha256)
+        begun = await self._tried(
+            path, lambda: self._asked("create_multipart_upload", path, Metadata=known)
+        )
+        upload = str(begun["UploadId"])
+
+        async def copy(number: int, start: int) -> dict[str, Any]:
+            end = min(head.bytes, start + COPY_BYTES) - 1
+            done = await self._tried(
+                path,
+                lambda: self._asked(
+                    "upload_part_copy", path, UploadId=upload, PartNumber=number,
+                    CopySource=source, CopySourceIfMatch=head.etag,
+                    CopySourceRange=f"bytes={start}-{end}",
+                ),
+            )  # fmt: skip
+            return {"PartNumber": number, "ETag": done["CopyPartResult"]["ETag"]}
+
+        starts = range(0, head.bytes, COPY_BYTES)
+        try:
+            pieces = await _together([copy(n, start) for n, start in enumerate(starts, 1)])
+            await self._finish(path, upload, pieces, {"IfMatch": head.etag})
+        except (NotFound, Refused):
+            await self._tried(
+                path, lambda: self._gone("abort_multipart_upload", path, UploadId=upload)
+            )
             return False
         return True
 
@@ -337,7 +373,8 @@ class Bucket:
         )
         upload = str(begun["UploadId"])
         try:
-            await self._finish(path, upload, await self._pieces(path, upload, source, size))
+            pieces = await self._pieces(path, upload, source, size)
+            await self._finish(path, upload, pieces, {"IfNoneMatch": "*"})
         except BaseException:
             # Pieces that stay behind cost space: gc takes them, and so does a lifecycle rule.
             await self._tried(
@@ -366,14 +403,20 @@ class Bucket:
 
         return await _together([send(number) for number in range(1, -(-size // length) + 1)])
 
-    async def _finish(self, path: str, upload: str, pieces: Sequence[dict[str, Any]]) -> None:
+    async def _finish(
+        self,
+        path: str,
+        upload: str,
+        pieces: Sequence[dict[str, Any]],
+        condition: Mapping[str, str],
+    ) -> None:
         """Make the object of its pieces, unless one is there; equal names have equal content."""
 
         async def once() -> None:
             try:
                 await self._asked(
                     "complete_multipart_upload", path, UploadId=upload,
-                    MultipartUpload={"Parts": list(pieces)}, IfNoneMatch="*",
+                    MultipartUpload={"Parts": list(pieces)}, **condition,
                 )  # fmt: skip
             except Refused:  # somebody was first
                 await self._gone("abort_multipart_upload", path, UploadId=upload)

@@ -3,7 +3,7 @@
 Which copy of a record is current is told by its ETag in a listing: one request for a thousand
 records instead of one each. This decides nothing: what a listing does not show is asked for by its
 path, and one that were behind would show pools as they were a moment before, whole like those of
-now. Runs never look at roots in this way.
+now. What a run reuses or computes is never told in this way.
 """
 
 from __future__ import annotations

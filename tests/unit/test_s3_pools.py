@@ -189,6 +189,7 @@ def test_verify_finds_what_differs_in_the_bucket(remote: S3Store) -> None:
     assert verify(remote).damaged == report.damaged
 
 
+@pytest.mark.slow
 def test_gc_and_compaction_work_on_a_bucket(usual: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = S3Store(usual)
     monkeypatch.setattr(compaction, "FAN", 4)
