@@ -57,7 +57,7 @@ def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts)
     with leases_of(config.root).hold(TRACKED, "mlflow", tracked, check=check) as done:
         if done:
             return
-        client = open_client(config, artifacts.store.root)
+        client = open_client(config, artifacts.store.home)
         run_uuid = _mlflow_run(client, config)
         manifest = artifacts.load(ref)
         _log_metrics(client, run_uuid, epoch, _metrics(manifest, artifacts))
