@@ -1,13 +1,14 @@
 """Stage `rollout`: n attempts of pi_agent at each new task and at a share of the base tasks.
 
-Groups are sampled and committed in shards. A shard that was finished before a crash is taken as it
-is; one that was not is done again whole, from the same seeds.
+Groups are committed in shards. A shard that was finished before a crash is taken as it is; one that
+was not is done again whole, from the same seeds. Where tools take time, the attempts of all shards
+advance on their own, and shards are finished in any order.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,14 @@ import polars as pl
 
 from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.chat import ChatFormat
-from genenv_core.engines.base import Engine
-from genenv_core.engines.registry import open_engine
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
 from genenv_core.ids import group_id, trace_id
-from genenv_core.rollout import run_rollouts
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.manifest import Part, Shard
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 from tasks.rows import frame, to_tasks
+from tasks.sampling import sampler
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 
 log = logging.getLogger("genenv.stage")
@@ -32,36 +31,25 @@ log = logging.getLogger("genenv.stage")
 STAGE = Stage(
     "rollout",
     ("tasks.rollout", "genenv_core.engines.transformers_engine"),
-    ("domain", "rollout", "mixture.new", "mixture.base", *COMPUTE_FIELDS),
+    ("domain", "rollout", "tools", "mixture.new", "mixture.base", *COMPUTE_FIELDS),
     ("torch", "transformers"),
 )
 
 
 def compute(context: StageContext) -> dict[str, Any]:
-    """Attempt every task of the epoch, shard by shard."""
+    """Attempt every task of the epoch; each shard is committed as it is finished."""
     config = context.config
     tasks = attempted_tasks(context)
     size = config.rollout.shard_groups
     shards = [range(start, min(start + size, len(tasks))) for start in range(0, len(tasks), size)]
-    engine: Engine | None = None
-    chat = ChatFormat.load(context.checkpoint("agent"))
-    try:
-        for number, shard in enumerate(shards):
-            context.progress(shard.start, len(tasks), "groups")
-            parts = _finished(context, number)
-            if parts is None:
-                if engine is None:
-                    engine = open_engine(
-                        config.compute.engine,
-                        context.checkpoint("agent"),
-                        threads=config.compute.threads,
-                    )
-                parts = _attempt(context, number, shard, tasks, engine, chat)
-                _finish(context, number, parts)
-            context.out.adopt(parts)
-    finally:
-        if engine is not None:
-            engine.close()
+    done = {number: _finished(context, number) for number in range(len(shards))}
+    missing = {number: shards[number] for number, parts in done.items() if parts is None}
+    if missing:
+        for number, parts in _attempt(context, missing, tasks):
+            _finish(context, number, parts)
+            done[number] = parts
+    for parts in done.values():
+        context.out.adopt(parts or [])
     if not shards:
         context.out.table("traces", frame("traces", []))
         context.out.table("trace_tokens", frame("trace_tokens", []))
@@ -81,29 +69,50 @@ def attempted_tasks(context: StageContext) -> list[Task]:
 
 
 def _attempt(
+    context: StageContext, shards: dict[int, range], tasks: Sequence[Task]
+) -> Iterator[tuple[int, list[Part]]]:
+    """Sample the groups of shards; yield the number and the parts of each as it becomes whole."""
+    settings = context.config.rollout
+    wanted = [index for shard in shards.values() for index in shard]
+    shard_of = {index: number for number, shard in shards.items() for index in shard}
+    groups = {
+        tasks[index].task_id: group_id(context.epoch, context.scope, index) for index in wanted
+    }
+    simulated = context.config.tools.execution == "simulated"
+    made: dict[int, dict[int, list[Rollout]]] = {number: {} for number in shards}
+    told = len(tasks) - len(wanted)
+    context.progress(told, len(tasks), "groups")
+    with sampler(
+        context,
+        context.checkpoint("agent"),
+        context.checkpoint("simulator") if simulated else None,
+    ) as sampling:
+        for place, rollouts in sampling.groups(
+            [(tasks[index].task_id, tasks[index].draft) for index in wanted],
+            batch=settings.shard_groups,
+            n=settings.n,
+            params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
+            seed_of=lambda task, sample, turn: context.seed_for(groups[task], sample, turn),
+        ):
+            index = wanted[place]
+            number = shard_of[index]
+            made[number][index] = rollouts
+            if len(made[number]) == len(shards[number]):
+                whole = made.pop(number)
+                ordered = [one for i in shards[number] for one in whole[i]]
+                yield number, _written(context, number, ordered, groups, sampling.chat)
+                told += len(shards[number])
+                context.progress(told, len(tasks), "groups")
+
+
+def _written(
     context: StageContext,
     number: int,
-    shard: Sequence[int],
-    tasks: Sequence[Task],
-    engine: Engine,
+    rollouts: Sequence[Rollout],
+    groups: dict[str, str],
     chat: ChatFormat,
 ) -> list[Part]:
-    """Sample one shard and write its parts."""
-    settings = context.config.rollout
-    groups = {
-        tasks[index].task_id: group_id(context.epoch, context.scope, index) for index in shard
-    }
-    rollouts = run_rollouts(
-        [(tasks[index].task_id, tasks[index].draft) for index in shard],
-        context.domain(),
-        engine,
-        chat,
-        n=settings.n,
-        params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
-        max_turns=settings.max_turns,
-        max_length=settings.max_length,
-        seed_of=lambda task, sample, turn: context.seed_for(groups[task], sample, turn),
-    )
+    """Return the parts of one shard."""
     version = context.checkpoint_ref("agent").policy_version
     scalars = [_scalars(r, groups[r.task_id], context.epoch, version) for r in rollouts]
     payload = [_payload(r, groups[r.task_id], chat) for r in rollouts]
