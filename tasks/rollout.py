@@ -8,7 +8,8 @@ advance on their own, and shards are finished in any order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.manifest import Part, Shard
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 from tasks.rows import frame, to_tasks
-from tasks.sampling import sampler
+from tasks.sampling import Sampler, sampler
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 
 log = logging.getLogger("genenv.stage")
@@ -42,14 +43,27 @@ def compute(context: StageContext) -> dict[str, Any]:
     tasks = attempted_tasks(context)
     size = config.rollout.shard_groups
     shards = [range(start, min(start + size, len(tasks))) for start in range(0, len(tasks), size)]
-    done = {number: _finished(context, number) for number in range(len(shards))}
-    missing = {number: shards[number] for number, parts in done.items() if parts is None}
-    if missing:
-        for number, parts in _attempt(context, missing, tasks):
-            _finish(context, number, parts)
-            done[number] = parts
-    for parts in done.values():
-        context.out.adopt(parts or [])
+    simulated = config.tools.execution == "simulated"
+    apart = config.tools.execution == "inline"
+    done: dict[int, list[Part]] = {}
+    with ExitStack() as stack:
+        sampling: Sampler | None = None
+        for batch in [[n] for n in range(len(shards))] if apart else [list(range(len(shards)))]:
+            found = {number: _finished(context, number) for number in batch}
+            done.update({number: parts for number, parts in found.items() if parts is not None})
+            context.progress(_groups(done, shards), len(tasks), "groups")
+            missing = {number: shards[number] for number in batch if number not in done}
+            if missing and sampling is None:
+                player = context.checkpoint("simulator") if simulated else None
+                opened = sampler(context, context.checkpoint("agent"), player)
+                sampling = stack.enter_context(opened)
+            if missing and sampling is not None:
+                for number, parts in _attempt(context, sampling, missing, tasks):
+                    _finish(context, number, parts)
+                    done[number] = parts
+                    context.progress(_groups(done, shards), len(tasks), "groups")
+    for number in range(len(shards)):
+        context.out.adopt(done[number])
     if not shards:
         context.out.table("traces", frame("traces", []))
         context.out.table("trace_tokens", frame("trace_tokens", []))
@@ -68,8 +82,13 @@ def attempted_tasks(context: StageContext) -> list[Task]:
     return [*new, *(base[index] for index in chosen)]
 
 
+def _groups(done: Collection[int], shards: Sequence[range]) -> int:
+    """Return how many groups the finished shards hold."""
+    return sum(len(shards[number]) for number in done)
+
+
 def _attempt(
-    context: StageContext, shards: dict[int, range], tasks: Sequence[Task]
+    context: StageContext, sampling: Sampler, shards: dict[int, range], tasks: Sequence[Task]
 ) -> Iterator[tuple[int, list[Part]]]:
     """Sample the groups of shards; yield the number and the parts of each as it becomes whole."""
     settings = context.config.rollout
@@ -78,31 +97,20 @@ def _attempt(
     groups = {
         tasks[index].task_id: group_id(context.epoch, context.scope, index) for index in wanted
     }
-    simulated = context.config.tools.execution == "simulated"
     made: dict[int, dict[int, list[Rollout]]] = {number: {} for number in shards}
-    told = len(tasks) - len(wanted)
-    context.progress(told, len(tasks), "groups")
-    with sampler(
-        context,
-        context.checkpoint("agent"),
-        context.checkpoint("simulator") if simulated else None,
-    ) as sampling:
-        for place, rollouts in sampling.groups(
-            [(tasks[index].task_id, tasks[index].draft) for index in wanted],
-            batch=settings.shard_groups,
-            n=settings.n,
-            params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
-            seed_of=lambda task, sample, turn: context.seed_for(groups[task], sample, turn),
-        ):
-            index = wanted[place]
-            number = shard_of[index]
-            made[number][index] = rollouts
-            if len(made[number]) == len(shards[number]):
-                whole = made.pop(number)
-                ordered = [one for i in shards[number] for one in whole[i]]
-                yield number, _written(context, number, ordered, groups, sampling.chat)
-                told += len(shards[number])
-                context.progress(told, len(tasks), "groups")
+    for place, rollouts in sampling.groups(
+        [(tasks[index].task_id, tasks[index].draft) for index in wanted],
+        batch=len(wanted),
+        n=settings.n,
+        params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
+        seed_of=lambda task, sample, turn: context.seed_for(groups[task], sample, turn),
+    ):
+        number = shard_of[wanted[place]]
+        made[number][wanted[place]] = rollouts
+        if len(made[number]) == len(shards[number]):
+            whole = made.pop(number)
+            ordered = [one for index in shards[number] for one in whole[index]]
+            yield number, _written(context, number, ordered, groups, sampling.chat)
 
 
 def _written(

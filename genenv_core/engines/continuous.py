@@ -75,6 +75,7 @@ class ContinuousSession:
         self._rows: list[_Row] = []
         self._ended: list[tuple[int, Completion]] = []
         self._kept: dict[int, tuple[tuple[int, ...], Kept]] = {}
+        self._kept_tokens = 0
         self._logits = torch.empty(0)
         self._stops = np.array(params.stop_token_ids, dtype=np.int64)
         shape = (max_rows, params.max_tokens)
@@ -118,14 +119,14 @@ class ContinuousSession:
 
     def forget(self, tag: int) -> None:
         """Give up what is kept for a conversation that will not go on."""
-        self._kept.pop(tag, None)
+        self._kept_tokens -= len(self._kept.pop(tag, ((), None))[0])
 
     def close(self) -> None:
         """Give up everything."""
         self._waiting.clear()
         self._rows.clear()
         self._kept.clear()
-        self._slots.count = 0
+        self._kept_tokens = self._slots.count = 0
 
     def _join(self) -> None:
         """Let requests that wait become rows, as many as there is room for."""
@@ -164,9 +165,10 @@ class ContinuousSession:
 
     def _known(self, row: _Row) -> Kept | None:
         """Return what is kept of the beginning of a prompt, cut to where the two are equal."""
-        ids, kept = self._kept.pop(row.tag, ((), None))
+        ids, kept = self._kept.get(row.tag, ((), None))
         if kept is None:
             return None
+        self.forget(row.tag)
         limit = min(len(ids), len(row.prompt) - 1)
         same = limit
         if ids[:limit] != row.prompt[:limit]:
@@ -229,10 +231,9 @@ class ContinuousSession:
             # The last token was sampled and never read.
             known = row.prompt + ids[:-1]
             self._kept[row.tag] = (known, self._slots.take_out(place, len(known)))
-            total = sum(len(kept_ids) for kept_ids, _ in self._kept.values())
-            while total > KEPT_TOKENS:
-                oldest = next(iter(self._kept))
-                total -= len(self._kept.pop(oldest)[0])
+            self._kept_tokens += len(known)
+            while self._kept_tokens > KEPT_TOKENS:
+                self.forget(next(iter(self._kept)))
 
 
 def closing_holes(alive: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -54,6 +54,7 @@ def test_attempts_of_several_turns_train_the_agent(played: RunConfig):
     assert abs(grpo.facts["metrics"]["ratio_mean"] - 1) < 1e-3  # logprobs belong to their tokens
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
     played: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -89,6 +90,7 @@ def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
     assert LocalStore(tmp_path).root != LocalStore(Path(played.root)).root
 
 
+@pytest.mark.slow
 def test_pi_env_plays_the_tools(api: None, tiny_root: Path):
     config = tiny(
         tiny_root,
