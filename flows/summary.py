@@ -84,8 +84,8 @@ def _mlflow(config: RunConfig) -> str:
         return ""
     from pathlib import Path
 
+    from tasks.mlflow_client import open_client
     from tasks.stage import artifacts_of
-    from tasks.tracking import open_client
 
     with contextlib.suppress(Exception):  # a link less
         client = open_client(config, Path(artifacts_of(config.root).store.root))

@@ -201,6 +201,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "seed",
         "tracking.enabled",
         "tracking.experiment",
+        "tracking.upload",
         "tracking.uri",
     }
 
