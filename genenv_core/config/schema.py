@@ -10,7 +10,7 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from genenv_core.config.section import STRICT as STRICT
 from genenv_core.config.section import Section as _Section
@@ -237,6 +237,38 @@ class RolloutConfig(_Section):
     would learn from ratios that are wrong."""
 
 
+class ToolsConfig(_Section):
+    """Who answers the agent between its turns."""
+
+    execution: Literal["inline", "pool", "simulated"] = "inline"
+    """inline: the domain's code at once, all attempts in step; pool: the domain's code in a pool of
+    workers, each attempt on its own, for tools that take time; simulated: pi_env plays the tools
+    (training only, evaluation executes them)."""
+    timeout_s: float = Field(default=30.0, gt=0, le=86_400)
+    """Longest step of a domain's tools in the pool; a longer one becomes a failed observation."""
+    max_errors: int = Field(default=3, ge=1, le=1000)
+    """Failed observations in a row after which an attempt counts as broken."""
+    max_tokens: int = Field(default=96, ge=1, le=131_072)
+    """Longest observation that pi_env writes in place of the tools, in tokens."""
+    temperature: float = Field(default=1.0, gt=0, le=2)
+    """Sampling temperature of pi_env in place of the tools."""
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        useless = {
+            "inline": ("timeout_s", "max_tokens", "temperature"),
+            "pool": ("max_tokens", "temperature"),
+            "simulated": (),
+        }
+        for name in useless[self.execution]:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"tools.{name} does nothing with tools.execution {self.execution}: remove it "
+                    "or change the execution"
+                )
+        return self
+
+
 class MixtureConfig(_Section):
     """What an agent update trains on: shares of its groups, drawn from D_train."""
 
@@ -352,6 +384,10 @@ class ExecutionConfig(_Section):
     checkpoint_seconds: float = Field(default=30.0, ge=0, le=86_400)
     """Least time between two trainer checkpoints of an update, which a killed one continues from;
     0: after every optimizer step."""
+    tool_workers: int = Field(default=32, ge=1, le=4096)
+    """Steps of a domain's tools executed side by side, with tools.execution pool."""
+    open_attempts: int = Field(default=512, ge=1, le=1_000_000)
+    """Attempts under way at once where each advances on its own; bounds memory."""
     test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
     """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
@@ -430,9 +466,24 @@ class TrackingConfig(_Section):
     enabled: bool = True
     """Whether runs, metrics and model versions are logged to MLflow."""
     uri: str | None = None
-    """MLflow tracking URI; None: a SQLite database under the root."""
+    """MLflow tracking URI, such as http://host:5000; None: the environment's MLFLOW_TRACKING_URI,
+    else a SQLite database under the root. Credentials only by MLflow's environment variables."""
+    upload: bool = False
+    """Whether the files of published checkpoints are uploaded to a server that tracks elsewhere;
+    else its model versions hold a reference and a digest."""
     experiment: str = Field(default="genenv", min_length=1, max_length=200)
     """MLflow experiment; registered models are named after it: <experiment>-agent, -env."""
+
+    @field_validator("uri")
+    @classmethod
+    def _no_secret(cls, uri: str | None) -> str | None:
+        """Refuse a password: the configuration is kept, shown and logged."""
+        if uri and re.search(r"://[^/@]*:[^/@]*@", uri):
+            raise ValueError(
+                "tracking.uri holds a password: leave it out, and set MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD (or all of it as MLFLOW_TRACKING_URI) where runs start"
+            )
+        return uri
 
 
 class RunConfig(_Section):
@@ -463,6 +514,8 @@ class RunConfig(_Section):
     """Task generation."""
     rollout: RolloutConfig = Field(default_factory=lambda: RolloutConfig())
     """Attempts."""
+    tools: ToolsConfig = Field(default_factory=lambda: ToolsConfig())
+    """Who answers the agent."""
     mixture: MixtureConfig = Field(default_factory=lambda: MixtureConfig())
     """D_train sample of an update."""
     grpo: GrpoConfig = Field(default_factory=lambda: GrpoConfig())

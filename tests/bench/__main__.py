@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, orchestration, scale, storage, vllm
+from tests.bench import engine, episodes, orchestration, scale, storage, vllm
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
+    "episodes": episodes.main,
     "orchestration": orchestration.main,
     "storage": storage.main,
     "scale": scale.main,

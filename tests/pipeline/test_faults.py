@@ -194,11 +194,11 @@ def with_an_endless_shard(work):
 
     attempt = rollout._attempt
 
-    def endless(context, number, *rest):
-        if number:
+    def endless(context, sampling, shards, tasks):
+        if 0 not in shards:
             print("sampling", flush=True)
             time.sleep(600)
-        return attempt(context, number, *rest)
+        return attempt(context, sampling, shards, tasks)
 
     rollout._attempt = endless
     return supervise(work)

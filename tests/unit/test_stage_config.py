@@ -192,8 +192,10 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "epochs",
         "execution.checkpoint_seconds",
         "execution.gradient_checkpointing",
-        "execution.test_fault",
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
+        "execution.open_attempts",
+        "execution.test_fault",
+        "execution.tool_workers",
         "models.agent",
         "models.agent_revision",
         "models.env",
@@ -204,6 +206,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "seed",
         "tracking.enabled",
         "tracking.experiment",
+        "tracking.upload",
         "tracking.uri",
     }
 
