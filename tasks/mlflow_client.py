@@ -30,7 +30,7 @@ PROBE_S = 5.0
 REQUEST_S = 30
 """Longest wait for one answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT says otherwise."""
 
-SCHEME = "genenv+"
+SCHEME = "genenv-"
 """In front of a file URI: a folder of a root. A server takes no bare path of another machine."""
 
 
@@ -120,7 +120,7 @@ def reference(folder: Path) -> str:
 def repository(artifact_uri: str, *args: Any, **kwargs: Any) -> Any:
     """Return MLflow's repository behind a reference, where the root is seen under the same path.
 
-    MLflow finds this by the entry point `genenv+file`.
+    MLflow finds this by the entry point `genenv-file`.
     """
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 

@@ -158,7 +158,7 @@ def test_a_server_that_goes_away_and_comes_back(
 
     # By reference: the folder is where the URI says, and has the digest of the tag.
     for version in made:
-        assert version.source.startswith("genenv+file:///")
+        assert version.source.startswith("genenv-file:///")
         folder = Path(mlflow_client.repository(version.source).artifact_dir)
         files = sorted(p for p in folder.iterdir() if p.is_file())
         assert version.tags["genenv.digest"] == digest([[p.name, file_sha256(p)] for p in files])
@@ -166,7 +166,7 @@ def test_a_server_that_goes_away_and_comes_back(
 
 @pytest.mark.slow
 def test_checkpoints_are_uploaded_where_it_is_asked_for(
-    api: None, tiny_root: Path, tmp_path: Path, server: Server
+    api: None, tiny_root: Path, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
     if server.process is None:
         server.start()
@@ -182,16 +182,14 @@ def test_checkpoints_are_uploaded_where_it_is_asked_for(
     run(config)
     import mlflow
 
-    before = os.environ.get("MLFLOW_TRACKING_URI")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)  # set_tracking_uri sets it as well
+    mlflow.set_tracking_uri(server.uri)
     for version in versions(server, config):
         folder = Path(
             mlflow.artifacts.download_artifacts(
                 f"models:/{version.name}/{version.version}",
                 dst_path=str(tmp_path / f"{version.name}-{version.version}"),
-                tracking_uri=server.uri,
-                registry_uri=server.uri,
             )
         )
         files = sorted(p for p in folder.iterdir() if p.is_file())
         assert version.tags["genenv.digest"] == digest([[p.name, file_sha256(p)] for p in files])
-    assert os.environ.get("MLFLOW_TRACKING_URI") == before
