@@ -80,10 +80,11 @@ def _root(root: str) -> Check:
         store = open_store(root)
     except GenenvError as error:
         return Check("root", False, str(error))
-    free = shutil.disk_usage(store.root).free
+    free = shutil.disk_usage(store.home).free
     good = free > FREE_BYTES
     remedy = "" if good else "; a run wants 2 GB"
-    return Check("root", good, f"{store.uri} is writable, {free / 1e9:.1f} GB free{remedy}")
+    where = f"{store.uri} is writable, {free / 1e9:.1f} GB free in {store.home}"
+    return Check("root", good, f"{where}{remedy}")
 
 
 def _memory() -> Check:

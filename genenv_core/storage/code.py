@@ -31,6 +31,7 @@ APART = (
     "genenv_core.training.workers",
     "schemas",
     "tasks.housekeeping",
+    "tasks.mlflow_client",
     "tasks.services",
     "tasks.stage",
     "tasks.progress",
