@@ -62,7 +62,7 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
     started = time.perf_counter()
     _need_server(config)
     home = open_root(config)
-    _say_memory(config)
+    memory = _memory_needed(config)
     from flows.environment import prepare
 
     prepare(home)
@@ -74,6 +74,8 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
         view = RunView(config, quiet=as_json)
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
         _log_to(home / "runs" / str(config.run_id))
+        for line in memory:
+            logging.getLogger("genenv.run").info("memory %s", line)
         # The heavy imports overlap with the server's start.
         from prefect import tags
 
@@ -149,13 +151,15 @@ def open_root(config: RunConfig) -> Path:
     return open_store(config.root).home
 
 
-def _say_memory(config: RunConfig) -> None:
-    """Log what the updates will need of a device; ConfigError when that cannot be had here."""
+def _memory_needed(config: RunConfig) -> list[str]:
+    """Return what the updates will need of a device, a line each.
+
+    Raises ConfigError when that cannot be had here.
+    """
     from genenv_core.inputs import external_inputs
     from genenv_core.training.needs import check_needs
 
-    for need in check_needs(config, external_inputs(config)):
-        logging.getLogger("genenv.run").info("memory %s", need.told())
+    return [need.told() for need in check_needs(config, external_inputs(config))]
 
 
 def _memory_told(config: RunConfig) -> tuple[list[str], str]:
