@@ -9,6 +9,7 @@ the bucket's clock, and compaction do what they do to a directory; the commands 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -103,6 +104,23 @@ def test_a_query_fetches_the_tables_that_it_names(remote: S3Store, tmp_path: Pat
     assert len(list(fetched.rglob("*.parquet"))) == 2  # one an epoch
     pools.frame(remote.uri, "SELECT count(*) FROM D_Train")
     assert len(list(fetched.rglob("*.parquet"))) == 2
+
+
+@pytest.mark.slow
+def test_a_warm_query_costs_at_most_twice_that_over_a_directory(
+    local: LocalStore, remote: S3Store
+) -> None:
+    text = "SELECT epoch, p_hat FROM epochs ORDER BY epoch"
+    seconds: dict[str, list[float]] = {local.uri: [], remote.uri: []}
+    for turn in range(8):
+        for root, times in seconds.items():
+            began = time.perf_counter()
+            pools.frame(root, text)
+            if turn:
+                times.append(time.perf_counter() - began)
+    directory, bucket = (statistics.median(times) for times in seconds.values())
+    print(f"directory {directory:.3f} s, bucket {bucket:.3f} s, ratio {bucket / directory:.2f}")
+    assert bucket <= 2 * directory
 
 
 def test_only_tables_that_a_query_spells_can_give_it_rows(local: LocalStore) -> None:
