@@ -45,7 +45,8 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         recent=[] if static else [p.tasks for p in state.last(config.generation.history_epochs)],
         offline=offline_input(config),
     )
-    traces = rollout.submit(config, epoch, tasks=tasks, bootstrap=data, agent=agent)
+    players = {"simulator": env} if config.tools.execution == "simulated" else {}
+    traces = rollout.submit(config, epoch, tasks=tasks, bootstrap=data, agent=agent, **players)
     scores = score.submit(config, epoch, tasks=tasks, traces=traces, bootstrap=data)
     selections = filter_.submit(config, epoch, tasks=tasks, scores=scores)
     pools = pool.submit(

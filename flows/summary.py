@@ -82,8 +82,8 @@ def _mlflow(config: RunConfig) -> str:
     base = os.environ.get(MLFLOW_VARIABLE)
     if not base or not config.tracking.enabled or "mlflow" not in sys.modules:
         return ""
+    from tasks.mlflow_client import open_client
     from tasks.stage import artifacts_of
-    from tasks.tracking import open_client
 
     with contextlib.suppress(Exception):  # a link less
         client = open_client(config, artifacts_of(config.root).store.home)

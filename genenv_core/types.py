@@ -18,12 +18,18 @@ Policy = Literal["agent", "env"]
 
 
 class Message(TypedDict):
-    """One chat message, in the shape that chat templates and OpenAI-style APIs read."""
+    """One chat message, in the shape that chat templates and OpenAI-style APIs read.
+
+    `simulated` and `error` mark observations: written by pi_env in place of a tool, and standing
+    for tools that failed or took too long. Templates do not render them.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     name: NotRequired[str]
     tool_calls: NotRequired[list[JsonObject]]
+    simulated: NotRequired[bool]
+    error: NotRequired[bool]
 
 
 class Rejection(StrEnum):
@@ -133,11 +139,24 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a completion must be: a JSON schema, a regular expression, or a grammar in EBNF."""
+
+    kind: Literal["json", "regex", "grammar"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """One completion to sample: prompt token ids and the seed that alone decides its randomness."""
+    """One completion to sample: prompt token ids and the seed that alone decides its randomness.
+
+    With a `grammar` only what it allows is sampled, and the logprobs are those of the constrained
+    distribution; an engine that cannot do that raises `EngineError`.
+    """
 
     prompt_ids: tuple[int, ...]
     seed: int
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +178,14 @@ class Observation:
     """What the environment answers to one completion.
 
     `messages` are appended to the transcript (tool results, a user turn); `done` ends the episode.
-    `simulated` marks observations written by a model instead of executed code.
+    `simulated` marks observations written by a model instead of executed code, `failed` those that
+    stand for tools that gave none; both marks are put on the messages.
     """
 
     messages: tuple[Message, ...] = ()
     done: bool = True
     simulated: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,13 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.chat import ChatFormat
-from genenv_core.engines.base import Engine
-from genenv_core.engines.registry import open_engine
-from genenv_core.rollout import run_rollouts
 from genenv_core.storage.manifest import CheckpointRef
 from genenv_core.types import SamplingParams, Task, TaskSource
 from schemas.enums import EvaluationMode
+from tasks.engine import SAMPLING_FIELDS
 from tasks.rows import frame, to_tasks
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.sampling import Sampler, Weights, sampler
+from tasks.stage import Stage, StageContext, StageTask
 
 STAGE = Stage(
     "evaluate",
@@ -28,12 +26,13 @@ STAGE = Stage(
         "rollout.max_length",
         "rollout.temperature",
         "rollout.top_p",
-        *COMPUTE_FIELDS,
+        "tools",
+        *SAMPLING_FIELDS,
     ),
     ("torch", "transformers"),
 )
 CHUNK = 128
-"""Tasks sampled together; the unit of progress."""
+"""Tasks whose attempts are made in step; the unit of progress."""
 
 
 def compute(context: StageContext) -> dict[str, Any]:
@@ -42,18 +41,14 @@ def compute(context: StageContext) -> dict[str, Any]:
     data = context.frame("bootstrap", "tasks")
     tasks = to_tasks(data.filter(pl.col("source") == TaskSource.HELDOUT.value))
     folder, digest, version = candidate(context)
-    chat = ChatFormat.load(folder)
-    engine = open_engine(config.compute.engine, folder, threads=config.compute.threads)
     modes = [(EvaluationMode.SAMPLED, config.evaluation.samples, config.rollout.temperature)]
     if config.evaluation.greedy:
         modes.append((EvaluationMode.GREEDY, 1, 0.0))
     shared = {"epoch": context.epoch, "policy_version": version, "agent_checkpoint": digest}
     rows: list[dict[str, Any]] = []
-    try:
+    with sampler(context, Weights(folder, digest)) as sampling:
         for mode, samples, temperature in modes:
-            rows += _attempt(context, tasks, engine, chat, mode, samples, temperature, shared)
-    finally:
-        engine.close()
+            rows += _attempt(context, tasks, sampling, mode, samples, temperature, shared)
     context.out.table("evaluations", frame("evaluations", rows))
     facts: dict[str, Any] = {"agent_checkpoint": digest}
     for mode, _, _ in modes:
@@ -77,48 +72,43 @@ def candidate(context: StageContext) -> tuple[Path, str, int]:
 def _attempt(
     context: StageContext,
     tasks: list[Task],
-    engine: Engine,
-    chat: ChatFormat,
+    sampling: Sampler,
     mode: EvaluationMode,
     samples: int,
     temperature: float,
     shared: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return the rows of one mode."""
+    """Return the rows of one mode, in the order of the tasks."""
     settings, domain = context.config.rollout, context.domain()
-    rows: list[dict[str, Any]] = []
-    for start in range(0, len(tasks), CHUNK):
-        context.progress(start, len(tasks), f"{mode.value} tasks")
-        chunk = {task.task_id: task for task in tasks[start : start + CHUNK]}
-        for rollout in run_rollouts(
-            [(task.task_id, task.draft) for task in chunk.values()],
-            domain,
-            engine,
-            chat,
-            n=samples,
-            params=SamplingParams(
-                settings.max_tokens, temperature, settings.top_p if temperature else 1.0
-            ),
-            max_turns=settings.max_turns,
-            max_length=settings.max_length,
-            seed_of=lambda task, sample, turn: context.seed_for(mode.value, task, sample, turn),
-        ):
-            draft = chunk[rollout.task_id].draft
-            verdict = domain.score(draft, rollout.messages)
-            rows.append(
-                {
-                    **shared,
-                    "task_id": rollout.task_id,
-                    "family": draft.family,
-                    "mode": mode.value,
-                    "sample_index": rollout.sample_index,
-                    "success": verdict.success and not rollout.error,
-                    "reward": 0.0 if rollout.error else verdict.reward,
-                    "response_tokens": sum(rollout.loss_mask),
-                    "failure": rollout.error[:80] or verdict.failure,
-                }
-            )
-    return rows
+    made: dict[int, list[dict[str, Any]]] = {}
+    for index, rollouts in sampling.groups(
+        [(task.task_id, task.draft) for task in tasks],
+        batch=CHUNK,
+        n=samples,
+        params=SamplingParams(
+            settings.max_tokens, temperature, settings.top_p if temperature else 1.0
+        ),
+        seed_of=lambda task, sample, turn: context.seed_for(mode.value, task, sample, turn),
+    ):
+        if len(made) % CHUNK == 0:
+            context.progress(len(made), len(tasks), f"{mode.value} tasks")
+        draft = tasks[index].draft
+        made[index] = [
+            {
+                **shared,
+                "task_id": rollout.task_id,
+                "family": draft.family,
+                "mode": mode.value,
+                "sample_index": rollout.sample_index,
+                "success": verdict.success and not rollout.error,
+                "reward": 0.0 if rollout.error else verdict.reward,
+                "response_tokens": sum(rollout.loss_mask),
+                "failure": rollout.error[:80] or verdict.failure,
+            }
+            for rollout in rollouts
+            for verdict in (domain.score(draft, rollout.messages),)
+        ]
+    return [row for index in sorted(made) for row in made[index]]
 
 
 evaluate = StageTask(STAGE, compute)

@@ -6,10 +6,8 @@ and every step asks first what is there: doing it twice changes nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +15,17 @@ from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import Retired
 from genenv_core.storage.artifacts import Artifacts
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, Manifest
-from genenv_core.storage.runs import TRACKED, RunLog
+from genenv_core.storage.runs import LAST, TRACKED, RunLog
+from tasks.mlflow_client import (
+    is_remote,
+    open_client,
+    reference,
+    scrubbed,
+    shown,
+    tracking_uri,
+    unreachable,
+)
 from tasks.progress import check
 from tasks.stage import leases_of
 
@@ -28,13 +34,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("genenv.tracking")
 
+_missed: dict[tuple[str, str], dict[int, str]] = {}
+"""(root, run id) -> epochs of this process's commands that are not logged."""
+
 ALIAS_BEST = "best"
 """Set here; the alias `latest` is MLflow's own and always names the newest version."""
-
-
-def tracking_uri(config: RunConfig, root: Path) -> str:
-    """Return the configured tracking URI, or that of the SQLite file under the root."""
-    return config.tracking.uri or f"sqlite:///{root / 'mlflow' / 'mlflow.db'}"
 
 
 def model_name(config: RunConfig, policy: str) -> str:
@@ -43,62 +47,97 @@ def model_name(config: RunConfig, policy: str) -> str:
 
 
 def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
-    """Log an epoch of a run, unless this run has logged the same result already."""
+    """Log an epoch of a run, and those before it that a server was away for.
+
+    What this run has logged already is left alone. A server elsewhere that does not answer is a
+    warning: the next epoch that reaches it logs what is missing, or the same command later.
+    """
     if not config.tracking.enabled or config.run_id is None:
         return
     run = RunLog(artifacts.store, config.run_id)
+    behind = _behind(config, run, epoch)
+    if run.keys(epoch).get(TRACKED) != ref.key:
+        behind[epoch] = ref.key
+    if not behind:
+        return
+    uri = tracking_uri(config, artifacts.store.home)
+    away = unreachable(uri)
+    if away is None:
+        away = _log_behind(config, run, uri, behind, artifacts)
+    if away is not None:
+        epochs = ", ".join(map(str, sorted(behind)))
+        log.warning(
+            "run=%s MLflow at %s: %s; the run goes on. Not logged yet: epoch %s. The next epoch "
+            "that reaches it logs them, or the same command later",
+            config.run_id, shown(uri), away, epochs,
+        )  # fmt: skip
+
+
+def _behind(config: RunConfig, run: RunLog, epoch: int) -> dict[int, str]:
+    """Return epoch -> publish key of what is not logged; kept from call to call in this process.
+
+    A command begins with epoch 0 and so passes every epoch; one for a single epoch looks back once.
+    """
+    known = _missed.get((config.root, run.run_id))
+    if known is None or epoch == 0:
+        known = _missed[config.root, run.run_id] = {}
+        for past in range(epoch):
+            keys = run.keys(past)
+            if LAST in keys and keys.get(TRACKED) != keys[LAST]:
+                known[past] = keys[LAST]
+    return known
+
+
+def _log_behind(
+    config: RunConfig, run: RunLog, uri: str, behind: dict[int, str], artifacts: Artifacts
+) -> str | None:
+    """Log epochs in order and take them out of `behind`; return why a server gave up, if it did."""
+    import requests
+    from mlflow.exceptions import MlflowException
 
     def tracked() -> bool | None:
-        return run.keys(epoch).get(TRACKED) == ref.key or None
+        done = [e for e, key in behind.items() if run.keys(e).get(TRACKED) == key]
+        for epoch in done:
+            del behind[epoch]
+        return True if not behind else None
 
-    if tracked():
-        return
     # MLflow has no create-if-absent, so two processes at once would make things twice.
     with leases_of(config.root).hold(TRACKED, "mlflow", tracked, check=check) as done:
         if done:
-            return
-        client = open_client(config, artifacts.store.home)
-        run_uuid = _mlflow_run(client, config)
-        manifest = artifacts.load(ref)
-        _log_metrics(client, run_uuid, epoch, _metrics(manifest, artifacts))
-        checkpoints = artifacts.frame(manifest, "checkpoints")
-        for row in checkpoints.filter("published").iter_rows(named=True):
-            if epoch == 0 or manifest.facts["published"][row["policy"]]:
-                _register(client, config, run_uuid, row, run, artifacts)
-        if epoch == config.epochs:
-            client.set_terminated(run_uuid)
-        run.note_key(epoch, TRACKED, ref.key)
+            return None
+        try:
+            client = open_client(config, artifacts.store.home)
+            for epoch in sorted(behind):
+                _log_epoch(client, config, run, epoch, behind[epoch], artifacts)
+                del behind[epoch]
+        except (MlflowException, requests.RequestException) as error:
+            if not is_remote(uri):
+                raise
+            return scrubbed(error, uri)
+    return None
 
 
-def open_client(config: RunConfig, root: Path) -> MlflowClient:
-    """Return a client of the configured tracking store; creates the SQLite file when missing."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("DO_NOT_TRACK", "true")
-    from mlflow import MlflowClient
-
-    # Its migrations announce themselves line by line.
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    if config.tracking.uri is None:
-        create_database(root)
-    return MlflowClient(tracking_uri=tracking_uri(config, root))
-
-
-def create_database(root: Path) -> None:
-    """Make MLflow's SQLite file, whole or not at all: it cannot go on with one that was cut off."""
-    from mlflow import MlflowClient
-
-    path = root / "mlflow" / "mlflow.db"
-    if path.exists():
+def _log_epoch(
+    client: MlflowClient,
+    config: RunConfig,
+    run: RunLog,
+    epoch: int,
+    key: str,
+    artifacts: Artifacts,
+) -> None:
+    manifest = artifacts.find(LAST, key)
+    if manifest is None:
+        log.warning("run=%s epoch=%d not logged: its summary is gone", run.run_id, epoch)
         return
-    path.parent.mkdir(exist_ok=True)
-    scratch = LocalStore(root).scratch()
-    made = scratch / path.name
-    MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
-    with contextlib.suppress(FileExistsError):  # another process was quicker, and may use it by now
-        os.link(made, path)
-    made.unlink()
-    scratch.rmdir()
+    run_uuid = _mlflow_run(client, config)
+    _log_metrics(client, run_uuid, epoch, _metrics(manifest, artifacts))
+    checkpoints = artifacts.frame(manifest, "checkpoints")
+    for row in checkpoints.filter("published").iter_rows(named=True):
+        if epoch == 0 or manifest.facts["published"][row["policy"]]:
+            _register(client, config, run_uuid, row, run, artifacts)
+    if epoch == config.epochs:
+        client.set_terminated(run_uuid)
+    run.note_key(epoch, TRACKED, key)
 
 
 def _mlflow_run(client: MlflowClient, config: RunConfig) -> str:
@@ -191,11 +230,30 @@ def _register(
         except Retired as error:  # superseded before this run was tracked
             log.warning("run=%s epoch=%d not registered: %s", config.run_id, row["epoch"], error)
             return
-        version = client.create_model_version(name, source=str(folder), run_id=run_uuid, tags=tags)
+        source = _source(client, config, run_uuid, row, folder, artifacts)
+        version = client.create_model_version(name, source=source, run_id=run_uuid, tags=tags)
     # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
     # that was current beside the best agent.
     if row["is_best"] or (row["policy"] == "env" and _agent_is_best(row["epoch"], run, artifacts)):
         client.set_registered_model_alias(name, ALIAS_BEST, version.version)
+
+
+def _source(
+    client: MlflowClient,
+    config: RunConfig,
+    run_uuid: str,
+    row: dict[str, Any],
+    folder: Path,
+    artifacts: Artifacts,
+) -> str:
+    """Return where a model version's files are: their folder, a reference to it, or an upload."""
+    if not is_remote(tracking_uri(config, artifacts.store.home)):
+        return str(folder)
+    if not config.tracking.upload:
+        return reference(folder)
+    place = f"checkpoints/{row['policy']}/{row['epoch']:06d}"
+    client.log_artifacts(run_uuid, str(folder), place)  # the same files at the same place, if again
+    return f"runs:/{run_uuid}/{place}"
 
 
 def _agent_is_best(epoch: int, run: RunLog, artifacts: Artifacts) -> bool:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from genenv_core.devices import gpus
 from genenv_core.errors import GenenvError
 from genenv_core.storage.confine import landlock_version
 from genenv_core.storage.registry import open_store
@@ -30,7 +31,16 @@ class Check:
 
 def checks(root: str) -> list[Check]:
     """Return what was found, in order."""
-    found = [_python(), _libraries(), _duckdb(), _root(root), _memory(), _cores(), _sandbox()]
+    found = [
+        _python(),
+        _libraries(),
+        _duckdb(),
+        _root(root),
+        _memory(),
+        _cores(),
+        _gpus(),
+        _sandbox(),
+    ]
     return found
 
 
@@ -83,6 +93,14 @@ def _memory() -> Check:
     good = total >= MEMORY_BYTES
     remedy = "" if good else "; the quickstart wants 3 GB"
     return Check("memory", good, f"{total / 1e9:.1f} GB{remedy}")
+
+
+def _gpus() -> Check:
+    found = gpus()
+    if not found:
+        return Check("GPUs", True, "none: training.device=cpu, for tiny models")
+    listed = ", ".join(f"{gpu.name} {gpu.memory / 1e9:.0f} GB" for gpu in found)
+    return Check("GPUs", True, f"{listed}; `genenv plan` says what updates need of one")
 
 
 def _cores() -> Check:

@@ -62,6 +62,7 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
     started = time.perf_counter()
     _need_server(config)
     home = open_root(config)
+    _say_memory(config)
     from flows.environment import prepare
 
     prepare(home)
@@ -116,10 +117,12 @@ def plan(
     from flows.environment import prepare
 
     prepare(home)
-    from flows.cli.tables import show_plan
+    from flows.cli.tables import show_needs, show_plan
     from flows.planner import plan_run
 
     show_plan(plan_run(config), config, as_json=as_json)
+    if not as_json:
+        show_needs(*_memory_told(config))
 
 
 def configure(
@@ -144,6 +147,32 @@ def open_root(config: RunConfig) -> Path:
     external_inputs(config)
     offline_input(config)
     return open_store(config.root).home
+
+
+def _say_memory(config: RunConfig) -> None:
+    """Log what the updates will need of a device; ConfigError when that cannot be had here."""
+    from genenv_core.inputs import external_inputs
+    from genenv_core.training.needs import check_needs
+
+    for need in check_needs(config, external_inputs(config)):
+        logging.getLogger("genenv.run").info("memory %s", need.told())
+
+
+def _memory_told(config: RunConfig) -> tuple[list[str], str]:
+    """Return what the updates will need, a line each, and why that cannot be had here, or ''.
+
+    Nothing for the tiny models of bootstrap, which fit anywhere.
+    """
+    from genenv_core.inputs import external_inputs
+    from genenv_core.training.needs import check_needs, needs
+
+    training, given = config.training, external_inputs(config)
+    if not (training.launched or training.memory_gb or given["agent_model"] or given["env_model"]):
+        return [], ""
+    try:
+        return [need.told() for need in check_needs(config, given)], ""
+    except ConfigError as error:
+        return [need.told() for need in needs(config, given)], str(error)
 
 
 def _need_server(config: RunConfig) -> None:

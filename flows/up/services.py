@@ -118,6 +118,7 @@ def worker_environment(settings: Settings) -> dict[str, str]:
         "PREFECT_LOGGING_LEVEL": "INFO",
         ROOT_VARIABLE: str(settings.root),
         MLFLOW_VARIABLE: settings.mlflow_url,
+        "MLFLOW_TRACKING_URI": settings.mlflow_url,
     }
 
 

@@ -21,7 +21,13 @@ from genenv_core.types import (
 
 
 class Episode(Protocol):
-    """One attempt in progress. `step` may raise anything: it becomes an error on the rollout."""
+    """One attempt in progress.
+
+    `step` may raise anything: the agent is told of it as an observation, and the step counts as not
+    having happened, so it leaves the episode as it was. With `tools.execution: pool` steps of
+    several episodes run side by side, each episode's one after the other; one that takes too long
+    is given up, and the episode is made anew by repeating the actions before it.
+    """
 
     def step(self, action: str) -> Observation:
         """Return the environment's answer to the agent's text of this turn."""
@@ -63,7 +69,10 @@ class Domain(Protocol):
         ...
 
     def episode(self, draft: TaskDraft, seed: int) -> Episode:
-        """Return a fresh attempt; `seed` decides any randomness of its environment."""
+        """Return a fresh attempt, at once; `seed` decides any randomness of its environment.
+
+        What takes time belongs into its steps.
+        """
         ...
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:

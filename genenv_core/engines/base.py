@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from genenv_core.types import Completion, SampleRequest, SamplingParams
 
@@ -16,8 +16,9 @@ class Engine(Protocol):
     bits); text is never re-tokenised. Raises `EngineError` when sampling is impossible; a single
     request that fails is a completion with finish_reason `error`.
 
-    `thread_safe` says whether `sample` may be called from several threads at once; a driver of
-    multi-turn episodes then lets each episode advance on its own instead of in waves.
+    `thread_safe` says whether `sample` may be called from several threads at once. Then, or when
+    the engine is `Continuous`, episodes that wait for their tools do not hold up others; see
+    `genenv_core.engines.session`.
     """
 
     thread_safe: bool
@@ -28,4 +29,43 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back memory and processes; later calls of `sample` are errors."""
+        ...
+
+
+class Session(Protocol):
+    """Sampling to which requests are added while others are under way; used by one thread.
+
+    `tag` names a conversation: of its last completion the engine may keep what it computed, so that
+    a longer prompt with the same beginning costs only what is new. The promises of `Engine` hold,
+    a request that fails alone is a completion with finish_reason `error`.
+    """
+
+    @property
+    def computes(self) -> bool:
+        """Return whether `advance` has something to compute in this process."""
+        ...
+
+    def submit(self, tag: int, request: SampleRequest, max_tokens: int) -> None:
+        """Add a request whose completion may have this many tokens; one at a time for each tag."""
+        ...
+
+    def advance(self) -> list[tuple[int, Completion]]:
+        """Compute a little, and return what has ended since the last call; raises EngineError."""
+        ...
+
+    def forget(self, tag: int) -> None:
+        """Give up what is kept for a conversation that will not go on."""
+        ...
+
+    def close(self) -> None:
+        """Give up everything; answers under way are dropped."""
+        ...
+
+
+@runtime_checkable
+class Continuous(Protocol):
+    """An engine that takes new requests while others are under way."""
+
+    def open_session(self, params: SamplingParams) -> Session:
+        """Return a session; its requests share all of `params` but `max_tokens`, an upper bound."""
         ...

@@ -8,8 +8,8 @@ prompt is prefilled once, a step writes one cache column, and each request owns 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from genenv_core.engines.base import Session
+from genenv_core.engines.continuous import ContinuousSession, closing_holes, torch_threads
 from genenv_core.engines.kv_cache import AlignedState, DecodeState, PaddedState, supports_padding
 from genenv_core.engines.loading import load_model
 from genenv_core.engines.sampling import check_params, choose_tokens, uniform_streams
+from genenv_core.engines.session import BatchSession
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 
@@ -78,6 +81,11 @@ class TransformersEngine:
         if self._model is None:
             raise EngineError("engine transformers: sample was called after close")
         check_params(params, self._vocab_size)
+        if any(request.grammar for request in requests):
+            raise EngineError(
+                "engine transformers: it cannot sample by a grammar: set compute.engine to vllm, "
+                "or generation.structured to false"
+            )
         answers: dict[int, Completion] = {}
         good: list[int] = []
         for index, request in enumerate(requests):
@@ -86,10 +94,29 @@ class TransformersEngine:
                 answers[index] = Completion((), (), FinishReason.ERROR, problem)
             else:
                 good.append(index)
-        with _torch_threads(self._threads), torch.inference_mode():
+        with torch_threads(self._threads), torch.inference_mode():
             for batch in self._batches(requests, good):
                 answers.update(self._decode(requests, batch, params))
         return [answers[index] for index in range(len(requests))]
+
+    def open_session(self, params: SamplingParams) -> Session:
+        """Return a session that rows join and leave; an architecture without padding has batches.
+
+        Completions have the tokens that `sample` gives, up to the rounding of batched arithmetic.
+        """
+        if self._model is None:
+            raise EngineError("engine transformers: open_session was called after close")
+        check_params(params, self._vocab_size)
+        if not self._padded:
+            return BatchSession(self, params)
+        return ContinuousSession(
+            self._model,
+            params,
+            max_rows=self._max_batch_rows,
+            problem=self._problem,
+            positions=self._max_positions,
+            computing=partial(torch_threads, self._threads),
+        )
 
     def close(self) -> None:
         """Forget the model; later calls of `sample` are errors."""
@@ -225,31 +252,9 @@ class TransformersEngine:
             if not remaining:
                 break
             if len(alive) - remaining >= DROP_SHARE * len(alive):
-                order = _closing_holes(alive)
+                order = closing_holes(alive)
                 state.keep(order)
                 slots, alive = slots[order], alive[order]
                 chosen = chosen[torch.as_tensor(order).to(chosen.device)]
             state.step(chosen)
         return tokens, logprobs, lengths
-
-
-def _closing_holes(alive: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the living rows, those at the end moved into the holes before them.
-
-    Most rows stay where they are, so that few have to be copied.
-    """
-    count = int(alive.sum())
-    order = np.arange(count)
-    order[~alive[:count]] = count + np.flatnonzero(alive[count:])
-    return order
-
-
-@contextmanager
-def _torch_threads(threads: int) -> Generator[None]:
-    """Return a context in which torch computes with this many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, orchestration, scale, storage
+from tests.bench import engine, episodes, orchestration, scale, storage, vllm
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
+    "episodes": episodes.main,
     "orchestration": orchestration.main,
     "storage": storage.main,
     "scale": scale.main,
+    "vllm": vllm.main,
 }
 
 

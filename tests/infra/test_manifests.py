@@ -107,6 +107,26 @@ def test_flows_may_look_at_the_secrets_that_pods_name(overlay: str):
     assert needed <= set(rule["resourceNames"]) and rule["verbs"] == ["get"]
 
 
+def test_flows_log_to_the_service_of_mlflow(overlay: str):
+    (service,) = [
+        item
+        for item in rendered(overlay)
+        if item["kind"] == "Service" and item["metadata"]["name"] == "mlflow"
+    ]
+    (port,) = service["spec"]["ports"]
+    told = {
+        pods.name: entry["value"]
+        for pods in pools(overlay)
+        for container in pods.spec["containers"]
+        for entry in container.get("env", [])
+        if entry["name"] == "MLFLOW_TRACKING_URI"
+    }
+    given = read_settings(INFRA / "overlays" / overlay / "flows.yaml").env
+    assert told.get("run.yaml") == f"http://mlflow:{port['port']}" == given["MLFLOW_TRACKING_URI"]
+    (job,) = yaml.safe_load_all((INFRA / "run.yaml").read_text())
+    assert not [a for a in job["spec"]["template"]["spec"]["containers"][0]["args"] if "track" in a]
+
+
 def test_namespace_and_network_are_closed(overlay: str):
     (space,) = [item for item in rendered(overlay) if item["kind"] == "Namespace"]
     assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"

@@ -83,11 +83,11 @@ def test_two_that_sample_the_same_shards_at_once(stopped: Stopped, monkeypatch: 
     original, together = rollout._attempt, threading.Barrier(2, timeout=60)
     attempted: list[tuple[bool, int]] = []
 
-    def attempt(context: Any, number: int, *rest: Any) -> Any:
+    def attempt(context: Any, sampling: Any, shards: dict[int, range], tasks: Any) -> Any:
         stopped.begun.set()
         together.wait()
-        attempted.append((stopped.is_first, number))
-        parts = original(context, number, *rest)
+        attempted.extend((stopped.is_first, number) for number in shards)
+        parts = list(original(context, sampling, shards, tasks))
         together.wait()  # both have their parts, and neither a record
         return parts
 

@@ -53,14 +53,16 @@ def test_metrics_by_epoch_equal_the_view(tracked, client):
 
 
 @pytest.mark.parametrize("alias", ["best", "latest"])
-def test_an_alias_loads_weights_with_the_digest_of_its_tag(tracked, client, alias):
+def test_an_alias_loads_weights_with_the_digest_of_its_tag(tracked, client, alias, monkeypatch):
     import mlflow
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from tasks.tracking import model_name, tracking_uri
 
-    mlflow.set_tracking_uri(tracking_uri(tracked, LocalStore(Path(tracked.root)).root))
+    uri = tracking_uri(tracked, LocalStore(Path(tracked.root)).root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # put back at the end; the next line sets it too
+    mlflow.set_tracking_uri(uri)
     for policy in ("agent", "env"):
         name = model_name(tracked, policy)
         version = client.get_model_version_by_alias(name, alias)

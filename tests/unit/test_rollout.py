@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from genenv_core.attempts import EPISODE_TURN, Bounds
 from genenv_core.chat import ChatFormat
 from genenv_core.engines.base import Engine
 from genenv_core.engines.transformers_engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.rollout import EPISODE_TURN, run_rollouts
+from genenv_core.rollout import run_rollouts
 from genenv_core.types import (
     Completion,
     FinishReason,
@@ -60,14 +61,10 @@ def spell(text: str) -> tuple[int, ...]:
 def rollouts(
     tasks: Sequence[tuple[str, TaskDraft]], engine: Engine, domain: EchoDomain, **changes: object
 ) -> list[Rollout]:
-    settings: dict[str, object] = {
-        "n": 2,
-        "params": PARAMS,
-        "max_turns": 5,
-        "max_length": 500,
-        "seed_of": seed_from,
-    }
-    return run_rollouts(tasks, domain, engine, chat_of(), **{**settings, **changes})  # type: ignore[arg-type]
+    bounds = Bounds(**{"n": 2, "max_turns": 5, "max_length": 500, **changes})  # type: ignore[arg-type]
+    return run_rollouts(
+        tasks, domain, engine, chat_of(), bounds=bounds, params=PARAMS, seed_of=seed_from
+    )
 
 
 def test_a_scripted_episode_gives_the_tokens_computed_by_hand() -> None:
@@ -219,10 +216,8 @@ def test_a_real_model_keeps_its_tokens_over_several_turns(tmp_path: Path) -> Non
     engine = RecordingEngine(TransformersEngine.load(checkpoint, threads=1))
     tasks = [(f"t{i}", draft_of(1 + i % 3, prompt="abba " * (1 + i))) for i in range(5)]
     settings = {
-        "n": 4,
+        "bounds": Bounds(n=4, max_turns=3, max_length=300),
         "params": PARAMS,
-        "max_turns": 3,
-        "max_length": 300,
         "seed_of": seed_from,
     }
     made = run_rollouts(tasks, EchoDomain(), engine, chat, **settings)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ held-out tasks, whatever the seeds.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -19,19 +20,30 @@ from genenv_core.domains.desk.program import (
     draw_program,
     parse_program,
     parse_request,
+    program_pattern,
     render_answer,
     render_call,
     render_program,
     render_request,
 )
-from genenv_core.domains.desk.scoring import Call, judge, read_calls
-from genenv_core.domains.desk.wording import AGENT_RULES, TOOLS, env_rules
+from genenv_core.domains.desk.scoring import OPEN, Call, judge, read_calls
+from genenv_core.domains.desk.wording import (
+    AGENT_RULES,
+    DIALOGUE_RULES,
+    DONE,
+    OBSERVATION_SCHEMA,
+    RECORDED,
+    TOOL_RULES,
+    TOOLS,
+    env_rules,
+)
 from genenv_core.domains.seed import SeedExample
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
     Context,
+    Grammar,
     JsonObject,
     Message,
     Observation,
@@ -42,6 +54,7 @@ from genenv_core.types import (
 )
 
 _HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
+_TOOL_SHARE = 0.25  # of pi_env's seed data in a dialogue: answers in the place of tools
 _TRIES = 400  # draws without a new task before a number of calls counts as used up
 
 
@@ -56,6 +69,9 @@ class DeskOptions(BaseModel):
     """Largest number in a program; the smallest is 1."""
     explain: bool = False
     """Whether prompts open with the rules; for models that were never trained on desk."""
+    dialogue: bool = False
+    """Whether the agent makes one call a turn, reads what the tool answers, and says done at the
+    end; else it writes the whole chain in one turn."""
 
 
 class DeskDomain:
@@ -68,6 +84,8 @@ class DeskDomain:
         """Make the domain with these options (None: the defaults)."""
         self.options = options or DeskOptions()
         self.tools: Sequence[JsonObject] = TOOLS
+        self.observation_schema = OBSERVATION_SCHEMA
+        self._rules = DIALOGUE_RULES if self.options.dialogue else AGENT_RULES
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -111,6 +129,12 @@ class DeskDomain:
         """Return pi_env's prompt: the agent's success in tenths and the base task's program."""
         return self._env_prompt(context.history, context.base.program)
 
+    def env_grammar(self, context: Context) -> Grammar:
+        """Return the spelling of every program in range, the same for each context."""
+        options = self.options
+        pattern = program_pattern(max_calls=options.max_calls, max_operand=options.max_operand)
+        return Grammar("regex", pattern)
+
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
         """Return the one task that the text spells, or why it spells none."""
         options = self.options
@@ -134,11 +158,18 @@ class DeskDomain:
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
         """Return the request as one user message, after the rules where they are asked for."""
-        return self._with_rules(AGENT_RULES, draft.prompt)
+        return self._with_rules(self._rules, draft.prompt)
 
     def episode(self, draft: TaskDraft, seed: int) -> DeskEpisode:
-        """Return a fresh attempt of one turn; nothing in it is random."""
-        return DeskEpisode()
+        """Return a fresh attempt; nothing in it is random."""
+        return DeskEpisode(self.options.dialogue)
+
+    def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
+        """Return pi_env's prompt for what the tools answer; None where no call was made."""
+        said = messages[-1]["content"]
+        if not self.options.dialogue or OPEN not in said:
+            return None
+        return self._with_rules(TOOL_RULES, f"tools: {said} ; answer:")
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
         """Return the verdict on what the assistant wrote in the transcript."""
@@ -151,8 +182,10 @@ class DeskDomain:
                 f"desk: the spec {str(draft.spec)[:120]} has no calls with name, item and total; "
                 "it was not made by this domain"
             ) from error
-        text = "".join(message["content"] for message in messages if message["role"] == "assistant")
-        return judge(text, expected)
+        said = [message["content"] for message in messages if message["role"] == "assistant"]
+        if self.options.dialogue and len(said) > 1 and said[-1].strip() == DONE:
+            said.pop()
+        return judge("".join(said), expected)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return the empty answer, two constant ones and echoes of the prompt and the program."""
@@ -167,8 +200,11 @@ class DeskDomain:
         examples: list[SeedExample] = []
         while len(examples) < count:
             program = self._draw_open(rng, weights)
-            prompt = self._with_rules(AGENT_RULES, render_request(program))
-            examples.append((prompt, render_answer(program)))
+            prompt = self._with_rules(self._rules, render_request(program))
+            if self.options.dialogue:
+                examples.append(_one_turn(prompt, program, rng.randint(0, len(program))))
+            else:
+                examples.append((prompt, render_answer(program)))
         return examples
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
@@ -179,8 +215,11 @@ class DeskDomain:
         examples: list[SeedExample] = []
         while len(examples) < count:
             rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
-            base = render_program(self._draw_open(rng, base_weights))
-            prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
+            base_program = self._draw_open(rng, base_weights)
+            if self.options.dialogue and rng.random() < _TOOL_SHARE:
+                examples.append(self._tool_example(base_program, rng))
+                continue
+            prompt = self._env_prompt(AgentHistory(success_rate=rate), render_program(base_program))
             examples.append((prompt, render_program(self._draw_open(rng, weights))))
         return examples
 
@@ -226,23 +265,50 @@ class DeskDomain:
         rules = env_rules(self.options.max_calls, self.options.max_operand)
         return self._with_rules(rules, f"success {tenths}; base: {base} ; new:")
 
+    def _tool_example(self, program: Program, rng: random.Random) -> SeedExample:
+        """Return one call and what a tool answers to it, as pi_env would write it."""
+        number = rng.randrange(len(program))
+        clause = program[number]
+        call = render_call(number + 1, clause.name, clause.item, clause.total)
+        answer = json.dumps({"content": RECORDED, "name": clause.name})
+        return self._with_rules(TOOL_RULES, f"tools: {call} ; answer:"), answer
+
     def _with_rules(self, rules: str, content: str) -> list[Message]:
         user: Message = {"role": "user", "content": content}
         return [{"role": "system", "content": rules}, user] if self.options.explain else [user]
 
 
 class DeskEpisode:
-    """One attempt: a single turn, whose tool calls are acknowledged."""
+    """One attempt, whose tool calls are acknowledged; without a dialogue it is a single turn."""
+
+    def __init__(self, dialogue: bool = False) -> None:
+        """Begin an attempt."""
+        self._dialogue = dialogue
 
     def step(self, action: str) -> Observation:
-        """Return the tools' answers to the calls; the episode is over in any case."""
+        """Return the tools' answers to the calls; a dialogue ends with the first text without."""
+        if self._dialogue and OPEN not in action:
+            return Observation(done=True)
         calls = read_calls(action)
         if isinstance(calls, str):
-            return Observation(({"role": "tool", "content": f"error: {calls}"},), done=True)
+            answer: Message = {"role": "tool", "content": f"error: {calls}"}
+            return Observation((answer,), done=not self._dialogue)
         results: list[Message] = [
-            {"role": "tool", "name": call.name, "content": "recorded"} for call in calls
+            {"role": "tool", "name": call.name, "content": RECORDED} for call in calls
         ]
-        return Observation(tuple(results), done=True)
+        return Observation(tuple(results), done=not self._dialogue)
+
+
+def _one_turn(prompt: list[Message], program: Program, turn: int) -> SeedExample:
+    """Return a conversation up to one of its turns, and what the agent says there."""
+    messages = list(prompt)
+    for number, clause in enumerate(program):
+        call = render_call(number + 1, clause.name, clause.item, clause.total)
+        if number == turn:
+            return messages, call
+        messages.append({"role": "assistant", "content": call})
+        messages.append({"role": "tool", "name": clause.name, "content": RECORDED})
+    return messages, DONE
 
 
 def _draft(program: Program) -> TaskDraft:

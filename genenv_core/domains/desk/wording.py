@@ -14,6 +14,21 @@ AGENT_RULES = (
     "in a box by the boxes; total is the resulting number of pieces."
 )
 
+DIALOGUE_RULES = AGENT_RULES.replace(
+    "with one tool call for each of its parts, in order, and nothing else.",
+    "with one tool call for each of its parts, in order: one call, then wait for what the tool "
+    "answers, then the next. Say done after the last answer.",
+)
+
+TOOL_RULES = (
+    "You play the tools of a warehouse. Answer a call with one JSON object and nothing else: "
+    '{"content": "recorded", "name": "receive"}, where content is what the tool says and name is '
+    "the tool."
+)
+
+RECORDED, DONE = "recorded", "done"
+"""What a tool says to a call that it can read, and what the agent says when it has no more."""
+
 
 def env_rules(max_calls: int, max_operand: int) -> str:
     """Return the rules of the compact language, for pi_env."""
@@ -45,3 +60,14 @@ def _tool(name: str) -> JsonObject:
 
 TOOLS: list[JsonObject] = [_tool(name) for name in TOOL_NAMES.values()]
 """JSON schemas of the tools, in the shape that chat templates and OpenAI-style APIs read."""
+
+OBSERVATION_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "content": {"type": "string"},
+        "name": {"type": "string", "enum": list(TOOL_NAMES.values())},
+    },
+    "required": ["content"],
+    "additionalProperties": False,
+}
+"""What pi_env writes in the place of a tool."""

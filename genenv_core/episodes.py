@@ -1,0 +1,310 @@
+"""Rollouts in which every attempt advances on its own, so that slow tools hold up nobody else.
+
+One thread drives all attempts: it hands completions to the tools, observations to the engine, and
+lets the engine compute in between. An attempt's tokens depend on its own seeds and observations and
+not on when others are answered, up to the rounding that a batch of other shape brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from genenv_core.attempts import (
+    EPISODE_TURN,
+    Attempt,
+    Bounds,
+    SeedOf,
+    open_group,
+    stepped,
+    with_stops,
+)
+from genenv_core.chat import ChatFormat
+from genenv_core.domains.base import Domain
+from genenv_core.engines.base import Engine, Session
+from genenv_core.engines.session import Mailbox, open_session
+from genenv_core.simulation import SIMULATED_TURN, Simulator
+from genenv_core.tool_pool import ToolPool
+from genenv_core.types import (
+    Completion,
+    Observation,
+    Rollout,
+    SampleRequest,
+    SamplingParams,
+    TaskDraft,
+)
+
+LOOK_S = 0.5
+"""Longest wait between two looks at whether the run was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """How the domain's tools are carried out.
+
+    Args:
+        workers: steps executed side by side.
+        timeout_s: longest step; a longer one is given up and becomes a failed observation.
+    """
+
+    workers: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """pi_env in the place of the tools: its engine, how it samples, and how it is asked."""
+
+    engine: Engine
+    params: SamplingParams
+    simulator: Simulator
+
+
+def run_episodes(
+    tasks: Sequence[tuple[str, TaskDraft]],
+    domain: Domain,
+    engine: Engine,
+    chat: ChatFormat,
+    *,
+    bounds: Bounds,
+    params: SamplingParams,
+    seed_of: SeedOf,
+    tools: Tools | Simulation,
+    open_attempts: int,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[int, list[Rollout]]]:
+    """Yield (index of the task, its n rollouts) as the groups are finished.
+
+    Args:
+        tasks, domain, engine, chat, bounds, params, seed_of: as for `run_rollouts`.
+        tools: who answers the agent.
+        open_attempts: attempts under way at once, at least one group; groups begin in order.
+        check: called often; what it raises ends everything.
+    """
+    mailbox: Mailbox = SimpleQueue()
+    with ExitStack() as stack:
+        session = open_session(engine, with_stops(params, chat), mailbox)
+        stack.callback(session.close)
+        answering: _Executed | _Simulated
+        if isinstance(tools, Simulation):
+            answering = _Simulated(tools, mailbox, seed_of)
+        else:
+            answering = _Executed(domain, tools, mailbox, seed_of)
+        stack.callback(answering.close)
+        driver = _Driver(session, answering, mailbox, chat, bounds, params, seed_of)
+        begun, total = 0, len(tasks)
+        while begun < total or driver.open:
+            check()
+            while begun < total and (
+                not driver.open or driver.open + bounds.n <= max(open_attempts, bounds.n)
+            ):
+                task_id, draft = tasks[begun]
+                group = open_group(
+                    task_id, draft, domain, chat, bounds, seed_of, environment=answering.executed
+                )
+                driver.begin(begun, group)
+                begun += 1
+            driver.turn()
+            yield from driver.finished()
+
+
+class _Step:
+    """One step of one attempt, to be taken in a worker's thread."""
+
+    def __init__(self, domain: Domain, attempt: Attempt, seed: int, done: tuple[str, ...]) -> None:
+        self.attempt, self.episode = attempt, attempt.episode
+        self._domain, self._draft, self._seed, self._done = domain, attempt.draft, seed, done
+
+    def take(self, action: str) -> Observation:
+        """Return the environment's answer; an episode that was lost is made anew before it."""
+        if self.episode is None:
+            again = self._domain.episode(self._draft, self._seed)
+            for done in self._done:
+                again.step(done)
+            self.episode = again
+        return self.episode.step(action)
+
+
+class _Executed:
+    """The domain's own code, in a pool of workers."""
+
+    executed = True
+    computes = False
+
+    def __init__(self, domain: Domain, tools: Tools, mailbox: Mailbox, seed_of: SeedOf) -> None:
+        self._domain, self._seed_of = domain, seed_of
+        self._pool = ToolPool(tools.workers, tools.timeout_s, mailbox)
+        self._asked: dict[int, _Step] = {}
+
+    def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
+        """Have a step executed."""
+        seed = self._seed_of(attempt.task_id, attempt.sample_index, EPISODE_TURN)
+        step = self._asked[tag] = _Step(self._domain, attempt, seed, tuple(attempt.actions))
+        self._pool.submit(tag, lambda: stepped(step.take, action))
+        return None
+
+    def advance(self) -> list[tuple[int, Observation]]:
+        """Return what has been answered."""
+        answers = self._pool.collect()
+        for answer in answers:
+            step = self._asked.pop(answer.tag)
+            # The worker that is stuck in a lost step still holds its episode.
+            step.attempt.episode = None if answer.lost else step.episode
+        return [(answer.tag, answer.observation) for answer in answers]
+
+    def patience(self) -> float:
+        """Return the seconds after which a step may be over its limit."""
+        return self._pool.patience()
+
+    def forget(self, tag: int) -> None:
+        """Do nothing: an attempt ends behind a step."""
+
+    def close(self) -> None:
+        """Wait for no step."""
+        self._pool.close()
+
+
+class _Simulated:
+    """pi_env, asked for each observation."""
+
+    executed = False
+
+    def __init__(self, simulation: Simulation, mailbox: Mailbox, seed_of: SeedOf) -> None:
+        self._simulator, self._seed_of = simulation.simulator, seed_of
+        self._params = with_stops(simulation.params, simulation.simulator.chat)
+        self._session = open_session(simulation.engine, self._params, mailbox)
+
+    @property
+    def computes(self) -> bool:
+        """Return whether pi_env's engine has something to compute here."""
+        return self._session.computes
+
+    def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
+        """Ask pi_env; return the observation where there is nothing to ask."""
+        prompt = self._simulator.prompt(attempt.draft, attempt.messages)
+        if isinstance(prompt, Observation):
+            return prompt
+        turn = SIMULATED_TURN - (attempt.turns - 1)
+        seed = self._seed_of(attempt.task_id, attempt.sample_index, turn)
+        self._session.submit(tag, SampleRequest(prompt, seed), self._params.max_tokens)
+        return None
+
+    def advance(self) -> list[tuple[int, Observation]]:
+        """Return what pi_env has answered."""
+        return [(tag, self._simulator.read(done)) for tag, done in self._session.advance()]
+
+    def patience(self) -> float:
+        """Return any wait: there is no limit."""
+        return LOOK_S
+
+    def forget(self, tag: int) -> None:
+        """Give up what pi_env's engine keeps for an attempt."""
+        self._session.forget(tag)
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._session.close()
+
+
+class _Driver:
+    """The attempts under way; all methods are called from one thread."""
+
+    def __init__(
+        self,
+        session: Session,
+        answering: _Executed | _Simulated,
+        mailbox: Mailbox,
+        chat: ChatFormat,
+        bounds: Bounds,
+        params: SamplingParams,
+        seed_of: SeedOf,
+    ) -> None:
+        self._session, self._answering, self._mailbox = session, answering, mailbox
+        self._chat, self._bounds, self._params = chat, bounds, params
+        self._seed_of = seed_of
+        self._attempts: dict[int, tuple[int, Attempt]] = {}
+        self._groups: dict[int, list[Attempt]] = {}
+        self._missing: dict[int, int] = {}
+        self._finished: list[int] = []
+        self._next_tag = 0
+
+    @property
+    def open(self) -> int:
+        """Return how many attempts are under way."""
+        return len(self._attempts)
+
+    def begin(self, index: int, group: list[Attempt]) -> None:
+        """Let the attempts of a group begin."""
+        self._groups[index] = group
+        going = [attempt for attempt in group if attempt.finish is None]
+        self._missing[index] = len(going)
+        for attempt in going:
+            tag, self._next_tag = self._next_tag, self._next_tag + 1
+            self._attempts[tag] = (index, attempt)
+            self._sample(tag, attempt)
+        if not going:
+            self._finished.append(index)
+
+    def turn(self) -> None:
+        """Let everything come forward a little; wait when there is nothing to compute."""
+        if not self._attempts:
+            return
+        for tag, completion in self._session.advance():
+            self._take(tag, completion)
+        for tag, observation in self._answering.advance():
+            self._observe(tag, observation)
+        self._read_mail()
+
+    def finished(self) -> Iterator[tuple[int, list[Rollout]]]:
+        """Yield the groups that have ended since the last call."""
+        while self._finished:
+            index = self._finished.pop(0)
+            yield index, [attempt.rollout() for attempt in self._groups.pop(index)]
+
+    def _sample(self, tag: int, attempt: Attempt) -> None:
+        room = self._bounds.max_length - attempt.length
+        self._session.submit(
+            tag, attempt.request(self._seed_of), min(self._params.max_tokens, room)
+        )
+
+    def _take(self, tag: int, completion: Completion) -> None:
+        _, attempt = self._attempts[tag]
+        action = attempt.take(completion, self._chat)
+        if action is None:
+            self._end(tag)
+            return
+        observation = self._answering.ask(tag, attempt, action)
+        if observation is not None:
+            self._observe(tag, observation)
+
+    def _observe(self, tag: int, observation: Observation) -> None:
+        _, attempt = self._attempts[tag]
+        attempt.observe(observation, self._chat, self._bounds)
+        if attempt.finish is None:
+            self._sample(tag, attempt)
+        else:
+            self._end(tag)
+
+    def _end(self, tag: int) -> None:
+        index, _ = self._attempts.pop(tag)
+        self._session.forget(tag)
+        self._answering.forget(tag)
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            self._finished.append(index)
+
+    def _read_mail(self) -> None:
+        """Make the calls that other threads have sent; wait for one when nothing else is to do."""
+        computes = self._session.computes or self._answering.computes
+        wait = bool(self._attempts) and not computes and not self._finished
+        try:
+            while True:
+                call = self._mailbox.get(
+                    block=wait, timeout=min(LOOK_S, self._answering.patience()) if wait else None
+                )
+                call()
+                wait = False
+        except Empty:
+            return

@@ -1,0 +1,127 @@
+"""How MLflow is reached: a database under the root, or a server elsewhere that may be away.
+
+A request to a server is sent once. MLflow would send a failed one again by itself, and so make
+things twice whose first answer was lost; here what is there is asked for before it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
+"""MLflow's own; what a configuration says wins."""
+
+PROBE_S = 5.0
+"""How long a server may take to answer at all."""
+
+REQUEST_S = 30
+"""Longest wait for one answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT says otherwise."""
+
+SCHEME = "genenv-"
+"""In front of a file URI: a folder of a root. A server takes no bare path of another machine."""
+
+
+def tracking_uri(config: RunConfig, root: Path) -> str:
+    """Return the URI of the configuration or the environment, or the SQLite file under the root."""
+    configured = config.tracking.uri or os.environ.get(URI_VARIABLE)
+    return configured or f"sqlite:///{root / 'mlflow' / 'mlflow.db'}"
+
+
+def is_remote(uri: str) -> bool:
+    """Return whether a server keeps what is logged."""
+    return uri.startswith(("http://", "https://"))
+
+
+def unreachable(uri: str) -> str | None:
+    """Return why a server does not answer, None when it does or there is none to ask."""
+    if not is_remote(uri):
+        return None
+    address = re.sub(r"://[^/@]*@", "://", uri).rstrip("/")
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=PROBE_S):
+            return None
+    except urllib.error.HTTPError as error:
+        # Behind a proxy, 5xx is how an absent server looks; any other answer is one.
+        return f"it answers {error.code} {error.reason}" if error.code >= 500 else None
+    except (OSError, ValueError) as error:
+        return f"no answer ({getattr(error, 'reason', error)})"
+
+
+def shown(uri: str) -> str:
+    """Return the URI without what may be secret."""
+    return re.sub(r"://[^/@]*@", "://", uri)
+
+
+def scrubbed(error: BaseException, uri: str) -> str:
+    """Return an error in one line, without the credentials of the URI or of the environment."""
+    text = " ".join(str(error).split())[:300]
+    secrets = re.findall(r"://([^/@]*)@", uri)
+    secrets += [part for secret in secrets for part in secret.split(":", 1)[1:]]
+    secrets += [
+        os.environ.get(name, "") for name in ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+    ]
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return f"{type(error).__name__}: {text}"
+
+
+def open_client(config: RunConfig, root: Path) -> MlflowClient:
+    """Return a client of the tracking store; creates the SQLite file when missing."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("DO_NOT_TRACK", "true")
+    os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_S))
+    from mlflow import MlflowClient
+
+    # Its migrations announce themselves line by line.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    uri = tracking_uri(config, root)
+    if uri == f"sqlite:///{root / 'mlflow' / 'mlflow.db'}":
+        create_database(root)
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def create_database(root: Path) -> None:
+    """Make MLflow's SQLite file, whole or not at all: it cannot go on with one that was cut off."""
+    from mlflow import MlflowClient
+
+    path = root / "mlflow" / "mlflow.db"
+    if path.exists():
+        return
+    path.parent.mkdir(exist_ok=True)
+    scratch = LocalStore(root).scratch()
+    made = scratch / path.name
+    MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+    with contextlib.suppress(FileExistsError):  # another process was quicker, and may use it by now
+        os.link(made, path)
+    made.unlink()
+    scratch.rmdir()
+
+
+def reference(folder: Path) -> str:
+    """Return the URI by which a server names a checkpoint's folder in a root."""
+    return f"{SCHEME}{folder.resolve().as_uri()}"
+
+
+def repository(artifact_uri: str, *args: Any, **kwargs: Any) -> Any:
+    """Return MLflow's repository behind a reference, where the root is seen under the same path.
+
+    MLflow finds this by the entry point `genenv-file`.
+    """
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    return LocalArtifactRepository(artifact_uri.removeprefix(SCHEME))

@@ -1,0 +1,462 @@
+"""Attempts that advance on their own, tools with limits, and pi_env in the place of the tools.
+
+Invariants: an attempt that waits holds up no other; what comes out is bit for bit the same in
+whatever order tools answer, and has the tokens of rollouts in waves; no more steps run at once than
+there are workers; a step over its limit and a step that raises become observations, marked as such,
+and the attempt goes on from where it was; tools that keep failing end it; simulated observations
+are marked; the loss mask that training gets leaves out every observed token.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from genenv_core.attempts import EPISODE_TURN, Bounds
+from genenv_core.chat import ChatFormat
+from genenv_core.domains.desk import DeskDomain
+from genenv_core.engines.base import Engine
+from genenv_core.engines.transformers_engine import TransformersEngine
+from genenv_core.episodes import Simulation, Tools, run_episodes
+from genenv_core.errors import ConfigError, DomainError
+from genenv_core.ids import seed_from
+from genenv_core.rollout import run_rollouts
+from genenv_core.simulation import SIMULATED_TURN, Simulator, misfit
+from genenv_core.types import (
+    FinishReason,
+    JsonObject,
+    Message,
+    Observation,
+    Rollout,
+    SampleRequest,
+    SamplingParams,
+    TaskDraft,
+)
+from tests.unit import test_grpo
+from tests.unit.builders_engine import write_checkpoint
+from tests.unit.builders_rollout import EchoDomain, EchoEpisode, ScriptedEngine
+from tests.unit.test_rollout import chat_of, draft_of, said, spell
+
+steps = test_grpo.steps
+PARAMS = SamplingParams(max_tokens=30)
+BOUNDS = Bounds(n=2, max_turns=5, max_length=500, max_errors=2)
+
+
+@dataclass
+class SlowEpisode(EchoEpisode):
+    """Asks before each answer: the hook may wait or raise."""
+
+    before: Callable[[int, int], None] = lambda seed, turn: None
+
+    def step(self, action: str) -> Observation:
+        self.before(self.seed, len(self.seen))
+        return super().step(action)
+
+
+class SlowDomain(EchoDomain):
+    """Its episodes call a hook with (seed of the episode, turn) before they answer."""
+
+    def __init__(self, before: Callable[[int, int], None]) -> None:
+        super().__init__()
+        self.before = before
+
+    def episode(self, draft: TaskDraft, seed: int) -> SlowEpisode:
+        made = SlowEpisode(int(draft.spec["turns"]), seed, before=self.before)
+        self.episodes.append(made)
+        return made
+
+
+def play(
+    tasks: Sequence[tuple[str, TaskDraft]],
+    engine: Engine,
+    domain: EchoDomain,
+    *,
+    chat: ChatFormat | None = None,
+    bounds: Bounds = BOUNDS,
+    tools: Tools | Simulation | None = None,
+    open_attempts: int = 100,
+) -> list[tuple[int, list[Rollout]]]:
+    return list(
+        run_episodes(
+            tasks,
+            domain,
+            engine,
+            chat or chat_of(),
+            bounds=bounds,
+            params=PARAMS,
+            seed_of=seed_from,
+            tools=tools or Tools(workers=8, timeout_s=20),
+            open_attempts=open_attempts,
+        )
+    )
+
+
+def flat(made: list[tuple[int, list[Rollout]]]) -> list[Rollout]:
+    """Return all rollouts in the order of the tasks."""
+    return [one for _, group in sorted(made, key=lambda item: item[0]) for one in group]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("agent"), eos_probability=0.08)
+
+
+def test_order_of_answers_changes_no_bit(checkpoint: Path) -> None:
+    chat = ChatFormat.load(checkpoint)
+    tasks = [(f"t{i}", draft_of(1 + i % 5, prompt="abba " * (1 + i))) for i in range(8)]
+
+    def delays(order: int) -> Callable[[int, int], None]:
+        return lambda seed, turn: time.sleep(seed_from(order, seed, turn) % 20 / 1000)
+
+    runs: list[list[Rollout]] = []
+    for order, workers, opened in ((0, 8, 100), (1, 3, 100), (2, 16, 5)):
+        engine = TransformersEngine.load(checkpoint, threads=1)
+        made = play(
+            tasks,
+            engine,
+            SlowDomain(delays(order)),
+            chat=chat,
+            tools=Tools(workers, 20),
+            open_attempts=opened,
+        )
+        assert sorted(index for index, _ in made) == list(range(8))
+        runs.append(flat(made))
+    assert runs[0] == runs[1] == runs[2]  # logprobs included
+    assert max(one.turns for one in runs[0]) >= 4
+
+    waves = run_rollouts(
+        tasks,
+        EchoDomain(),
+        TransformersEngine.load(checkpoint, threads=1),
+        chat,
+        bounds=BOUNDS,
+        params=PARAMS,
+        seed_of=seed_from,
+    )
+    assert [one.token_ids for one in waves] == [one.token_ids for one in runs[0]]
+    assert [one.messages for one in waves] == [one.messages for one in runs[0]]
+    for one, other in zip(waves, runs[0], strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_an_attempt_that_waits_holds_up_no_other() -> None:
+    slow = seed_from("slow", 0, EPISODE_TURN)
+    others_done = threading.Event()
+
+    def before(seed: int, turn: int) -> None:
+        if seed == slow and turn == 0:
+            assert others_done.wait(20)
+
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    order: list[int] = []
+    for index, _ in run_episodes(
+        [("slow", draft_of(1)), ("quick", draft_of(4)), ("third", draft_of(2))],
+        SlowDomain(before),
+        engine,
+        chat_of(),
+        bounds=Bounds(n=1, max_turns=5, max_length=500),
+        params=PARAMS,
+        seed_of=seed_from,
+        tools=Tools(2, 30),
+        open_attempts=10,
+    ):
+        order.append(index)
+        if len(order) == 2:
+            others_done.set()
+    assert order[-1] == 0 and sorted(order) == [0, 1, 2]
+
+
+def test_no_more_steps_at_once_than_workers_and_no_more_attempts_than_asked_for() -> None:
+    lock, now, most = threading.Lock(), [0], [0]
+
+    def before(seed: int, turn: int) -> None:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.005)
+        with lock:
+            now[0] -= 1
+
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    tasks = [(f"t{i}", draft_of(2)) for i in range(10)]
+    made = play(tasks, engine, SlowDomain(before), tools=Tools(3, 20), open_attempts=6)
+    assert len(flat(made)) == 20
+    assert most[0] == 3
+    assert max(len(requests) for requests, _ in engine.calls) <= 6
+    # Groups begin in order, and one always may.
+    assert [i for i, _ in play(tasks, engine, EchoDomain(), open_attempts=1)] == list(range(10))
+
+
+def test_a_step_over_its_limit_is_an_observation_and_the_episode_goes_on() -> None:
+    stuck = seed_from("t", 1, EPISODE_TURN)
+    forever, hung = threading.Event(), [0]
+
+    def before(seed: int, turn: int) -> None:
+        if seed == stuck and turn == 1 and not hung[0]:
+            hung[0] += 1
+            forever.wait(60)
+
+    domain = SlowDomain(before)
+    engine = ScriptedEngine(lambda call, _: said(*spell("abcdefgh"[call % 8])))
+    started = time.monotonic()
+    one, other = flat(
+        play(
+            [("t", draft_of(3))],
+            engine,
+            domain,
+            bounds=Bounds(n=2, max_turns=9, max_length=500, max_errors=2),
+            tools=Tools(1, 0.3),  # the only worker is stuck, and another one takes its place
+        )
+    )
+    assert time.monotonic() - started < 20
+    forever.set()
+    assert (one.finish_reason, one.turns) == (FinishReason.STOP, 3)
+    assert (other.finish_reason, other.turns, other.error) == (FinishReason.STOP, 4, "")
+    failed = [message for message in other.messages if message.get("error")]
+    assert failed == [
+        {
+            "role": "tool",
+            "content": "error: TimeoutError: the tools gave no answer within 0.3 s",
+            "error": True,
+        }
+    ]
+    # Made anew from the action before it; the lost one does not count.
+    again = domain.episodes[-1]
+    actions = [m["content"] for m in other.messages if m["role"] == "assistant"]
+    assert again.seen == [actions[0], actions[2], actions[3]]
+
+
+def test_a_step_that_raises_is_an_observation_and_too_many_end_the_attempt() -> None:
+    def before(seed: int, turn: int) -> None:
+        if turn == 1 and seed == seed_from("t", 0, EPISODE_TURN):
+            raise OSError("the shelf\nfell over")
+
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    one, other = flat(play([("t", draft_of(3))], engine, SlowDomain(before)))
+    assert (one.finish_reason, one.turns) == (FinishReason.ERROR, 3)
+    assert one.error == "the environment failed: OSError: the shelf"
+    assert [m.get("error", False) for m in one.messages if m["role"] == "tool"] == [0, 1, 1]
+    assert other.finish_reason is FinishReason.STOP
+    # Inline likewise.
+    waves = run_rollouts(
+        [("t", draft_of(3))],
+        SlowDomain(before),
+        engine,
+        chat_of(),
+        bounds=BOUNDS,
+        params=PARAMS,
+        seed_of=seed_from,
+    )
+    assert waves == [one, other]
+
+
+def test_what_is_no_observation_is_a_failed_one() -> None:
+    class Odd(EchoDomain):
+        def episode(self, draft: TaskDraft, seed: int) -> EchoEpisode:
+            made = super().episode(draft, seed)
+            made.step = lambda action: "hello"  # type: ignore[method-assign,assignment,return-value]
+            return made
+
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    (one, _) = flat(play([("t", draft_of(3))], engine, Odd()))
+    assert "step returned str, not an Observation" in one.error
+
+
+def test_a_cancelled_run_ends_while_tools_are_at_work() -> None:
+    forever = threading.Event()
+    looked: list[float] = []
+
+    class Stop(BaseException):
+        pass
+
+    def check() -> None:
+        looked.append(time.monotonic())
+        if len(looked) > 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        list(
+            run_episodes(
+                [("t", draft_of(1))],
+                SlowDomain(lambda *_: bool(forever.wait(60))),  # type: ignore[arg-type,return-value]
+                ScriptedEngine(lambda *_: said(5)),
+                chat_of(),
+                bounds=BOUNDS,
+                params=PARAMS,
+                seed_of=seed_from,
+                tools=Tools(2, 60),
+                open_attempts=9,
+                check=check,
+            )
+        )
+    forever.set()
+    assert max(b - a for a, b in pairwise(looked)) < 5
+
+
+def test_tools_that_all_hang_fail_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genenv_core.tool_pool.MOST_STUCK", 3)
+    forever = threading.Event()
+    engine = ScriptedEngine(lambda *_: said(5))
+    with pytest.raises(DomainError, match=r"tools\.timeout_s 0\.05"):
+        play(
+            [(f"t{i}", draft_of(1)) for i in range(4)],
+            engine,
+            SlowDomain(lambda *_: bool(forever.wait(60))),  # type: ignore[arg-type,return-value]
+            tools=Tools(4, 0.05),
+        )
+    forever.set()
+
+
+class SimulatedEcho(EchoDomain):
+    """Has pi_env asked until the agent has spoken as often as the task says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_schema: JsonObject = {
+            "properties": {"content": {"type": "string"}, "name": {"enum": ["ship", "pack"]}},
+            "required": ["content"],
+        }
+
+    def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
+        said = [message["content"] for message in messages if message["role"] == "assistant"]
+        if len(said) >= int(draft.spec["turns"]):
+            return None
+        return [{"role": "user", "content": f"play {said[-1]}"}]
+
+
+def simulated(
+    answer: Callable[[SampleRequest], str], turns: int = 3, closed: bool = True
+) -> tuple[list[Rollout], ScriptedEngine]:
+    chat = chat_of()
+    env = ScriptedEngine(lambda _, request: said(*spell(answer(request)), closed=closed))
+    domain = SimulatedEcho()
+    simulation = Simulation(env, SamplingParams(60), Simulator(domain, chat, max_length=200))
+    agent = ScriptedEngine(lambda *_: said(*spell("ab")))
+    made = flat(play([("t", draft_of(turns))], agent, domain, tools=simulation))
+    assert domain.episodes == []  # nothing is executed
+    return made, env
+
+
+def test_pi_env_plays_the_tools_and_it_shows() -> None:
+    (one, other), env = simulated(lambda request: '{"content":"ok","name":"ship"}')
+    assert one.finish_reason is FinishReason.STOP and one.turns == 3
+    tools = [message for message in one.messages if message["role"] == "tool"]
+    assert tools == [{"role": "tool", "content": "ok", "name": "ship", "simulated": True}] * 2
+    assert one.token_ids == other.token_ids
+    asked = [request for requests, _ in env.calls for request in requests]
+    assert {request.seed for request in asked} == {
+        seed_from("t", sample, SIMULATED_TURN - turn) for sample in (0, 1) for turn in (0, 1)
+    }
+    prompt = chat_of().first_prompt([{"role": "user", "content": "play ab"}])
+    assert {request.prompt_ids for request in asked} == {prompt}
+    assert env.calls[0][1].stop_token_ids == (1,)
+    # What pi_env wrote is text to the agent: its tokens are the template's and carry no loss.
+    assert sum(one.loss_mask) == 9 and len(one.loss_mask) > 9
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("ok", "no JSON"),
+        ("[1]", "it is no object"),
+        ('{"name":"ship"}', "content is missing"),
+        ('{"content":1}', "content has another value"),
+        ('{"content":"ok","name":"fly"}', "name has another value"),
+        ('{"content":"ok","more":"x"}', "more is unknown"),
+    ],
+)
+def test_what_does_not_fit_is_a_failed_simulated_observation(answer: str, told: str) -> None:
+    (one, _), _ = simulated(lambda request: answer)
+    first = next(message for message in one.messages if message["role"] == "tool")
+    assert first.get("simulated") and first.get("error")
+    assert told in first["content"]
+    assert one.finish_reason is FinishReason.ERROR and told in one.error
+
+
+def test_a_simulated_answer_that_was_cut_is_a_failed_one() -> None:
+    (one, _), _ = simulated(lambda request: '{"content":"ok"}', closed=False)
+    assert "cut after 16 tokens" in one.error
+
+
+def test_a_domain_without_simulation_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tools\.execution is simulated.*'echo'"):
+        Simulator(EchoDomain(), chat_of(), max_length=100)
+    with pytest.raises(DomainError, match=r"tool_messages failed: KeyError"):
+        Simulator(SimulatedEcho(), chat_of(), max_length=100).prompt(
+            TaskDraft("", {}, "", "", "", 1.0, ""), []
+        )
+
+
+def test_booleans_are_no_numbers_to_a_schema() -> None:
+    schema = {"properties": {"content": {"type": "string"}, "left": {"type": "integer"}}}
+    assert misfit({"content": "a", "left": 3}, schema) == ""
+    assert "left" in misfit({"content": "a", "left": True}, schema)
+
+
+def test_a_dialogue_of_desk_is_played_call_by_call() -> None:
+    domain = DeskDomain.from_options({"dialogue": True, "max_calls": 3})
+    draft = domain.base_tasks(0, 8)[-1]
+    examples = domain.agent_examples(1, 60)
+    lengths = {len(messages) for messages, _ in examples}
+    assert lengths >= {1, 3, 5}
+    assert "done" in {answer for _, answer in examples}
+    assert any("recorded" in answer for _, answer in domain.env_examples(1, 40, 1.0))
+
+    episode = domain.episode(draft, 0)
+    messages = domain.agent_messages(draft)
+    for call in draft.ground_truth.replace("</tool_call>", "</tool_call>\n").splitlines():
+        observation = episode.step(call)
+        assert not observation.done and observation.messages[0]["content"] == "recorded"
+        messages += [{"role": "assistant", "content": call}, *observation.messages]
+    messages.append({"role": "assistant", "content": "done"})
+    assert episode.step("done").done
+    assert domain.score(draft, messages).success
+    assert not domain.score(draft, messages[:-3]).success
+    wrong = episode.step("<tool_call>{}</tool_call>")
+    assert wrong.messages[0]["content"] == "error: malformed_call" and not wrong.done
+    assert domain.tool_messages(draft, messages) is None
+    asked = domain.tool_messages(draft, messages[:2])
+    assert asked is not None and draft.ground_truth[:20] in asked[-1]["content"]
+
+
+def test_training_gets_the_masks_of_real_multi_turn_attempts(
+    tmp_path: Path, checkpoint: Path, steps: list[test_grpo.Step]
+) -> None:
+    size = test_grpo.SIZE
+    made = play(
+        [(f"t{i}", draft_of(3, prompt="abba " * (1 + i))) for i in range(2)],
+        TransformersEngine.load(checkpoint, threads=1),
+        SlowDomain(lambda seed, turn: time.sleep(seed % 5 / 1000)),
+        chat=ChatFormat.load(checkpoint),
+        bounds=Bounds(n=size, max_turns=3, max_length=200),
+    )
+    rollouts = flat(made)
+    assert sum(one.turns > 1 for one in rollouts) >= size
+    rows = [
+        {
+            "group_id": one.task_id,
+            "prompt_ids": list(one.prompt_ids),
+            "completion_ids": list(one.token_ids),
+            "logprobs": list(one.logprobs),
+            "loss_mask": list(one.loss_mask),
+            "reward": float(one.sample_index % 2),
+        }
+        for one in rollouts
+    ]
+    masks = [mask for row in rows for mask in row["loss_mask"]]
+    assert 0 < sum(masks) < len(masks)
+    result = test_grpo.update(tmp_path, checkpoint, rows, passes=1)
+    expected, clipped = test_grpo.expected_gradient(checkpoint, steps[0][0], rows)
+    assert test_grpo.relative_error(steps[0][1], expected) < 1e-5
+    # The logprobs stand at the very tokens that the trainer scores.
+    assert result.metrics["ratio_mean"] == pytest.approx(1, abs=1e-4)
+    assert clipped == result.metrics["clip_fraction"] == 0
+    unmasked = [row | {"loss_mask": [1] * len(row["loss_mask"])} for row in rows]
+    other, _ = test_grpo.expected_gradient(checkpoint, steps[0][0], unmasked)
+    assert test_grpo.relative_error(steps[0][1], other) > 1e-2
