@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -23,7 +24,7 @@ from genenv_core import pools
 from genenv_core.errors import ConfigError, IntegrityError, QueryError
 from genenv_core.storage import compaction, paths
 from genenv_core.storage.base import Store
-from genenv_core.storage.catalog import query, tables_named
+from genenv_core.storage.catalog import connect, id_named, query, tables_named
 from genenv_core.storage.compaction import compact
 from genenv_core.storage.copying import copy_run
 from genenv_core.storage.gc import Rule, collect
@@ -33,7 +34,7 @@ from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import RunLog
 from genenv_core.storage.s3 import S3Store
 from genenv_core.storage.verify import verify
-from schemas.registry import TABLES
+from schemas.registry import TABLES, schema
 from schemas.relations import sql_name, views
 from tests.unit.builders_root import HISTORY, fill
 from tests.unit.builders_runs import write_run
@@ -104,6 +105,57 @@ def test_a_query_fetches_the_tables_that_it_names(remote: S3Store, tmp_path: Pat
     assert len(list(fetched.rglob("*.parquet"))) == 2  # one an epoch
     pools.frame(remote.uri, "SELECT count(*) FROM D_Train")
     assert len(list(fetched.rglob("*.parquet"))) == 2
+
+
+def test_a_query_for_one_id_fetches_the_files_that_can_have_it(
+    local: LocalStore, remote: S3Store, tmp_path: Path
+) -> None:
+    fetched = tmp_path / "cache" / "parts"
+    with open_pools(local) as con:
+        for table, known in TABLES.items():
+            name, column = sql_name(table), known.id_column
+            if table in HISTORY or schema(table)[column] != pl.String:
+                continue
+            ids = query(con, f"SELECT DISTINCT {column} AS id FROM {name} ORDER BY 1")["id"]
+            for ident in [*ids.to_list(), "e", "zz"]:
+                text = f"SELECT * FROM {name} WHERE {column} = '{ident}' ORDER BY ALL"
+                assert id_named(text) == (table, ident)
+                found = sources(local, tables={table}, only=(table, ident))
+                with connect(found) as few:
+                    assert query(few, text).equals(query(con, text)), text
+        ident = query(con, "SELECT max(trace_id) AS id FROM trace_tokens")["id"].item()
+    for path in fetched.rglob("*.parquet"):
+        path.unlink()
+    text = f"SELECT trace_id, messages FROM trace_tokens WHERE trace_id = '{ident}'"
+    assert pools.frame(remote.uri, text).height == 1
+    assert len(list(fetched.rglob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM traces WHERE trace_id = 'x' OR true",
+        "SELECT * FROM traces WHERE trace_id = 'x' IS FALSE",
+        "SELECT * FROM traces WHERE trace_id = 'x' = false",
+        "SELECT * FROM traces WHERE trace_id = 'x' COLLATE NOCASE",
+        "SELECT * FROM traces WHERE NOT trace_id = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'it''s'",
+        "SELECT * FROM traces WHERE epoch = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'x' UNION ALL FROM traces",
+        "SELECT (SELECT count(*) FROM traces) FROM traces WHERE trace_id = 'x'",
+        "SELECT * FROM traces, traces WHERE trace_id = 'x'",
+        "FROM traces t JOIN traces u USING (trace_id) WHERE trace_id = 'x'",
+        "SELECT * FROM epochs WHERE epoch = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'x' -- ' AND true",
+        "SELECT /* FROM a WHERE */ * FROM traces WHERE trace_id = 'x'",
+        "WITH y AS (SELECT 1) SELECT * FROM traces WHERE trace_id = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'x' AND EXISTS (FROM traces)",
+        "SELECT * FROM traces WHERE trace_id = 'x' AND EXISTS (TABLE traces)",
+        "SELECT * FROM checkpoints WHERE epoch = '10'",
+    ],
+)
+def test_what_is_less_plain_is_a_query_of_all_rows(sql: str) -> None:
+    assert id_named(sql) is None
 
 
 @pytest.mark.slow
