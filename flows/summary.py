@@ -82,13 +82,11 @@ def _mlflow(config: RunConfig) -> str:
     base = os.environ.get(MLFLOW_VARIABLE)
     if not base or not config.tracking.enabled or "mlflow" not in sys.modules:
         return ""
-    from pathlib import Path
-
     from tasks.mlflow_client import open_client
     from tasks.stage import artifacts_of
 
     with contextlib.suppress(Exception):  # a link less
-        client = open_client(config, Path(artifacts_of(config.root).store.root))
+        client = open_client(config, artifacts_of(config.root).store.home)
         experiment = client.get_experiment_by_name(config.tracking.experiment)
         if experiment is None:
             return ""

@@ -7,18 +7,44 @@ by rendering a conversation with a placeholder in the agent's place and taking w
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.errors import ModelError
-from genenv_core.types import JsonObject, Message
+from genenv_core.types import JsonObject, Message, Policy
 
 PLACEHOLDER = "genenvplaceholder"
 """Stands for the agent's text while the template is rendered; nothing a template would rewrite."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+
+
+_ROLES = {
+    "system": "system messages",
+    "user": "users' messages",
+    "assistant": "the agent's own turns",
+    "tool": "tools' answers (messages of the role tool)",
+}
+
+
+class _Refused(ModelError):
+    """A template raised an error instead of rendering a conversation."""
+
+
+def _conversation(role: str) -> list[Message]:
+    """Return a conversation in which a message of this role holds the placeholder."""
+    texts = dict.fromkeys(_ROLES, ".") | {role: PLACEHOLDER}
+    opening: list[Message] = [{"role": "user", "content": texts["user"]}]
+    if role == "system":
+        return [{"role": "system", "content": texts["system"]}, *opening]
+    if role == "user":
+        return opening
+    spoken: Message = {"role": "assistant", "content": texts["assistant"]}
+    answered: Message = {"role": "tool", "content": texts["tool"]}
+    return [*opening, spoken, answered] if role == "tool" else [*opening, spoken]
 
 
 class ChatFormat:
@@ -77,6 +103,28 @@ class ChatFormat:
     def stop_token_ids(self) -> tuple[int, ...]:
         """The tokens that end the agent's turn."""
         return self._stops
+
+    def require(self, policy: Policy) -> None:
+        """Raise `ModelError` unless the template writes out what this policy has to see.
+
+        Both are asked by a user's message. pi_agent also sees its own turns and the tools' answers
+        to them. A template that knows no system messages may refuse them, and then whoever uses
+        one is told; one that drops them in silence is refused here.
+        """
+        needed = ("user",) if policy == "env" else ("user", "assistant", "tool")
+        for role in needed:
+            self._require(role)
+        with contextlib.suppress(_Refused):
+            self._require("system")
+
+    def _require(self, role: str) -> None:
+        text = self._render(_conversation(role), (), open_turn=True)
+        if PLACEHOLDER not in text:
+            raise ModelError(
+                f"checkpoint {self._name}: its chat template drops {_ROLES[role]}, so the model "
+                "would answer without having seen them; repair chat_template.jinja there, or use a "
+                "model whose template writes them out"
+            )
 
     def first_prompt(
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = ()
@@ -144,7 +192,7 @@ class ChatFormat:
             )
         except Exception as error:  # jinja2's errors, and whatever a template raises on purpose
             roles = ", ".join(message["role"] for message in messages)
-            raise ModelError(
+            raise _Refused(
                 f"checkpoint {self._name}: its chat template refused the roles ({roles}): "
                 f"{type(error).__name__}: {error}; use a checkpoint whose template knows them, or "
                 "repair chat_template.jinja"

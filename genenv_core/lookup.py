@@ -16,8 +16,8 @@ from tokenizers.decoders import DecodeStream
 
 from genenv_core.errors import NotFound, QueryError
 from genenv_core.storage import paths
+from genenv_core.storage.base import Store
 from genenv_core.storage.catalog import query
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest
 from genenv_core.storage.pools import open_pools
 from genenv_core.storage.runs import RunLog
@@ -91,7 +91,7 @@ class TaskRecord:
     groups: list[GroupRecord]
 
 
-def look_up(store: LocalStore, ident: str, run: str | None = None) -> TaskRecord:
+def look_up(store: Store, ident: str, run: str | None = None) -> TaskRecord:
     """Return the task that an id belongs to, with those of its groups and traces that it names.
 
     The id of a task or of its generation names them all, that of a group its traces, that of a
@@ -105,7 +105,7 @@ def look_up(store: LocalStore, ident: str, run: str | None = None) -> TaskRecord
 class _Reader:
     """What reads the records of one id in the first run that has it."""
 
-    def __init__(self, store: LocalStore, con: duckdb.DuckDBPyConnection, ident: str) -> None:
+    def __init__(self, store: Store, con: duckdb.DuckDBPyConnection, ident: str) -> None:
         self._store, self._con = store, con
         where = _text(ident)
         found = query(
@@ -207,7 +207,7 @@ class _Reader:
         return query(self._con, f"SELECT * FROM {table} WHERE {self._own} AND {where}").to_dicts()
 
 
-def _tokenizer(store: LocalStore, run: str, policy: Policy) -> Tokenizer | None:
+def _tokenizer(store: Store, run: str, policy: Policy) -> Tokenizer | None:
     """Return the tokenizer that bootstrap laid out for a policy; no update changes it."""
     key = RunLog(store, run).keys(0).get("bootstrap")
     if key is None:

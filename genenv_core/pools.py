@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import duckdb
 import polars as pl
 
 from genenv_core.errors import QueryError
 from genenv_core.storage import paths
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.base import Store
+from genenv_core.storage.catalog import tables_named
 from genenv_core.storage.pools import open_pools, sources
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.sandbox import Answer, Limits, ask
@@ -60,13 +60,12 @@ def answer(
     root: str | os.PathLike[str], sql: str, runs: Sequence[str] = (), limits: Limits = DEFAULT
 ) -> Answer:
     """Return the rows of one SELECT as `frame` does, under these limits."""
-    return ask(sources(reader(root), runs), sql, limits)
+    return ask(sources(reader(root), runs, tables=tables_named(sql)), sql, limits)
 
 
-def reader(root: str | os.PathLike[str]) -> LocalStore:
+def reader(root: str | os.PathLike[str]) -> Store:
     """Return the store of a root that is there, without writing; raises QueryError."""
     store = open_store(os.fspath(root), writable=False)
-    # A look at the folder, because listing every file of many runs only to see one is slow.
-    if not Path(store.url(paths.runs())).is_dir():
+    if not store.names(paths.runs()):
         raise QueryError(f"there is no run under {root}: start one with `genenv run`, or --root")
     return store

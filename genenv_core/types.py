@@ -139,11 +139,24 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a completion must be: a JSON schema, a regular expression, or a grammar in EBNF."""
+
+    kind: Literal["json", "regex", "grammar"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """One completion to sample: prompt token ids and the seed that alone decides its randomness."""
+    """One completion to sample: prompt token ids and the seed that alone decides its randomness.
+
+    With a `grammar` only what it allows is sampled, and the logprobs are those of the constrained
+    distribution; an engine that cannot do that raises `EngineError`.
+    """
 
     prompt_ids: tuple[int, ...]
     seed: int
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

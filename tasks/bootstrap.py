@@ -10,7 +10,8 @@ from typing import Any
 from genenv_core.domains.base import Domain
 from genenv_core.exchange.base_data import LISTED, BaseData, heldout_drafts, read_base
 from genenv_core.ids import seed_from, task_id
-from genenv_core.inputs import FileRef, model_files
+from genenv_core.models import model_files
+from genenv_core.storage.manifest import FileRef
 from genenv_core.types import Policy, TaskSource
 from tasks.rows import data_task_row, frame
 from tasks.services import trainer

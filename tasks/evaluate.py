@@ -10,9 +10,10 @@ import polars as pl
 from genenv_core.storage.manifest import CheckpointRef
 from genenv_core.types import SamplingParams, Task, TaskSource
 from schemas.enums import EvaluationMode
+from tasks.engine import SAMPLING_FIELDS
 from tasks.rows import frame, to_tasks
-from tasks.sampling import Sampler, sampler
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.sampling import Sampler, Weights, sampler
+from tasks.stage import Stage, StageContext, StageTask
 
 STAGE = Stage(
     "evaluate",
@@ -26,7 +27,7 @@ STAGE = Stage(
         "rollout.temperature",
         "rollout.top_p",
         "tools",
-        *COMPUTE_FIELDS,
+        *SAMPLING_FIELDS,
     ),
     ("torch", "transformers"),
 )
@@ -45,7 +46,7 @@ def compute(context: StageContext) -> dict[str, Any]:
         modes.append((EvaluationMode.GREEDY, 1, 0.0))
     shared = {"epoch": context.epoch, "policy_version": version, "agent_checkpoint": digest}
     rows: list[dict[str, Any]] = []
-    with sampler(context, folder) as sampling:
+    with sampler(context, Weights(folder, digest)) as sampling:
         for mode, samples, temperature in modes:
             rows += _attempt(context, tasks, sampling, mode, samples, temperature, shared)
     context.out.table("evaluations", frame("evaluations", rows))

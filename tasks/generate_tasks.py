@@ -14,15 +14,17 @@ from genenv_core.algorithm.admission import admit
 from genenv_core.algorithm.context import make_contexts
 from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain
-from genenv_core.engines.registry import open_engine
+from genenv_core.domains.grammar import ConstrainsEnv
+from genenv_core.errors import ConfigError
 from genenv_core.exchange.base_data import read_base
 from genenv_core.ids import task_id
-from genenv_core.inputs import FileRef
+from genenv_core.storage.manifest import FileRef
 from genenv_core.types import (
     AgentHistory,
     Completion,
     Context,
     FinishReason,
+    Grammar,
     Rejected,
     Rejection,
     SampleRequest,
@@ -30,13 +32,14 @@ from genenv_core.types import (
     TaskDraft,
     TaskSource,
 )
+from tasks.engine import SAMPLING_FIELDS, engine_of
 from tasks.rows import draft_columns, frame, to_tasks
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext, StageTask
 
 STAGE = Stage(
     "generate_tasks",
     ("tasks.generate_tasks", "genenv_core.engines.transformers_engine"),
-    ("domain", "generation", *COMPUTE_FIELDS),
+    ("domain", "generation", *SAMPLING_FIELDS),
     ("torch", "transformers"),
 )
 
@@ -92,7 +95,12 @@ def agent_history(scores: pl.DataFrame, tasks: pl.DataFrame) -> AgentHistory:
 
 def _sample(context: StageContext, batch: _Batch, base: pl.DataFrame) -> None:
     config, domain = context.config, context.domain()
-    settings, compute_config = config.generation, config.compute
+    settings = config.generation
+    if settings.structured and not isinstance(domain, ConstrainsEnv):
+        raise ConfigError(
+            f"generation.structured: the domain {domain.name} has no grammar for pi_env: set it to "
+            "false"
+        )
     history = agent_history(
         context.frame("last_scores", "task_scores"), context.frame("last_tasks", "tasks")
     )
@@ -101,7 +109,8 @@ def _sample(context: StageContext, batch: _Batch, base: pl.DataFrame) -> None:
     params = SamplingParams(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
     )
-    engine = open_engine(compute_config.engine, folder, threads=compute_config.threads)
+    digest = context.checkpoint_ref("env").digest
+    engine = engine_of(context, folder, digest, top_p=settings.top_p)
     try:
         contexts = make_contexts(
             to_tasks(base),
@@ -118,14 +127,23 @@ def _sample(context: StageContext, batch: _Batch, base: pl.DataFrame) -> None:
             asked = wanted[start : start + settings.tasks - batch.valid]
             prompts = [chat.first_prompt(domain.env_messages(c)) for c in asked]
             requests = [
-                SampleRequest(prompt, context.seed_for("generation", start + offset))
-                for offset, prompt in enumerate(prompts)
+                SampleRequest(
+                    prompt,
+                    context.seed_for("generation", start + offset),
+                    _grammar(domain, asked_for) if settings.structured else None,
+                )
+                for offset, (prompt, asked_for) in enumerate(zip(prompts, asked, strict=True))
             ]
             completions = engine.sample(requests, params)
             for asked_for, request, done in zip(asked, requests, completions, strict=True):
                 _take(context, batch, domain, asked_for, request, done, chat)
     finally:
         engine.close()
+
+
+def _grammar(domain: Domain, asked_for: Context) -> Grammar:
+    assert isinstance(domain, ConstrainsEnv)
+    return domain.env_grammar(asked_for)
 
 
 def _take(

@@ -18,8 +18,8 @@ from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask, log
 STAGE = Stage(
     "grpo_update",
     ("tasks.grpo_update", "genenv_core.training.grpo"),
-    ("mixture", "grpo", "rollout.n", "rollout.temperature", *COMPUTE_FIELDS),
-    ("torch", "transformers", "trl", "accelerate"),
+    ("mixture", "grpo", "training", "rollout.n", "rollout.temperature", *COMPUTE_FIELDS),
+    ("torch", "transformers", "trl", "accelerate", "peft"),
 )
 
 
@@ -42,6 +42,8 @@ def compute(context: StageContext) -> dict[str, Any]:
             output=context.work / "agent",
             rows=path,
             settings=config.grpo,
+            training=config.training,
+            gradient_checkpointing=context.execution.gradient_checkpointing,
             group_size=config.rollout.n,
             temperature=config.rollout.temperature,
             seed=context.seed_for("train") % 2**31,

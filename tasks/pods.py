@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any, cast
 from uuid import UUID
@@ -158,7 +159,8 @@ async def _request(path: str, accept: str, query: dict[str, str]) -> Any:
         config.load_incluster_config()
         client = ApiClient()
     except config.ConfigException:
-        client = await config.new_client_from_config()
+        # Its own default is what the variable was when the package was imported.
+        client = await config.new_client_from_config(os.environ.get("KUBECONFIG"))
     async with client:
         answer = await client.call_api(
             path,

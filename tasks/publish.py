@@ -11,7 +11,7 @@ from genenv_core.algorithm.selection import in_band
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage.artifacts import Artifacts
 from genenv_core.storage.canonical import canonical_json
-from genenv_core.storage.manifest import ArtifactRef
+from genenv_core.storage.manifest import ArtifactRef, Manifest
 from genenv_core.types import TaskSource
 from schemas.enums import Gate, PolicyName, UpdateAction
 from tasks.housekeeping import tidy
@@ -71,7 +71,7 @@ def compute(context: StageContext) -> dict[str, Any]:
                 "gate_detail": gates[policy].detail,
                 "steps": update.facts["steps"],
                 "is_best": is_best and policy is PolicyName.AGENT,
-                "metrics": canonical_json(update.facts["metrics"]).decode(),
+                "metrics": canonical_json(_metrics(context, policy, update)).decode(),
             }
         )
     context.out.table("checkpoints", frame("checkpoints", rows))
@@ -91,6 +91,12 @@ def compute(context: StageContext) -> dict[str, Any]:
         "heldout": evaluation["sampled"],
         "summary": summary,
     }
+
+
+def _metrics(context: StageContext, policy: PolicyName, update: Manifest) -> dict[str, float]:
+    """Return an update's metrics, and for pi_agent those of the rollouts that it could learn of."""
+    rollouts = context.manifest("traces").facts["metrics"] if policy is PolicyName.AGENT else {}
+    return {**rollouts, **update.facts["metrics"]}
 
 
 def _bootstrap(context: StageContext, evaluation: dict[str, Any]) -> dict[str, Any]:

@@ -17,22 +17,24 @@ import polars as pl
 
 from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.chat import ChatFormat
-from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.errors import AlreadyExists, EngineError, IntegrityError, NotFound
 from genenv_core.ids import group_id, trace_id
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.manifest import Part, Shard
+from genenv_core.storage.parquet import read_parquet
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
+from tasks.engine import SAMPLING_FIELDS
 from tasks.rows import frame, to_tasks
-from tasks.sampling import Sampler, sampler
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.sampling import Sampler, sampler, weights_of
+from tasks.stage import Stage, StageContext, StageTask
 
 log = logging.getLogger("genenv.stage")
 
 STAGE = Stage(
     "rollout",
     ("tasks.rollout", "genenv_core.engines.transformers_engine"),
-    ("domain", "rollout", "tools", "mixture.new", "mixture.base", *COMPUTE_FIELDS),
+    ("domain", "rollout", "tools", "mixture.new", "mixture.base", *SAMPLING_FIELDS),
     ("torch", "transformers"),
 )
 
@@ -54,8 +56,8 @@ def compute(context: StageContext) -> dict[str, Any]:
             context.progress(_groups(done, shards), len(tasks), "groups")
             missing = {number: shards[number] for number in batch if number not in done}
             if missing and sampling is None:
-                player = context.checkpoint("simulator") if simulated else None
-                opened = sampler(context, context.checkpoint("agent"), player)
+                player = weights_of(context, "simulator") if simulated else None
+                opened = sampler(context, weights_of(context, "agent"), player)
                 sampling = stack.enter_context(opened)
             if missing and sampling is not None:
                 for number, parts in _attempt(context, sampling, missing, tasks):
@@ -67,7 +69,11 @@ def compute(context: StageContext) -> dict[str, Any]:
     if not shards:
         context.out.table("traces", frame("traces", []))
         context.out.table("trace_tokens", frame("trace_tokens", []))
-    return {"groups": len(tasks), "traces": len(tasks) * config.rollout.n}
+    return {
+        "groups": len(tasks),
+        "traces": len(tasks) * config.rollout.n,
+        "metrics": _compared(context, [done[number] for number in range(len(shards))]),
+    }
 
 
 def attempted_tasks(context: StageContext) -> list[Task]:
@@ -181,6 +187,58 @@ def _finished(context: StageContext, number: int) -> list[Part] | None:
         log.warning("shard=%s taken as a miss: %s", path, damage)
         return None
     return list(parts)
+
+
+def _compared(context: StageContext, shards: Sequence[Sequence[Part]]) -> dict[str, float]:
+    """Return how far the engine's logprobs are from the trainer's, on rows spread over the stage.
+
+    Raises EngineError above the configured bound, after forgetting the shards: another attempt has
+    to sample anew.
+    """
+    settings = context.config.rollout
+    parts = [part for shard in shards for part in shard if part.table == "trace_tokens"]
+    rows = _spread(context, parts, settings.logprob_rows)
+    if not rows:
+        return {}
+    from genenv_core.engines.gap import Sampled, logprob_gap  # which loads torch
+
+    gap = logprob_gap(
+        context.checkpoint("agent"),
+        [
+            Sampled(row["prompt_ids"], row["token_ids"], row["logprobs"], row["loss_mask"])
+            for row in rows
+        ],
+        temperature=settings.temperature,
+        threads=context.config.compute.threads,
+    )
+    if gap is None:
+        return {}
+    if gap.mean > settings.max_logprob_gap:
+        for number in range(len(shards)):
+            context.store.delete(paths.shard(STAGE.name, context.key, number))
+        raise EngineError(
+            f"stage {STAGE.name} of epoch {context.epoch}: the engine's logprobs differ from the "
+            f"trainer's by {gap.mean:.4f} nats a token ({gap.tokens} tokens of {len(rows)} "
+            f"rollouts), and rollout.max_logprob_gap is {settings.max_logprob_gap:g}: the engine "
+            "has other weights, another dtype or other logprobs (vLLM: --logprobs-mode "
+            "processed_logprobs); nothing was kept"
+        )
+    return {"logprob_gap": gap.mean, "logprob_gap_max": gap.largest}
+
+
+def _spread(context: StageContext, parts: Sequence[Part], count: int) -> list[dict[str, Any]]:
+    """Return `count` rows of these parts, or all, evenly spread; reads only parts that have one."""
+    total = sum(part.rows for part in parts)
+    wanted = {index * total // min(count, total) for index in range(min(count, total))}
+    found: list[dict[str, Any]] = []
+    first = 0
+    for part in parts:
+        here = sorted(index - first for index in wanted if first <= index < first + part.rows)
+        if here:
+            frame = read_parquet("trace_tokens", context.store.local(part.path))
+            found += frame[here].to_dicts()
+        first += part.rows
+    return found
 
 
 def _finish(context: StageContext, number: int, parts: Sequence[Part]) -> None:

@@ -16,8 +16,8 @@ from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask, log
 STAGE = Stage(
     "rwr_update",
     ("tasks.rwr_update", "genenv_core.training.rwr"),
-    ("rwr", *COMPUTE_FIELDS),
-    ("torch", "transformers", "trl", "accelerate"),
+    ("rwr", "training", *COMPUTE_FIELDS),
+    ("torch", "transformers", "trl", "accelerate", "peft"),
 )
 
 
@@ -52,6 +52,8 @@ def compute(context: StageContext) -> dict[str, Any]:
             output=context.work / "env",
             rows=path,
             settings=config.rwr,
+            training=config.training,
+            gradient_checkpointing=context.execution.gradient_checkpointing,
             seed=context.seed_for("train") % 2**31,
             threads=config.compute.threads,
             checkpoints=TrainerCheckpoints(

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from genenv_core.attempts import Bounds, SeedOf
 from genenv_core.chat import ChatFormat
-from genenv_core.engines.registry import open_engine
 from genenv_core.episodes import Simulation, Tools, run_episodes
 from genenv_core.rollout import run_rollouts
 from genenv_core.simulation import Simulator
 from genenv_core.types import Rollout, SamplingParams, TaskDraft
+from tasks.engine import engine_of
 from tasks.progress import check
 from tasks.stage import StageContext
+
+
+class Weights(NamedTuple):
+    """A checkpoint laid out in a folder, and its digest, by which servers call it."""
+
+    folder: Path
+    digest: str
+
+
+def weights_of(context: StageContext, name: str) -> Weights:
+    """Return a checkpoint that is an input of the stage."""
+    return Weights(context.checkpoint(name), context.checkpoint_ref(name).digest)
 
 
 class Sampler:
@@ -24,25 +37,24 @@ class Sampler:
     """
 
     def __init__(
-        self, context: StageContext, agent: Path, simulator: Path | None, stack: ExitStack
+        self, context: StageContext, agent: Weights, simulator: Weights | None, stack: ExitStack
     ) -> None:
         config = context.config
         self._context = context
-        self.chat = ChatFormat.load(agent)
-        kind, threads = config.compute.engine, config.compute.threads
-        self._engine = open_engine(kind, agent, threads=threads)
+        self.chat = ChatFormat.load(agent.folder)
+        self._engine = engine_of(context, *agent, top_p=config.rollout.top_p)
         stack.callback(self._engine.close)
         self._domain = context.domain()
         self._tools: Tools | Simulation | None = None
         if simulator is not None:
-            engine = open_engine(kind, simulator, threads=threads)
+            engine = engine_of(context, *simulator, top_p=1.0)
             stack.callback(engine.close)
             self._tools = Simulation(
                 engine,
                 SamplingParams(config.tools.max_tokens, config.tools.temperature),
                 Simulator(
                     self._domain,
-                    ChatFormat.load(simulator),
+                    ChatFormat.load(simulator.folder),
                     max_length=config.rollout.max_length,
                 ),
             )
@@ -100,7 +112,9 @@ class Sampler:
 
 
 @contextmanager
-def sampler(context: StageContext, agent: Path, simulator: Path | None = None) -> Iterator[Sampler]:
+def sampler(
+    context: StageContext, agent: Weights, simulator: Weights | None = None
+) -> Iterator[Sampler]:
     """Open a sampler; its engines are closed at the end."""
     with ExitStack() as stack:
         yield Sampler(context, agent, simulator, stack)

@@ -41,11 +41,11 @@ from genenv_core.errors import GenenvError, StageError, Stopped
 from genenv_core.ids import seed_from
 from genenv_core.storage import paths
 from genenv_core.storage.artifacts import Artifacts, ArtifactWriter, reference
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.code import code_version
 from genenv_core.storage.keys import difference, key_parts, stage_key
 from genenv_core.storage.leases import Leases
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef, Manifest
 from genenv_core.storage.process import identity
 from genenv_core.storage.registry import open_store
@@ -99,7 +99,7 @@ class StageContext:
     work: Path
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> Store:
         """Return the store that the run lives in."""
         return self.artifacts.store
 
@@ -500,7 +500,7 @@ def _compute(
         facts = compute(context)
         manifest, _ = context.out.commit(facts)
         # What a kill leaves between the two lines is never read again: the key is finished.
-        shutil.rmtree(artifacts.store.root / paths.progress(stage.name, key), ignore_errors=True)
+        shutil.rmtree(artifacts.store.home / paths.progress(stage.name, key), ignore_errors=True)
         return manifest
     finally:
         shutil.rmtree(work, ignore_errors=True)

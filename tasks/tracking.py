@@ -60,7 +60,7 @@ def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts)
         behind[epoch] = ref.key
     if not behind:
         return
-    uri = tracking_uri(config, artifacts.store.root)
+    uri = tracking_uri(config, artifacts.store.home)
     away = unreachable(uri)
     if away is None:
         away = _log_behind(config, run, uri, behind, artifacts)
@@ -106,7 +106,7 @@ def _log_behind(
         if done:
             return None
         try:
-            client = open_client(config, artifacts.store.root)
+            client = open_client(config, artifacts.store.home)
             for epoch in sorted(behind):
                 _log_epoch(client, config, run, epoch, behind[epoch], artifacts)
                 del behind[epoch]
@@ -247,7 +247,7 @@ def _source(
     artifacts: Artifacts,
 ) -> str:
     """Return where a model version's files are: their folder, a reference to it, or an upload."""
-    if not is_remote(tracking_uri(config, artifacts.store.root)):
+    if not is_remote(tracking_uri(config, artifacts.store.home)):
         return str(folder)
     if not config.tracking.upload:
         return reference(folder)

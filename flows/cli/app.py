@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import (
+    copy,
     export,
     housekeeping,
     imports,
@@ -51,6 +52,7 @@ app.command("report")(report.report)
 app.command("trace")(trace.trace)
 app.command("export")(export.export)
 app.command("import")(imports.import_)
+app.command("copy")(copy.copy)
 app.command("verify")(inspect.verify)
 app.command("gc")(housekeeping.gc)
 app.command("compact")(housekeeping.compact)
@@ -70,6 +72,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main_options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Where s3:// roots are, other than AWS; AWS_ENDPOINT_URL does the same.",
+            metavar="URL",
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
@@ -78,6 +87,8 @@ def main_options(
     """Train an LLM agent against a simulator that co-evolves with it."""
     if debug:
         os.environ["GENENV_DEBUG"] = "1"
+    if endpoint_url:
+        os.environ["AWS_ENDPOINT_URL_S3"] = endpoint_url  # processes that are started get it too
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from genenv_core.devices import gpus
 from genenv_core.errors import GenenvError
 from genenv_core.storage.confine import landlock_version
 from genenv_core.storage.registry import open_store
@@ -30,7 +31,16 @@ class Check:
 
 def checks(root: str) -> list[Check]:
     """Return what was found, in order."""
-    found = [_python(), _libraries(), _duckdb(), _root(root), _memory(), _cores(), _sandbox()]
+    found = [
+        _python(),
+        _libraries(),
+        _duckdb(),
+        _root(root),
+        _memory(),
+        _cores(),
+        _gpus(),
+        _sandbox(),
+    ]
     return found
 
 
@@ -70,10 +80,11 @@ def _root(root: str) -> Check:
         store = open_store(root)
     except GenenvError as error:
         return Check("root", False, str(error))
-    free = shutil.disk_usage(store.root).free
+    free = shutil.disk_usage(store.home).free
     good = free > FREE_BYTES
     remedy = "" if good else "; a run wants 2 GB"
-    return Check("root", good, f"{store.uri} is writable, {free / 1e9:.1f} GB free{remedy}")
+    where = f"{store.uri} is writable, {free / 1e9:.1f} GB free in {store.home}"
+    return Check("root", good, f"{where}{remedy}")
 
 
 def _memory() -> Check:
@@ -82,6 +93,14 @@ def _memory() -> Check:
     good = total >= MEMORY_BYTES
     remedy = "" if good else "; the quickstart wants 3 GB"
     return Check("memory", good, f"{total / 1e9:.1f} GB{remedy}")
+
+
+def _gpus() -> Check:
+    found = gpus()
+    if not found:
+        return Check("GPUs", True, "none: training.device=cpu, for tiny models")
+    listed = ", ".join(f"{gpu.name} {gpu.memory / 1e9:.0f} GB" for gpu in found)
+    return Check("GPUs", True, f"{listed}; `genenv plan` says what updates need of one")
 
 
 def _cores() -> Check:

@@ -13,8 +13,8 @@ from flows.cli.inspect import check_run, existing
 from flows.cli.run import Json, Root
 
 if TYPE_CHECKING:
+    from genenv_core.storage.base import Store
     from genenv_core.storage.gc import Collected
-    from genenv_core.storage.local import LocalStore
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")]
 Keep = Annotated[
@@ -40,7 +40,7 @@ def gc(
     from genenv_core.errors import ConfigError
     from genenv_core.storage.gc import Rule, collect
 
-    store = existing(root)
+    store = existing(root, writable=True)
     if restore and (drop_run or dry_run):
         raise ConfigError("--restore collects nothing: leave --drop-run and --dry-run out")
     if restore:
@@ -63,7 +63,7 @@ def compact(
     from genenv_core.storage.compaction import compact as merge
     from genenv_core.storage.runs import list_runs
 
-    store = existing(root)
+    store = existing(root, writable=True)
     if run is not None:
         check_run(store, run)
     done = {name: merge(store, name) for name in ([run] if run else list_runs(store))}
@@ -77,7 +77,7 @@ def compact(
         )
 
 
-def _restore(store: LocalStore, run: str, as_json: bool) -> None:
+def _restore(store: Store, run: str, as_json: bool) -> None:
     from genenv_core.storage.retention import restore
     from genenv_core.storage.runs import RunLog
 

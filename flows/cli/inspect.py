@@ -10,7 +10,7 @@ import typer
 from flows.cli.run import Json, Root
 
 if TYPE_CHECKING:
-    from genenv_core.storage.local import LocalStore
+    from genenv_core.storage.base import Store
 
 DEFAULT_ROOT = "./genenv-data"
 
@@ -60,7 +60,7 @@ def doctor(root: Root = None, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def existing(root: str | None) -> Any:
+def existing(root: str | None, *, writable: bool = False) -> Any:
     """Return the store of a root that is there already; looking must not create one."""
     from pathlib import Path
 
@@ -68,12 +68,16 @@ def existing(root: str | None) -> Any:
     from genenv_core.storage.registry import open_store
 
     name = root or DEFAULT_ROOT
+    missing = f"there is no run under {name}: start one with `genenv run`, or --root"
     if "://" not in name and not (Path(name) / "runs").is_dir():
-        raise ConfigError(f"there is no run under {name}: start one with `genenv run`, or --root")
-    return open_store(name)
+        raise ConfigError(missing)
+    store = open_store(name, writable=writable or "://" not in name)
+    if "://" in name and not store.names("runs"):
+        raise ConfigError(missing)
+    return store
 
 
-def check_run(store: LocalStore, run: str) -> None:
+def check_run(store: Store, run: str) -> None:
     """Raise ConfigError, naming the runs that there are, when the store has no such run."""
     from genenv_core.errors import ConfigError
     from genenv_core.storage.runs import unknown_run

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from flows.cli.tables import console, epoch_cells, epoch_table
 from genenv_core.config.schema import RunConfig
+from genenv_core.storage.registry import home_of
 from tasks.progress import Event, listening
 
 
@@ -23,6 +24,8 @@ class RunView:
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
         """Show the run of this configuration."""
         self._config = config
+        # As a person wrote it, where it is a directory.
+        self._home = home_of(config.root) if "://" in config.root else config.root
         self._quiet = quiet
         self._console = console()
         self._running: dict[tuple[int, str], tuple[Event, float]] = {}
@@ -88,7 +91,7 @@ class RunView:
         say(f"  genenv status {config.run_id}{root}")
         say(f'  genenv sql "SELECT epoch, p_hat, heldout_success FROM epochs ORDER BY 1"{root}')
         if config.tracking.enabled and config.tracking.uri is None:
-            say(f"  mlflow ui --backend-store-uri sqlite:///{config.root}/mlflow/mlflow.db")
+            say(f"  mlflow ui --backend-store-uri sqlite:///{self._home}/mlflow/mlflow.db")
 
     def _on(self, event: Event) -> None:
         key = (event.epoch, event.stage)
@@ -109,7 +112,7 @@ class RunView:
             elif event.epoch == 0 and not self._live:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
             if skipped := event.facts.get("skipped_rows"):
-                log = f"{self._config.root}/runs/{self._config.run_id}/run.log"
+                log = f"{self._home}/runs/{self._config.run_id}/run.log"
                 self.note(
                     f"skipped rows of data.base_file: {skipped}, all are in {log}; the first:"
                 )

@@ -61,18 +61,19 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
     """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
     started = time.perf_counter()
     _need_server(config)
-    store_root = open_root(config)
+    home = open_root(config)
+    _say_memory(config)
     from flows.environment import prepare
 
-    prepare(Path(store_root))
+    prepare(home)
     from flows.local_server import in_process, local_api
 
-    with local_api(Path(os.environ["PREFECT_HOME"]), Path(store_root)) as server:
+    with local_api(Path(os.environ["PREFECT_HOME"]), home) as server:
         from flows.cli.live import RunView
 
         view = RunView(config, quiet=as_json)
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
-        _log_to(Path(store_root) / "runs" / str(config.run_id))
+        _log_to(home / "runs" / str(config.run_id))
         # The heavy imports overlap with the server's start.
         from prefect import tags
 
@@ -112,14 +113,16 @@ def plan(
 ) -> None:
     """Show what a run would reuse and what it would compute."""
     config = configure(source, set_, epochs, seed, root, run_id)
-    store_root = open_root(config)
+    home = open_root(config)
     from flows.environment import prepare
 
-    prepare(Path(store_root))
-    from flows.cli.tables import show_plan
+    prepare(home)
+    from flows.cli.tables import show_needs, show_plan
     from flows.planner import plan_run
 
     show_plan(plan_run(config), config, as_json=as_json)
+    if not as_json:
+        show_needs(*_memory_told(config))
 
 
 def configure(
@@ -136,14 +139,40 @@ def configure(
     return config.model_copy(update={"run_id": run_name(config, source)})
 
 
-def open_root(config: RunConfig) -> str:
-    """Return the root as a directory, probed for writing, with the run's inputs checked."""
+def open_root(config: RunConfig) -> Path:
+    """Return this machine's folder of the root, which is probed for writing, inputs checked."""
     from genenv_core.inputs import external_inputs, offline_input
     from genenv_core.storage.registry import open_store
 
     external_inputs(config)
     offline_input(config)
-    return open_store(config.root).uri
+    return open_store(config.root).home
+
+
+def _say_memory(config: RunConfig) -> None:
+    """Log what the updates will need of a device; ConfigError when that cannot be had here."""
+    from genenv_core.inputs import external_inputs
+    from genenv_core.training.needs import check_needs
+
+    for need in check_needs(config, external_inputs(config)):
+        logging.getLogger("genenv.run").info("memory %s", need.told())
+
+
+def _memory_told(config: RunConfig) -> tuple[list[str], str]:
+    """Return what the updates will need, a line each, and why that cannot be had here, or ''.
+
+    Nothing for the tiny models of bootstrap, which fit anywhere.
+    """
+    from genenv_core.inputs import external_inputs
+    from genenv_core.training.needs import check_needs, needs
+
+    training, given = config.training, external_inputs(config)
+    if not (training.launched or training.memory_gb or given["agent_model"] or given["env_model"]):
+        return [], ""
+    try:
+        return [need.told() for need in check_needs(config, given)], ""
+    except ConfigError as error:
+        return [need.told() for need in needs(config, given)], str(error)
 
 
 def _need_server(config: RunConfig) -> None:
@@ -152,8 +181,9 @@ def _need_server(config: RunConfig) -> None:
     if not pools or os.environ.get("PREFECT_API_URL"):
         return
     from flows.up.previous import live_api
+    from genenv_core.storage.registry import home_of
 
-    if live_api(Path(config.root).resolve()) is None:
+    if live_api(home_of(config.root).resolve()) is None:
         stage, pool = next(iter(pools.items()))
         raise ConfigError(
             f"placement.{stage} {pool!r} is a work pool of a Prefect server, and there is none: "

@@ -65,7 +65,7 @@ def sql(
 
     limits = Limits(timeout, memory, limit_rows or None)
     place = root or DEFAULT_ROOT
-    _check_output(reader(place).root, wanted, output)
+    _check_output(reader(place).home, wanted, output)
     text = _text(query, file)
     if text is None and sys.stdin.isatty() and output is None:
         from flows.cli.prompt import prompt

@@ -15,8 +15,8 @@ from rich.text import Text
 from flows.cli.inspect import check_run
 from flows.cli.tables import SHORT, console, epoch_table, plain_table
 from flows.stages import EPOCH_STAGES
-from genenv_core.storage.catalog import query
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.base import Store
+from genenv_core.storage.catalog import query, tables_named
 from genenv_core.storage.pools import open_pools
 from genenv_core.storage.runs import Attempt
 
@@ -39,7 +39,7 @@ STATE_STYLES = {
 }
 
 
-def show_runs(store: LocalStore, *, as_json: bool) -> None:
+def show_runs(store: Store, *, as_json: bool) -> None:
     """Print every run of a root: how far it is and where it stands."""
     with open_pools(store) as connection:
         frame = query(
@@ -69,7 +69,7 @@ def show_runs(store: LocalStore, *, as_json: bool) -> None:
     console().print(table)
 
 
-def show_run(store: LocalStore, run: str, *, as_json: bool, everything: bool = False) -> None:
+def show_run(store: Store, run: str, *, as_json: bool, everything: bool = False) -> None:
     """Print one run: its epochs, what became of each stage, and how to go on."""
     picture = _picture(store, run)
     if as_json:
@@ -90,7 +90,7 @@ def show_run(store: LocalStore, run: str, *, as_json: bool, everything: bool = F
     console().print(_rendered(store, picture, everything=everything))
 
 
-def watch_run(store: LocalStore, run: str) -> None:
+def watch_run(store: Store, run: str) -> None:
     """Draw one run again every second, until it has ended or Ctrl-C."""
     picture = _picture(store, run)
     with Live(console=console(), auto_refresh=False, vertical_overflow="visible") as live:
@@ -125,9 +125,10 @@ class _Picture:
         return complete or bool(stuck)
 
 
-def _picture(store: LocalStore, run: str) -> _Picture:
+def _picture(store: Store, run: str) -> _Picture:
     check_run(store, run)
-    with open_pools(store, [run]) as connection:
+    tables = tables_named("FROM epochs, runs, stage_runs")
+    with open_pools(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         planned = query(connection, "SELECT epochs_planned FROM runs").item()
         # The files of attempts are read once, for this table, and not those of merged epochs.
@@ -136,7 +137,7 @@ def _picture(store: LocalStore, run: str) -> _Picture:
     return _Picture(run, planned, epochs, last)
 
 
-def _rendered(store: LocalStore, picture: _Picture, *, everything: bool) -> Group:
+def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     done = f"{len(picture.epochs)} of {picture.planned} epochs"
     parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
     shown = picture.epochs if everything else picture.epochs[-LAST_EPOCHS:]

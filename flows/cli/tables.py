@@ -88,6 +88,15 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, width=140)
 
 
+def show_needs(lines: list[str], problem: str) -> None:
+    """Print the memory that updates will need, and why that cannot be had on this machine."""
+    out = console()
+    for line in lines:
+        out.print(f"  memory of {line} (estimated)", markup=False)
+    if problem:
+        out.print(f"  not on this machine: {problem}", markup=False)
+
+
 def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> None:
     """Print a plan: a grid of epochs and stages, and the reasons of misses."""
     if as_json:

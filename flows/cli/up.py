@@ -36,9 +36,16 @@ def up(
     """Start Prefect, MLflow, a worker and all deployments on this machine, until Ctrl-C."""
     from flows.environment import prepare
     from flows.up.databases import connection_url
+    from genenv_core.errors import ConfigError
     from genenv_core.storage.registry import open_store
 
-    folder = Path(open_store(root or DEFAULT_ROOT).uri).resolve()
+    store = open_store(root or DEFAULT_ROOT)
+    if store.uri != str(store.home):
+        raise ConfigError(
+            f"--root {store.uri}: `genenv up` keeps the databases of Prefect and MLflow in a "
+            "directory: give one, and name the bucket as the root of a run, in its form"
+        )
+    folder = store.home.resolve()
     os.environ.pop("PREFECT_API_URL", None)  # the server is ours
     prepare(folder)
     from flows.up.run import up as run_up

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from flows.cli.tables import console
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.base import Store
 from genenv_core.storage.verify import OUT_OF_SCOPE, Report, verify
 
 
-def show(store: LocalStore, *, as_json: bool) -> bool:
+def show(store: Store, *, as_json: bool) -> bool:
     """Verify a store and print what was found; returns whether it is whole."""
     started = time.perf_counter()
     errors = Console(stderr=True)
@@ -29,7 +29,7 @@ def show(store: LocalStore, *, as_json: bool) -> bool:
     return not report.damaged
 
 
-def _print(report: Report, store: LocalStore, seconds: float) -> None:
+def _print(report: Report, store: Store, seconds: float) -> None:
     out = console()
 
     def say(text: str, style: str | None = None) -> None:

@@ -10,37 +10,15 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator, model_validator
 
-STRICT = ConfigDict(
-    frozen=True,
-    extra="forbid",
-    use_attribute_docstrings=True,
-    populate_by_name=True,
-    allow_inf_nan=False,
-)
-"""How everything that people fill in is read: nothing unknown, nothing changed afterwards."""
+from genenv_core.config.section import STRICT as STRICT
+from genenv_core.config.section import Section as _Section
+from genenv_core.config.training import TrainingConfig
+from genenv_core.config.vllm import VllmConfig, VllmServing
 
-
-class _Section(BaseModel):
-    model_config = STRICT
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what pydantic would read as 1 or 0."""
-        kind = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and (kind is int or kind is float):
-            raise PydanticCustomError("no_number", "Input should be a number, not true or false")
-        return value
+ADAPTER_ENGINES: frozenset[str] = frozenset({"transformers"})
+"""Engines that sample from a checkpoint with an adapter beside its weights."""
 
 
 class Arm(StrEnum):
@@ -218,6 +196,9 @@ class GenerationConfig(_Section):
     """Sampling temperature of pi_env."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of pi_env's sampling; 1 keeps the whole distribution."""
+    structured: bool = False
+    """Whether pi_env can only write what the domain's grammar allows; needs engine vllm, and a
+    domain that has one. Stored logprobs are then those of the constrained sampling."""
     history_epochs: int = Field(default=4, ge=0, le=10_000)
     """A task equal to one of this many last epochs is a duplicate; 0 looks at this batch only."""
 
@@ -248,6 +229,12 @@ class RolloutConfig(_Section):
     """Nucleus of pi_agent's sampling. Below 1 the update's ratio uses untruncated logprobs."""
     shard_groups: int = Field(default=32, ge=1, le=100_000)
     """Groups sampled together and committed together: what a crash can cost."""
+    logprob_rows: int = Field(default=16, ge=0, le=10_000)
+    """Rollouts whose logprobs are computed again with the trainer's arithmetic and compared with
+    the engine's; 0: none, and no gate."""
+    max_logprob_gap: float = Field(default=0.1, gt=0, le=100)
+    """Largest mean difference of the two, nats a token; above it the stage fails, because an update
+    would learn from ratios that are wrong."""
 
 
 class ToolsConfig(_Section):
@@ -314,7 +301,7 @@ class GrpoConfig(_Section):
     groups_per_step: int = Field(default=8, ge=1, le=10_000)
     """Groups in one optimizer step; the last step of a pass may hold fewer."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
-    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_groups: int = Field(default=64, ge=1, le=100_000)
     """Most groups an update draws from D_train, all sources together."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
@@ -343,7 +330,7 @@ class RwrConfig(_Section):
     steps_per_row: float = Field(default=1.0, gt=0, le=100_000)
     """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
-    """Most rows in one forward and backward pass; lower it when memory runs out."""
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
     kl_coef: float = Field(default=0.002, ge=0, le=100)
@@ -383,10 +370,12 @@ class GatesConfig(_Section):
 class ComputeConfig(_Section):
     """What runs the numbers; each of these changes results, so each is in the stage keys."""
 
-    engine: Literal["transformers"] = "transformers"
-    """Sampling engine."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """Sampling engine: transformers in this process, or vllm behind an HTTP server."""
     threads: int = Field(default=1, ge=1, le=256)
     """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
+    vllm: VllmConfig = Field(default_factory=lambda: VllmConfig())
+    """Numbers of the engine vllm."""
 
 
 class ExecutionConfig(_Section):
@@ -402,6 +391,11 @@ class ExecutionConfig(_Section):
     test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
     """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
+    vllm: VllmServing = Field(default_factory=lambda: VllmServing())
+    """How the engine vllm is run."""
+    gradient_checkpointing: bool = False
+    """Whether updates keep only each layer's input for the backward pass and compute the rest of it
+    again: about a third more work for much less memory, and the same numbers."""
 
 
 INLINE = "inline"
@@ -528,6 +522,8 @@ class RunConfig(_Section):
     """Agent update."""
     rwr: RwrConfig = Field(default_factory=lambda: RwrConfig())
     """Environment update."""
+    training: TrainingConfig = Field(default_factory=lambda: TrainingConfig())
+    """Device, processes, precision and LoRA of both updates."""
     evaluation: EvaluationConfig = Field(default_factory=lambda: EvaluationConfig())
     """Held-out metrics."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
@@ -550,6 +546,12 @@ class RunConfig(_Section):
                 f"data.offline_file does nothing for arm {self.arm.value}: "
                 "remove it or set arm to offline"
             )
+        lora = self.training.lora
+        if lora.rank and not lora.merge and self.compute.engine not in ADAPTER_ENGINES:
+            raise ValueError(
+                f"compute.engine {self.compute.engine} samples from whole weights: set "
+                "training.lora.merge=true"
+            )
         if self.rollout.n == 1 and self.arm is not Arm.BASE:
             raise ValueError(
                 "rollout.n 1 gives groups of one, which carry no signal for GRPO: "
@@ -561,4 +563,28 @@ class RunConfig(_Section):
                     f"bootstrap.{label}.heads {shape.heads} does not divide "
                     f"bootstrap.{label}.hidden_size {shape.hidden_size}"
                 )
+        self._engine()
         return self
+
+    def _engine(self) -> None:
+        """Refuse what the engine would ignore, and what it cannot tell."""
+        if self.compute.engine != "vllm":
+            if self.generation.structured:
+                raise ValueError(
+                    "generation.structured needs compute.engine vllm: the engine "
+                    f"{self.compute.engine} samples without a grammar"
+                )
+            for name, section in (("compute", self.compute), ("execution", self.execution)):
+                if section.vllm != type(section.vllm)():
+                    raise ValueError(
+                        f"{name}.vllm does nothing for compute.engine {self.compute.engine}: "
+                        "remove it or set compute.engine to vllm"
+                    )
+            return
+        for name, section in (("generation", self.generation), ("rollout", self.rollout)):
+            if section.top_p < 1 and section.temperature != 1:
+                raise ValueError(
+                    f"{name}.top_p {section.top_p:g} with {name}.temperature "
+                    f"{section.temperature:g}: vLLM tells logprobs before the temperature or after "
+                    "the nucleus, and neither is the sampling policy's: set one of them to 1"
+                )

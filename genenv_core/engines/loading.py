@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import ModelError
 
 
 def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
     """Return the causal language model in a directory, from safetensors, without running its code.
 
+    An adapter beside the weights is added to them.
     Raises `ModelError` when a file is missing or unreadable, or weights are incomplete: the library
     would fill those with random numbers and carry on.
     """
@@ -24,14 +26,17 @@ def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
         )
     auto: Any = AutoModelForCausalLM
     try:
-        model, report = auto.from_pretrained(
-            checkpoint,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        with base_of(checkpoint) as base:
+            model, report = auto.from_pretrained(
+                base,
+                dtype=dtype,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except ModelError:
+        raise
     except Exception as error:  # the library raises OSError, ValueError, KeyError, safetensors' own
         raise ModelError(
             f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {error}; it must "
@@ -43,4 +48,4 @@ def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
             f"checkpoint {checkpoint}: weights missing, or of another shape than config.json says: "
             f"{problems[:3]}; save it again"
         )
-    return model
+    return merged(model, checkpoint)

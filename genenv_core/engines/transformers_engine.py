@@ -81,6 +81,11 @@ class TransformersEngine:
         if self._model is None:
             raise EngineError("engine transformers: sample was called after close")
         check_params(params, self._vocab_size)
+        if any(request.grammar for request in requests):
+            raise EngineError(
+                "engine transformers: it cannot sample by a grammar: set compute.engine to vllm, "
+                "or generation.structured to false"
+            )
         answers: dict[int, Completion] = {}
         good: list[int] = []
         for index, request in enumerate(requests):

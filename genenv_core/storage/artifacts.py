@@ -18,8 +18,8 @@ import polars as pl
 
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError, Retired
 from genenv_core.storage import paths
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import file_sha256, sha256
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef, Manifest, Part
 from genenv_core.storage.parquet import has_footer, read_parquet, to_parquet
 from genenv_core.storage.retention import find_retired
@@ -28,11 +28,13 @@ from schemas.validate import validate
 
 log = logging.getLogger("genenv.storage")
 
+TORN = "torn"
+
 
 class ArtifactWriter:
     """Collects the parts of one stage; `commit` makes them visible all at once."""
 
-    def __init__(self, store: LocalStore, stage: str, parts: Mapping[str, Any], key: str) -> None:
+    def __init__(self, store: Store, stage: str, parts: Mapping[str, Any], key: str) -> None:
         """Start an output; nothing is visible before `commit`."""
         self._store = store
         self._stage = stage
@@ -58,9 +60,8 @@ class ArtifactWriter:
             sha = file_sha256(source)
             size = source.stat().st_size
             path = paths.part(sha, source.suffix)
-            found = self._store.size(path)
             # One that is whole is never removed: another process may have just written it.
-            if found is not None and (found != size or file_sha256(self._store.local(path)) != sha):
+            if not _is_whole(self._store, path, sha, size):
                 self._store.delete(path)
             if not self._store.touch(path):  # so that gc leaves it to us
                 self._store.adopt(source, path)
@@ -105,7 +106,7 @@ class ArtifactWriter:
 class Artifacts:
     """Reads finished stages of a store; every part is digested once a process."""
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: Store) -> None:
         """Read from this store."""
         self.store = store
         self._verified: set[str] = set()
@@ -157,10 +158,10 @@ class Artifacts:
         if retired := find_retired(self.store, manifest):
             raise Retired(f"stage {manifest.stage} key {manifest.key[:12]}: {retired.reason}")
         digest = manifest.checkpoint_digest(name)
-        folder = self.store.root / paths.checkpoint(digest)
+        folder = self.store.home / paths.checkpoint(digest)
         laid_out = {folder / Path(part.name).name: part for part in files}
         if folder.is_dir():
-            if all(self._is_whole(path, part) for path, part in laid_out.items()):
+            if all(self._is_laid_out(path, part) for path, part in laid_out.items()):
                 return folder
             damaged = self.store.scratch()
             os.rename(folder, damaged)
@@ -177,28 +178,41 @@ class Artifacts:
                 raise
         return folder
 
-    def _is_whole(self, path: Path, part: Part) -> bool:
+    def _is_laid_out(self, path: Path, part: Part) -> bool:
         """Return whether a laid-out file is its part: the same file, or the same bytes."""
         if not path.is_file():
             return False
-        return path.samefile(self.store.local(part.path)) or file_sha256(path) == part.sha256
+        held = self.store.held(part.path)
+        return bool(held and path.samefile(held)) or file_sha256(path) == part.sha256
 
     def damage(self, parts: Iterable[Part]) -> str:
         """Return what is wrong with parts in a few words, '' when nothing is."""
-        for part in parts:
-            size = self.store.size(part.path)
-            if size is None:
+        parts = list(parts)
+        for part, stat in zip(parts, self.store.stats([p.path for p in parts]), strict=True):
+            if stat is None:
                 return f"part {part.name} ({part.path}) is missing"
-            if size != part.bytes:
-                return f"part {part.name} ({part.path}) has {size} bytes, expected {part.bytes}"
-            if part.table and not has_footer(self.store.local(part.path)):
+            if stat.bytes != part.bytes:
+                return (
+                    f"part {part.name} ({part.path}) has {stat.bytes} bytes, expected {part.bytes}"
+                )
+            # Where digests lie beside the objects, the bytes are read when they are used.
+            digest = stat.sha256 or self._read_digest(part)
+            if digest == TORN:
                 return f"part {part.name} ({part.path}) has a torn footer"
-            if part.sha256 in self._verified:
-                continue
-            if file_sha256(self.store.local(part.path)) != part.sha256:
+            if digest != part.sha256:
                 return f"part {part.name} ({part.path}) has other bytes than its manifest says"
-            self._verified.add(part.sha256)
         return ""
+
+    def _read_digest(self, part: Part) -> str:
+        """Return the digest of a part's bytes, read once a process, or `TORN`."""
+        if part.table and not has_footer(self.store.local(part.path)):
+            return TORN
+        if part.sha256 in self._verified:
+            return part.sha256
+        digest = file_sha256(self.store.local(part.path))
+        if digest == part.sha256:
+            self._verified.add(digest)
+        return digest
 
 
 def reference(manifest: Manifest) -> ArtifactRef:
@@ -213,15 +227,14 @@ def reference(manifest: Manifest) -> ArtifactRef:
     )
 
 
-def write_part(store: LocalStore, table: str, frame: pl.DataFrame, name: str) -> Part:
+def write_part(store: Store, table: str, frame: pl.DataFrame, name: str) -> Part:
     """Write validated rows as a part under the name of its content; returns it."""
     data = to_parquet(table, frame)
     sha = sha256(data)
     path = paths.part(sha, ".parquet")
     # Equal content has an equal name, so a part that is there already is this one; touched, gc
     # leaves it to us. A damaged one is written anew.
-    whole = store.size(path) == len(data) and sha256(store.read(path)) == sha
-    if not whole or not store.touch(path):
+    if not _is_whole(store, path, sha, len(data)) or not store.touch(path):
         store.replace(path, data)
     first, last = _id_range(table, frame)
     return Part(
@@ -234,6 +247,14 @@ def write_part(store: LocalStore, table: str, frame: pl.DataFrame, name: str) ->
         first_id=first,
         last_id=last,
     )
+
+
+def _is_whole(store: Store, path: str, sha: str, size: int) -> bool:
+    """Return whether the object is there with this content."""
+    (stat,) = store.stats([path])
+    if stat is None or stat.bytes != size:
+        return False
+    return (stat.sha256 or store.sha256(path)) == sha
 
 
 def _finite(value: Any, where: str) -> None:

@@ -5,8 +5,23 @@ Paths are relative, `/`-separated, and made by `genenv_core.storage.paths` alone
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What a store tells of an object without reading it.
+
+    `sha256` is the digest that its writer left beside it, '' in a store that keeps none: then only
+    reading the bytes tells.
+    """
+
+    bytes: int
+    sha256: str = ""
 
 
 class Store(Protocol):
@@ -15,9 +30,13 @@ class Store(Protocol):
     The caller may rely on: `create` is atomic and exclusive (one winner among racing writers,
     also across machines); a path is either complete or absent; bytes are on disk when a call
     returns. Raises `NotFound`, `AlreadyExists` and `StorageError`, nothing else.
+
+    `home` is this machine's own folder of the root: work in progress, laid-out checkpoints, logs,
+    the databases of Prefect and MLflow. For a local directory it is the root itself.
     """
 
     uri: str
+    home: Path
 
     def read(self, path: str) -> bytes:
         """Return the bytes at `path`; raises NotFound."""
@@ -25,6 +44,18 @@ class Store(Protocol):
 
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None when nothing is there."""
+        ...
+
+    def stats(self, paths: Sequence[str]) -> list[Stat | None]:
+        """Return what is known of each object without reading it, None where nothing is."""
+        ...
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Return the bytes at each path, None where nothing is."""
+        ...
+
+    def sha256(self, path: str) -> str:
+        """Return the digest of the bytes that the store itself holds; raises NotFound."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
@@ -52,8 +83,23 @@ class Store(Protocol):
         """Return a local file with an immutable object's bytes (a store elsewhere caches it)."""
         ...
 
-    def url(self, path: str) -> str:
-        """Return what DuckDB and Arrow open to read the object."""
+    def held(self, path: str) -> Path | None:
+        """Return the local file of `local` if it is there already, None when it is not."""
+        ...
+
+    def files(self, paths: Sequence[str]) -> list[str]:
+        """Return local files with the bytes of immutable objects, for DuckDB to open.
+
+        One that is gone keeps its place under a name that does not exist.
+        """
+        ...
+
+    def scratch(self) -> Path:
+        """Return a new private folder below `home`, for work in progress."""
+        ...
+
+    def folder(self, path: str) -> Path:
+        """Return the folder at `path` of `home`, made when missing, for work that outlives us."""
         ...
 
     def mark(self, path: str) -> str:
@@ -89,6 +135,14 @@ class Store(Protocol):
 
         A touch by somebody else counts until the object is gone.
         """
+        ...
+
+    def snapshot(self) -> Store:
+        """Return this store for one query: what it read may be kept for as long as that takes."""
+        ...
+
+    def collecting(self) -> AbstractContextManager[object]:
+        """Be the one who collects garbage, while objects are looked at and removed."""
         ...
 
     def delete_folder(self, path: str) -> None:

@@ -12,7 +12,8 @@ read (DuckDB still opens the first file of each branch, for its column types).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -76,6 +77,23 @@ def setup(sources: Sequence[RunSource]) -> Setup:
         statements.append(view.create)
     paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
     return Setup(held, tuple(statements), tuple(sorted(paths)))
+
+
+def tables_named(sql: str) -> set[str]:
+    """Return the tables that a query can read: it spells their names, or those of views on them.
+
+    Whatever else it says, a relation that is not spelled cannot be read: `admission` refuses the
+    functions that run text. Names in strings and comments only make the answer larger.
+    """
+    known = {sql_name(table).lower(): {table} for table in TABLES}
+    for view in views():
+        known[view.name.lower()] = _spelled(view.create, known)
+    return _spelled(sql, known)
+
+
+def _spelled(text: str, known: Mapping[str, set[str]]) -> set[str]:
+    words = set(re.findall(r"\w+", text.lower()))
+    return {table for name in words & known.keys() for table in known[name]}
 
 
 def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:

@@ -21,8 +21,8 @@ import polars as pl
 from genenv_core.errors import GenenvError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.artifacts import write_part
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import sha256
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Part
 from genenv_core.storage.parquet import read_parquet
 from genenv_core.storage.runs import Attempt, RunLog
@@ -63,7 +63,7 @@ class _Piece:
     history: tuple[Part, ...]
 
 
-def compact(store: LocalStore, run_id: str) -> Compacted:
+def compact(store: Store, run_id: str) -> Compacted:
     """Merge what waits in a run; damage and a full disk are warned about and nothing is lost."""
     done = Compacted()
     try:
@@ -73,8 +73,10 @@ def compact(store: LocalStore, run_id: str) -> Compacted:
     return done
 
 
-def _compact(store: LocalStore, run: RunLog, done: Compacted) -> None:
-    found = layout(store, run, int(run.info().config["epochs"]))
+def _compact(store: Store, run: RunLog, done: Compacted) -> None:
+    # A segment of what is not current any more counts for nothing, so a snapshot will do.
+    seen = store.snapshot()
+    found = layout(seen, RunLog(seen, run.run_id), int(run.info().config["epochs"]))
     for path in found.stale:  # before a new one takes the name
         _retire(store, path, kept=set())
     for segment in found.renewed:  # so that the next look need not read its epochs
@@ -86,7 +88,7 @@ def _compact(store: LocalStore, run: RunLog, done: Compacted) -> None:
 
 
 def _level_one(
-    store: LocalStore, run: RunLog, spans: Sequence[Segment | Loose], done: Compacted
+    store: Store, run: RunLog, spans: Sequence[Segment | Loose], done: Compacted
 ) -> list[_Piece]:
     """Return the segments of a run, with new ones of level 1 where enough epochs wait."""
     pieces: list[_Piece] = []
@@ -120,7 +122,7 @@ def _alike(pieces: Sequence[_Piece]) -> int | None:
     return None
 
 
-def _merge(store: LocalStore, run: RunLog, pieces: Sequence[_Piece], done: Compacted) -> _Piece:
+def _merge(store: Store, run: RunLog, pieces: Sequence[_Piece], done: Compacted) -> _Piece:
     """Write the segment of adjacent pieces; returns it."""
     epochs = tuple(epoch for piece in pieces for epoch in piece.epochs)
     names = sorted({table for piece in pieces for table in piece.tables})
@@ -174,7 +176,7 @@ def _repeated(pieces: Sequence[_Piece]) -> dict[str, tuple[str, ...]]:
 
 
 def _merge_files(
-    store: LocalStore, table: str, parts: Sequence[Part], done: Compacted
+    store: Store, table: str, parts: Sequence[Part], done: Compacted
 ) -> tuple[Part, ...]:
     """Return files with the rows of these, in order; a full one stays as it is."""
     full = FULL_BYTES[spec(table).kind]
@@ -188,7 +190,7 @@ def _merge_files(
     return (*merged, *_merge_waiting(store, table, waiting, done))
 
 
-def _merge_waiting(store: LocalStore, table: str, parts: list[Part], done: Compacted) -> list[Part]:
+def _merge_waiting(store: Store, table: str, parts: list[Part], done: Compacted) -> list[Part]:
     if len(parts) < 2:
         return parts
     frame = pl.concat([_rows(store, table, part) for part in parts])
@@ -199,14 +201,14 @@ def _merge_waiting(store: LocalStore, table: str, parts: list[Part], done: Compa
     return [made]
 
 
-def _rows(store: LocalStore, table: str, part: Part) -> pl.DataFrame:
+def _rows(store: Store, table: str, part: Part) -> pl.DataFrame:
     data = store.read(part.path)
     if sha256(data) != part.sha256:
         raise IntegrityError(f"part {part.path} is altered: run `genenv verify`")
     return read_parquet(table, data)
 
 
-def _retire(store: LocalStore, path: str, kept: set[str]) -> None:
+def _retire(store: Store, path: str, kept: set[str]) -> None:
     """Remove a segment's record; its files are as young for gc as if they were new."""
     try:
         files = Segment.from_bytes(store.read(path)).files

@@ -14,6 +14,7 @@ A damaged record could name anything, so nothing is collected before it is heale
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +24,8 @@ from typing import TypeVar
 
 from genenv_core.errors import ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
+from genenv_core.storage.base import Store
 from genenv_core.storage.leases import TTL_S, Lease
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest, Record, Shard
 from genenv_core.storage.process import has_ended, identity
 from genenv_core.storage.retention import (
@@ -93,20 +94,21 @@ class Collected:
         return sum(found.bytes for found in self.kinds.values())
 
 
-def collect(store: LocalStore, rule: Rule, now: datetime, *, dry_run: bool) -> Collected:
+def collect(store: Store, rule: Rule, now: datetime, *, dry_run: bool) -> Collected:
     """Remove what nothing needs, or with `dry_run` only tell it.
 
     Raises:
         IntegrityError: a record is damaged, so what it names is unknown.
         ConfigError: the run to drop is unknown or at work.
     """
-    return _Collection(store, rule, now, dry_run).run()
+    with contextlib.nullcontext() if dry_run else store.collecting():
+        return _Collection(store, rule, now, dry_run).run()
 
 
 class _Collection:
     """One collection: first what is kept, then what goes."""
 
-    def __init__(self, store: LocalStore, rule: Rule, now: datetime, dry_run: bool) -> None:
+    def __init__(self, store: Store, rule: Rule, now: datetime, dry_run: bool) -> None:
         self._store = store
         self._rule = rule
         self._now = now

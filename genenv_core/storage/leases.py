@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from genenv_core.errors import IntegrityError, NotFound, StorageError
 from genenv_core.storage import paths
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.base import Store
 from genenv_core.storage.manifest import Record
 from genenv_core.storage.process import has_ended, identity
 
@@ -50,7 +50,7 @@ class Lease(Record):
 class Leases:
     """The leases of one process in one store; safe for its threads, which may want the same."""
 
-    def __init__(self, store: LocalStore, ttl_s: float = TTL_S) -> None:
+    def __init__(self, store: Store, ttl_s: float = TTL_S) -> None:
         """Hold leases in this store; every process that uses it needs the same `ttl_s`."""
         self._store = store
         self._ttl_s = ttl_s

@@ -12,10 +12,12 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
+from genenv_core.storage.base import Stat
+from genenv_core.storage.canonical import file_sha256
 
 _REMEDY = {
     errno.ENOSPC: "the disk is full: free some space and run the same command again",
@@ -41,6 +43,7 @@ class LocalStore:
         """
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
+        self.home = self.root
         if not writable:
             return
         with self._errors(self.root):
@@ -58,6 +61,26 @@ class LocalStore:
         with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
             return (self.root / path).stat().st_size
         return None
+
+    def stats(self, paths: Sequence[str]) -> list[Stat | None]:
+        """Return the size of each object; its digest is told by its bytes alone."""
+        sizes = [self.size(path) for path in paths]
+        return [None if size is None else Stat(size) for size in sizes]
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Return the bytes at each path, None where nothing is."""
+        found: list[bytes | None] = []
+        for path in paths:
+            try:
+                found.append(self.read(path))
+            except NotFound:
+                found.append(None)
+        return found
+
+    def sha256(self, path: str) -> str:
+        """Return the digest of the file; raises NotFound."""
+        with self._errors(self.root / path):
+            return file_sha256(self.root / path)
 
     def create(self, path: str, data: bytes) -> None:
         """Write a new object; raises AlreadyExists when the path is taken."""
@@ -112,9 +135,14 @@ class LocalStore:
             raise NotFound(f"{target} does not exist")
         return target
 
-    def url(self, path: str) -> str:
-        """Return the absolute file name."""
-        return str(self.root / path)
+    def held(self, path: str) -> Path | None:
+        """Return the file itself, None when there is none."""
+        target = self.root / path
+        return target if target.is_file() else None
+
+    def files(self, paths: Sequence[str]) -> list[str]:
+        """Return the absolute file names."""
+        return [str(self.root / path) for path in paths]
 
     def mark(self, path: str) -> str:
         """Return what changes whenever the object is written anew, '' when nothing is there."""
@@ -187,6 +215,14 @@ class LocalStore:
                     os.link(aside, source)
             aside.unlink()
             return old
+
+    def snapshot(self) -> LocalStore:
+        """Return itself: its files are as near as any copy of them."""
+        return self
+
+    def collecting(self) -> contextlib.AbstractContextManager[object]:
+        """Need nothing: a rename takes an object out of everybody's sight before it is judged."""
+        return contextlib.nullcontext()
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder or a file, out of sight at once; a no-op when it is not there."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import duckdb
 import polars as pl
 
 from genenv_core.errors import NotFound, QueryError, StorageError
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.catalog import RunSource, connect
 from genenv_core.storage.compaction import attempts_frame
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.parquet import read_parquet
 from genenv_core.storage.runs import RunInfo, RunLog, list_runs, unknown_run
 from genenv_core.storage.segments import Layout, Segment, attempts_digest, layout
@@ -23,51 +23,64 @@ log = logging.getLogger("genenv.storage")
 
 
 def open_pools(
-    store: LocalStore, runs: Sequence[str] = (), *, memory: str = "1GB"
+    store: Store,
+    runs: Sequence[str] = (),
+    *,
+    memory: str = "1GB",
+    tables: Collection[str] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Return a read-only DuckDB over the tables of runs, all of the store's by default.
 
-    Raises QueryError for an unknown run.
+    Of `tables` alone, when given, there are rows. Raises QueryError for an unknown run.
     """
-    return connect(sources(store, runs), memory_limit=memory)
+    return connect(sources(store, runs, tables=tables), memory_limit=memory)
 
 
-def sources(store: LocalStore, runs: Sequence[str] = ()) -> list[RunSource]:
+def sources(
+    store: Store, runs: Sequence[str] = (), *, tables: Collection[str] | None = None
+) -> list[RunSource]:
     """Return the files and small tables of runs, all of the store's by default.
 
-    Raises QueryError for an unknown run.
+    With `tables`, those of these tables alone. Raises QueryError for an unknown run.
     """
+    store = store.snapshot()
     for run in runs:
         if unknown := unknown_run(store, run):
             raise QueryError(unknown)
     found: list[RunSource] = []
     for run in runs or list_runs(store):
         try:
-            found.append(source(store, run))
+            found.append(source(store, run, tables=tables))
         except NotFound:  # dropped since it was listed
             if runs:
                 raise
     return found
 
 
-def source(store: LocalStore, run_id: str) -> RunSource:
+def source(store: Store, run_id: str, *, tables: Collection[str] | None = None) -> RunSource:
     """Return the files and small tables of one run, as far as it got."""
     run = RunLog(store, run_id)
     info = run.info()
     found = layout(store, run, int(info.config["epochs"]))
+    parts = [
+        (table, part.path)
+        for span in found.spans
+        for table, listed in span.tables.items()
+        for part in (listed if tables is None or table in tables else ())
+    ]
     files: dict[str, list[str]] = {}
-    for span in found.spans:
-        for table, parts in span.tables.items():
-            files.setdefault(table, []).extend(store.url(part.path) for part in parts)
+    for (table, _), file in zip(parts, store.files([path for _, path in parts]), strict=True):
+        files.setdefault(table, []).append(file)
+    frames = {"stage_runs": lambda: _history(store, run, found), "runs": lambda: _run_row(info)}
     return RunSource(
         run_id=run_id,
         arm=str(info.config["arm"]),
         files=files,
-        frames={"stage_runs": _history(store, run, found), "runs": _run_row(info)},
+        frames={name: make() for name, make in frames.items() if tables is None or name in tables},
     )
 
 
-def _history(store: LocalStore, run: RunLog, found: Layout) -> pl.DataFrame:
+def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:
     """Return the attempts of a run, oldest first: merged where no event came since, else read."""
     events = run.events()
     frames: list[pl.DataFrame] = []

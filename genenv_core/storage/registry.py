@@ -5,14 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from genenv_core.errors import ConfigError
+from genenv_core.storage.base import Store
 from genenv_core.storage.local import LocalStore
+from genenv_core.storage.places import state_folder
 
 
-def open_store(root: str, *, writable: bool = True) -> LocalStore:
+def open_store(root: str, *, writable: bool = True) -> Store:
     """Return the store at `root`; raises ConfigError for an unknown scheme, else StorageError."""
     scheme, separator, rest = root.partition("://")
     if not separator:
         return LocalStore(Path(root), writable=writable)
     if scheme == "file":
         return LocalStore(Path(rest), writable=writable)
-    raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory")
+    if scheme == "s3":
+        from genenv_core.storage.s3 import S3Store  # which takes half a second to load
+
+        return S3Store(root, writable=writable)
+    raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory or s3://")
+
+
+def home_of(root: str) -> Path:
+    """Return this machine's own folder of a root, without opening the store."""
+    scheme, separator, rest = root.partition("://")
+    if separator and scheme != "file":
+        parts = [part for part in rest.split("/") if part]
+        return state_folder(f"{scheme}://{'/'.join(parts)}")
+    return Path(rest if separator else root).expanduser().absolute()

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.base import Store
 from genenv_core.storage.manifest import Manifest, Part, Record
 from genenv_core.storage.runs import LAST, TRACKED, RunLog
 
@@ -50,7 +50,7 @@ def weights_of(manifest: Manifest) -> tuple[Part, ...]:
     return tuple(part for part in manifest.parts if not part.table)
 
 
-def find_retired(store: LocalStore, manifest: Manifest) -> RetiredWeights | None:
+def find_retired(store: Store, manifest: Manifest) -> RetiredWeights | None:
     """Return the note that an output's weights were collected, None when they were not."""
     if not weights_of(manifest):
         return None
@@ -66,7 +66,7 @@ def find_retired(store: LocalStore, manifest: Manifest) -> RetiredWeights | None
     return found if found.parts == weights_of(manifest) else None
 
 
-def restore(store: LocalStore, run: RunLog, epochs: int) -> int:
+def restore(store: Store, run: RunLog, epochs: int) -> int:
     """Take the notes of a run's collected weights back; returns how many there were."""
     found = [
         paths.retired(stage, key)

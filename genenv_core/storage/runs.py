@@ -18,7 +18,7 @@ from pydantic import Field
 
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.base import Store
 from genenv_core.storage.manifest import Record
 from genenv_core.storage.process import has_ended
 
@@ -78,7 +78,7 @@ class RunLog:
     needs of it is written anew when the run is repeated.
     """
 
-    def __init__(self, store: LocalStore, run_id: str) -> None:
+    def __init__(self, store: Store, run_id: str) -> None:
         """Open the record of a run, which may not exist yet."""
         self._store = store
         self.run_id = run_id
@@ -225,7 +225,7 @@ class EpochKeys(Record):
     keys: dict[str, str]
 
 
-def list_runs(store: LocalStore) -> list[str]:
+def list_runs(store: Store) -> list[str]:
     """Return the ids of all runs in a store, sorted."""
     # A folder without a configuration is a run that never began: it may hold a log already.
     return [
@@ -235,7 +235,7 @@ def list_runs(store: LocalStore) -> list[str]:
     ]
 
 
-def unknown_run(store: LocalStore, run_id: str) -> str:
+def unknown_run(store: Store, run_id: str) -> str:
     """Return that there is no such run and which there are; '' when it is there."""
     # Only an unknown name costs a look at every run.
     if run_id in store.names(paths.runs()) and _is_known(store, run_id):
@@ -248,7 +248,7 @@ def no_such_run(run_id: str, known: Collection[str]) -> str:
     return f"there is no run {run_id!r} here; known: {', '.join(known) or 'none'}"
 
 
-def _is_known(store: LocalStore, run_id: str) -> bool:
+def _is_known(store: Store, run_id: str) -> bool:
     try:
         RunLog(store, run_id).info()
     except NotFound:

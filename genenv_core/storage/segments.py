@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.storage import paths
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import digest, sha256
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest, Part, Record
 from genenv_core.storage.runs import LAST, TRACKED, RunLog
 
@@ -97,7 +97,7 @@ class Layout:
     renewed: list[Segment]
 
 
-def layout(store: LocalStore, run: RunLog, epochs: int) -> Layout:
+def layout(store: Store, run: RunLog, epochs: int) -> Layout:
     """Return what epochs 0 to `epochs` of a run are made of, by segments where they count."""
     events = run.events()
     waiting, stale = _segments(store, run)
@@ -133,7 +133,7 @@ def attempts_digest(names: Iterable[str]) -> str:
     return sha256("\n".join(names).encode())
 
 
-def _segments(store: LocalStore, run: RunLog) -> tuple[list[Segment], list[str]]:
+def _segments(store: Store, run: RunLog) -> tuple[list[Segment], list[str]]:
     """Return the segments of a run, larger ones first, and the paths of damaged ones."""
     found: list[Segment] = []
     damaged: list[str] = []
@@ -150,7 +150,7 @@ def _segments(store: LocalStore, run: RunLog) -> tuple[list[Segment], list[str]]
 
 
 def _current(
-    segment: Segment, store: LocalStore, run: RunLog, listed: Mapping[str, set[str]]
+    segment: Segment, store: Store, run: RunLog, listed: Mapping[str, set[str]]
 ) -> Segment | None:
     """Return the segment if it gives the rows that its epochs' manifests would, after `listed`."""
     epochs: list[EpochContent] = []
@@ -183,7 +183,7 @@ def _current(
 
 
 def _loose(
-    store: LocalStore,
+    store: Store,
     run: RunLog,
     epoch: int,
     events: Mapping[int, list[str]],
@@ -222,14 +222,14 @@ def _keys(run: RunLog, epoch: int) -> dict[str, str]:
     return {stage: key for stage, key in run.keys(epoch).items() if stage != TRACKED}
 
 
-def _mark(store: LocalStore, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str:
+def _mark(store: Store, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str:
     """Return what changes whenever the epoch's keys or one of its manifests are written anew."""
     files = [paths.run_epoch(run.run_id, epoch)]
     files += [paths.manifest(stage, key) for stage, key in sorted(keys.items())]
     return digest([store.mark(path) for path in files])
 
 
-def _parts(store: LocalStore, stage: str, key: str) -> Iterator[Part]:
+def _parts(store: Store, stage: str, key: str) -> Iterator[Part]:
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:

@@ -7,7 +7,6 @@ names it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,10 +14,9 @@ from pathlib import PurePosixPath
 
 from genenv_core.errors import NotFound, StorageError
 from genenv_core.storage import paths
-from genenv_core.storage.artifacts import file_sha256
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.leases import Lease
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest, Part, Record, Shard
 from genenv_core.storage.retention import RetiredWeights
 from genenv_core.storage.runs import TRACKED, Attempt, EpochKeys, RunInfo
@@ -97,7 +95,7 @@ class Report:
     unknown: list[str] = field(default_factory=list[str])
 
 
-def verify(store: LocalStore, progress: Progress = lambda done, total: None) -> Report:
+def verify(store: Store, progress: Progress = lambda done, total: None) -> Report:
     """Return what is wrong in a store; `progress` is told bytes read and bytes in all."""
     return _Check(store, progress).run()
 
@@ -105,7 +103,7 @@ def verify(store: LocalStore, progress: Progress = lambda done, total: None) -> 
 class _Check:
     """One walk: records first, for they name the rest, then parts, then laid-out checkpoints."""
 
-    def __init__(self, store: LocalStore, progress: Progress) -> None:
+    def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
         self._progress = progress
         self._report = Report()
@@ -113,7 +111,7 @@ class _Check:
         self._problems: dict[str, tuple[str, str]] = {}  # path -> (what is wrong, remedy)
         self._records: dict[str, Record] = {}
         self._merged: set[str] = set()  # files that only segments name
-        self._digests: dict[tuple[int, int], str] = {}  # a hard link is read once
+        self._digests: dict[str, str] = {}  # a hard link is read once
 
     def run(self) -> Report:
         found = [path for folder in FOLDERS for path in self._store.list(folder)]
@@ -225,15 +223,13 @@ class _Check:
     def _digest(self, path: str) -> str | None:
         """Return the sha256 of a file, None when it is gone, '' when it cannot be read."""
         try:
-            file = self._store.local(path)
-            status = os.stat(file)
-            inode = (status.st_dev, status.st_ino)
-            if inode not in self._digests:
-                self._digests[inode] = file_sha256(file)
-            return self._digests[inode]
-        except (NotFound, FileNotFoundError):
+            mark = self._store.mark(path)  # that of a hard link is that of the file
+            if mark not in self._digests:
+                self._digests[mark] = self._store.sha256(path)
+            return self._digests[mark]
+        except NotFound:
             return None
-        except OSError:
+        except StorageError:
             return ""
 
     def _manifests(self) -> Iterable[Manifest]:

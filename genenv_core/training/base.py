@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from genenv_core.config.schema import GrpoConfig, RwrConfig
+from genenv_core.config.training import TrainingConfig
 
 
 class _Record(BaseModel):
@@ -36,13 +37,16 @@ class GrpoRequest(_Record):
     `prompt_ids` list<int32>, `completion_ids` list<int32>, `logprobs` list<float32> (under the
     policy that sampled them), `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64.
     Every group has the same number of rows and unequal rewards. With `checkpoints`, an update that
-    was killed continues from the last one, and ends on the same bits.
+    was killed continues from the last one, and ends on the same bits. `gradient_checkpointing`
+    changes none of them.
     """
 
     checkpoint: Path
     output: Path
     rows: Path
     settings: GrpoConfig
+    training: TrainingConfig = TrainingConfig()
+    gradient_checkpointing: bool = False
     group_size: int
     temperature: float
     seed: int
@@ -64,6 +68,8 @@ class RwrRequest(_Record):
     output: Path
     rows: Path
     settings: RwrConfig
+    training: TrainingConfig = TrainingConfig()
+    gradient_checkpointing: bool = False
     seed: int
     threads: int
     checkpoints: TrainerCheckpoints | None = None

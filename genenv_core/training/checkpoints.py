@@ -1,9 +1,9 @@
 """Trainer checkpoints: what a killed or stopped update continues from, to the same bits.
 
-One is a folder `checkpoint-<step>`: the Hugging Face Trainer's own checkpoint (weights, optimizer,
-scheduler, random states, trainer state), beside it what our trainers count (`update.json`) and the
-tensors they hold (`update.safetensors`), and last `seal.json`: the sha256 of every file and a
-digest of the request.
+One is a folder `checkpoint-<step>`: weights and optimizer (`state-*.safetensors`, see
+`genenv_core.training.shards`), the Trainer's own count of steps (`trainer_state.json`), what our
+trainers count (`update.json`), the tensors they hold (`update-*.safetensors`), and last
+`seal.json`: the sha256 of every file and a digest of the request.
 
 - Without a seal it was never finished; nobody reads it.
 - With a seal it counts when its files are exactly the sealed ones and its request is this one. One
@@ -13,12 +13,12 @@ digest of the request.
 - One process at a time uses a folder; a lock that ends with its process sees to it. A process that
   lost its stage's lease may still be alive, and two that write and delete the same files could seal
   a checkpoint without its optimizer. Who comes second works without the folder.
+- Several processes of one update use it as one: the first of them locks, decides and seals.
 
-Nothing here is unpickled freely. transformers 5.23 reads optimizer.pt, scheduler.pt and
-rng_state.pth with torch.load(weights_only=True), the last with four numpy types allowed; weights
-are safetensors. It also writes training_args.bin, a pickle that nobody reads: it is deleted before
-the seal. A file that the seal does not name makes a checkpoint damaged, because the Trainer would
-load some files for merely being there.
+Nothing here is ever unpickled: tensors are safetensors, the rest is JSON. Random states are not
+kept, because an update draws no random number after its first step: order and adapters are drawn
+from its seed before, and dropout is off. The learning rate is constant, so a schedule has no state.
+DeepSpeed keeps pickles only: with training.strategy zero3 there are no trainer checkpoints.
 """
 
 # torch and transformers have partial types only.
@@ -39,20 +39,21 @@ from typing import IO, Any, Protocol, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 from genenv_core.errors import Stopped
 from genenv_core.storage.canonical import digest, file_sha256, readable_json
+from genenv_core.training import ranks
 from genenv_core.training.base import GrpoRequest, RwrRequest
+from genenv_core.training.shards import load_tensors, save_tensors, shard_names
 
 log = logging.getLogger("genenv.training")
 
-_COUNTERS, _TENSORS, _SEAL = "update.json", "update.safetensors", "seal.json"
-_PICKLED_ARGUMENTS = "training_args.bin"
-_NEEDED = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
-"""Files without which the Trainer would go on in silence, from other numbers."""
+STATE = "state"
+"""Stem of the files with weights and optimizer."""
 
+_COUNTERS, _TENSORS, _SEAL = "update.json", "update", "seal.json"
+_TRAINER_STATE = "trainer_state.json"
 _LOCK = "lock"
 LOCK_WAIT_S = 10.0
 """How long a folder that another process uses is waited for: the worker of a killed run ends within
@@ -103,12 +104,13 @@ class CheckpointKeeper(TrainerCallback):
 
         `what` names the update in messages; `stop` is asked after each step.
         """
-        plan = request.checkpoints
+        plan = request.checkpoints if request.training.strategy != "zero3" else None
         self.folder = plan.folder if plan else None
         self.resumed_at = 0
         self._seconds = plan.seconds if plan else 0.0
         self._request = request_digest(request, models) if plan else ""
         self._what, self._stop = what, stop
+        self._sharded, self._processes = request.training.sharded, request.training.processes
         self._trainer: Resumable | None = None
         self._stopping, self._last = False, 0.0
         self._lock: IO[bytes] | None = None
@@ -116,8 +118,9 @@ class CheckpointKeeper(TrainerCallback):
     def __enter__(self) -> Self:
         """Take the folder for this process alone, or work without checkpoints."""
         if self.folder is not None:
-            self._lock = _taken(self.folder)
-            if self._lock is None:
+            if ranks.first():
+                self._lock = _taken(self.folder)
+            if not ranks.agreed(self._lock is not None):
                 log.warning(
                     "%s keeps no checkpoints and starts at the beginning: another process, which "
                     "must have lost its lease, still uses %s", self._what, self.folder,
@@ -135,12 +138,14 @@ class CheckpointKeeper(TrainerCallback):
         self._trainer = trainer
         if self.folder is None:
             return None
-        newest = self._newest()
-        self._delete_all_but(newest)
+        newest = self._newest() if ranks.first() else None
+        if ranks.first():
+            self._delete_all_but(newest)
+        newest = ranks.agreed(newest)
         if newest is None:
             return None
         counters = json.loads((newest / _COUNTERS).read_bytes())
-        trainer.restore(counters, load_file(newest / _TENSORS))
+        trainer.restore(counters, load_tensors(newest, _TENSORS, sharded=self._sharded))
         self.resumed_at = _step(newest)
         return str(newest)
 
@@ -152,9 +157,10 @@ class CheckpointKeeper(TrainerCallback):
         """Ask for a checkpoint when one is due or the update is to stop."""
         if control.should_training_stop:  # the last step: the output follows
             return
-        self._stopping = self._stop()
+        stopping = self._stop()
+        overdue = time.monotonic() - self._last >= self._seconds
+        self._stopping, due = ranks.agreed((stopping, overdue))
         if self.folder is not None:
-            due = time.monotonic() - self._last >= self._seconds
             control.should_save = due or self._stopping
         elif self._stopping:
             raise Stopped(
@@ -166,11 +172,13 @@ class CheckpointKeeper(TrainerCallback):
         """Complete and seal the checkpoint that the Trainer has just written."""
         assert self._trainer is not None and self.folder is not None
         made = self.folder / f"checkpoint-{state.global_step}"
-        (made / _PICKLED_ARGUMENTS).unlink(missing_ok=True)
-        (made / _COUNTERS).write_text(json.dumps(self._trainer.counters()), encoding="utf-8")
-        save_file(self._trainer.tensors(), made / _TENSORS)
-        self._seal(made, state.global_step)
-        self._delete_all_but(made)
+        save_tensors(self._trainer.tensors(), made, _TENSORS, sharded=self._sharded)
+        ranks.wait()  # for the parts of all processes
+        if ranks.first():
+            (made / _COUNTERS).write_text(json.dumps(self._trainer.counters()), encoding="utf-8")
+            self._seal(made, state.global_step)
+            self._delete_all_but(made)
+        ranks.wait()
         self._last = time.monotonic()
         if self._stopping:
             raise Stopped(
@@ -196,13 +204,22 @@ class CheckpointKeeper(TrainerCallback):
             return f"{_SEAL} is damaged"
         if seal.request != self._request or seal.step != _step(folder):
             return "it belongs to another request or step"
-        lost = _NEEDED - seal.files.keys()
+        lost = self._needed() - seal.files.keys()
         if lost:
             return f"sealed without {', '.join(sorted(lost))}"
         found = _digests(folder)
         names = sorted(seal.files.keys() | found.keys())
         wrong = [name for name in names if seal.files.get(name) != found.get(name)]
         return f"altered, missing or unknown: {', '.join(wrong[:3])}" if wrong else ""
+
+    def _needed(self) -> set[str]:
+        """Return the files without which an update cannot go on from the same numbers."""
+        parts = [
+            name
+            for stem in (STATE, _TENSORS)
+            for name in shard_names(stem, sharded=self._sharded, processes=self._processes)
+        ]
+        return {_TRAINER_STATE, _COUNTERS, *parts}
 
     def _seal(self, folder: Path, step: int) -> None:
         seal = _Seal(request=self._request, step=step, files=_digests(folder))
@@ -227,12 +244,13 @@ class CheckpointKeeper(TrainerCallback):
 
 def request_digest(request: GrpoRequest | RwrRequest, models: Sequence[Path]) -> str:
     """Return a digest of all that decides what an update does: files by content, not by name."""
-    paths = {"checkpoint", "initial", "output", "rows", "checkpoints"}
+    # Gradient checkpointing computes the same numbers again: it may be switched on to go on.
+    apart = {"checkpoint", "initial", "output", "rows", "checkpoints", "gradient_checkpointing"}
     weights = [sorted(model.glob("*.safetensors")) for model in models]
     return digest(
         {
             "kind": type(request).__name__,
-            "settings": request.model_dump(mode="json", exclude=paths),
+            "settings": request.model_dump(mode="json", exclude=apart),
             "rows": file_sha256(request.rows),
             "models": [[file_sha256(path) for path in files] for files in weights],
         }

@@ -3,11 +3,15 @@
 Decisions taken here, for both trainers:
 
 - Weights are trained in float32 whatever the checkpoint stores: an update of 1e-6 is lost in
-  bfloat16 weights. The checkpoint that comes out is float32.
+  bfloat16 weights. The checkpoint that comes out is float32. With precision bfloat16 the matrix
+  products are bfloat16, and weights that are not trained keep the type that they are stored in.
 - Dropout is off: the ratio and the KL compare two deterministic distributions.
 - A checkpoint is written beside its destination and renamed into place, so it is whole or absent.
 - Batches come from a plan (`PlanDataset`) that says which rows each micro-batch holds, and never
   from counters inside the library, so a resumed loop that skips batches trains the right rows.
+- Several processes take the plan's micro-batches in turn. What a step's loss is divided by comes
+  from the plan too, over the rows of all processes; the loss of each is multiplied by their number,
+  because DDP, FSDP and DeepSpeed average gradients where a sum is meant.
 """
 
 # TRL, transformers and datasets come without complete types.
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib.util
 import logging
 import math
 import os
@@ -40,8 +45,24 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as hf_logging
 
+from genenv_core.config.training import TrainingConfig
+from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import GenenvError, ModelError, NumericalError, TrainingError
-from genenv_core.training.checkpoints import CheckpointKeeper
+from genenv_core.training import ranks
+from genenv_core.training.base import GrpoRequest, RwrRequest
+from genenv_core.training.checkpoints import STATE, CheckpointKeeper
+from genenv_core.training.lora import add_adapter, add_base, save_adapter
+from genenv_core.training.memory import GB
+from genenv_core.training.shards import (
+    Tensors,
+    load_tensors,
+    optimizer_tensors,
+    reshard,
+    restore_optimizer,
+    save_tensors,
+    trained,
+    whole,
+)
 
 _LIBRARIES = ("trl", "accelerate", "datasets", "transformers")
 # Thread counts, random states and accelerate's singletons belong to the process: two updates in
@@ -84,7 +105,8 @@ def training_session(
             remedy = (
                 f"lower it, for example --set {setting}={micro_batch_rows // 2}"
                 if micro_batch_rows > 1
-                else "use a smaller model, shorter completions or more memory"
+                else "set execution.gradient_checkpointing=true or training.lora.rank, shard over "
+                "more processes (training.strategy=fsdp2), or use shorter completions"
             )
             raise TrainingError(
                 f"{what} ran out of memory with {setting} {micro_batch_rows}: {remedy} "
@@ -132,36 +154,74 @@ class LoadedPolicy:
     model: Any
     tokenizer: Any
     source: Path
+    training: TrainingConfig
     config: Any
     generation: Any
     pad_token: str | None
 
-    def save(self, output: Path, work: Path) -> None:
-        """Write a complete checkpoint (safetensors, configs, tokenizer) to `output`."""
-        for name, parameter in self.model.named_parameters():
-            if not bool(torch.isfinite(parameter).all()):
+    def save(self, trained_model: Any, output: Path, work: Path) -> None:
+        """Write a complete checkpoint (safetensors, configs, tokenizer) to `output`.
+
+        Every process calls it, because each may hold a part of the weights; the first one writes.
+        """
+        weights: Tensors = {}
+        for name, parameter in trained(trained_model).items():
+            weight = whole(parameter.detach())
+            if not bool(torch.isfinite(weight).all()):
                 raise NumericalError(
                     f"weight {name} is not finite after the update of {self.source}"
                 )
-        staged = work / "checkpoint"
-        self.model.config = self.config
-        self.model.generation_config = self.generation
+            if ranks.first():
+                weights[name] = weight.cpu()
+        if ranks.first():
+            staged = work / "checkpoint"
+            self._write(weights, staged, work)
+            if output.exists():
+                shutil.rmtree(output)
+            os.replace(staged, output)
+        ranks.wait()
+
+    def _write(self, weights: Tensors, staged: Path, work: Path) -> None:
+        lora = self.training.lora
+        if lora.rank and not lora.merge:
+            add_base(self.source, staged)
+            save_adapter(self.model, weights, staged)
+            return
+        model: Any = self.model
+        if lora.rank:
+            save_adapter(model, weights, work / "adapter")
+            model = merged(load_model(self.source), work / "adapter")
+        elif self.training.sharded:
+            model = load_model(self.source)
+            left = {name for name, _ in model.named_parameters()} ^ weights.keys()
+            if left:
+                raise TrainingError(f"weights got lost between the processes: {sorted(left)[:3]}")
+            model.load_state_dict(weights, strict=False)  # tied weights have one name here
+        model.config = self.config
+        model.generation_config = self.generation
         self.tokenizer.pad_token = self.pad_token
-        self.model.save_pretrained(staged)
+        model.save_pretrained(staged)
         self.tokenizer.save_pretrained(staged)
-        if output.exists():
-            shutil.rmtree(output)
-        os.replace(staged, output)
 
 
-def load_model(checkpoint: Path) -> Any:
-    """Return the model of a checkpoint directory in float32; `ModelError` when there is none."""
+def load_model(checkpoint: Path, *, dtype: torch.dtype | str = torch.float32) -> Any:
+    """Return the model of a checkpoint directory, adapters merged; `ModelError` without one."""
+    return merged(_load_base(checkpoint, dtype), checkpoint)
+
+
+def _load_base(checkpoint: Path, dtype: torch.dtype | str) -> Any:
+    """Return the model of a checkpoint directory without its adapter."""
     if not (checkpoint / "config.json").is_file():
         raise ModelError(f"{checkpoint} is no checkpoint directory: it has no config.json")
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            checkpoint, dtype=torch.float32, use_safetensors=True, local_files_only=True
-        )
+        with base_of(checkpoint) as base:
+            model = AutoModelForCausalLM.from_pretrained(
+                base,
+                dtype=dtype,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+            )
     except (OSError, ValueError) as error:
         raise ModelError(f"checkpoint {checkpoint} cannot be loaded: {error}") from error
     for module in model.modules():
@@ -174,57 +234,115 @@ def load_model(checkpoint: Path) -> Any:
     return model
 
 
+def frozen_dtype(training: TrainingConfig) -> torch.dtype | str:
+    """Return the type of weights that are not trained: float32, or as they are stored."""
+    return "auto" if training.precision == "bfloat16" else torch.float32
+
+
 def _is_dropout_rate(name: str, value: object) -> bool:
     return name.endswith("dropout") and isinstance(value, float)
 
 
-def load_policy(checkpoint: Path) -> LoadedPolicy:
+def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
     """Return the model and tokenizer of a checkpoint directory; `ModelError` when there is none."""
-    model = load_model(checkpoint)
+    lora = training.lora
+    if lora.rank:
+        model = _load_base(checkpoint, frozen_dtype(training))
+        model = merged(model, checkpoint) if lora.merge else model
+    else:
+        model = load_model(checkpoint).requires_grad_(True)  # which merging an adapter takes away
+    if training.kernels == "liger":
+        _use_liger(model)
+    # What the checkpoint says, before the library's trainers change the live objects.
+    config, generation = copy.deepcopy(model.config), copy.deepcopy(model.generation_config)
+    if lora.rank:
+        model = add_adapter(model, checkpoint, lora)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            checkpoint, local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         raise ModelError(f"tokenizer of {checkpoint} cannot be loaded: {error}") from error
     return LoadedPolicy(
-        model,
-        tokenizer,
-        checkpoint,
-        copy.deepcopy(model.config),
-        copy.deepcopy(model.generation_config),
-        tokenizer.pad_token,
+        model, tokenizer, checkpoint, training, config, generation, tokenizer.pad_token
+    )
+
+
+def _use_liger(model: Any) -> None:
+    """Replace norms, rotary embedding and MLP by Liger's kernels; TRL has its own for the loss."""
+    if importlib.util.find_spec("liger_kernel") is None:
+        raise TrainingError(
+            "training.kernels liger needs the package liger-kernel: pip install liger-kernel, or "
+            "set training.kernels=torch"
+        )
+    from liger_kernel.transformers import (  # pyright: ignore[reportMissingImports]
+        _apply_liger_kernel_to_instance,
+    )
+
+    _apply_liger_kernel_to_instance(
+        model=model, cross_entropy=False, fused_linear_cross_entropy=False
     )
 
 
 @contextmanager
 def workspace(output: Path, *inputs: Path) -> Generator[Path]:
-    """Return a scratch folder beside `output`, gone afterwards; refuse to overwrite an input."""
+    """Return a scratch folder beside `output`, gone afterwards; refuse to overwrite an input.
+
+    The processes of an update share it; the first one makes and removes it.
+    """
     for path in inputs:
         if path.resolve() == output.resolve():
             raise TrainingError(f"output {output} is also an input of the update: choose another")
     folder = output.parent / f".{output.name}.work"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    if ranks.first():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    ranks.wait()
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if ranks.first():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def shared_arguments(home: Path, *, learning_rate: float, max_grad_norm: float, seed: int) -> Any:
+def device_memory(training: TrainingConfig) -> float | None:
+    """Return the bytes of a device that the update may fill: the least of all its processes'."""
+    limit = None if training.memory_gb is None else training.memory_gb * GB
+    if training.device == "cpu":
+        return limit
+    need_gpu()
+    free, _ = torch.cuda.mem_get_info()
+    return min([limit or math.inf, *ranks.collected(float(free))])
+
+
+def need_gpu() -> None:
+    """Raise `TrainingError` where torch finds no GPU."""
+    if not torch.cuda.is_available():
+        raise TrainingError(
+            "training.device is cuda and torch finds no GPU here: run the stage where there is one "
+            "(placement.grpo_update, placement.rwr_update), or set training.device=cpu"
+        )
+
+
+def shared_arguments(home: Path, request: GrpoRequest | RwrRequest) -> Any:
     """Return the TrainingArguments that both updates share: constant rate, silent, no schedule of
     checkpoints (the keeper asks for them; they go to `home`)."""
+    training = request.training
     return {
         "output_dir": str(home),
-        "learning_rate": learning_rate,
+        "learning_rate": request.settings.learning_rate,
         "lr_scheduler_type": "constant",
-        "max_grad_norm": max_grad_norm,
+        "max_grad_norm": request.settings.max_grad_norm,
         "weight_decay": 0.0,
-        "seed": seed,
-        "data_seed": seed,
-        "bf16": False,
+        "seed": request.seed,
+        "data_seed": request.seed,
+        "bf16": training.precision == "bfloat16",
         "fp16": False,
-        "gradient_checkpointing": False,
-        "use_cpu": not torch.cuda.is_available(),
+        "gradient_checkpointing": request.gradient_checkpointing,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+        "use_cpu": training.device == "cpu",
+        "ddp_backend": "gloo" if training.device == "cpu" and training.processes > 1 else None,
+        "ddp_find_unused_parameters": False,
         "dataloader_pin_memory": False,
         "remove_unused_columns": False,
         "logging_strategy": "no",
@@ -250,16 +368,33 @@ class PlanDataset(Dataset[Any]):
 
 
 class PlannedTrainer:
-    """Mixin for TRL trainers: batches from a plan, no telemetry, gradients checked each step.
+    """Mixin for TRL trainers: batches from a plan, no telemetry, gradients checked each step, and
+    checkpoints that are safetensors.
 
     It is a `checkpoints.Resumable`: what a subclass counts for its result, it adds to `counters`
-    and takes back in `restore`.
+    and takes back in `restore`. Between two steps it counts the same in every process.
     """
 
     plan: Any
+    training: TrainingConfig
     grad_norm: float = 0.0
     accelerator: Any
+    args: Any
     model: Any
+    optimizer: Any
+    state: Any
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.accelerator.device
+
+    def check_processes(self) -> None:
+        """Raise `TrainingError` unless the plan was made for as many processes as there are."""
+        if ranks.count() != self.training.processes:
+            raise TrainingError(
+                f"training.processes is {self.training.processes} and {ranks.count()} run"
+            )
 
     def counters(self) -> dict[str, Any]:
         """Return what the update has counted so far, as JSON values."""
@@ -273,15 +408,38 @@ class PlannedTrainer:
         """Go on from what `counters` and `tensors` were."""
         self.grad_norm = counters["grad_norm"]
 
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A weight that the checkpoint names otherwise would keep its starting value in silence.
-        own = {name for name, _ in self.model.named_parameters()}  # tied weights once
-        lost = [name for name in load_result.missing_keys if name in own]
-        if lost or load_result.unexpected_keys:
-            raise TrainingError(
-                "the trainer checkpoint does not fit the model: missing weights "
-                f"{lost[:3]}, unknown ones {load_result.unexpected_keys[:3]}"
-            )
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write weights, optimizer and the count of steps; the keeper adds the rest and seals."""
+        del model, trial
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = optimizer_tensors(self.model, self.optimizer)
+        save_tensors(tensors, folder, STATE, sharded=self.training.sharded)
+        if ranks.first():
+            self.state.save_to_json(str(folder / "trainer_state.json"))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: Any, model: Any = None) -> None:
+        """Load nothing yet: the loop asks again once model and optimizer are in place."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Take weights and optimizer back, in place; a constant rate has no schedule to restore."""
+        if checkpoint is None:
+            return
+        tensors = load_tensors(Path(checkpoint), STATE, sharded=self.training.sharded)
+        try:
+            restore_optimizer(self.model, self.optimizer, tensors)
+        except ValueError as error:
+            raise TrainingError(f"the trainer checkpoint {checkpoint} {error}") from error
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Load nothing: an update draws no random number after its first step."""
+
+    @contextmanager
+    def looking(self) -> Generator[None]:
+        """Return a context for forward passes between two steps; no gradient comes of them."""
+        with torch.no_grad(), self.accelerator.autocast():
+            yield
+        reshard(self.model)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write nothing: TRL puts a card beside every trainer checkpoint."""
@@ -298,7 +456,8 @@ class PlannedTrainer:
         # Called by the loop after clipping and before the optimizer: the last moment at which a
         # bad gradient has not reached a weight.
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[misc]
-        self.grad_norm = finite(float(norm), "gradient norm")
+        value = whole(norm) if isinstance(norm, torch.Tensor) else norm
+        self.grad_norm = finite(float(value), "gradient norm")
         return self.grad_norm
 
 

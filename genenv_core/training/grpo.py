@@ -18,11 +18,13 @@ Departures from TRL, with their reasons:
   `groups_per_step` groups and the last one of a pass what is left; TRL would drop the remainder.
   `passes` therefore revisit the groups after all of them were seen, as in PPO. Row visits are
   counted while training, and an update that missed or repeated one is an error.
-- Normalisation is over the optimizer step whatever `micro_batch_rows` is, so gradient
-  accumulation changes nothing but rounding: `dapo` divides by the sampled tokens of the step,
+- Normalisation is over the optimizer step whatever `micro_batch_rows` and the number of processes
+  are, so both change nothing but rounding: `dapo` divides by the sampled tokens of the step,
   `grpo` averages rows of the step by their own token mean, `dr_grpo` divides by rows times the
   longest completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the
-  sampled tokens of the batch, which equals `dapo` in one process.
+  sampled tokens of the batch, which equals `dapo` where the step is the batch.
+- The reference is scored a micro-batch at a time, beside the policy, and so by the process that
+  trains the rows; TRL would score all rows of a step first.
 """
 
 # TRL, transformers and datasets come without complete types.
@@ -32,7 +34,8 @@ Departures from TRL, with their reasons:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,12 +45,16 @@ import torch
 from datasets import Dataset
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import use_adapter
 
+from genenv_core.engines.adapters import has_adapter
 from genenv_core.errors import TrainingError
+from genenv_core.training import ranks
 from genenv_core.training.base import GrpoRequest, UpdateResult
 from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.common import (
     PlannedTrainer,
+    device_memory,
     finite,
     load_policy,
     shared_arguments,
@@ -55,6 +62,7 @@ from genenv_core.training.common import (
     training_session,
     workspace,
 )
+from genenv_core.training.fitting import fitted
 from genenv_core.training.rollouts import GroupPlan, StoredRollouts
 
 
@@ -68,6 +76,8 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     its rows.
     """
     rollouts = StoredRollouts.read(request)
+    request = fitted(request, device_memory(request.training))
+    settings = request.settings
     what = f"GRPO update of pi_agent from {request.checkpoint}"
     with (
         training_session(
@@ -75,18 +85,23 @@ def run_grpo(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
             threads=request.threads,
             seed=request.seed,
             section="grpo",
-            micro_batch_rows=request.settings.micro_batch_rows,
+            micro_batch_rows=settings.micro_batch_rows,
         ),
         workspace(request.output, request.checkpoint) as work,
         CheckpointKeeper(request, [request.checkpoint], what, stop) as keeper,
     ):
-        policy = load_policy(request.checkpoint)
+        if settings.kl_coef and not request.training.lora.rank and has_adapter(request.checkpoint):
+            raise TrainingError(
+                f"{request.checkpoint} has an adapter, so TRL cannot load it as the reference of "
+                "grpo.kl_coef: set that to 0, or train adapters (training.lora.rank)"
+            )
+        policy = load_policy(request.checkpoint, request.training)
         rollouts.check_vocabulary(policy.model.get_input_embeddings().num_embeddings)
         home = keeper.folder or work
         trainer = StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, home)
         steps = train_quietly(trainer, keeper)
         trainer.check_visits()
-        policy.save(request.output, work)
+        policy.save(trainer.model, request.output, work)
         metrics = trainer.seen.metrics() | {
             "grad_norm": trainer.grad_norm,
             "reward_mean": float(np.mean(rollouts.rewards)),
@@ -114,6 +129,17 @@ class _Seen:
     kl: float = 0.0
     rows: Counter[str] = field(default_factory=Counter[str])
 
+    def add(self, step: list[_Seen]) -> None:
+        """Add what each process saw of one step; loss and KL become this step's."""
+        for own in step:
+            self.tokens += own.tokens
+            self.entropy += own.entropy
+            self.ratio += own.ratio
+            self.clipped += own.clipped
+            self.ratio_max = max(self.ratio_max, own.ratio_max)
+            self.rows.update(own.rows)
+        self.loss, self.kl = sum(own.loss for own in step), sum(own.kl for own in step)
+
     def metrics(self) -> dict[str, float]:
         return {
             "loss": self.loss,
@@ -140,15 +166,16 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
             per_step=settings.groups_per_step,
             micro=settings.micro_batch_rows,
             seed=request.seed,
+            processes=request.training.processes,
         )
-        self.seen = _Seen()
+        self.training = request.training
+        self.seen, self._step_seen = _Seen(), _Seen()
         self._first_row = {
             group: index * rollouts.group_size for index, group in enumerate(rollouts.groups)
         }
         self._step_groups: list[str] | None = None
         self._step_tensors: dict[str, Any] = {}
         self._scored: tuple[Any, Any] | None = None
-        self._step_loss, self._step_kl = 0.0, 0.0
         super().__init__(
             model=model,
             reward_funcs=stored_reward,
@@ -157,17 +184,12 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
             processing_class=tokenizer,
             rollout_func=self._look_up,
         )
+        self.check_processes()
 
     def _config(self, request: GrpoRequest, home: Path) -> GRPOConfig:
         settings, micro_batches = request.settings, self.plan.micro_batches_per_step
-        shared = shared_arguments(
-            home,
-            learning_rate=settings.learning_rate,
-            max_grad_norm=settings.max_grad_norm,
-            seed=request.seed,
-        )
         return GRPOConfig(
-            **shared,
+            **shared_arguments(home, request),
             num_train_epochs=settings.passes,
             num_iterations=1,
             gradient_accumulation_steps=micro_batches,
@@ -209,20 +231,28 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
         }
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(inputs)
+        beta, self.beta = self.beta, 0.0  # the reference is scored by micro-batch
+        try:
+            output = super()._generate_and_score_completions(inputs)
+        finally:
+            self.beta = beta
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
         return output
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """Return one micro-batch: rows start..stop of the step that the plan describes."""
+        """Return one micro-batch: rows start..stop of the step that the plan describes.
+
+        An empty one, of a step with fewer rows than processes, is a row that counts for nothing.
+        """
         groups, start, stop = (generation_batch[name] for name in ("groups", "start", "stop"))
-        size = self.rollouts.group_size
+        size, rows = self.rollouts.group_size, stop - start
         if self._step_groups != groups:
-            rows = [{"prompt": group} for group in groups for _ in range(size)]
-            self._step_tensors = self._generate_and_score_completions(rows)
+            prompts = [{"prompt": group} for group in groups for _ in range(size)]
+            self._step_tensors = self._generate_and_score_completions(prompts)
             self._step_groups = groups
         step = self._step_tensors
-        inputs = {name: value[start:stop] if value.dim() else value for name, value in step.items()}
+        first, end = (start, stop) if rows else (0, 1)
+        inputs = {name: value[first:end] if value.dim() else value for name, value in step.items()}
         _trim(inputs)
         tokens = (step["completion_mask"] * step["tool_mask"]).sum()
         own = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
@@ -230,27 +260,48 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
         # TRL's dapo divides by this number times micro_batches / steps_per_generation.
         inputs["num_items_in_batch"] = tokens * (self.plan.micro_batches_per_step / micro_batches)
         # The other losses are means of the micro-batch over micro_batches: undo both.
-        shares = {"dapo": 1.0 / micro_batches, "bnpo": own / tokens}
-        share = shares.get(self.loss_type, (stop - start) / (len(groups) * size))
-        inputs["loss_scale"] = share * micro_batches
+        processes = self.training.processes
+        shares = {"dapo": 1.0 / micro_batches, "bnpo": processes * own / tokens}
+        share = shares.get(self.loss_type, processes * rows / (len(groups) * size))
+        inputs["loss_scale"] = share * micro_batches if rows else 0.0
         inputs["step_tokens"] = tokens
-        self.seen.rows.update(groups[row // size] for row in range(start, stop))
+        inputs["rows"] = rows
+        if self.beta:
+            inputs["ref_per_token_logps"] = self._reference(inputs)
+        self._step_seen.rows.update(groups[row // size] for row in range(start, stop))
         return inputs
 
-    def _get_per_token_logps_and_entropies(
-        self, *args: Any, batch_size: int | None = None, **kwargs: Any
-    ) -> Any:
-        # TRL chunks the reference pass by its own batch size, which is formal here.
-        if batch_size is not None:
-            kwargs["batch_size"] = self.plan.micro
+    @torch.no_grad()
+    def _reference(self, inputs: dict[str, Any]) -> Any:
+        """Return the logprobs of a micro-batch under the weights that the update started from."""
+        names = ("input_ids", "attention_mask")
+        parts = (("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask"))
+        ids = {
+            name: torch.cat([inputs[part] for part in pair], 1)
+            for name, pair in zip(names, parts, strict=True)
+        }
+        model = self.ref_model
+        adapted = nullcontext()
+        if model is None:  # with LoRA: the copy of the adapter that TRL keeps
+            model = self.model
+            adapted = use_adapter(model, adapter_name="ref")
+        with adapted:
+            scored = self._get_per_token_logps_and_entropies(
+                model, **ids, logits_to_keep=inputs["completion_ids"].size(1)
+            )
+        return scored[0]
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         scored = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         if torch.is_grad_enabled():
             self._scored = (scored[0].detach(), scored[1].detach())
         return scored
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        loss = super()._compute_loss(model, inputs) * inputs["loss_scale"]
-        self._observe(inputs, finite(loss.item(), "GRPO loss"))
+        with _alone(self.accelerator):
+            loss = super()._compute_loss(model, inputs) * inputs["loss_scale"]
+        if inputs["rows"]:
+            self._observe(inputs, finite(loss.item(), "GRPO loss"))
         return loss
 
     def _observe(self, inputs: dict[str, Any], loss: float) -> None:
@@ -261,21 +312,22 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
         ratio = (logps - inputs["old_per_token_logps"][mask]).exp()
         positive = (inputs["advantages"].unsqueeze(1) > 0).expand_as(mask)[mask]
         clipped = torch.where(positive, ratio > 1 + self.epsilon_high, ratio < 1 - self.epsilon_low)
-        seen = self.seen
+        seen = self._step_seen
         seen.tokens += int(mask.sum())
         seen.entropy += entropies.double().sum().item()
         seen.ratio += ratio.double().sum().item()
         seen.ratio_max = max(seen.ratio_max, ratio.max().item())
         seen.clipped += int(clipped.sum())
-        self._step_loss += loss
+        seen.loss += loss / self.training.processes
         if "ref_per_token_logps" in inputs:
             gap = inputs["ref_per_token_logps"][mask] - logps
             share = mask.sum() / inputs["step_tokens"]
-            self._step_kl += float((gap.exp() - gap - 1).mean() * share)
+            seen.kl += float((gap.exp() - gap - 1).mean() * share)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        self.seen.loss, self.seen.kl = self._step_loss, finite(self._step_kl, "KL to the reference")
-        self._step_loss, self._step_kl = 0.0, 0.0
+        self.seen.add(ranks.collected(self._step_seen))
+        finite(self.seen.kl, "KL to the reference")
+        self._step_seen = _Seen()
         return super()._get_grad_norm(model, grad_norm=grad_norm)
 
     def counters(self) -> dict[str, Any]:
@@ -301,6 +353,24 @@ class StoredRolloutTrainer(PlannedTrainer, GRPOTrainer):
 def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
     """Return the rewards that were stored with the rollouts, in the order of the rows."""
     return reward
+
+
+@contextmanager
+def _alone(accelerator: Any) -> Generator[None]:
+    """Return a context in which TRL's metrics, which nobody reads, ask no other process.
+
+    They would gather as many numbers as there are rows, and processes may have unequal many.
+    """
+    accelerator.gather = _same
+    accelerator.reduce = _same
+    try:
+        yield
+    finally:
+        del accelerator.gather, accelerator.reduce
+
+
+def _same(tensor: Any, **_: Any) -> Any:
+    return tensor
 
 
 def _trim(inputs: dict[str, Any]) -> None:

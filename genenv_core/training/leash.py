@@ -17,25 +17,40 @@ KL is in nats a sequence to pi_env^0, on the update's rows, of the weights as th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from transformers import TrainerCallback
 
 from genenv_core.config.schema import RwrConfig
+from genenv_core.training.shards import local, trained
 
 _FRACTIONS = (1.0, 0.25, 0.0625, 0.015625)
 """Step lengths tried, longest first, when an update would otherwise return its own start."""
 
 Weights = dict[str, torch.Tensor]
+"""This process's part of what is trained, by parameter name."""
+
+
+class Measured(Protocol):
+    """An update whose KL can be asked for; every process asks at the same time."""
+
+    model: Any
+
+    def measure_kl(self) -> float:
+        """Return the KL of the current weights, nats a sequence; equal in every process."""
+        ...
+
+    def kl_gradient(self) -> Weights:
+        """Return the gradient of that KL."""
+        ...
 
 
 class Leash(TrainerCallback):
     """Watches the KL through an update; `pulling` tells the loss which terms to follow."""
 
-    def __init__(self, model: Any, measure: Callable[[], float], settings: RwrConfig) -> None:
-        self._model, self._measure = model, measure
+    def __init__(self, trainer: Measured, settings: RwrConfig) -> None:
+        self._trainer = trainer
         self._cap, self._stops = settings.kl_cap, settings.kl_cap_action == "roll_back"
         self._rate = settings.learning_rate
         self.kl = self._start_kl = 0.0
@@ -62,7 +77,7 @@ class Leash(TrainerCallback):
             kwargs["optimizer"].state.clear()
 
     def _observe(self, step: int) -> None:
-        self.kl, self._step = self._measure(), step
+        self.kl, self._step = self._trainer.measure_kl(), step
         self.pulling = self.kl > self._cap
         self.hits += self.pulling
         under = not self.pulling
@@ -97,10 +112,10 @@ class Leash(TrainerCallback):
         self.pulling, self._was_under = counters["pulling"], counters["was_under"]
         self._kept_kl, self._kept_step = counters["kept_kl"], counters["kept_step"]
         self._step = counters["step"]
-        named = self._model.named_parameters()
+        named = trained(self._trainer.model).items()
         self._kept = {name: kept[name].to(parameter.device) for name, parameter in named}
 
-    def settle(self, kl_gradient: Callable[[], Weights]) -> None:
+    def settle(self) -> None:
         """Leave the model in the state that the update ends on; call once, after the last step."""
         if not self.pulling or self._kept_step == self._step:
             return
@@ -109,7 +124,7 @@ class Leash(TrainerCallback):
         self._write(self._kept)
         self.kl = self._kept_kl
         if self._kept_step == 0:
-            self._leave_start(crossed, kl_gradient())
+            self._leave_start(crossed, self._trainer.kl_gradient())
 
     def _leave_start(self, crossed: Weights, gradient: Weights) -> None:
         # -rate * sign(gradient) is the first step that a fresh Adam takes.
@@ -118,7 +133,7 @@ class Leash(TrainerCallback):
         for direction, bound in ((downhill, self._kept_kl), (back, self._cap)):
             for fraction in _FRACTIONS:
                 self._write(self._kept, direction, fraction)
-                self.kl = self._measure()
+                self.kl = self._trainer.measure_kl()
                 if self.kl < bound:
                     self._moved = True
                     return
@@ -126,14 +141,16 @@ class Leash(TrainerCallback):
         self.kl = self._kept_kl
 
     def _copy(self) -> Weights:
-        return {name: p.detach().clone() for name, p in self._model.named_parameters()}
+        named = trained(self._trainer.model).items()
+        return {name: local(p.detach()).clone() for name, p in named}
 
     @torch.no_grad()
     def _write(self, weights: Weights, direction: Weights | None = None, by: float = 0.0) -> None:
-        for name, parameter in self._model.named_parameters():
-            parameter.copy_(weights[name])
+        for name, parameter in trained(self._trainer.model).items():
+            own = local(parameter)
+            own.copy_(weights[name])
             if direction is not None and name in direction:
-                parameter.add_(direction[name], alpha=by)
+                own.add_(direction[name], alpha=by)
 
     @property
     def action(self) -> Literal["updated", "pulled", "rolled_back"]:

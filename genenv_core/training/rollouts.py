@@ -11,6 +11,7 @@ from genenv_core.algorithm.advantages import EQUAL_REWARDS
 from genenv_core.errors import NumericalError
 from genenv_core.training.base import GrpoRequest
 from genenv_core.training.common import PlanDataset
+from genenv_core.training.ranks import cut
 from genenv_core.training.rows import check_vocabulary, read_rows, refuse
 
 _COLUMNS = {
@@ -91,14 +92,23 @@ def _check(frame: pl.DataFrame, group_size: int) -> None:
 
 
 class GroupPlan(PlanDataset):
-    """One pass over the groups: steps of `groups_per_step`, cut into micro-batches of rows."""
+    """One pass over the groups: steps of `per_step` groups, cut into micro-batches of rows.
 
-    def __init__(self, rollouts: StoredRollouts, *, per_step: int, micro: int, seed: int) -> None:
+    Several processes take the micro-batches of a step in turn, `micro_batches_per_step` each.
+    """
+
+    def __init__(
+        self, rollouts: StoredRollouts, *, per_step: int, micro: int, seed: int, processes: int
+    ) -> None:
         super().__init__()
         self._groups, self._rows, self._seed = rollouts.groups, rollouts.group_size, seed
         self._per_step, self.micro = min(per_step, len(rollouts.groups)), micro
-        self.micro_batches_per_step = -(-self._per_step * self._rows // micro)
+        self._processes = processes
+        self.micro_batches_per_step = len(self._cut(self._per_step)) // processes
         self.set_epoch(0)
+
+    def _cut(self, groups: int) -> list[tuple[int, int]]:
+        return cut(groups * self._rows, most=self.micro, processes=self._processes)
 
     def set_epoch(self, epoch: int) -> None:
         """Plan pass number `epoch` (from 0): its own order of the groups, every group once."""
@@ -108,7 +118,5 @@ class GroupPlan(PlanDataset):
         self.batches = []
         for first in range(0, len(order), self._per_step):
             groups = [self._groups[index] for index in order[first : first + self._per_step]]
-            rows = len(groups) * self._rows
-            for start in range(0, rows, self.micro):
-                stop = min(start + self.micro, rows)
+            for start, stop in self._cut(len(groups)):
                 self.batches.append({"groups": groups, "start": start, "stop": stop})

@@ -10,8 +10,8 @@ reward-weighted regression after Peters and Schaal, 2007):
   scale of the term does not grow with the length of what pi_env writes. Weights have mean 1.
 - The KL is exact: the whole vocabulary at every completion position, along the stored rows. It
   stands for KL(pi_env || pi_env^0) as far as the rows are fresh samples of pi_env.
-- A step covers all rows. Micro-batches add their share of both sums, so accumulation changes
-  nothing but rounding.
+- A step covers all rows. Micro-batches add their share of both sums, so accumulation and the
+  number of processes change nothing but rounding.
 
 How the cap works is told in `genenv_core.training.leash`.
 """
@@ -23,23 +23,29 @@ How the cap works is told in `genenv_core.training.leash`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
 from datasets import Dataset
+from trl.models.utils import prepare_fsdp
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from genenv_core.algorithm.rwr import step_count
+from genenv_core.engines.adapters import has_adapter
 from genenv_core.errors import NumericalError, TrainingError
+from genenv_core.training import ranks
 from genenv_core.training.base import RwrRequest, UpdateResult
 from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.common import (
     PlanDataset,
     PlannedTrainer,
+    device_memory,
     finite,
+    frozen_dtype,
     load_model,
     load_policy,
     shared_arguments,
@@ -47,8 +53,12 @@ from genenv_core.training.common import (
     training_session,
     workspace,
 )
+from genenv_core.training.fitting import fitted
 from genenv_core.training.leash import Leash
+from genenv_core.training.lora import same_base
+from genenv_core.training.ranks import cut
 from genenv_core.training.rows import check_vocabulary, read_rows, refuse
+from genenv_core.training.shards import local, trained
 
 _COLUMNS = {
     "row_id": pl.String,
@@ -69,6 +79,7 @@ def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
     kl_env is of the weights saved; kl_cap_hits counts states above the cap, the start included.
     """
     rows = _read(request)
+    request = fitted(request, device_memory(request.training))
     what = f"RWR update of pi_env from {request.checkpoint}"
     with (
         training_session(
@@ -81,22 +92,19 @@ def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
         workspace(request.output, request.checkpoint, request.initial) as work,
         CheckpointKeeper(request, [request.checkpoint, request.initial], what, stop) as keeper,
     ):
-        policy, reference = load_policy(request.checkpoint), load_model(request.initial)
+        policy = load_policy(request.checkpoint, request.training)
         size = policy.model.get_input_embeddings().num_embeddings
-        if (other := reference.get_input_embeddings().num_embeddings) != size:
-            raise TrainingError(
-                f"pi_env has a vocabulary of {size} and its initial {request.initial} of {other}"
-            )
+        reference = _reference(request, size)
         check_vocabulary("row_id", rows["row_id"], rows["prompt_ids"], rows["completion_ids"], size)
         trainer = WeightedRegressionTrainer(
             policy.model, policy.tokenizer, reference, rows, request, keeper.folder or work
         )
-        leash = Leash(trainer.model, trainer.measure_kl, request.settings)
+        leash = Leash(trainer, request.settings)
         trainer.leash = leash
         trainer.add_callback(leash)
         steps = train_quietly(trainer, keeper)
-        leash.settle(trainer.kl_gradient)
-        policy.save(request.output, work)
+        leash.settle()
+        policy.save(trainer.model, request.output, work)
     metrics = {
         "loss": trainer.loss,
         "nll": trainer.nll,
@@ -113,6 +121,21 @@ def run_rwr(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
         note=leash.note,
         resumed_at=keeper.resumed_at,
     )
+
+
+def _reference(request: RwrRequest, size: int) -> Any:
+    """Return pi_env^0; None where the policy is pi_env^0 with an adapter, that can be left out."""
+    lora = request.training.lora
+    if lora.rank and not has_adapter(request.initial):
+        merging = lora.merge and has_adapter(request.checkpoint)
+        if not merging and same_base(request.checkpoint, request.initial):
+            return None
+    reference = load_model(request.initial, dtype=frozen_dtype(request.training))
+    if (other := reference.get_input_embeddings().num_embeddings) != size:
+        raise TrainingError(
+            f"pi_env has a vocabulary of {size} and its initial {request.initial} of {other}"
+        )
+    return reference
 
 
 def _read(request: RwrRequest) -> dict[str, list[Any]]:
@@ -133,9 +156,12 @@ def _read(request: RwrRequest) -> dict[str, list[Any]]:
 
 
 class RowPlan(PlanDataset):
-    """All rows as padded micro-batches, rows of about the same length together."""
+    """All rows as padded micro-batches, rows of about the same length together.
 
-    def __init__(self, rows: dict[str, list[Any]], micro: int) -> None:
+    Several processes take them in turn, so that those of one turn are of about the same length.
+    """
+
+    def __init__(self, rows: dict[str, list[Any]], micro: int, processes: int = 1) -> None:
         super().__init__()
         self.rows = len(rows["row_id"])
         self.tokens = sum(len(ids) for ids in rows["completion_ids"])
@@ -145,9 +171,11 @@ class RowPlan(PlanDataset):
         ]
         # The sum over all rows does not depend on their order, so the order may save padding.
         order = sorted(range(self.rows), key=lambda index: (lengths[index], index))
-        for start in range(0, self.rows, micro):
-            chosen = order[start : start + micro]
-            self.batches.append(_pad(rows, chosen) | {"index": len(self.batches)})
+        for start, stop in cut(self.rows, most=micro, processes=processes):
+            # An empty one, with fewer rows than processes, is a row that counts for nothing.
+            batch = _pad(rows, order[start:stop] or order[:1])
+            counts = 1.0 if stop > start else 0.0
+            self.batches.append(batch | {"index": len(self.batches), "counts": counts})
 
 
 def _pad(rows: dict[str, list[Any]], chosen: list[int]) -> dict[str, Any]:
@@ -189,26 +217,22 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         home: Path,
     ) -> None:
         settings = request.settings
-        self.plan = RowPlan(rows, settings.micro_batch_rows)
+        self.training = request.training
+        processes = self.training.processes
+        self.plan = RowPlan(rows, settings.micro_batch_rows, processes)
         self.kl_coef = settings.kl_coef
         self.leash: Leash | None = None
         self.loss = self.nll = 0.0
         self._loss_sum = self._nll_sum = 0.0
         self._cached: dict[int, Any] = {}
-        shared = shared_arguments(
-            home,
-            learning_rate=settings.learning_rate,
-            max_grad_norm=settings.max_grad_norm,
-            seed=request.seed,
-        )
         super().__init__(
             model=model,
             args=SFTConfig(
-                **shared,
+                **shared_arguments(home, request),
                 num_train_epochs=step_count(
                     self.plan.rows, steps=settings.steps, steps_per_row=settings.steps_per_row
                 ),
-                gradient_accumulation_steps=len(self.plan),
+                gradient_accumulation_steps=len(self.plan) // processes,
                 per_device_train_batch_size=1,
                 max_length=None,
                 dataset_kwargs={"skip_prepare_dataset": True},
@@ -218,7 +242,10 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
             data_collator=_identity,
             processing_class=tokenizer,
         )
-        self.reference = reference.to(self.accelerator.device).eval().requires_grad_(False)
+        self.check_processes()
+        self.reference = reference
+        if reference is not None:
+            self.reference = _frozen(reference, self.accelerator)
         vocabulary = model.get_input_embeddings().num_embeddings
         self._caching = self.plan.tokens * vocabulary <= _REFERENCE_CACHE_VALUES
 
@@ -229,14 +256,14 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return this micro-batch's share of the step's loss."""
+        """Return this micro-batch's share of the step's loss, times the number of processes."""
         del return_outputs, num_items_in_batch
         nll, kl = self._terms(model, inputs)
         pulling = self.leash is not None and self.leash.pulling
         loss = kl if pulling else nll + self.kl_coef * kl
         self._loss_sum += finite(loss.item(), "RWR loss")
         self._nll_sum += nll.item()
-        return loss
+        return loss * self.training.processes
 
     def _terms(self, model: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
         """Return a micro-batch's shares of the weighted token NLL and of the KL a sequence."""
@@ -245,32 +272,43 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         chosen = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)
         nll = -(batch["token_weight"] * chosen).sum() / self.plan.tokens
         kl = (logprobs.exp() * (logprobs - self._reference_logprobs(batch))).sum() / self.plan.rows
-        return nll, kl
+        return nll * batch["counts"], kl * batch["counts"]
 
     def _reference_logprobs(self, batch: dict[str, Any]) -> Any:
         index = batch["index"]
         if index in self._cached:
             return self._cached[index]
-        with torch.no_grad():
-            logprobs = _completion_logprobs(self.reference, batch)
+        model, adapted = self.reference, nullcontext()
+        if model is None:
+            model = self.model
+            adapted = model.disable_adapter()
+        with torch.no_grad(), self.accelerator.autocast(), adapted:
+            logprobs = _completion_logprobs(model, batch)
         if self._caching:
             self._cached[index] = logprobs
         return logprobs
 
+    def _own_batches(self) -> list[Any]:
+        """Return the micro-batches of this process, on its device."""
+        own = self.plan.batches[ranks.index() :: self.training.processes]
+        return [self._on_device(batch) for batch in own]
+
     def measure_kl(self) -> float:
         """Return the KL of the current weights to pi_env^0 on all rows, nats a sequence."""
-        with torch.no_grad():
-            shares = [self._terms(self.model, self._on_device(b))[1] for b in self.plan.batches]
-        return finite(float(sum(share.item() for share in shares)), "KL of pi_env to its initial")
+        with self.looking():
+            shares = [self._terms(self.model, batch)[1].item() for batch in self._own_batches()]
+        return finite(ranks.total(sum(shares))[0], "KL of pi_env to its initial")
 
     def kl_gradient(self) -> dict[str, Any]:
-        """Return the gradient of that KL by parameter name."""
-        model: Any = self.model
+        """Return this process's part of the gradient of that KL by parameter name."""
+        model: Any = self.model_wrapped  # whose backward pass brings the processes' sums together
         model.zero_grad()
-        for batch in self.plan.batches:
-            self._terms(model, self._on_device(batch))[1].backward()
-        named = model.named_parameters()
-        gradient = {name: p.grad.clone() for name, p in named if p.grad is not None}
+        for batch in self._own_batches():
+            with self.accelerator.autocast():
+                share = self._terms(model, batch)[1] * self.training.processes
+            share.backward()
+        named = trained(self.model).items()
+        gradient = {name: local(p.grad).clone() for name, p in named if p.grad is not None}
         model.zero_grad()
         return gradient
 
@@ -300,7 +338,7 @@ class WeightedRegressionTrainer(PlannedTrainer, SFTTrainer):
         }
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        self.loss, self.nll = self._loss_sum, self._nll_sum
+        self.loss, self.nll = ranks.total(self._loss_sum, self._nll_sum)
         self._loss_sum = self._nll_sum = 0.0
         return super()._get_grad_norm(model, grad_norm=grad_norm)
 
@@ -316,6 +354,14 @@ def _completion_logprobs(model: Any, batch: dict[str, Any]) -> Any:
     )
     logits = output.logits[:, :-1][scored[:, scored.size(1) + 1 - keep :]]
     return logits.float().log_softmax(-1)
+
+
+def _frozen(model: Any, accelerator: Any) -> Any:
+    """Return a model on this process's device that is never trained; FSDP shards it."""
+    model = model.eval().requires_grad_(False)
+    if accelerator.is_fsdp2:
+        return prepare_fsdp(model, accelerator)
+    return model.to(accelerator.device)
 
 
 def _identity(rows: Any) -> Any:

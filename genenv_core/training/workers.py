@@ -4,6 +4,8 @@ One update needs a process of its own: torch's random state is global, so two up
 in one process would not be reproducible. Loading torch and TRL costs more than a small update, so
 the workers stay. They end with their parent, however it ends. Signals are left to
 the parent, because a process group gets them as a whole; `request_stop` ends an update early.
+
+An update on GPUs, or in several processes, is launched instead (`genenv_core.training.launch`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TypeVar
 
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, UpdateResult
+from genenv_core.training.launch import Launcher
 from genenv_core.training.local import LocalTrainer
 from genenv_core.training.warmstart import WarmStartRequest, WarmStartResult
 
@@ -41,13 +44,18 @@ class WorkerTrainer:
         self._stop: Event | None = None
         self._stopping = False
         self._lock = threading.Lock()
+        self._launcher = Launcher()
 
     def grpo(self, request: GrpoRequest) -> UpdateResult:
         """Return the agent after one GRPO update."""
+        if request.training.launched:
+            return self._launcher.run("grpo", request)
         return self._call(_grpo, request)
 
     def rwr(self, request: RwrRequest) -> UpdateResult:
         """Return pi_env after one RWR update."""
+        if request.training.launched:
+            return self._launcher.run("rwr", request)
         return self._call(_rwr, request)
 
     def warm_start(self, request: WarmStartRequest) -> WarmStartResult:
@@ -59,6 +67,7 @@ class WorkerTrainer:
 
         Updates that come later raise it at once. A warm start has no checkpoints: it goes on.
         """
+        self._launcher.request_stop()
         with self._lock:
             self._stopping = True
             if self._stop is not None:
@@ -66,6 +75,7 @@ class WorkerTrainer:
 
     def close(self) -> None:
         """End the workers at once, also in the middle of an update."""
+        self._launcher.close()
         with self._lock:
             self._stopping = True
             pool, self._pool = self._pool, None

@@ -47,11 +47,17 @@ class TaskScores(Table):
     p_hat_batch: float = fields.share(
         "Share of successes over the epoch's new tasks; null for other tasks.", nullable=True
     )
-    r_env_task: float = fields.share("R_env of the task's p_hat.", nullable=True)
-    r_env_group: float = fields.share("R_env of the context's p_hat.", nullable=True)
-    r_env_batch: float = fields.share("R_env of the epoch's p_hat.", nullable=True)
+    r_env_task: float = fields.share(
+        "R_env of the task's p_hat; null for base tasks.", nullable=True
+    )
+    r_env_group: float = fields.share(
+        "R_env of the context's p_hat; null for base tasks.", nullable=True
+    )
+    r_env_batch: float = fields.share(
+        "R_env of the epoch's p_hat; null for base tasks.", nullable=True
+    )
     r_env: float = fields.share(
-        "R_env at the configured level; null for tasks that pi_env did not write.", nullable=True
+        "R_env at the configured level; null for base tasks.", nullable=True
     )
     reward_mean: float = fields.share("Mean R_agent of the group.")
     reward_std: float = fields.number("Standard deviation of R_agent in the group.", low=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, episodes, orchestration, scale, storage
+from tests.bench import engine, episodes, orchestration, scale, storage, vllm
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
@@ -13,6 +13,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "orchestration": orchestration.main,
     "storage": storage.main,
     "scale": scale.main,
+    "vllm": vllm.main,
 }
 
 

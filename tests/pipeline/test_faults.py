@@ -249,3 +249,21 @@ def test_a_signal_in_a_shard_that_takes_longer_than_the_grace(
     assert [state for stage, state in tried if stage == "rollout"] == ["interrupted", "computed"]
     assert {state for stage, state in tried if stage != "rollout"} == {"computed"}
     assert store.list("leases") == []
+
+
+def test_logprobs_of_another_model_close_the_gate_and_leave_no_shard(
+    api: None, tiny_root: Path
+) -> None:
+    off = tiny(tiny_root, "rollout.max_logprob_gap=1e-12", epochs=1, run_id="off")
+    fails(off, "stage rollout of epoch 1", "nats a token", "rollout.max_logprob_gap is 1e-12")
+    assert not list((tiny_root / "shards" / "rollout").rglob("*.json"))
+    config = tiny(tiny_root, epochs=1, run_id="off")
+    finishes(config)
+    facts = manifests(config)[(1, "rollout")].facts["metrics"]
+    assert 0 < facts["logprob_gap"] <= facts["logprob_gap_max"] < 1e-4
+    [row] = sql(
+        config,
+        "SELECT metrics->>'logprob_gap' AS gap FROM checkpoints "
+        "WHERE policy = 'agent' AND epoch = 1",
+    ).to_dicts()
+    assert float(row["gap"]) == facts["logprob_gap"]

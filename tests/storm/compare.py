@@ -9,13 +9,14 @@ from typing import Any
 
 from genenv_core.storage import paths
 from genenv_core.storage.artifacts import Artifacts
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.catalog import query
 from genenv_core.storage.leases import Lease
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest
 from genenv_core.storage.pools import open_pools
 from genenv_core.storage.process import has_ended
+from genenv_core.storage.registry import home_of, open_store
 from genenv_core.storage.runs import TRACKED, RunLog
 from genenv_core.storage.verify import verify
 from schemas.registry import TABLES
@@ -33,7 +34,10 @@ TRACKED_SQL = {
 """What MLflow keeps of a run, without its own ids, times and folders."""
 
 
-def differences(reference: Path, root: Path, run: str) -> list[str]:
+Root = Path | str
+
+
+def differences(reference: Root, root: Root, run: str) -> list[str]:
     """Return how a finished run differs from the same run in the reference root."""
     return [*_manifests(reference, root, run), *_tables(reference, root, run), *_state(root)] + [
         f"MLflow's {name}: {_excess(before, after)}"
@@ -42,9 +46,9 @@ def differences(reference: Path, root: Path, run: str) -> list[str]:
     ]
 
 
-def manifests(root: Path, run: str) -> dict[str, Manifest]:
+def manifests(root: Root, run: str) -> dict[str, Manifest]:
     """Return every manifest of a run by epoch and stage."""
-    store = LocalStore(root)
+    store = _store(root)
     log = RunLog(store, run)
     epochs = range(len(store.list(f"runs/{run}/epochs")))
     return {
@@ -55,9 +59,9 @@ def manifests(root: Path, run: str) -> dict[str, Manifest]:
     }
 
 
-def weights(root: Path, run: str) -> dict[str, str]:
+def weights(root: Root, run: str) -> dict[str, str]:
     """Return the digest of every file of every checkpoint of a run, as laid out for loaders."""
-    artifacts = Artifacts(LocalStore(root))
+    artifacts = Artifacts(_store(root))
     return {
         f"{where} {path.name}": file_sha256(path)
         for where, manifest in manifests(root, run).items()
@@ -66,7 +70,11 @@ def weights(root: Path, run: str) -> dict[str, str]:
     }
 
 
-def _manifests(reference: Path, root: Path, run: str) -> Iterator[str]:
+def _store(root: Root) -> Store:
+    return open_store(str(root), writable=False)
+
+
+def _manifests(reference: Root, root: Root, run: str) -> Iterator[str]:
     kinds = {
         "manifest": lambda folder: {k: m.digest for k, m in manifests(folder, run).items()},
         "weights": lambda folder: weights(folder, run),
@@ -78,10 +86,10 @@ def _manifests(reference: Path, root: Path, run: str) -> Iterator[str]:
                 yield f"{kind} of {where}: {before.get(where)} is {after.get(where)}"
 
 
-def _tables(reference: Path, root: Path, run: str) -> Iterator[str]:
+def _tables(reference: Root, root: Root, run: str) -> Iterator[str]:
     with (
-        open_pools(LocalStore(reference), [run]) as before,
-        open_pools(LocalStore(root), [run]) as after,
+        open_pools(_store(reference), [run]) as before,
+        open_pools(_store(root), [run]) as after,
     ):
         for table, spec in TABLES.items():
             if table in HISTORY:
@@ -94,8 +102,8 @@ def _tables(reference: Path, root: Path, run: str) -> Iterator[str]:
                 yield f"table {table}: a row is there twice"
 
 
-def _state(root: Path) -> Iterator[str]:
-    store = LocalStore(root)
+def _state(root: Root) -> Iterator[str]:
+    store = _store(root)
     report = verify(store)
     for damage in report.damaged:
         yield f"{damage.path}: {damage.problem}"
@@ -108,12 +116,12 @@ def _state(root: Path) -> Iterator[str]:
             yield f"{path}: still held"
 
 
-def _tracked(root: Path) -> dict[str, list[Any]]:
-    with sqlite3.connect(root / "mlflow" / "mlflow.db") as database:
+def _tracked(root: Root) -> dict[str, list[Any]]:
+    with sqlite3.connect(home_of(str(root)) / "mlflow" / "mlflow.db") as database:
         return {name: sorted(database.execute(sql).fetchall()) for name, sql in TRACKED_SQL.items()}
 
 
-def _both(reference: Path, root: Path, read: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
+def _both(reference: Root, root: Root, read: Any) -> Iterator[tuple[str, list[Any], list[Any]]]:
     before, after = read(reference), read(root)
     return ((name, before[name], after[name]) for name in before)
 

@@ -88,7 +88,9 @@ class Zygote:
                 start_new_session=True,
             )
 
-    def run(self, root: Path, plan: Plan, output: Path, delay: float = 0.0, *options: str) -> Ended:
+    def run(
+        self, root: Path | str, plan: Plan, output: Path, delay: float = 0.0, *options: str
+    ) -> Ended:
         """Run the command in a victim; with a delay, kill by time instead of by operation."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout

@@ -118,6 +118,11 @@ def _arm(bomb: Bomb) -> None:
     from genenv_core.storage.artifacts import Artifacts, ArtifactWriter
     from genenv_core.storage.local import LocalStore
 
+    stores: list[Any] = [LocalStore]
+    if "AWS_ENDPOINT_URL" in os.environ:  # a run on a bucket, then
+        from genenv_core.storage.s3 import S3Store
+
+        stores.append(S3Store)
     methods = {method for method, _ in points.STORE.values()}
     for method in sorted(methods):
         path_at = 1 if method == "adopt" else 0
@@ -130,7 +135,8 @@ def _arm(bomb: Bomb) -> None:
             )
             return next(kinds, None)
 
-        bomb.wrap(LocalStore, method, kind_of)
+        for store in stores:
+            bomb.wrap(store, method, kind_of)
     bomb.wrap(LocalStore, "_link", lambda *_: points.LINK)
     bomb.wrap(Artifacts, "checkpoint", lambda *_: points.LAYOUT)
     bomb.wrap(

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from genenv_core.storage.artifacts import ArtifactWriter
+from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog
@@ -21,15 +22,20 @@ START = datetime(2026, 11, 1, tzinfo=UTC)
 def small_root(root: Path, run_id: str = "run-a", epochs: int = 2) -> LocalStore:
     """Return the store of a run with every table, one stage an epoch."""
     store = LocalStore(root)
+    fill(store, run_id, epochs)
+    return store
+
+
+def fill(store: Store, run_id: str = "run-a", epochs: int = 2) -> None:
+    """Write a run with every table, one stage an epoch."""
     config = {"arm": "genenv", "domain": {"name": "desk"}, "seed": 0, "epochs": epochs}
     log = RunLog(store, run_id)
     log.open(config, START)
     for epoch in range(epochs + 1):
         commit_epoch(store, log, epoch)
-    return store
 
 
-def commit_epoch(store: LocalStore, log: RunLog, epoch: int) -> None:
+def commit_epoch(store: Store, log: RunLog, epoch: int) -> None:
     """Commit one stage with the sample rows of an epoch, under the run's own key."""
     key = sha256(f"{log.run_id} {epoch}".encode())
     writer = ArtifactWriter(store, "pool", {"run": log.run_id, "epoch": epoch}, key)

@@ -9,6 +9,7 @@ and does not depend on epochs, root, run id or tracking.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def sections(model: type[BaseModel] = RunConfig, path: str = "") -> Iterator[tup
 def run_configs() -> list[Path]:
     """Return the repository's YAML files whose fields are those of a run configuration."""
     found: list[Path] = []
-    skipped = {".git", ".venv", "node_modules", "genenv-data", "build"}
+    skipped = {".git", ".venv", ".venv-vllm", "node_modules", "genenv-data", "build"}
     for path in sorted(REPOSITORY.rglob("*.y*ml")):
         if skipped & set(path.relative_to(REPOSITORY).parts) or path.name in FOREIGN:
             continue
@@ -240,6 +241,56 @@ def test_validate_on_the_command_line_gives_status_two_and_one_line() -> None:
     assert wrong.returncode == 2, wrong.stderr
     assert wrong.stderr.strip().count("\n") == 0
     assert "rwr.step is no field (did you mean 'steps'?)" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["execution.vllm.concurrency=4"], "execution.vllm does nothing for compute.engine tr"),
+        (["compute.vllm.dtype=float32"], "compute.vllm does nothing for compute.engine transf"),
+        (["generation.structured=true"], "generation.structured needs compute.engine vllm"),
+        (
+            ["compute.engine=vllm", "rollout.top_p=0.9", "rollout.temperature=0.8"],
+            "rollout.top_p 0.9 with rollout.temperature 0.8: vLLM tells logprobs before",
+        ),
+        (
+            ["compute.engine=vllm", "compute.vllm.arguments=[--port=1]"],
+            "genenv sets --port itself",
+        ),
+        (
+            ["compute.engine=vllm", "execution.vllm.urls=[http://u:secret@host]"],
+            "is no address like",
+        ),
+        (
+            ["compute.engine=vllm", "execution.vllm.urls=[http://h:1, http://h:1]"],
+            "names an address twice",
+        ),
+        (
+            ["compute.engine=vllm", "execution.vllm.urls=[http://h]", "execution.vllm.python=py"],
+            "remove one of them",
+        ),
+    ],
+)
+def test_engine_settings_that_do_nothing_or_harm_are_refused(
+    overrides: list[str], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        resolve("tiny", overrides=overrides)
+
+
+def test_engine_settings_that_are_sound() -> None:
+    config = resolve(
+        "tiny",
+        overrides=[
+            "compute.engine=vllm",
+            "compute.vllm.arguments=[--enforce-eager]",
+            "execution.vllm.urls=[http://gpu-1:8000, https://gpu-2/serve]",
+            "generation.structured=true",
+            "rollout.top_p=0.9",
+        ],
+    )
+    assert config.execution.vllm.urls == ("http://gpu-1:8000", "https://gpu-2/serve")
+    assert resolve("tiny", overrides=["execution.vllm.concurrency=256"]) == resolve("tiny")
 
 
 def test_run_name_golden_shape() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -31,6 +32,7 @@ from genenv_core.domains.desk.program import (
     render_program,
 )
 from genenv_core.domains.desk.scoring import read_calls
+from genenv_core.domains.grammar import ConstrainsEnv
 from genenv_core.domains.seed import SeedData
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
@@ -249,6 +251,21 @@ def test_used_up_lengths_give_way_and_then_fail_with_the_remedy() -> None:
     assert families["k1"] < 40 and families.total() == 300
     with pytest.raises(ConfigError, match=r"data\.heldout_tasks"):
         DeskDomain(DeskOptions(max_calls=1, max_operand=1)).heldout_tasks(0, 100)
+
+
+def test_the_grammar_allows_every_program_in_range_and_little_else() -> None:
+    domain = DeskDomain(DeskOptions(max_calls=3, max_operand=12))
+    assert isinstance(domain, ConstrainsEnv)
+    base = domain.base_tasks(0, 1)[0]
+    grammar = domain.env_grammar(Context("c", "t", base, AgentHistory()))
+    assert grammar.kind == "regex"
+    for draft in [*domain.base_tasks(1, 200), *domain.heldout_tasks(1, 50)]:
+        assert re.fullmatch(grammar.text, draft.program)
+    for text in ("", "+ 8 bolts", "+ 0 bolts 7", "+ 8 bolts 13", "+ 8 bolts 7 ;", "8 + bolts 7"):
+        assert not re.fullmatch(grammar.text, text)
+    clauses = ["+ 8 bolts 7"] * 4
+    assert re.fullmatch(grammar.text, " ; ".join(clauses[:3]))
+    assert not re.fullmatch(grammar.text, " ; ".join(clauses))
 
 
 def test_env_prompt_tells_success_in_tenths_and_the_base_program() -> None:

@@ -36,8 +36,13 @@ MODELS = ("genenv_core.engines.", "genenv_core.training.")
 LIGHT = (
     "genenv_core.engines.base",
     "genenv_core.engines.registry",
+    "genenv_core.engines.adapters",
     "genenv_core.training.base",
+    "genenv_core.training.fitting",
+    "genenv_core.training.launch",
     "genenv_core.training.local",
+    "genenv_core.training.memory",
+    "genenv_core.training.needs",
 )
 
 

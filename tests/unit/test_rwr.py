@@ -301,7 +301,12 @@ def test_leash_never_freezes_and_ends_under_the_cap_when_it_was(
     model = torch.nn.Module()
     model.x = torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
     config = RwrConfig(kl_cap=cap, kl_cap_action=action, learning_rate=0.01)
-    leash = Leash(model, lambda: float(model.x.detach() ** 2), config)
+    update = SimpleNamespace(
+        model=model,
+        measure_kl=lambda: float(model.x.detach() ** 2),
+        kl_gradient=lambda: {"x": 2 * model.x.detach()},
+    )
+    leash = Leash(update, config)
     control = SimpleNamespace(should_training_stop=False)
     optimizer = SimpleNamespace(state={})
     leash.on_train_begin(None, SimpleNamespace(global_step=0), control)
@@ -313,7 +318,7 @@ def test_leash_never_freezes_and_ends_under_the_cap_when_it_was(
         leash.on_step_end(None, SimpleNamespace(global_step=number), control, optimizer=optimizer)
         if control.should_training_stop:
             break
-    leash.settle(lambda: {"x": 2 * model.x.detach()})
+    leash.settle()
     final = float(model.x.detach() ** 2)
     assert leash.kl == pytest.approx(final)
     if min(visited) <= cap:

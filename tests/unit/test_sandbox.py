@@ -29,15 +29,18 @@ from genenv_core import pools
 from genenv_core.errors import QueryError
 from genenv_core.storage import confine
 from genenv_core.storage.admission import admit
+from genenv_core.storage.base import Store
 from genenv_core.storage.catalog import setup
 from genenv_core.storage.duck import start
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import source
+from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import RunLog
 from genenv_core.storage.sandbox import Limits, request, size
 from schemas.registry import TABLES
-from tests.unit.builders_root import START, commit_epoch, small_root
+from tests.unit.builders_root import START, commit_epoch, fill, small_root
 from tests.unit.builders_tables import sample_frame
+from tests.unit.s3_double import BUCKET, environment, moto
 from tests.unit.sandbox_fork import NOBODY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -277,14 +280,22 @@ WELL = [
 class Area:
     """A root with what tempts: a secret beside it, links to it, a part that no manifest names."""
 
-    def __init__(self, folder: Path, owner: int) -> None:
-        """Make it, and give it to a user."""
+    def __init__(self, folder: Path, owner: int, url: str) -> None:
+        """Make it, and give it to a user; with `url`, the root is in the bucket served there."""
         self.path = folder
-        self.root = folder / "root"
+        self.root: Path | str = folder / "root"
         folder.chmod(0o755)
-        store = small_root(self.root)
+        store: Store
+        if url:
+            os.environ["GENENV_CACHE_DIR"] = str(folder / "root")
+            os.environ["GENENV_STATE_DIR"] = str(folder / "state")
+            self.root = f"s3://{BUCKET}/{folder.name}"
+            store = open_store(self.root)
+            fill(store)
+        else:
+            store = small_root(folder / "root")
         self.part = Path(source(store, "run-a").files["scores"][0])
-        self.loose = self.root / "parts" / "zz" / "loose.parquet"
+        self.loose = folder / "root" / "parts" / "zz" / "loose.parquet"
         self.loose.parent.mkdir()
         pl.DataFrame({"secret": [SECRET]}).write_parquet(self.loose)
         shutil.copy(self.loose, folder / "secret.parquet")
@@ -311,13 +322,27 @@ class Area:
         return sql.format(**names, root=self.root, secret=self.secret)
 
 
-@pytest.fixture(name="areas", scope="module")
-def two_areas() -> Iterator[dict[int, Area]]:
+@pytest.fixture(
+    name="areas", scope="module", params=["local", pytest.param("s3", marks=pytest.mark.slow)]
+)
+def two_areas(request: pytest.FixtureRequest) -> Iterator[dict[int, Area]]:
     """Return an area for each user: this one, and nobody where this one may become it."""
+    if request.param == "local":
+        yield from _areas("")
+        return
+    with moto() as url, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(url).items():
+            patch.setenv(name, value)
+        for name in ("GENENV_CACHE_DIR", "GENENV_STATE_DIR"):
+            patch.setenv(name, "")
+        yield from _areas(url)
+
+
+def _areas(url: str) -> Iterator[dict[int, Area]]:
     users = [os.geteuid(), NOBODY] if ROOT else [os.geteuid()]
     folders = {uid: Path(tempfile.mkdtemp(prefix="genenv-sandbox-")) for uid in users}
     try:
-        yield {uid: Area(folder, uid) for uid, folder in folders.items()}
+        yield {uid: Area(folder, uid, url) for uid, folder in folders.items()}
     finally:
         for folder in folders.values():
             shutil.rmtree(folder)
@@ -426,7 +451,7 @@ def test_the_kernel_alone_holds(other: bool, answers: Answers) -> None:
 
 def test_the_look_at_the_tree_alone_refuses_every_attack(areas: dict[int, Area]) -> None:
     area = areas[os.geteuid()]
-    built = setup([source(LocalStore(area.root, writable=False), "run-a")])
+    built = setup([source(open_store(str(area.root), writable=False), "run-a")])
     with start("200MB") as con:
         for statement in built.statements[: len(TABLES)]:
             if "held." not in statement:
@@ -621,6 +646,8 @@ def test_the_command_line_refuses_with_one_line_and_status_2(
 ) -> None:
     if other and shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
+    if other and "://" in str(areas[os.geteuid()].root):
+        pytest.skip("another user has another cache, and fills it first")
     area = areas[os.geteuid()]  # another user reads what is not theirs
     before = area.part.read_bytes()
     done = command(area.fill(ATTACKS["copy-analyze"]), "--root", str(area.root), other=other)

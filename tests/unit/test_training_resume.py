@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.training import checkpoints, grpo, rwr
+from genenv_core.training import checkpoints, common, grpo, rwr
 from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
 from genenv_core.training.checkpoints import CheckpointKeeper, request_digest
 from genenv_core.training.local import LocalTrainer
@@ -45,6 +45,7 @@ from tests.unit.builders_training import (
 )
 
 Request = GrpoRequest | RwrRequest
+STATE_FILE = "state-00001-of-00001.safetensors"
 NEVER = 1e6
 """Seconds between checkpoints that no test lasts."""
 
@@ -291,7 +292,7 @@ def test_a_kill_while_the_result_is_saved_repeats_the_last_step(
 
 
 def flip_a_bit(folder: Path) -> None:
-    path = folder / "optimizer.pt"
+    path = folder / STATE_FILE
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -304,8 +305,11 @@ def tear_the_seal(folder: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "torn seal": (tear_the_seal, "seal.json is damaged"),
-    "flipped bit": (flip_a_bit, "altered, missing or unknown: optimizer.pt"),
-    "lost file": (lambda folder: (folder / "rng_state.pth").unlink(), "unknown: rng_state.pth"),
+    "flipped bit": (flip_a_bit, f"altered, missing or unknown: {STATE_FILE}"),
+    "lost file": (
+        lambda folder: (folder / "trainer_state.json").unlink(),
+        "unknown: trainer_state.json",
+    ),
     "added file": (
         lambda folder: (folder / "pytorch_model.bin").write_bytes(b"pickle"),
         "unknown: pytorch_model.bin",
@@ -385,25 +389,20 @@ def test_the_digest_of_a_request_is_of_all_that_decides_its_result(
     assert request_digest(request.model_copy(update=moved), [same_model]) == known
 
 
-def test_nothing_is_unpickled_freely_and_no_pickled_arguments_are_kept(
+def test_no_pickle_is_written_or_read(
     tmp_path: Path, cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = kept(cases["grpo"], tmp_path)
+    request = kept(cases["pull"], tmp_path)
     made = interrupted(request, 2) / "checkpoint-2"
     names = {path.name for path in made.iterdir()}
-    assert "training_args.bin" not in names and "README.md" not in names
-    torch_files = {name for name in names if name.endswith((".pt", ".pth", ".bin"))}
-    loaded: set[str] = set()
-    original = torch.load
+    tensors = {STATE_FILE, "update-00001-of-00001.safetensors"}
+    assert names == tensors | {"trainer_state.json", "update.json", "seal.json"}
 
-    def spy(path: Any, *args: Any, **options: Any) -> Any:
-        assert options["weights_only"] is True
-        loaded.add(Path(path).name)
-        return original(path, *args, **options)
+    def load(*_: Any, **__: Any) -> Any:
+        raise AssertionError("torch.load was called")
 
-    monkeypatch.setattr(torch, "load", spy)
-    assert_same(cases["grpo"], update(request), resumed_at=2)
-    assert loaded == torch_files == {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
+    monkeypatch.setattr(torch, "load", load)
+    assert_same(cases["pull"], update(request), resumed_at=2)
 
 
 def test_checkpoints_are_as_rare_as_asked_and_never_after_the_last_step(
@@ -451,15 +450,16 @@ def test_a_weight_that_the_model_does_not_take_back_is_an_error(
 ) -> None:
     request = kept(cases["grpo"], tmp_path)
     interrupted(request, 2)
-    original = torch.nn.Module.load_state_dict
+    original = common.load_tensors
 
-    def renaming(self: Any, state: Any, *args: Any, **options: Any) -> Any:
-        name = "model.norm.weight"
-        renamed = {f"old.{name}" if key == name else key: value for key, value in state.items()}
-        return original(self, renamed, *args, **options)
+    def renaming(*args: Any, **options: Any) -> dict[str, torch.Tensor]:
+        tensors = original(*args, **options)
+        tensors["weight/old.norm"] = tensors.pop("weight/model.norm.weight")
+        return tensors
 
-    monkeypatch.setattr(torch.nn.Module, "load_state_dict", renaming)
-    with pytest.raises(TrainingError, match=r"missing weights \['model.norm.weight'\]"):
+    monkeypatch.setattr(common, "load_tensors", renaming)
+    missing, unknown = r"missing \['weight/model.norm.weight'\]", r"unknown \['weight/old.norm'\]"
+    with pytest.raises(TrainingError, match=f"does not fit the model: {missing}, {unknown}"):
         update(request)
 
 
@@ -534,7 +534,7 @@ def _allocate_a_petabyte(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("rows", "remedy"),
-    [(3, "lower it, for example --set {}=1"), (1, "use a smaller model, shorter completions")],
+    [(3, "lower it, for example --set {}=1"), (1, "set execution.gradient_checkpointing=true or")],
 )
 def test_want_of_memory_names_the_setting_to_lower(
     home: Path, monkeypatch: pytest.MonkeyPatch, rows: int, remedy: str

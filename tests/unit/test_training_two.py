@@ -23,6 +23,7 @@ from genenv_core.training.checkpoints import CheckpointKeeper
 from genenv_core.training.workers import WorkerTrainer
 from tests.unit.builders_training import tiny_checkpoint
 from tests.unit.test_training_resume import (
+    STATE_FILE,
     Case,
     Request,
     assert_same,
@@ -114,7 +115,7 @@ def test_who_waits_for_a_process_that_ends_continues_from_its_checkpoint(
     thread.join()
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+@pytest.mark.parametrize("name", [STATE_FILE, "trainer_state.json", "update.json"])
 def test_a_checkpoint_that_was_sealed_incomplete_is_ignored_aloud(
     tmp_path: Path, case: Case, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:

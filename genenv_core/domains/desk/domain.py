@@ -20,6 +20,7 @@ from genenv_core.domains.desk.program import (
     draw_program,
     parse_program,
     parse_request,
+    program_pattern,
     render_answer,
     render_call,
     render_program,
@@ -42,6 +43,7 @@ from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
     Context,
+    Grammar,
     JsonObject,
     Message,
     Observation,
@@ -126,6 +128,12 @@ class DeskDomain:
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: the agent's success in tenths and the base task's program."""
         return self._env_prompt(context.history, context.base.program)
+
+    def env_grammar(self, context: Context) -> Grammar:
+        """Return the spelling of every program in range, the same for each context."""
+        options = self.options
+        pattern = program_pattern(max_calls=options.max_calls, max_operand=options.max_operand)
+        return Grammar("regex", pattern)
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
         """Return the one task that the text spells, or why it spells none."""

@@ -119,6 +119,13 @@ def parse_program(text: str, *, max_calls: int, max_operand: int) -> Program | R
     return tuple(program)
 
 
+def program_pattern(*, max_calls: int, max_operand: int) -> str:
+    """Return a regular expression for every canonical spelling within these bounds."""
+    operand = f"({'|'.join(map(str, range(1, max_operand + 1)))})"
+    clause = f"[+*-] {operand} ({'|'.join(ITEMS)}) {operand}"
+    return f"{clause}( ; {clause}){{0,{max_calls - 1}}}"
+
+
 def render_program(program: Program) -> str:
     """Return the canonical spelling, which `parse_program` reads back to an equal program."""
     return " ; ".join(f"{c.operation} {c.left} {c.item} {c.right}" for c in program)

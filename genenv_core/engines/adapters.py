@@ -1,0 +1,67 @@
+"""Checkpoints with a LoRA adapter: the files of their base, untouched, and the adapter beside them.
+
+Such a checkpoint is complete in itself. The store names files by their content, so the base is
+stored once however many checkpoints lie beside it, and each of them adds only its adapter.
+"""
+
+# peft has partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from genenv_core.errors import ModelError
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
+
+
+def has_adapter(checkpoint: Path) -> bool:
+    """Return whether a checkpoint has an adapter; `ModelError` when it has half of one."""
+    found = [name for name in ADAPTER_FILES if (checkpoint / name).is_file()]
+    if len(found) == 1:
+        lost = next(name for name in ADAPTER_FILES if name not in found)
+        raise ModelError(f"checkpoint {checkpoint}: {found[0]} without {lost}: save it again")
+    return bool(found)
+
+
+@contextmanager
+def base_of(checkpoint: Path) -> Generator[Path]:
+    """Return the checkpoint without its adapter: transformers would look elsewhere for the base."""
+    if not has_adapter(checkpoint):
+        yield checkpoint
+        return
+    with tempfile.TemporaryDirectory(prefix="genenv-base-") as name:
+        folder = Path(name)
+        for path in checkpoint.iterdir():
+            if path.name not in ADAPTER_FILES:
+                (folder / path.name).symlink_to(path.resolve())
+        yield folder
+
+
+def with_adapter(model: Any, checkpoint: Path, *, trainable: bool = False) -> Any:
+    """Return the model with the checkpoint's adapter on it."""
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(
+            model, str(checkpoint), is_trainable=trainable, local_files_only=True
+        )
+    except Exception as error:  # peft's own, safetensors', torch's for other shapes
+        raise ModelError(
+            f"checkpoint {checkpoint}: its adapter cannot be loaded: {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}; it must fit the weights beside it"
+        ) from error
+
+
+def merged(model: Any, checkpoint: Path) -> Any:
+    """Return the model with the checkpoint's adapter added to its weights, if it has one."""
+    if not has_adapter(checkpoint):
+        return model
+    return with_adapter(model, checkpoint).merge_and_unload()

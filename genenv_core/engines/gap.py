@@ -1,0 +1,80 @@
+"""How far the sampler's logprobs are from the trainer's: the same tokens, computed again.
+
+An update weighs each token by the ratio of the trainer's probability to the sampler's. Where the
+two engines disagree (another dtype, other kernels, other weights), that ratio is off before the
+first step, and no loss shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from genenv_core.engines.loading import load_model
+from genenv_core.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One stored rollout; `mask` is 1 where the agent sampled, and `logprobs` count there alone."""
+
+    prompt_ids: Sequence[int]
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+    mask: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobGap:
+    """|sampler's - trainer's| in nats over the sampled tokens: mean and largest."""
+
+    mean: float
+    largest: float
+    tokens: int
+
+
+def logprob_gap(
+    checkpoint: Path, rows: Sequence[Sampled], *, temperature: float, threads: int
+) -> LogprobGap | None:
+    """Return the gap over these rows; None when nothing was sampled in them.
+
+    One row at a time, so that no padding takes part; on the accelerator and in bfloat16 where there
+    is one, as training does, else in float32.
+    """
+    accelerated = torch.cuda.is_available()
+    dtype = torch.bfloat16 if accelerated else torch.float32
+    model = load_model(checkpoint, dtype=dtype).eval().to("cuda" if accelerated else "cpu")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            gaps = [_row(model, row, temperature) for row in rows]
+    finally:
+        torch.set_num_threads(before)
+        del model
+        if accelerated:
+            torch.cuda.empty_cache()
+    every = torch.cat([gap for gap in gaps if gap is not None] or [torch.empty(0)]).double()
+    if not len(every):
+        return None
+    if not bool(every.isfinite().all()):
+        raise EngineError(
+            f"checkpoint {checkpoint}: its logits are NaN or infinite on sampled tokens: it is "
+            "damaged or its training diverged"
+        )
+    return LogprobGap(float(every.mean()), float(every.max()), len(every))
+
+
+def _row(model: torch.nn.Module, row: Sampled, temperature: float) -> torch.Tensor | None:
+    """Return the gaps of a row's sampled tokens, `(tokens,)`."""
+    mask = torch.tensor(list(row.mask), dtype=torch.bool)
+    if not row.prompt_ids or not bool(mask.any()):
+        return None
+    device = next(model.parameters()).device
+    ids = torch.tensor([[*row.prompt_ids, *row.token_ids]], device=device)
+    logits = model(ids).logits[0, len(row.prompt_ids) - 1 : -1].float() / temperature
+    made = logits.log_softmax(-1).gather(1, ids[0, len(row.prompt_ids) :, None])[:, 0].cpu()
+    return (made - torch.tensor(list(row.logprobs))).abs()[mask]

@@ -1,0 +1,308 @@
+"""One vLLM server as the engine sees it: is it there, has it the right weights, one request.
+
+How the checkpoint gets into a server that we did not start, and how its answers prove it:
+
+- it serves a model under the checkpoint's name already: every answer names it;
+- adapters are loaded under that name by the LoRA endpoint: every answer names it;
+- whole weights are read by the weight-update endpoints from a path that both sides see. An answer
+  names the server's own model then, so the server's weight version, which we set, is read again
+  behind every answer; another client that loads other weights changes it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+
+from genenv_core.engines.vllm.server import Server, adapter_of
+from genenv_core.engines.vllm.wire import Asked, Models, body, completions, wrong_model
+from genenv_core.errors import EngineError
+from genenv_core.types import Completion, SamplingParams
+
+Result = TypeVar("Result")
+SHORT_S = 10.0
+"""Longest wait for an answer that costs a server nothing: health, names, versions."""
+
+LOAD_S = 1800.0
+"""Longest wait for a server to read a checkpoint."""
+
+COLLECT_S = 0.02
+"""How long answers wait for others, so that one look at the weight version serves them all."""
+
+CUT = 300
+
+
+class Lost(Exception):
+    """No answer: an error of the server, a lost connection or, where `slow`, a time-out."""
+
+    def __init__(self, message: str, *, slow: bool = False) -> None:
+        super().__init__(message)
+        self.slow = slow
+
+
+class Refused(Exception):
+    """The server says that it is the request that is wrong."""
+
+
+class Replica:
+    """A server at a URL, or one of our own, and what is under way there."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        url: str = "",
+        key: str = "",
+        server: Server | None = None,
+    ) -> None:
+        """Take a server that may not be there yet."""
+        self._session, self._url, self._key = session, url.rstrip("/"), key
+        self.server = server
+        self.up = False
+        self.load = 0
+        """Completions under way."""
+        self.given = 0
+        """Requests handed to it so far."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.last_sign = self.since = time.monotonic()
+        self.longest: int | None = None
+        self._model = ""
+        self._version = ""
+        self._confirming: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Return its address, which changes with each start of our own."""
+        return self.server.url if self.server else self._url
+
+    @property
+    def where(self) -> str:
+        """Return what errors call it."""
+        return f"engine vllm: {self.url}"
+
+    def all_tasks(self) -> list[asyncio.Task[None]]:
+        """Return what runs for it now."""
+        return [*self.tasks, *([self._confirming] if self._confirming else [])]
+
+    async def prepare(self, name: str, checkpoint: Path, version: str) -> None:
+        """Return once it answers and has the checkpoint under its name.
+
+        Raises Lost while it does not answer, EngineError when it never will as asked.
+        """
+        status, _ = await self._call("GET", "/health", SHORT_S)
+        if status != 200:
+            raise Lost(f"/health answers {status}")
+        await self._check_version(version)
+        models = await self._models()
+        self._version = ""
+        if name in models.names:
+            self._model = name
+        elif self.server is not None:
+            raise wrong_model(self.where, wanted=name, found=", ".join(models.names))
+        elif adapter_of(checkpoint):
+            await self._load_adapter(name, checkpoint)
+        else:
+            await self._load_weights(name, checkpoint, models)
+        if self.server is not None:
+            await self._warm_up()
+        self.longest = models.longest
+        self.last_sign = time.monotonic()
+
+    async def complete(
+        self, ask: Asked, params: SamplingParams, max_tokens: int, timeout_s: float
+    ) -> list[Completion]:
+        """Return the completions of one request.
+
+        Raises Lost when another try may help, Refused when it will not, EngineError when nothing
+        of this server can be used.
+        """
+        told = body(self._model, ask, params, max_tokens)
+        status, data = await self._call("POST", "/v1/completions", timeout_s, told)
+        if status >= 500 or status in (408, 429):
+            raise Lost(f"{self.url} answers {status}: {_cut(data)}")
+        if status == 404:
+            names = ", ".join((await self._models()).names)
+            raise wrong_model(self.where, wanted=self._model, found=names)
+        if status in (401, 403):
+            raise EngineError(f"{self.where} answers {status}: set GENENV_VLLM_API_KEY to its key")
+        if status != 200:
+            raise Refused(f"the server refused the request with {status}: {_cut(data)}")
+        made = completions(data, ask, where=self.where, model=self._model, max_tokens=max_tokens)
+        self.last_sign = time.monotonic()
+        await self._confirm()
+        return made
+
+    async def alive(self, timeout_s: float, *, token: bool) -> bool:
+        """Return whether it answers in time; `token`: with a token, which a hung engine cannot."""
+        if self.server is not None and not self.server.running:
+            return False
+        one = {"model": self._model, "prompt": [0], "max_tokens": 1}
+        try:
+            if token:
+                status, _ = await self._call("POST", "/v1/completions", timeout_s, one)
+            else:
+                status, _ = await self._call("GET", "/health", min(timeout_s, SHORT_S))
+        except Lost:
+            return False
+        if status < 500:
+            self.last_sign = time.monotonic()
+        return status < 500
+
+    async def _warm_up(self) -> None:
+        """Sample one token: the first one may compile code for a minute, which is no hanging."""
+        ask = Asked((0,), 0, 1)
+        told = body(self._model, ask, SamplingParams(max_tokens=1), 1)
+        status, data = await self._call("POST", "/v1/completions", LOAD_S, told)
+        if status != 200:
+            raise Lost(f"{self.url} answers {status}: {_cut(data)}")
+
+    async def _check_version(self, wanted: str) -> None:
+        told = await self._json("GET", "/version")
+        found = str(told.get("version", "unknown")).partition("+")[0]
+        if found != wanted:
+            raise EngineError(
+                f"{self.where} runs vLLM {found}, and compute.vllm.version says {wanted}: results "
+                "depend on it; set the field, or run that version"
+            )
+
+    async def _models(self) -> Models:
+        status, data = await self._call("GET", "/v1/models", SHORT_S)
+        if status in (401, 403):
+            raise EngineError(f"{self.where} answers {status}: set GENENV_VLLM_API_KEY to its key")
+        try:
+            models = Models.model_validate_json(data if status == 200 else b"")
+        except ValidationError:
+            raise Lost(f"{self.url}/v1/models answers {status}: {_cut(data)}") from None
+        if not models.data:
+            raise EngineError(f"{self.where} serves no model")
+        return models
+
+    async def _load_adapter(self, name: str, checkpoint: Path) -> None:
+        told = {"lora_name": name, "lora_path": str(checkpoint)}
+        status, data = await self._call("POST", "/v1/load_lora_adapter", LOAD_S, told)
+        if status == 404:
+            raise EngineError(
+                f"{self.where} has no LoRA endpoint, and the model {name!r} is none of its own: "
+                "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+            )
+        if status != 200:
+            raise EngineError(f"{self.where} does not load the adapters {told}: {_cut(data)}")
+        names = (await self._models()).names
+        if name not in names:
+            raise wrong_model(self.where, wanted=name, found=", ".join(names))
+        self._model = name
+
+    async def _load_weights(self, name: str, checkpoint: Path, models: Models) -> None:
+        status, data = await self._call("GET", "/weight_info", SHORT_S)
+        if status == 404:
+            raise EngineError(
+                f"{self.where} serves {', '.join(models.names)}, {name!r} was asked for; it has "
+                "no weight-update endpoint: start it with VLLM_SERVER_DEV_MODE=1 in a trusted "
+                "network, or serve the checkpoint under that name"
+            )
+        self._model = models.names[0]
+        if status != 200 or _json(data).get("weight_version") != name:
+            # Whoever reads the version while weights are being changed must not find an old one.
+            await self._step("/update_weight_version", {"new_version": f"loading {name}"})
+            await self._step("/pause?mode=wait")
+            try:
+                change = {"weights_path": str(checkpoint)}
+                rpc = {"method": "reload_weights", "kwargs": change}
+                await self._step("/collective_rpc", rpc)
+                await self._step("/reset_prefix_cache")
+            finally:
+                await self._step("/resume")
+            await self._step("/update_weight_version", {"new_version": name})
+        self._version = name
+
+    async def _step(self, path: str, told: dict[str, Any] | None = None) -> None:
+        status, data = await self._call("POST", path, LOAD_S, told)
+        if status != 200:
+            raise EngineError(
+                f"{self.where}{path} answers {status}: {_cut(data)}; the server has to see the "
+                "checkpoint under the same path, and its model has to be of the same shape"
+            )
+
+    async def _confirm(self) -> None:
+        """Return once the server told, after this call, that it still has our weights."""
+        if not self._version:
+            return
+        if self._confirming is None:
+            self._confirming = asyncio.create_task(self._read_version())
+        await asyncio.shield(self._confirming)
+
+    async def _read_version(self) -> None:
+        await asyncio.sleep(COLLECT_S)
+        self._confirming = None  # who comes from now on needs a look that begins later
+        found = str((await self._json("GET", "/weight_info")).get("weight_version"))
+        if found != self._version:
+            raise wrong_model(self.where, wanted=self._version, found=found)
+
+    async def _json(self, method: str, path: str) -> dict[str, Any]:
+        status, data = await self._call(method, path, SHORT_S)
+        if status != 200:
+            raise Lost(f"{self.url}{path} answers {status}: {_cut(data)}")
+        return _json(data)
+
+    async def _call(
+        self, method: str, path: str, timeout_s: float, told: dict[str, Any] | None = None
+    ) -> tuple[int, bytes]:
+        """Return status and body; raises Lost without an answer in time."""
+        key = self.server.key if self.server else self._key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    method, f"{self.url}{path}", json=told, headers=headers
+                ) as answer,
+            ):
+                return answer.status, await answer.read()
+        except TimeoutError:
+            told_path = path.partition("?")[0]
+            raise Lost(f"{self.url}{told_path}: no answer in {timeout_s:g} s", slow=True) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Lost(f"{self.url}: {type(error).__name__}: {error}"[:CUT]) from error
+
+
+async def until(
+    ready: Callable[[], Awaitable[Result]],
+    *,
+    seconds: float,
+    goes_on: Callable[[], bool],
+    pause_s: float = 0.2,
+) -> Result:
+    """Return what `ready` returns once it raises Lost no more.
+
+    Raises the last Lost when the time is up, or at once when it no longer `goes_on`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await ready()
+        except Lost:
+            if time.monotonic() > deadline or not goes_on():
+                raise
+        await asyncio.sleep(pause_s)
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(data))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _cut(data: bytes) -> str:
+    """Return the message of an error's body, in one short line."""
+    told = _json(data).get("error", "")
+    message = told.get("message", "") if isinstance(told, dict) else told  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    text = str(message or data.decode(errors="replace"))  # pyright: ignore[reportUnknownArgumentType]
+    return " ".join(text.split())[:CUT]

@@ -1,0 +1,185 @@
+"""Updates in processes of their own, started by `accelerate launch`, that end with the update.
+
+So the memory of a GPU is given back when an update is over, and several processes share one. The
+request and the result are files; a file also tells the processes to stop. They end when this
+process does, however it ends. Light: neither torch nor accelerate is loaded here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from genenv_core.config.training import TrainingConfig
+from genenv_core.errors import GenenvError, Stopped, TrainingError
+from genenv_core.training.base import GrpoRequest, RwrRequest, UpdateResult
+
+log = logging.getLogger("genenv.training")
+
+Kind = Literal["grpo", "rwr"]
+STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
+TOLD = 2000
+"""Characters of a process's last output in the message of one that died without a word."""
+
+
+def accelerate_config(training: TrainingConfig) -> dict[str, Any]:
+    """Return the configuration file of `accelerate launch` for one machine."""
+    gpus = training.processes > 1 or training.device == "cuda"
+    kinds = {"ddp": "MULTI_GPU", "fsdp2": "FSDP", "zero3": "DEEPSPEED"}
+    alone = training.processes == 1
+    config: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        # Several processes on CPUs count as GPUs here: only so does accelerate start them by itself
+        # (else by MPI); each of them then finds that it has none and talks over gloo.
+        "distributed_type": "NO" if alone or not gpus else kinds[training.strategy],
+        "use_cpu": training.device == "cpu",
+        "mixed_precision": "bf16" if training.precision == "bfloat16" else "no",
+        "num_processes": training.processes,
+        "num_machines": 1,
+        "machine_rank": 0,
+        "main_process_port": 0,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "debug": False,
+    }
+    if training.strategy == "fsdp2":
+        config["fsdp_config"] = {
+            "fsdp_version": 2,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_reshard_after_forward": True,
+            "fsdp_offload_params": False,
+            "fsdp_cpu_ram_efficient_loading": False,
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+            "fsdp_activation_checkpointing": False,
+        }
+    if training.strategy == "zero3":
+        config["deepspeed_config"] = {
+            "zero_stage": 3,
+            "zero3_init_flag": False,
+            "zero3_save_16bit_model": True,
+            "offload_optimizer_device": "none",
+            "offload_param_device": "none",
+            "gradient_accumulation_steps": "auto",
+            "gradient_clipping": "auto",
+        }
+    return config
+
+
+_GPUS = threading.Lock()
+
+
+class Launcher:
+    """Starts updates and ends them; safe to call from several threads."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._running: dict[Path, subprocess.Popen[bytes]] = {}
+        self._stopping = False
+        self._lock = threading.Lock()
+
+    def run(self, kind: Kind, request: GrpoRequest | RwrRequest) -> UpdateResult:
+        """Return what an update in its own processes did; raises what it raised."""
+        home = Path(tempfile.mkdtemp(prefix=f"genenv-{kind}-"))
+        # Each update takes the GPUs whole: side by side, both would run out of memory.
+        turn = _GPUS if request.training.device == "cuda" else contextlib.nullcontext()
+        try:
+            with turn:
+                return self._carry_out(kind, home, request)
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _carry_out(self, kind: Kind, home: Path, request: GrpoRequest | RwrRequest) -> UpdateResult:
+        try:
+            (home / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
+            config = yaml.safe_dump(accelerate_config(request.training))
+            (home / "accelerate.yaml").write_text(config, encoding="utf-8")
+            with (home / "output").open("wb") as output:
+                process = self._start(kind, home, request.threads, output)
+                process.wait()
+            _tell(home / LOG)
+            return self._outcome(kind, home, process.returncode)
+        finally:
+            with self._lock:
+                self._running.pop(home, None)
+
+    def request_stop(self) -> None:
+        """Let running updates save a checkpoint after their current step and raise `Stopped`."""
+        with self._lock:
+            self._stopping = True
+            for home in self._running:
+                (home / STOP).touch()
+
+    def close(self) -> None:
+        """End all processes at once, also in the middle of an update."""
+        with self._lock:
+            self._stopping = True
+            for process in self._running.values():
+                process.kill()  # its children see their parent gone, and end
+
+    def _start(self, kind: Kind, home: Path, threads: int, output: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "genenv_core.training.launched", kind, str(home)]
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "DO_NOT_TRACK": "1",
+        }
+        with self._lock:
+            if self._stopping:
+                raise Stopped(f"{kind} was not started: a stop was requested")
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # its end tells the processes that this one is gone
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for this process, which asks them to stop
+            )
+            self._running[home] = process
+        return process
+
+    def _outcome(self, kind: Kind, home: Path, status: int) -> UpdateResult:
+        if (home / RESULT).is_file():
+            return UpdateResult.model_validate_json((home / RESULT).read_bytes())
+        told = sorted(home.glob(ERROR.format("*")), key=lambda path: path.stat().st_mtime_ns)
+        if told:
+            # Where one fails the others lose their connection to it: the first one knows why.
+            found = json.loads(told[0].read_bytes())
+            raise _error_named(found["kind"])(found["message"])
+        if self._stopping:
+            raise Stopped(
+                f"{kind} was ended: the same command continues from its last trainer checkpoint, "
+                "or starts it again"
+            )
+        last = ""
+        with contextlib.suppress(OSError):
+            last = (home / "output").read_text("utf-8", errors="replace")[-TOLD:]
+        raise TrainingError(
+            f"the training processes of {kind} ended with status {status} and said no reason, most "
+            f"likely for want of memory: lower {kind}.micro_batch_rows and run again; their last "
+            f"words: {' '.join(last.split())[-300:]}"
+        )
+
+
+def _tell(path: Path) -> None:
+    """Say what the first process of an update had to say."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text("utf-8").splitlines():
+            level, _, message = line.partition(" ")
+            log.log(int(level) if level.isdigit() else logging.INFO, "%s", message or line)
+
+
+def _error_named(name: str) -> type[GenenvError]:
+    """Return the error class of this name, `TrainingError` for any other."""
+    known = {kind.__name__: kind for kind in GenenvError.__subclasses__()}
+    return known.get(name, TrainingError)

@@ -1,0 +1,219 @@
+"""What an update will need of a device's memory, estimated before it starts. Pure arithmetic.
+
+Counted by dtype, sharding and LoRA: weights, gradients, Adam's two moments, copies (a reference,
+the leash's way back, DDP's buckets, what FSDP gathers, autocast's casts), and for each row of a
+micro-batch what the backward pass needs. The coefficients of a layer were measured in float32 on
+the tensors that transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures
+them again); those of bfloat16 are bounds. Nothing here was compared with a GPU yet:
+docs/training.md says so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.errors import ModelError
+
+GB = 1e9
+USABLE = 0.92
+"""Share of a device's memory that an update may plan with; allocators lose some to fragments."""
+RUNTIME_BYTES = 1.5 * GB
+"""CUDA's context, cuBLAS' and NCCL's buffers; none of it on a CPU."""
+
+_LAYER = {"float32": (40, 16, 4), "bfloat16": (40, 11, 2)}
+"""Bytes kept of a layer for a token: of each hidden unit, each MLP unit, each position (mask)."""
+_INPUT_OF_LAYER = 4
+"""Bytes of each hidden unit that gradient checkpointing keeps of a layer for a token."""
+_OUTSIDE = 12
+"""Bytes of each hidden unit kept for a token before the first and behind the last layer."""
+_RWR_LOGITS = 28
+"""Bytes of each (completion token, vocabulary entry) in RWR: logits, logprobs, their exponential,
+the reference's, the difference, and two gradients in float32. GRPO's head works in chunks."""
+
+Update = Literal["grpo", "rwr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a decoder that decide its memory."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    tied: bool
+    attention_bias: bool
+    stored_bytes: int
+    """Bytes of a stored weight."""
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> Shape:
+        """Return the shape in a checkpoint's config.json; `ModelError` for other architectures."""
+        try:
+            config = json.loads((checkpoint / "config.json").read_bytes())
+            return cls.of(cast(dict[str, Any], config))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(
+                f"checkpoint {checkpoint}: the memory of an update cannot be told from its "
+                f"config.json: {type(error).__name__} {error}"
+            ) from error
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Shape:
+        """Return the shape in the values of a config.json; KeyError without one."""
+        heads = int(config["num_attention_heads"])
+        stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+        return cls(
+            hidden=int(config["hidden_size"]),
+            layers=int(config["num_hidden_layers"]),
+            intermediate=int(config["intermediate_size"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            attention_bias=config.get("model_type") == "qwen2",
+            stored_bytes=2 if "16" in stored else 4,
+        )
+
+    @property
+    def kv(self) -> int:
+        """Width of keys, and of values."""
+        return self.hidden // self.heads * self.kv_heads
+
+    @property
+    def linear(self) -> tuple[tuple[int, int], ...]:
+        """The linear layers of one decoder layer, (in, out)."""
+        h, i = self.hidden, self.intermediate
+        return (h, h), (h, self.kv), (h, self.kv), (h, h), (h, i), (h, i), (i, h)
+
+    @property
+    def layer(self) -> int:
+        """Weights of one decoder layer."""
+        biases = self.hidden + 2 * self.kv if self.attention_bias else 0
+        return sum(i * o for i, o in self.linear) + biases + 2 * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Weights in all."""
+        embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return embeddings + self.layers * self.layer + self.hidden
+
+    def adapters(self, rank: int) -> int:
+        """Return the weights of LoRA adapters on all linear layers."""
+        return self.layers * rank * sum(i + o for i, o in self.linear)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An update: of which kind, on rows how long, with which copies of the policy beside it."""
+
+    update: Update
+    shape: Shape
+    training: TrainingConfig
+    row_tokens: int
+    completion_tokens: int
+    gradient_checkpointing: bool
+    reference: bool
+    """Whether a KL needs other weights beside the policy's; with LoRA those of the base serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes of one device: what does not depend on the micro-batch, by name, and one row's."""
+
+    fixed: dict[str, float]
+    row: float
+
+    def total(self, rows: int) -> float:
+        """Return the bytes of an update with micro-batches of so many rows."""
+        return sum(self.fixed.values()) + rows * self.row
+
+    def largest(self, memory: float) -> int:
+        """Return the most rows of a micro-batch that fit into so many bytes, 0 for none."""
+        return max(0, int((memory * USABLE - sum(self.fixed.values())) // self.row))
+
+    def told(self, rows: int) -> str:
+        """Return the estimate in a line."""
+        parts = [*self.fixed.items(), (f"activations of {rows} row(s)", rows * self.row)]
+        listed = ", ".join(f"{name} {value / GB:.3g}" for name, value in parts if value)
+        return f"{self.total(rows) / GB:.3g} GB ({listed})"
+
+
+def estimate(job: Job) -> Estimate:
+    """Return what each device of an update needs."""
+    training, shape = job.training, job.shape
+    shards = training.processes if training.sharded else 1
+    half = training.precision == "bfloat16"
+    every, lora = shape.parameters, training.lora.rank > 0
+    trained = shape.adapters(training.lora.rank) if lora else every
+    frozen_bytes = shape.stored_bytes if half else 4
+    fixed: dict[str, float] = {
+        "weights": (4 * trained + (every * frozen_bytes if lora else 0)) / shards,
+        "gradients": 4 * trained / shards,
+        "optimizer": 8 * trained / shards,
+        "copies": _copies(job, trained, shards, frozen_bytes),
+        "runtime": RUNTIME_BYTES if training.device == "cuda" else 0,
+    }
+    return Estimate(fixed=fixed, row=_row(job))
+
+
+def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
+    training, shape = job.training, job.shape
+    half, lora = training.precision == "bfloat16", training.lora.rank > 0
+    found = 0.0
+    if job.reference:  # of GRPO in float32: the policy's own dtype
+        size = 4 if job.update == "grpo" else frozen_bytes
+        found += shape.parameters * size / shards
+    if job.update == "rwr":
+        found += 4 * trained / shards  # the state under the KL cap
+    if training.strategy == "ddp":
+        found += 4 * trained if training.processes > 1 else 0  # buckets
+        found += 2 * shape.parameters if half else 0  # autocast's casts of the weights
+    else:
+        width = 2 if half else 4
+        found += width * (2 * shape.layer + 2 * shape.vocabulary * shape.hidden)
+    if not lora:
+        found += 4 * shape.vocabulary * shape.hidden  # the head's gradient while it is summed up
+    return found
+
+
+def _row(job: Job) -> float:
+    shape, tokens = job.shape, job.row_tokens
+    per_hidden, per_unit, per_position = _LAYER[job.training.precision]
+    layer = per_hidden * shape.hidden + per_unit * shape.intermediate + per_position * tokens
+    layers = (
+        shape.layers * _INPUT_OF_LAYER * shape.hidden + layer
+        if job.gradient_checkpointing
+        else shape.layers * layer
+    )
+    logits = _RWR_LOGITS * shape.vocabulary * job.completion_tokens if job.update == "rwr" else 0
+    return tokens * (layers + _OUTSIDE * shape.hidden) + logits
+
+
+def remedies(job: Job) -> str:
+    """Return the settings that would lower what an update needs, each with what it would need."""
+    training = job.training
+    wider = {"processes": max(2, 2 * training.processes), "strategy": "fsdp2"}
+    changes: dict[str, Job] = {
+        "execution.gradient_checkpointing=true": replace(job, gradient_checkpointing=True),
+        "training.precision=bfloat16": _with(job, precision="bfloat16"),
+        "training.lora.rank=32": _with(job, lora=LoraConfig(rank=32)),
+    }
+    if training.device == "cuda":
+        text = "training.processes={processes} with training.strategy={strategy}"
+        changes[text.format(**wider)] = _with(job, **wider)
+    now = estimate(job).total(1)
+    found = {text: estimate(other).total(1) for text, other in changes.items()}
+    lower = [f"{text} ({bytes_ / GB:.3g} GB)" for text, bytes_ in found.items() if bytes_ < now]
+    lengths = "rollout.max_length" if job.update == "grpo" else "generation.max_tokens"
+    return ", or ".join([*lower, f"a lower {lengths}"])
+
+
+def _with(job: Job, **changes: Any) -> Job:
+    return replace(job, training=job.training.model_copy(update=changes))

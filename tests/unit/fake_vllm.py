@@ -1,0 +1,292 @@
+"""A small double of vLLM's OpenAI-compatible server, which can fail in the ways that servers do.
+
+A completion is a hash of model, prompt and seed, so that a test can tell which weights answered,
+and a request that was done again gives what it gave before. `Faults` say what goes wrong.
+Run as a program it takes vLLM's own arguments (`python fake_vllm.py --model=... --port=...`), and
+starts a second process, as vLLM does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+VERSION = "0.31.0"
+END = 1
+VOCABULARY = 50
+
+
+def tokens(model: str, prompt: list[int], seed: int, limit: int) -> list[int]:
+    """Return what the model continues a prompt with: 1 to 6 tokens, the last one END."""
+    digest = hashlib.sha256(json.dumps([model, prompt, seed]).encode()).digest()
+    length = 1 + digest[0] % 5
+    made = [2 + byte % (VOCABULARY - 2) for byte in digest[1 : 1 + length]]
+    return [*made, END][:limit]
+
+
+@dataclass
+class Faults:
+    """What goes wrong; counts go down with each time it did."""
+
+    errors: int = 0
+    """Answers 503."""
+    drops: int = 0
+    """Connections closed without an answer."""
+    hang: bool = False
+    """Whether requests are never answered (and health is)."""
+    frozen: bool = False
+    """Whether nothing is answered at all."""
+    unhealthy: bool = False
+    answers_for: str = ""
+    """A model name that answers claim instead."""
+    extra_logprobs: int = 0
+    other_prompt: bool = False
+    no_ids: bool = False
+    dies: bool = False
+    """Whether a request (none that warms up) is the end of the server."""
+    refuse_above: int = 10**9
+    """Prompts with a larger token id are answered 400."""
+    delay_s: float = 0.0
+
+
+@dataclass
+class FakeVllm:
+    """The server's state: what it serves, what was asked of it, what goes wrong."""
+
+    model: str = "m"
+    max_model_len: int | None = 64
+    version: str = VERSION
+    key: str = ""
+    lora: bool = False
+    dev: bool = False
+    faults: Faults = field(default_factory=Faults)
+    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    most_at_once: int = 0
+    at_once: int = 0
+    adapters: list[str] = field(default_factory=list[str])
+    weight_version: str = "default"
+    weights: str = "first"
+    steps: list[str] = field(default_factory=list[str])
+
+    def app(self) -> web.Application:
+        """Return the routes."""
+        app = web.Application(middlewares=[self._common])
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/version", self._version)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/completions", self._completions)
+        if self.lora:
+            app.router.add_post("/v1/load_lora_adapter", self._load_lora)
+        if self.dev:
+            app.router.add_get("/weight_info", self._weight_info)
+            app.router.add_post("/update_weight_version", self._set_version)
+            app.router.add_post("/collective_rpc", self._rpc)
+            for path in ("/pause", "/resume", "/reset_prefix_cache"):
+                app.router.add_post(path, self._done)
+        return app
+
+    @web.middleware
+    async def _common(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self.faults.frozen:
+            await asyncio.sleep(3600)
+        wanted = f"Bearer {self.key}" if self.key and request.path.startswith("/v1") else None
+        if wanted and request.headers.get("Authorization") != wanted:
+            return _error(401, "Unauthorized")
+        return await handler(request)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self.faults.unhealthy else 200)
+
+    async def _version(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": self.version})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        names = [self.model, *self.adapters]
+        data = [{"id": name, "max_model_len": self.max_model_len} for name in names]
+        return web.json_response({"object": "list", "data": data})
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        told, faults = await request.json(), self.faults
+        self.asked.append(told)
+        self.at_once += told.get("n", 1)
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if faults.dies and told["prompt"] != [0]:
+                os._exit(1)
+            if faults.hang:
+                await asyncio.sleep(3600)
+            await asyncio.sleep(faults.delay_s)
+            if faults.errors:
+                faults.errors -= 1
+                return _error(503, "overloaded")
+            if faults.drops:
+                faults.drops -= 1
+                assert request.transport is not None
+                request.transport.close()
+                return web.Response()
+            if told["model"] not in [self.model, *self.adapters]:
+                return _error(404, f"The model `{told['model']}` does not exist.")
+            if max(told["prompt"]) > faults.refuse_above:
+                return _error(400, "Token id is out of vocabulary")
+            return web.json_response(self._answer(told))
+        finally:
+            self.at_once -= told.get("n", 1)
+
+    def _answer(self, told: dict[str, Any]) -> dict[str, Any]:
+        faults, model = self.faults, told["model"]
+        seen = model if model in self.adapters or not self.dev else self.weights
+        choices: list[dict[str, Any]] = []
+        for index in range(told.get("n", 1)):
+            ids = tokens(seen, told["prompt"], told.get("seed", 0) + index, told["max_tokens"])
+            choice = {
+                "index": index,
+                "text": "...",
+                "finish_reason": "stop" if ids[-1] == END else "length",
+                "logprobs": {
+                    "token_logprobs": [-token / 100 for token in ids]
+                    + [-1.0] * faults.extra_logprobs
+                },
+                "token_ids": ids,
+                "prompt_token_ids": [9, 9] if faults.other_prompt else told["prompt"],
+            }
+            if faults.no_ids:
+                del choice["token_ids"]
+            choices.append(choice)
+        return {"model": faults.answers_for or model, "choices": choices[::-1]}
+
+    async def _load_lora(self, request: web.Request) -> web.Response:
+        told = await request.json()
+        if not Path(told["lora_path"]).is_dir():
+            return _error(404, f"no adapter at {told['lora_path']}")
+        self.adapters.append(told["lora_name"])
+        return web.Response(text="loaded")
+
+    async def _weight_info(self, _: web.Request) -> web.Response:
+        return web.json_response({"weight_version": self.weight_version})
+
+    async def _set_version(self, request: web.Request) -> web.Response:
+        self.weight_version = (await request.json())["new_version"]
+        self.steps.append(f"version {self.weight_version}")
+        return web.json_response({"success": True})
+
+    async def _rpc(self, request: web.Request) -> web.Response:
+        told = await request.json()
+        path = told["kwargs"]["weights_path"]
+        self.steps.append(told["method"])
+        if not Path(path).is_dir():
+            return _error(500, f"no weights at {path}")
+        self.weights = path
+        return web.json_response({"results": [None]})
+
+    async def _done(self, request: web.Request) -> web.Response:
+        self.steps.append(request.path[1:])
+        return web.json_response({})
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "code": status}}, status=status)
+
+
+class Running:
+    """A double that runs in a thread of its own, at `url`; `stop` and `start` it at will."""
+
+    def __init__(self, fake: FakeVllm) -> None:
+        """Start it on a free port."""
+        self.fake, self.port = fake, 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Return its address, which stays the same over a stop."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Serve."""
+        ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+
+        async def serve() -> None:
+            self._runner = web.AppRunner(
+                self.fake.app(), shutdown_timeout=0.01, handler_cancellation=True
+            )
+            await self._runner.setup()
+            site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+            await site.start()
+            self.port = self._runner.addresses[0][1]
+            ready.set()
+
+        def run() -> None:
+            self._loop.create_task(serve())
+            self._loop.run_forever()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        assert ready.wait(10)
+
+    def stop(self) -> None:
+        """Close every connection and the port; nothing when that is done already."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def serving(*fakes: FakeVllm) -> Iterator[list[Running]]:
+    """Run doubles inside the block."""
+    running = [Running(fake) for fake in fakes]
+    try:
+        yield running
+    finally:
+        for one in running:
+            one.stop()
+
+
+def write_interpreter(folder: Path, *, before: str = "") -> Path:
+    """Return a program that stands for the python of vLLM's environment.
+
+    Called as `python -m vllm.entrypoints.openai.api_server ...`, it runs this file with the rest;
+    `before` is shell code that comes first.
+    """
+    path = folder / "vllm-python"
+    path.write_text(
+        f'#!/bin/sh\n{before}\nshift 2\nexec "{sys.executable}" "{Path(__file__)}" "$@"\n',
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until killed, with a second process beside, and say both pids first."""
+    told = dict(argument[2:].partition("=")[::2] for argument in arguments)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(f"pids {os.getpid()} {child.pid}", flush=True)
+    fake = FakeVllm(
+        model=told["served-model-name"],
+        key=os.environ["VLLM_API_KEY"],
+        faults=Faults(
+            delay_s=float(os.environ.get("FAKE_DELAY_S", "0")), dies="FAKE_DIES" in os.environ
+        ),
+    )
+    time.sleep(float(os.environ.get("FAKE_START_S", "0")))
+    web.run_app(fake.app(), host=told["host"], port=int(told["port"]), print=None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

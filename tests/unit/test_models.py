@@ -1,0 +1,199 @@
+"""Models that people give, with real tokenizers and checkpoints made on the spot.
+
+Invariants: a pickle is refused, unread, with a command that really converts it, from a directory
+and from the hub; safetensors beside a pickle are taken and the pickle is not; a checkpoint without
+one of its shards, or with its own code, is refused; a chat template that is missing, or drops what
+a policy has to see, is refused before any work; nothing in the code ever trusts remote code.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+
+from genenv_core.config.load import resolve
+from genenv_core.errors import ModelError
+from genenv_core.inputs import external_inputs
+from genenv_core.models import model_files, model_folder
+from genenv_core.types import Policy
+from tests.unit.builders_engine import CHATML, tiny_model, tiny_tokenizer
+
+REPOSITORY = Path(__file__).parents[2]
+NO_TOOLS = CHATML.replace("{% for m in messages %}", "{% for m in messages if m.role != 'tool' %}")
+NO_SYSTEM = CHATML.replace(
+    "{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"
+)
+NO_ANSWERS = CHATML.replace(
+    "{{ m.content }}", "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}"
+)
+LAST_ONLY = CHATML.replace("{% for m in messages %}", "{% for m in messages[-1:] %}")
+REFUSES_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}"
+    "{% endif %}{% endfor %}" + CHATML
+)
+REFUSES_TOOLS = REFUSES_SYSTEM.replace("'system'", "'tool'")
+
+
+class Boom:
+    """A pickle that leaves a trace when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.trace,))
+
+
+def checkpoint(folder: Path, template: str | None = CHATML, **shape: Any) -> Path:
+    tokenizer = tiny_tokenizer(template)
+    tiny_model(vocab_size=len(tokenizer), **shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def pickled(folder: Path) -> Path:
+    """Return a checkpoint whose weights are pickled, as older ones are."""
+    model = tiny_model(vocab_size=len(tiny_tokenizer()))
+    checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return folder
+
+
+def test_a_pickle_is_refused_with_a_command_that_converts_it(tmp_path: Path) -> None:
+    old = pickled(tmp_path / "old model")
+    with pytest.raises(ModelError, match=r"pickled \(pytorch_model\.bin\).*can run code") as caught:
+        model_folder("agent", old)
+    command = shlex.split(str(caught.value).partition("Where you trust it: ")[2])
+    assert command[0] == "python"
+    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    new = tmp_path / "old model-safetensors"
+    taken = {path.name for path in model_files(new)}
+    assert model_folder("agent", new).path == str(new)
+    assert "model.safetensors" in taken and "tokenizer.json" in taken
+
+
+@pytest.mark.parametrize("name", ["model.pt", "consolidated.00.pth", "last.ckpt"])
+def test_no_pickle_is_ever_read(tmp_path: Path, name: str) -> None:
+    folder, trace = checkpoint(tmp_path / "model"), tmp_path / "trace"
+    torch.save(Boom(trace), folder / name)
+    model_folder("agent", folder)
+    assert name not in {path.name for path in model_files(folder)}
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="its weights are pickled"):
+        model_folder("agent", folder)
+    assert not trace.exists()
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=r"no \.safetensors weights"):
+        model_folder("agent", folder)
+
+
+def test_a_pickle_on_the_hub_is_refused_with_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's client is replaced, because there is no network: what it is asked is looked at."""
+    asked: dict[str, Any] = {}
+    fetched = tmp_path / "fetched"
+    shutil.copytree(pickled(tmp_path / "old"), fetched, ignore=shutil.ignore_patterns("*.bin"))
+
+    def snapshot_download(name: str, **options: Any) -> str:
+        asked.update(options, name=name)
+        return str(fetched)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    files = ["config.json", "pytorch_model-00001-of-00002.bin"]
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda name, revision: files)
+    commit = "a" * 40
+    overrides = ("models.agent=org/old", f"models.agent_revision={commit}")
+    config = resolve("tiny", overrides=overrides)
+    with pytest.raises(ModelError, match=r"models\.agent org/old at a{12}: .*pickled") as caught:
+        external_inputs(config)
+    assert f"from_pretrained('\"'\"'org/old'\"'\"', revision='\"'\"'{commit}" in str(caught.value)
+    assert asked["revision"] == commit and asked["name"] == "org/old"
+    assert not [p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", "*"))]
+
+
+def test_a_checkpoint_without_all_its_shards_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "sharded"
+    tokenizer = tiny_tokenizer()
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder, max_shard_size="200KB")
+    tokenizer.save_pretrained(folder)
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1 and model_folder("env", folder)
+    shards[-1].unlink()
+    with pytest.raises(ModelError, match=r"1 file\(s\) of its weights are missing: model-0"):
+        model_folder("env", folder)
+
+
+def test_a_model_that_is_its_own_code_is_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "own")
+    (folder / "modeling_own.py").write_text("raise SystemExit('this code ran')\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert model_folder("agent", folder)  # transformers knows the type: its own class is taken
+    assert "modeling_own.py" not in {path.name for path in model_files(folder)}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
+    with pytest.raises(ModelError, match=r"'own' is made by code in its own repository"):
+        model_folder("agent", folder)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (None, "no chat template"),
+        (NO_TOOLS, r"drops tools' answers \(messages of the role tool\).*repair chat_template"),
+        (REFUSES_TOOLS, r"refused the roles \(user, assistant, tool\)"),
+        (NO_ANSWERS, "drops the text of an assistant message"),
+        (NO_SYSTEM, "drops system messages"),
+        (LAST_ONLY, "drops"),
+    ],
+    ids=["none", "no tools", "refuses tools", "no answers", "no system", "last message only"],
+)
+def test_a_chat_template_that_hides_something_from_the_agent_is_refused(
+    tmp_path: Path, template: str | None, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        model_folder("agent", checkpoint(tmp_path / "model", template))
+
+
+@pytest.mark.parametrize(
+    ("policy", "template"),
+    [("agent", CHATML), ("agent", REFUSES_SYSTEM), ("env", CHATML), ("env", NO_TOOLS)],
+)
+def test_templates_that_show_what_a_policy_sees_are_taken(
+    tmp_path: Path, policy: Policy, template: str
+) -> None:
+    assert model_folder(policy, checkpoint(tmp_path / "model", template)).sha256
+
+
+def test_no_code_trusts_remote_code_or_reads_pickles() -> None:
+    """Walks every call: Auto classes say trust_remote_code=False, and models use_safetensors."""
+    seen = 0
+    for layer in ("genenv_core", "tasks", "flows", "schemas", "tests/bench"):
+        for path in (REPOSITORY / layer).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call):
+                    continue
+                options = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
+                called = ast.unparse(node.func)
+                assert options.get("trust_remote_code", "False") == "False", path
+                assert called not in ("torch.load", "pickle.load", "pickle.loads"), path
+                if called.endswith(".from_pretrained") and not called.startswith("PeftModel"):
+                    seen += 1
+                    assert options.get("trust_remote_code") == "False", f"{path}:{node.lineno}"
+                    assert options.get("local_files_only") == "True", f"{path}:{node.lineno}"
+                    if "okenizer" not in called and "chat" not in path.name:
+                        assert options.get("use_safetensors") == "True", f"{path}:{node.lineno}"
+    assert seen >= 4

@@ -1,0 +1,342 @@
+"""The store on a bucket, against moto's server and a proxy that makes requests fail.
+
+Invariants: those of every store (`store_contract`), also when requests fail at random; a
+conditional write whose answer was lost says truly whether it was written, also when others have
+written since; trouble that stays is one StorageError after a bounded time; a store that ignores
+conditions is refused by name; no credential is in an error or a log; large files go up in pieces
+and come down whole; damage is found and told; downloads are shared by digest and bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, StorageError
+from genenv_core.storage import cache as cache_module
+from genenv_core.storage import paths, s3_requests
+from genenv_core.storage.base import Store
+from genenv_core.storage.cache import Cache
+from genenv_core.storage.canonical import sha256
+from genenv_core.storage.leases import Leases
+from genenv_core.storage.places import state_folder
+from genenv_core.storage.s3 import COLLECTOR, S3Store
+from tests.unit.s3_double import BUCKET, CONDITIONS, Faults, environment, moto, proxy
+from tests.unit.store_contract import StoreContract, content
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with moto() as url:
+        yield url
+
+
+@pytest.fixture
+def usual(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The usual environment, with this machine's folders below `tmp_path`."""
+    for name, value in environment(server).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GENENV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("GENENV_STATE_DIR", str(tmp_path / "state"))
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.fixture
+def store(usual: str) -> S3Store:
+    return S3Store(usual)
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults()
+
+
+@pytest.fixture
+def faulty(
+    usual: str, server: str, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[S3Store]:
+    """The store behind the proxy."""
+    monkeypatch.setattr(s3_requests, "PAUSE_S", 0.01)
+    with proxy(server, faults) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        yield S3Store(usual)
+
+
+class TestS3Store(StoreContract):
+    """The contract, on a bucket."""
+
+    # What processes do at once takes long here: the class below has it, with faults.
+    test_racing_creators_have_one_winner = None
+    test_racing_counters_lose_no_update = None
+    test_killed_counters_lose_no_update_and_leave_no_lock = None
+    test_a_reader_never_sees_half_a_replacement = None
+
+    @pytest.fixture
+    def store(self, usual: str) -> Store:
+        return S3Store(usual)
+
+
+@pytest.mark.slow
+class TestS3StoreWithFaults(StoreContract):
+    """The contract while a request in ten fails, before or after it took effect."""
+
+    racers = 4
+    turns = 25
+
+    @pytest.fixture
+    def store(self, faulty: S3Store, faults: Faults) -> Iterator[Store]:
+        faults.rate = 0.1
+        yield faulty
+        assert sum(faults.counts.values()) > faults.counts["requests"] or (
+            faults.counts["requests"] < 50
+        )
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "drop"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_lost_answer_does_not_hide_who_won(
+    faulty: S3Store, faults: Faults, fault: str, when: str
+) -> None:
+    faults.plan.append(("PUT", "created", fault, when))
+    faulty.create("created", b"mine")
+    assert faulty.read("created") == b"mine"
+
+    faults.plan.append(("PUT", "created", fault, when))
+    with pytest.raises(AlreadyExists):
+        faulty.create("created", b"mine")  # the very same bytes, and still somebody else's
+
+    faulty.create("swapped", b"1")
+    faults.plan.append(("PUT", "swapped", fault, when))
+    assert faulty.swap("swapped", b"1", b"2") is True
+    assert faulty.swap("swapped", b"1", b"3") is False
+
+    faults.plan.append(("PUT", "replaced", fault, when))
+    faulty.replace("replaced", b"1")
+    faults.plan.append(("DELETE", "replaced", fault, when))
+    faulty.delete("replaced")
+    assert faulty.size("replaced") is None
+    assert faults.plan == []
+
+
+def test_a_lost_answer_is_found_below_later_writes(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty.create("x", b"0")
+    ours = faulty._bucket  # its second try comes after another process has written twice
+    others = S3Store(faulty.uri)
+    real = ours._is_mine
+
+    async def late(*arguments: object) -> bool:
+        for old, new in ((b"1", b"2"), (b"2", b"3")):
+            await others_swap(old, new)
+        return await real(*arguments)  # type: ignore[arg-type]
+
+    async def others_swap(old: bytes, new: bytes) -> None:
+        data, head = await others._bucket._get("x")
+        assert data == old
+        assert await others._bucket._put("x", new, head, "")
+
+    monkeypatch.setattr(ours, "_is_mine", late)
+    faults.plan.append(("PUT", "/x", "drop", "after"))
+    assert faulty.swap("x", b"0", b"1") is True
+    assert faulty.read("x") == b"3"
+
+
+def test_trouble_that_stays_is_one_error_after_a_bounded_time(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults.rate = 1.0
+    monkeypatch.setattr(s3_requests, "LONGEST_PAUSE_S", 0.1)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=r"s3://pools/.*/x: .*10 times: run the same command"):
+        faulty.read("x")
+    assert time.monotonic() - began < 30
+    faults.rate = 0.0
+    faulty.create("x", b"1")
+
+
+def test_a_store_that_does_not_answer_is_given_up(
+    usual: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_requests, "LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StorageError, match=r"no answer from http://127\.0\.0\.1:9"):
+        S3Store(usual)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_store_that_ignores_conditions_is_refused_by_name(
+    usual: str, server: str, condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy(server, Faults(strip=(condition,))) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        with pytest.raises(ConfigError) as told:
+            S3Store(usual)
+        assert f"{usual}: the store at {url} ignores conditional writes" in str(told.value)
+        assert condition in str(told.value).lower()
+        assert S3Store(usual, writable=False).list("") == []  # and the probe left nothing
+
+
+def test_what_is_wrong_with_the_account_is_told(
+    usual: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(StorageError, match=r"there is no bucket 'no-such' at http"):
+        S3Store("s3://no-such/x")
+    for uri in ("s3://", "s3://Bad_Name/x", f"s3://{BUCKET}/a/../b", "s3://me:s3cret@bucket/x"):
+        with pytest.raises(ConfigError, match=r"write s3://BUCKET/PREFIX") as told:
+            S3Store(uri)
+        assert "s3cret" not in str(told.value)
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with pytest.raises(StorageError, match=r"there are no AWS credentials: set AWS_ACCESS_KEY_ID"):
+        S3Store(usual)
+    assert secret not in caplog.text
+
+
+def test_no_credential_is_logged(
+    usual: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caplog.at_level(logging.DEBUG, "genenv"):
+        S3Store(usual).create("x", b"1")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t0ken")
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN"):
+        assert os.environ[name] not in caplog.text
+
+
+def test_a_large_file_goes_up_in_pieces(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_requests, "PIECE_BYTES", 5 * 2**20)
+    data = os.urandom(12 * 2**20)
+    path, work = content(data), faulty.scratch()
+    for method, fault, when in (
+        ("POST", "500", "before"), ("POST", "drop", "after"), ("PUT", "drop", "before"),
+        ("PUT", "503", "after"), ("PUT", "drop", "after"),
+    ):  # fmt: skip
+        faults.plan.append((method, path, fault, when))
+    (work / "x").write_bytes(data)
+    faulty.adopt(work / "x", path)
+    assert faulty.stats([path])[0] is not None
+    faults.plan.append(("GET", path, "drop", "after"))
+    assert faulty.sha256(path) == sha256(data)
+    assert faults.plan == []
+    # A finish whose answer is lost is no failure, and one that comes second changes nothing.
+    (work / "y").write_bytes(data)
+    faulty.adopt(work / "y", path)
+    fresh = Cache(faulty.home / "fresh", 10**9)
+    assert S3Store(faulty.uri, cache=fresh).local(path).read_bytes() == data
+
+
+def test_a_touch_of_what_is_too_large_for_one_copy(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_requests, "COPY_BYTES", 5 * 2**20)
+    data = os.urandom(12 * 2**20)
+    path = content(data)
+    store.replace(path, data)
+    before = store.modified(path)
+    assert before is not None
+    time.sleep(1.1)
+    assert store.touch(path) is True
+    after = store.modified(path)
+    assert after is not None and after > before
+    (stat,) = store.stats([path])
+    assert stat and (stat.bytes, stat.sha256) == (len(data), sha256(data))
+    assert store.sha256(path) == sha256(data)
+
+
+def test_damage_is_found_and_told(store: S3Store, tmp_path: Path) -> None:
+    path = content(b"good")
+    store.replace(path, b"good")
+    fresh = S3Store(store.uri, cache=Cache(tmp_path / "fresh", 10**9))
+    # Other bytes under the digest of the good ones, as if the bucket had lost some.
+    head = store._bucket.head(path)
+    assert head and store._bucket.put(path, b"evil", head, sha256(b"good"))
+    (stat,) = fresh.stats([path])
+    assert stat and stat.sha256 == sha256(b"good")
+    with pytest.raises(IntegrityError, match=r"is altered: it came with the digest"):
+        fresh.local(path)
+    (stat,) = fresh.stats([path])
+    assert stat and stat.sha256 != sha256(b"good")  # a miss for everybody from now on
+    fresh.replace(path, b"good")
+    assert fresh.local(path).read_bytes() == b"good"
+
+
+def test_an_object_without_our_metadata_is_read_to_be_known(store: S3Store) -> None:
+    path = content(b"rows")
+    assert store._bucket.put(path, b"rows", None)
+    (stat,) = store.stats([path])
+    assert stat and stat.sha256 == ""
+    assert store.sha256(path) == sha256(b"rows")
+
+
+def test_downloads_are_shared_whole_and_heal(store: S3Store, tmp_path: Path) -> None:
+    path = content(b"weights")
+    store.replace(path, b"weights")
+    other = S3Store(store.uri)
+    assert other.local(path) == store.local(path)
+    store._bucket.delete([path])
+    assert store.local(path).read_bytes() == b"weights"  # the cache is exact for ever
+    held = store.local(path)
+    held.chmod(0o644)
+    held.write_bytes(b"broken!")
+    store.replace(path, b"weights")
+    assert S3Store(store.uri).local(path).read_bytes() == b"weights"
+
+
+def test_the_cache_is_bounded(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cache = Cache(tmp_path / "small", 1_000)
+
+    def put(byte: int) -> Path:
+        data = bytes([byte]) * 300
+
+        def write(target: Path) -> str:
+            target.write_bytes(data)
+            return sha256(data)
+
+        return cache.fetch(sha256(data), ".bin", write)
+
+    made = [put(byte) for byte in range(6)]
+    assert all(path.exists() for path in made)  # somebody may be about to open them
+    monkeypatch.setattr(cache_module, "IN_USE_S", 0.0)
+    for age, path in enumerate(made):
+        os.utime(path, (1000 + age, 1000 + age))
+    put(99)
+    left = [path.exists() for path in made]
+    assert left == [False] * 4 + [True] * 2
+    assert sum(p.stat().st_size for p in (tmp_path / "small" / "parts").rglob("*.bin")) <= 1_000
+
+
+def test_a_touch_waits_for_who_collects(store: S3Store) -> None:
+    path = content(b"old")
+    store.replace(path, b"old")
+    told: list[bool] = []
+    with store.collecting():
+        writer = threading.Thread(target=lambda: told.append(store.touch(path)))
+        writer.start()
+        time.sleep(1.5)
+        assert told == []
+        store._bucket.delete([path])  # what it had looked at before the touch
+    writer.join(30)
+    assert told == [False]
+    assert store.size(paths.lease(*COLLECTOR)) is None
+
+
+def test_leases_work_between_processes(store: S3Store) -> None:
+    with Leases(store, ttl_s=1.0).hold("s", "k" * 64, lambda: None):
+        time.sleep(1.0)
+        assert b'"beats": ' in store.read(paths.lease("s", "k" * 64))
+    assert store.list("leases") == []
+
+
+def test_each_root_has_its_own_folder_here(usual: str) -> None:
+    assert state_folder("s3://a/b") != state_folder("s3://a-b")
+    assert S3Store(usual + "/").uri == usual
+    assert S3Store(usual).home == S3Store(usual + "//").home

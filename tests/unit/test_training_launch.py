@@ -1,0 +1,330 @@
+"""Updates in several processes, with real `accelerate launch`, gloo and the real TRL trainers.
+
+Invariants: the loss, the gradient of every step and every metric of an update in two or three
+processes, by DDP and by FSDP2, are those of one process, for GRPO and RWR, for every loss type,
+with unequal lengths, with rows that do not divide, with more processes than rows, with LoRA, and
+continued from sharded checkpoints; what is saved is the same checkpoint; a launched update that is
+stopped continues; an error in a process reaches the caller as what it was; no process outlives its
+parent.
+
+Tolerances: sums are taken in another order, so gradients agree to 1e-5 of their norm and metrics to
+1e-4; a normalisation by a process's own tokens instead of the step's would be off by 1e-1 here.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from genenv_core.config.schema import GrpoConfig, RwrConfig
+from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.engines.loading import load_model
+from genenv_core.errors import NumericalError, Stopped
+from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
+from genenv_core.training.launch import accelerate_config
+from genenv_core.training.local import LocalTrainer
+from genenv_core.training.ranks import cut
+from genenv_core.training.workers import WorkerTrainer
+from tests.unit.builders_training import (
+    grpo_rows,
+    load,
+    rwr_rows,
+    tiny_checkpoint,
+    weights,
+    write_grpo,
+    write_rwr,
+)
+from tests.unit.launched_cases import Request, compute
+
+GROUP = 4
+CLOSE = 1e-5
+"""Largest difference of two gradients, relative to their norm."""
+
+
+def grpo_request(home: Path, name: str, groups: int = 5, **settings: Any) -> GrpoRequest:
+    """Return 2 passes over groups of unequal lengths: steps of 2 groups, the last of fewer."""
+    defaults = {"groups_per_step": 2, "passes": 2, "micro_batch_rows": 3, "max_grad_norm": 1000}
+    rows = grpo_rows(groups, GROUP, sampler=load(home / "other"), masked=True, completion=(1, 14))
+    return GrpoRequest(
+        checkpoint=home / "policy",
+        output=home / name,
+        rows=write_grpo(home / f"{name}.parquet", rows),
+        settings=GrpoConfig(**defaults | settings),
+        group_size=GROUP,
+        temperature=0.9,
+        seed=3,
+        threads=1,
+    )
+
+
+def rwr_request(home: Path, name: str, rows: int = 7, **settings: Any) -> RwrRequest:
+    """Return 4 steps over rows of unequal lengths, in micro-batches that do not divide them."""
+    defaults = {"max_grad_norm": 1000, "micro_batch_rows": 2, "steps": 4, "steps_per_row": 100}
+    defaults["kl_cap"] = 1e6
+    return RwrRequest(
+        checkpoint=home / "policy",
+        initial=home / "other",
+        output=home / name,
+        rows=write_rwr(home / f"{name}.parquet", rwr_rows(rows, completion=(1, 14))),
+        settings=RwrConfig(**defaults | settings),
+        seed=0,
+        threads=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("launch")
+    tiny_checkpoint(path / "policy", seed=1)
+    tiny_checkpoint(path / "other", seed=1)
+    model, generator = load(path / "other"), torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    model.save_pretrained(path / "other")
+    return path
+
+
+def several(request: Any, processes: int) -> Any:
+    training = request.training.model_copy(update={"processes": processes})
+    return request.model_copy(update={"training": training})
+
+
+def adapted(request: Any) -> Any:
+    lora = TrainingConfig(lora=LoraConfig(rank=4, alpha=8))
+    return request.model_copy(update={"training": lora})
+
+
+def continued(request: Any, home: Path) -> Any:
+    """Return the request with trainer checkpoints: `launched_cases` stops it after its first step
+    and continues it."""
+    plan = TrainerCheckpoints(folder=home / f"progress-{request.output.name}", seconds=1e6)
+    return request.model_copy(update={"checkpoints": plan})
+
+
+def cases(home: Path) -> dict[str, Request]:
+    losses = {
+        f"grpo-{kind}": grpo_request(home, kind, loss_type=kind, kl_coef=0.05, learning_rate=1e-3)
+        for kind in ("dapo", "grpo", "dr_grpo", "bnpo")
+    }
+    at_home = {"initial": home / "policy"}
+    start = rwr_request(home, "start", kl_cap=1e-4, learning_rate=1e-3)
+    return losses | {
+        # Two rows in the whole step: with three processes one has none.
+        "rwr-few": rwr_request(home, "few", rows=2),
+        "rwr": rwr_request(home, "rwr"),
+        # It starts above the cap: every step pulls.
+        "rwr-pull": rwr_request(home, "pull", kl_cap=0.6, learning_rate=3e-3),
+        # It starts on pi_env^0 and never comes back under the cap: sent back, and moved off it.
+        "rwr-start": start.model_copy(update=at_home),
+        "grpo-lora": adapted(grpo_request(home, "lora", kl_coef=0.05, learning_rate=1e-2)),
+        "rwr-lora": adapted(rwr_request(home, "rwr-lora").model_copy(update=at_home)),
+        "grpo-continued": continued(grpo_request(home, "continued", learning_rate=1e-3), home),
+        "rwr-continued": continued(rwr_request(home, "rwr-continued"), home),
+    }
+
+
+NAMES = (
+    "grpo-dapo",
+    "grpo-grpo",
+    "grpo-dr_grpo",
+    "grpo-bnpo",
+    "rwr-few",
+    "rwr",
+    "rwr-pull",
+    "rwr-start",
+    "grpo-lora",
+    "rwr-lora",
+    "grpo-continued",
+    "rwr-continued",
+)
+SHARED = {
+    "ddp-2": ("launched_cases", 2),
+    "ddp-3": ("launched_cases", 3),
+    "fsdp2-2": ("launched_fsdp", 2),
+}
+"""How processes share an update -> the module that each of them runs, and how many there are."""
+
+
+def launch_all(folder: Path, requests: dict[str, Request], module: str, processes: int) -> None:
+    folder.mkdir()
+    for name, request in requests.items():
+        moved = several(request, processes).model_copy(update={"output": folder / name})
+        if moved.checkpoints:
+            moved = continued(moved, folder)
+        (folder / f"{name}.request.json").write_text(moved.model_dump_json())
+    # Of FSDP2 accelerate's configuration is genenv's own; only the module lets it run on CPUs.
+    strategy = "fsdp2" if module == "launched_fsdp" else "ddp"
+    training = TrainingConfig(processes=processes).model_copy(update={"strategy": strategy})
+    config = folder / "accelerate.yaml"
+    config.write_text(yaml.safe_dump(accelerate_config(training)))
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+    run_it = ["-m", f"tests.unit.{module}", str(folder)]
+    done = subprocess.run([*command, *run_it], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def computed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return way of sharing -> folder with what each case did in it."""
+    requests = cases(home)
+    assert tuple(requests) == NAMES
+    alone = tmp_path_factory.mktemp("alone")
+    for name, request in requests.items():
+        whole = request.model_copy(update={"output": alone / name, "checkpoints": None})
+        compute(whole, alone, name)
+    folders = {"alone": alone}
+    for way, (module, processes) in SHARED.items():
+        folders[way] = home / way
+        launch_all(folders[way], requests, module, processes)
+    return folders
+
+
+def function_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the weights that an engine would sample with, adapters added."""
+    return dict(load_model(folder, dtype=torch.float32).named_parameters())
+
+
+def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Return the distance of two sets of tensors, relative to the norm of the first."""
+    assert one.keys() == other.keys()
+    gap = sum(float((one[n].double() - other[n].double()).square().sum()) for n in one)
+    return math.sqrt(gap / sum(float(g.double().square().sum()) for g in one.values()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", SHARED)
+@pytest.mark.parametrize("name", NAMES)
+def test_several_processes_compute_the_gradients_and_the_loss_of_one(
+    computed: dict[str, Path], name: str, way: str
+) -> None:
+    alone, folder = computed["alone"], computed[way]
+    expected = UpdateResult.model_validate_json((alone / f"{name}.result.json").read_text())
+    result = UpdateResult.model_validate_json((folder / f"{name}.result.json").read_text())
+    assert (result.steps, result.action) == (expected.steps, expected.action)
+    assert result.resumed_at == (1 if "continued" in name else 0)
+    if name == "rwr-start":
+        assert result.action == "rolled_back" and "moved off it" in result.note
+    one = load_file(alone / f"{name}.gradients.safetensors")
+    many = load_file(folder / f"{name}.gradients.safetensors")
+    if "continued" in name:  # its first step was taken before it was stopped
+        last = {key.partition("/")[2]: g for key, g in many.items() if key.startswith("1/")}
+        third = {key.partition("/")[2]: g for key, g in one.items() if key.startswith("2/")}
+        assert difference(third, last) < 100 * CLOSE
+    else:
+        first = {key: value for key, value in one.items() if key.startswith("0/")}
+        assert difference(first, {key: many[key] for key in first}) < CLOSE
+        assert difference(one, many) < 100 * CLOSE  # later steps start apart
+    assert result.metrics == pytest.approx(expected.metrics, rel=1e-3, abs=1e-5)
+    kept, made = (function_weights(r.checkpoint) for r in (expected, result))
+    assert difference(kept, made) < 1e-4
+    ours, theirs = (
+        {path.name for path in checked.checkpoint.iterdir()} for checked in (result, expected)
+    )
+    assert ours == theirs
+    config = (expected.checkpoint / "config.json").read_text()
+    assert (result.checkpoint / "config.json").read_text() == config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["grpo", "rwr"])
+def test_a_launched_update_that_is_stopped_continues_from_its_checkpoint(
+    home: Path, tmp_path: Path, kind: str
+) -> None:
+    made = grpo_request(home, "stop") if kind == "grpo" else rwr_request(home, "stop-rwr")
+    plan = TrainerCheckpoints(folder=tmp_path / "progress", seconds=1e6)
+    request = several(made, 2).model_copy(update={"checkpoints": plan, "output": tmp_path / "out"})
+    trainer = WorkerTrainer()
+    threading.Thread(target=stop_once_started, args=(trainer,)).start()
+    with pytest.raises(Stopped, match=r"stopped after step 1 of .*: the same command continues"):
+        run(trainer, request)
+    names = {path.name for path in (tmp_path / "progress" / "checkpoint-1").iterdir()}
+    assert not [name for name in names if not name.endswith((".safetensors", ".json"))]
+    result = run(WorkerTrainer(), request)
+    assert result.resumed_at == 1
+    expected = run(LocalTrainer(), made.model_copy(update={"output": tmp_path / "alone"}))
+    assert result.steps == expected.steps
+    assert result.metrics == pytest.approx(expected.metrics, rel=1e-3, abs=1e-5)
+    assert difference(weights(expected.checkpoint), weights(result.checkpoint)) < 1e-4
+
+
+def run(trainer: Any, request: Request) -> UpdateResult:
+    return trainer.grpo(request) if isinstance(request, GrpoRequest) else trainer.rwr(request)
+
+
+def stop_once_started(trainer: WorkerTrainer) -> None:
+    while not trainer._launcher._running:
+        time.sleep(0.05)
+    trainer.request_stop()
+
+
+@pytest.mark.slow
+def test_an_error_in_a_process_is_the_callers_error(home: Path, tmp_path: Path) -> None:
+    request = several(rwr_request(home, "nan", learning_rate=1.0, steps=30), 2)
+    broken = tiny_checkpoint(tmp_path / "broken", seed=2)
+    model = load(broken)
+    with torch.no_grad():
+        model.lm_head.weight.fill_(math.nan)
+    model.save_pretrained(broken)
+    with pytest.raises(NumericalError, match="KL of pi_env to its initial is nan"):
+        WorkerTrainer().rwr(request.model_copy(update={"checkpoint": broken}))
+
+
+@pytest.mark.slow
+def test_no_process_of_an_update_outlives_the_one_that_wanted_it(
+    home: Path, tmp_path: Path
+) -> None:
+    request = several(rwr_request(home, "orphans", steps=100_000), 2)
+    (tmp_path / "request.json").write_text(request.model_dump_json())
+    code = (
+        "import sys\n"
+        "from genenv_core.training.base import RwrRequest\n"
+        "from genenv_core.training.workers import WorkerTrainer\n"
+        "request = RwrRequest.model_validate_json(open(sys.argv[1]).read())\n"
+        "WorkerTrainer().rwr(request)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "request.json")])
+    try:
+        family = list(eventually(parent.pid, 3))
+    finally:
+        parent.kill()
+        parent.wait()
+    gone, alive = psutil.wait_procs(family, timeout=30)
+    assert alive == [] and len(gone) >= 3
+
+
+def eventually(pid: int, number: int) -> Iterator[psutil.Process]:
+    """Yield the processes below one, once the launcher and the two that compute are there."""
+    for _ in range(600):
+        family = psutil.Process(pid).children(recursive=True)
+        if len(family) >= number:
+            yield from family
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"only {len(family)} processes in a minute")
+
+
+@pytest.mark.parametrize("rows", range(1, 30))
+@pytest.mark.parametrize("most", [1, 3, 64])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_micro_batches_cover_a_step_once_evenly_and_as_often_for_each_process(
+    rows: int, most: int, processes: int
+) -> None:
+    parts = cut(rows, most=most, processes=processes)
+    assert [row for start, stop in parts for row in range(start, stop)] == list(range(rows))
+    sizes = [stop - start for start, stop in parts]
+    assert max(sizes) <= most and max(sizes) - min(sizes) <= 1
+    assert len(parts) % processes == 0
+    assert len(parts) - processes < -(-rows // most)  # no more than are needed

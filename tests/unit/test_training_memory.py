@@ -1,0 +1,269 @@
+"""What an update is said to need, against what real models have and keep.
+
+Invariants: parameters are counted exactly; what a layer keeps for the backward pass is estimated
+within a tenth, with and without gradient checkpointing; sharding divides, LoRA and bfloat16 lower
+and each copy raises the need as it should; a micro-batch is lowered to what fits and never raised;
+what cannot fit is refused before work, with the settings that would help; gradient checkpointing
+changes no bit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from genenv_core.config.load import resolve
+from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.devices import Gpu, read_gpu
+from genenv_core.errors import ConfigError, ModelError, TrainingError
+from genenv_core.storage.canonical import file_sha256
+from genenv_core.storage.manifest import FileRef
+from genenv_core.training import needs
+from genenv_core.training.fitting import fitted, job_of
+from genenv_core.training.local import LocalTrainer
+from genenv_core.training.memory import GB, Estimate, Job, Shape, estimate, remedies
+from tests.unit.builders_training import tiny_checkpoint
+from tests.unit.test_training_lora import grpo
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+MODELS = {
+    "qwen2": lambda **extra: Qwen2ForCausalLM(Qwen2Config(**SIZES | extra)),
+    "llama": lambda **extra: LlamaForCausalLM(LlamaConfig(**SIZES | extra)),
+}
+SEVEN = Shape.of(
+    {  # Qwen2.5-7B
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "num_hidden_layers": 28,
+        "intermediate_size": 18944,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "torch_dtype": "bfloat16",
+    }
+)
+
+
+def job(shape: Shape = SEVEN, **changes: Any) -> Job:
+    config = changes.pop("training", TrainingConfig(device="cuda", precision="bfloat16"))
+    values: dict[str, Any] = {
+        "update": "grpo",
+        "row_tokens": 4096,
+        "completion_tokens": 2048,
+        "gradient_checkpointing": True,
+        "reference": False,
+    }
+    return Job(shape=shape, training=config, **values | changes)
+
+
+def need(**changes: Any) -> Estimate:
+    return estimate(job(**changes))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_parameters_are_counted_exactly(kind: str, tied: bool) -> None:
+    model = MODELS[kind](tie_word_embeddings=tied)
+    shape = Shape.of(model.config.to_dict())
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    assert SEVEN.parameters == 7_615_616_512  # as its model card has it: 7.61 billion
+
+
+@pytest.mark.parametrize("rank", [1, 8])
+def test_adapters_are_counted_exactly(rank: int) -> None:
+    from peft import LoraConfig as PeftLora
+    from peft import get_peft_model
+
+    model = MODELS["qwen2"]()
+    shape = Shape.of(model.config.to_dict())
+    adapted = get_peft_model(model, PeftLora(r=rank, target_modules="all-linear"))
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert shape.adapters(rank) == trained
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(("hidden", "tokens"), [(64, 48), (128, 160)])
+def test_what_a_layer_keeps_is_estimated_within_a_tenth(
+    kind: str, checkpointing: bool, hidden: int, tokens: int
+) -> None:
+    measured: list[int] = []
+    expected: list[float] = []
+    for layers in (2, 6):
+        model = MODELS[kind](num_hidden_layers=layers, hidden_size=hidden).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        measured.append(kept_bytes(model, rows=2, tokens=tokens))
+        shape = Shape.of(model.config.to_dict())
+        options = {"gradient_checkpointing": checkpointing, "row_tokens": tokens}
+        expected.append(2 * estimate(job(shape, training=TrainingConfig(), **options)).row)
+    layers_measured, layers_expected = measured[1] - measured[0], expected[1] - expected[0]
+    assert layers_expected == pytest.approx(layers_measured, rel=0.1)
+
+
+def kept_bytes(model: Any, *, rows: int, tokens: int) -> int:
+    """Return the bytes that a forward pass keeps for its backward pass, weights left aside."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()  # held, so unique
+        return tensor
+
+    ids, mask = torch.ones(rows, tokens, dtype=torch.long), torch.ones(rows, tokens).long()
+    mask[0, :3] = 0
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(input_ids=ids, attention_mask=mask, use_cache=False, logits_to_keep=1)
+    return sum(storage.nbytes() for at, storage in kept.items() if at not in weights)
+
+
+def test_the_7b_of_the_paper_in_numbers() -> None:
+    """By hand: 7.62e9 weights x (4 + 4 + 8) bytes, and in bfloat16 2 more for autocast."""
+    alone = need()
+    static = sum(alone.fixed[name] for name in ("weights", "gradients", "optimizer"))
+    assert static == pytest.approx(16 * 7.6156e9, rel=1e-4)
+    assert alone.total(1) > 140 * GB  # more than an H200 has
+    sharded = need(training=TrainingConfig(
+        device="cuda", precision="bfloat16", strategy="fsdp2", processes=4
+    ))  # fmt: skip
+    assert sharded.fixed["weights"] == alone.fixed["weights"] / 4
+    assert 35 * GB < sharded.total(1) < 60 * GB
+    lora = need(training=TrainingConfig(
+        device="cuda", precision="bfloat16", lora=LoraConfig(rank=32)
+    ))  # fmt: skip
+    assert lora.fixed["weights"] == 2 * SEVEN.parameters + 4 * SEVEN.adapters(32)
+    assert lora.total(1) < 48 * GB
+
+
+@pytest.mark.parametrize(
+    ("changes", "lower"),
+    [
+        ({"gradient_checkpointing": False}, False),
+        ({"reference": True}, False),
+        ({"update": "rwr"}, False),
+        ({"row_tokens": 8192}, False),
+        ({"training": TrainingConfig(device="cuda", precision="bfloat16", processes=2)}, False),
+        (
+            {
+                "training": TrainingConfig(
+                    device="cuda", precision="bfloat16", processes=2, strategy="zero3"
+                )
+            },
+            True,
+        ),
+    ],
+)
+def test_each_setting_moves_the_need_the_right_way(changes: dict[str, Any], lower: bool) -> None:
+    assert (need(**changes).total(2) < need().total(2)) is lower
+
+
+def test_a_micro_batch_is_lowered_to_what_fits_and_never_raised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    request = grpo(tmp_path, policy, "fits", TrainingConfig(), micro_batch_rows=8)
+    needed = estimate(job_of(request))
+    with caplog.at_level(logging.INFO, "genenv.training"):
+        assert fitted(request, None).settings == request.settings
+    assert "micro_batch_rows=8 estimated_memory=" in caplog.text
+    for rows in (1, 3, 8, 20):
+        memory = needed.total(rows) / 0.92 + 1
+        assert fitted(request, memory).settings.micro_batch_rows == min(rows, 8)
+        assert needed.largest(memory) == rows
+    with pytest.raises(
+        TrainingError, match=r"needs about .*GB.*on each device.*gradient_checkpointing=true"
+    ):
+        fitted(request, needed.total(1) / 2)
+
+
+def test_the_limit_holds_in_an_update_and_bits_depend_on_nothing_else(
+    tmp_path: Path,
+) -> None:
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    request = grpo(tmp_path, policy, "limited", TrainingConfig(), micro_batch_rows=8)
+    limit = estimate(job_of(request)).total(3) / 0.92 / GB * 1.0001
+    limited = request.model_copy(update={"training": TrainingConfig(memory_gb=limit)})
+    LocalTrainer().grpo(limited)
+    asked = grpo(tmp_path, policy, "asked", TrainingConfig(), micro_batch_rows=3)
+    LocalTrainer().grpo(asked)
+    LocalTrainer().grpo(
+        asked.model_copy(update={"output": tmp_path / "again", "gradient_checkpointing": True})
+    )
+    found = {file_sha256(tmp_path / name / "model.safetensors") for name in ("limited", "asked")}
+    assert found == {file_sha256(tmp_path / "again" / "model.safetensors")}
+    tight = request.model_copy(update={"training": TrainingConfig(memory_gb=limit / 1e3)})
+    with pytest.raises(TrainingError, match="GRPO update needs about"):
+        LocalTrainer().grpo(tight)
+
+
+def test_remedies_are_those_that_help_with_what_they_would_need() -> None:
+    """At 7B bfloat16 lowers activations by less than autocast's casts of the weights take."""
+    told = remedies(job(training=TrainingConfig(device="cuda"), gradient_checkpointing=False))
+    assert "gradient_checkpointing=true (" in told and "strategy=fsdp2 (" in told
+    lora = job(training=TrainingConfig(device="cuda", lora=LoraConfig(rank=32)))
+    assert f"lora.rank=32 ({estimate(lora).total(1) / GB:.3g} GB)" in remedies(
+        job(training=TrainingConfig(device="cuda"))
+    )
+    assert "precision" not in remedies(job(training=TrainingConfig(device="cuda")))
+
+
+def test_an_unknown_architecture_has_no_estimate(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"n_embd": 3}')
+    with pytest.raises(ModelError, match=r"cannot be told from its config\.json: KeyError"):
+        Shape.read(tmp_path)
+
+
+def models_of(folder: Path, sizes: dict[str, Any]) -> dict[str, FileRef | None]:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(sizes | {"model_type": "qwen2"}))
+    given = FileRef(path=str(folder), sha256="0" * 64)
+    return {"agent_model": given, "env_model": given}
+
+
+def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the driver's own words: eight cards of 80 GB hold the paper's setting, two do not."""
+    sizes = {"hidden_size": 3584, "num_hidden_layers": 28, "intermediate_size": 18944}
+    sizes |= {"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064}
+    models = models_of(tmp_path / "qwen", sizes)
+    card = read_gpu("NVIDIA H100 80GB HBM3, 81559")
+    assert card == Gpu("NVIDIA H100 80GB HBM3", 81559 * 2**20)
+    paper = resolve("paper")
+    monkeypatch.setattr(needs, "gpus", lambda: [card] * 8)
+    grpo_need, rwr_need = needs.check_needs(paper, models)
+    assert grpo_need.stage == "grpo_update" and rwr_need.stage == "rwr_update"
+    assert 20 * GB < grpo_need.estimate.total(1) < 60 * GB
+    assert "for rows of 9216 tokens" in grpo_need.told()
+    monkeypatch.setattr(needs, "gpus", lambda: [card])
+    with pytest.raises(ConfigError, match=r"needs 8 GPU\(s\).*has NVIDIA H100 80GB HBM3 \(86 GB\)"):
+        needs.check_needs(paper, models)
+    elsewhere = paper.placement.model_copy(update={"grpo_update": "gpu", "rwr_update": "gpu"})
+    assert needs.check_needs(paper.model_copy(update={"placement": elsewhere}), models)
+    alone = paper.training.model_copy(update={"processes": 1, "strategy": "ddp"})
+    with pytest.raises(ConfigError, match=r"and there are 85\.5 GB") as caught:
+        needs.check_needs(paper.model_copy(update={"training": alone}), models)
+    assert "training.lora.rank=32" in str(caught.value)
+
+
+def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
+    config = resolve("tiny")
+    found = needs.check_needs(config, {"agent_model": None, "env_model": None})
+    assert [need.stage for need in found] == ["grpo_update", "rwr_update"]
+    assert all(need.estimate.total(1) < 0.1 * GB for need in found)
+    tight = config.model_copy(update={"training": TrainingConfig(memory_gb=1e-4)})
+    with pytest.raises(ConfigError, match="grpo_update: the GRPO update needs about"):
+        needs.check_needs(tight, {})

@@ -1,0 +1,415 @@
+"""The engine `vllm` against a double of its server that fails.
+
+Invariants: answers come in request order, each decided by its own prompt and seed, however requests
+are grouped, spread, retried or done again; every sampling parameter is sent; nothing is taken from
+an answer of other weights, of another prompt, or with wrong counts; no server has more under way
+than it may; a lost server costs no answer while another one works; each wait has an end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv_core.config.vllm import VllmConfig, VllmServing
+from genenv_core.engines.registry import open_engine
+from genenv_core.engines.vllm.engine import VllmEngine
+from genenv_core.engines.vllm.fleet import VllmSetup
+from genenv_core.engines.vllm.wire import MAX_N, asked
+from genenv_core.errors import ConfigError, EngineError
+from genenv_core.types import FinishReason, Grammar, SampleRequest, SamplingParams
+from tests.unit.fake_vllm import END, FakeVllm, Faults, Running, serving, tokens
+
+NAME = "genenv-0123456789abcdef"
+PARAMS = SamplingParams(max_tokens=8, temperature=0.7, top_p=0.9, stop_token_ids=(END,))
+QUICK: dict[str, Any] = {"backoff_seconds": 0.01, "lost_seconds": 0.5, "stop_seconds": 1.0}
+
+
+@contextmanager
+def engine_on(
+    *running: Running, checkpoint: Path = Path("/nowhere"), check: Any = None, **serving: Any
+) -> Iterator[VllmEngine]:
+    setup = VllmSetup(
+        NAME,
+        VllmConfig(),
+        VllmServing(urls=tuple(one.url for one in running), **{**QUICK, **serving}),
+        Path("/nowhere/log"),
+        check=check or (lambda: None),
+    )
+    engine = VllmEngine(checkpoint, setup)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def fake(**settings: Any) -> FakeVllm:
+    return FakeVllm(**{"model": NAME, **settings})
+
+
+def requests_of(count: int, samples: int = 1) -> list[SampleRequest]:
+    return [
+        SampleRequest((10 + index % 30, 5, 6 + index // 30), seed=1000 * index + sample)
+        for index in range(count)
+        for sample in range(samples)
+    ]
+
+
+def expected(requests: list[SampleRequest], model: str = NAME) -> list[tuple[int, ...]]:
+    return [tuple(tokens(model, list(r.prompt_ids), r.seed, PARAMS.max_tokens)) for r in requests]
+
+
+def ids(engine: VllmEngine, requests: list[SampleRequest]) -> list[tuple[int, ...]]:
+    return [completion.token_ids for completion in engine.sample(requests, PARAMS)]
+
+
+def test_answers_come_in_order_with_their_logprobs() -> None:
+    requests = requests_of(40)
+    with serving(fake()) as [one], engine_on(one) as engine:
+        answers = engine.sample(requests, PARAMS)
+    assert [answer.token_ids for answer in answers] == expected(requests)
+    assert len(set(expected(requests))) == 40
+    for answer in answers:
+        assert answer.logprobs == tuple(-token / 100 for token in answer.token_ids)
+        assert answer.finish_reason is FinishReason.STOP and answer.error == ""
+
+
+def test_everything_that_decides_a_token_is_said() -> None:
+    server = fake()
+    grammar = Grammar("regex", "a+")
+    with serving(server) as [one], engine_on(one) as engine:
+        engine.sample([SampleRequest((7, 8), -1, grammar)], PARAMS)
+        with pytest.raises(ConfigError, match="needs its settings"):
+            open_engine("vllm", Path("/nowhere"), threads=1)
+    [told] = server.asked
+    assert told == {
+        "model": NAME,
+        "prompt": [7, 8],
+        "max_tokens": 8,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": 2**63 - 1,
+        "n": 1,
+        "logprobs": 0,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        "ignore_eos": True,
+        "stop_token_ids": [END],
+        "add_special_tokens": False,
+        "skip_special_tokens": False,
+        "structured_outputs": {"regex": "a+"},
+    }
+
+
+def test_rising_seeds_of_one_prompt_share_a_request_and_change_nothing() -> None:
+    requests = requests_of(5, samples=4)
+    server = fake()
+    with serving(server) as [one], engine_on(one) as engine:
+        assert ids(engine, requests) == expected(requests)
+        assert [told["n"] for told in server.asked] == [4] * 5
+        assert ids(engine, requests[::-1]) == expected(requests)[::-1]
+    apart = [SampleRequest((1,), 0), SampleRequest((1,), 2), SampleRequest((2,), 3)]
+    assert [ask.n for ask in asked(apart)] == [1, 1, 1]
+    constrained = [SampleRequest((1,), 0), SampleRequest((1,), 1, Grammar("json", "{}"))]
+    assert [ask.n for ask in asked(constrained)] == [1, 1]
+    many = [SampleRequest((1,), seed) for seed in range(MAX_N + 3)]
+    assert [ask.n for ask in asked(many)] == [MAX_N, 3]
+    assert [ask.n for ask in asked(many[:10], 4)] == [4, 4, 2]
+    # Seeds are taken modulo 2^63, and none of them may pass it within a request.
+    assert [(a.seed, a.n) for a in asked([SampleRequest((1,), -1), SampleRequest((1,), 0)])] == [
+        (2**63 - 1, 1),
+        (0, 1),
+    ]
+
+
+def test_no_more_is_under_way_than_allowed_and_two_servers_share_alike() -> None:
+    servers = [fake(faults=Faults(delay_s=0.01)) for _ in range(2)]
+    requests = requests_of(120)
+    with serving(*servers) as running, engine_on(*running, concurrency=4) as engine:
+        time.sleep(0.3)  # until the second one is ready too
+        assert ids(engine, requests) == expected(requests)
+    assert [server.most_at_once for server in servers] == [4, 4]
+    shares = [len(server.asked) for server in servers]
+    assert sum(shares) == 120 and max(shares) - min(shares) <= 12
+    grouped = requests_of(10, samples=9)
+    with serving(servers[0]) as running, engine_on(*running, concurrency=4) as engine:
+        assert ids(engine, grouped) == expected(grouped)
+    assert servers[0].most_at_once == 4
+
+
+def test_a_slow_server_gets_less() -> None:
+    slow, quick = fake(faults=Faults(delay_s=0.2)), fake(faults=Faults(delay_s=0.005))
+    requests = requests_of(100)
+    with serving(slow, quick) as running, engine_on(*running, concurrency=4) as engine:
+        time.sleep(0.3)
+        assert ids(engine, requests) == expected(requests)
+    assert 0 < len(slow.asked) < len(quick.asked) / 3
+
+
+def test_each_submitted_request_is_answered_by_itself() -> None:
+    server = fake(faults=Faults(delay_s=0.3))
+    with serving(server) as [one], engine_on(one) as engine:
+        slow = engine.submit(requests_of(1)[0], PARAMS)
+        time.sleep(0.1)
+        server.faults.delay_s = 0.0
+        quick = engine.submit(requests_of(2)[1], PARAMS)
+        assert quick.result(5).token_ids == expected(requests_of(2))[1]
+        assert not slow.done()
+        assert slow.result(5).token_ids == expected(requests_of(1))[0]
+        found: list[list[tuple[int, ...]]] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(ids(engine, requests_of(20))))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert found == [expected(requests_of(20))] * 4
+    with pytest.raises(EngineError, match="after close"):
+        engine.submit(requests_of(1)[0], PARAMS)
+    with pytest.raises(EngineError, match="after close"):
+        engine.sample(requests_of(1), PARAMS)
+
+
+def test_what_was_taken_back_frees_its_place() -> None:
+    server = fake(faults=Faults(delay_s=0.005))
+    with serving(server) as [one], engine_on(one, concurrency=1) as engine:
+        for wait_s in (0.0, 0.001, 0.02):
+            futures = [engine.submit(request, PARAMS) for request in requests_of(10)]
+            time.sleep(wait_s)
+            for future in futures:
+                future.cancel()
+        assert ids(engine, requests_of(5)) == expected(requests_of(5))
+    assert server.most_at_once == 1
+
+
+@pytest.mark.parametrize("faults", [Faults(errors=7), Faults(drops=7)], ids=["503", "dropped"])
+def test_errors_and_lost_connections_are_tried_again(faults: Faults) -> None:
+    requests = requests_of(30)
+    server = fake(faults=faults)
+    with serving(server) as [one], engine_on(one) as engine:
+        assert ids(engine, requests) == expected(requests)
+    assert len(server.asked) >= 37
+
+
+def test_a_server_that_never_recovers_ends_the_stage_with_its_last_words() -> None:
+    with (
+        serving(fake(faults=Faults(errors=10**6))) as [one],
+        engine_on(one, retries=2) as engine,
+        pytest.raises(EngineError, match=r"no answer after 3 tries: .* answers 503: overloaded"),
+    ):
+        engine.sample(requests_of(3), PARAMS)
+
+
+def test_a_request_that_fails_while_others_succeed_is_a_completion_with_a_reason() -> None:
+    server = fake(faults=Faults(refuse_above=45))
+    bad = [
+        SampleRequest((46, 1), 1),
+        SampleRequest((), 1),
+        SampleRequest((-1,), 1),
+        SampleRequest(tuple([3] * 64), 1),
+    ]
+    good = requests_of(2)
+    with serving(server) as [one], engine_on(one) as engine:
+        answers = engine.sample([good[0], *bad, good[1]], PARAMS)
+        assert [answers[0].token_ids, answers[5].token_ids] == expected(good)
+        # The prompt leaves room for one token only.
+        [short] = engine.sample([SampleRequest(tuple([3] * 63), 1)], PARAMS)
+    assert len(short.token_ids) == 1
+    assert all(answer.finish_reason is FinishReason.ERROR for answer in answers[1:5])
+    for answer, told in zip(
+        answers[1:5], ("400: Token id is out", "is empty", "token id -1", "64 tokens"), strict=True
+    ):
+        assert told in answer.error
+
+
+def test_one_slow_request_times_out_alone() -> None:
+    server = fake(faults=Faults(delay_s=0.0))
+    with serving(server) as [one], engine_on(one, request_seconds=0.2, retries=1) as engine:
+        server.faults.delay_s = 1.0
+        late = engine.submit(requests_of(1)[0], PARAMS)
+        time.sleep(0.05)
+        server.faults.delay_s = 0.0
+        assert ids(engine, requests_of(3)) == expected(requests_of(3))
+        # Asked again after its time was up, and answered.
+        assert late.result(5).token_ids == expected(requests_of(1))[0]
+
+
+@pytest.mark.parametrize(
+    ("faults", "told"),
+    [
+        (Faults(answers_for="other"), f"answers for the model 'other', and '{NAME}' was asked for"),
+        (Faults(extra_logprobs=1), "token ids with"),
+        (Faults(other_prompt=True), "for a prompt of 2 other token ids"),
+        (Faults(no_ids=True), "token_ids: Field required"),
+    ],
+    ids=["model", "counts", "prompt", "ids"],
+)
+def test_what_was_not_asked_for_is_not_taken(faults: Faults, told: str) -> None:
+    with (
+        serving(fake(faults=faults)) as [one],
+        engine_on(one) as engine,
+        pytest.raises(EngineError, match=told),
+    ):
+        engine.sample(requests_of(2), PARAMS)
+
+
+def test_a_server_of_another_version_or_model_is_refused_at_the_start() -> None:
+    with serving(fake(version="0.30.1"), fake(model="other")) as [old, other]:
+        told = r"runs vLLM 0\.30\.1, and compute\.vllm\.version says 0\.31\.0"
+        with pytest.raises(EngineError, match=told), engine_on(old):
+            pass
+        told = f"serves other, '{NAME}' was asked for; it has no weight-update endpoint"
+        with pytest.raises(EngineError, match=told), engine_on(other):
+            pass
+    with serving(fake(version="0.31.0+cpu")) as [one], engine_on(one) as engine:
+        assert ids(engine, requests_of(1)) == expected(requests_of(1))
+
+
+def test_a_key_is_sent_and_a_missing_one_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(fake(key="secret")) as [one]:
+        with pytest.raises(EngineError, match="401: set GENENV_VLLM_API_KEY"), engine_on(one):
+            pass
+        monkeypatch.setenv("GENENV_VLLM_API_KEY", "secret")
+        with engine_on(one) as engine:
+            assert ids(engine, requests_of(1)) == expected(requests_of(1))
+
+
+def test_a_lost_server_costs_no_answer_while_another_one_works() -> None:
+    servers = [fake(faults=Faults(delay_s=0.02)) for _ in range(2)]
+    requests = requests_of(150)
+    with serving(*servers) as running, engine_on(*running, concurrency=8) as engine:
+        time.sleep(0.3)
+        loss = threading.Timer(0.1, running[0].stop)
+        loss.start()
+        assert ids(engine, requests) == expected(requests)
+        loss.join()
+        before = len(servers[0].asked)
+        assert 0 < before < 75
+        running[0].start()  # it comes back under the same address, and works again
+        time.sleep(1.5)
+        assert ids(engine, requests) == expected(requests)
+        assert len(servers[0].asked) > before
+
+
+def test_a_hung_server_is_left_out() -> None:
+    servers = [fake(), fake()]
+    requests = requests_of(40)
+    with serving(*servers) as running, engine_on(*running, stall_seconds=0.2) as engine:
+        time.sleep(0.3)
+        servers[0].faults.hang = True  # and its health is fine all the while
+        begun = time.monotonic()
+        assert ids(engine, requests) == expected(requests)
+        assert time.monotonic() - begun < 5
+
+
+def test_when_all_servers_are_gone_the_wait_has_an_end() -> None:
+    with serving(fake()) as [one], engine_on(one, lost_seconds=0.3) as engine:
+        one.stop()
+        told = r"none of http://127.0.0.1:\d+ answers for 0.3 s"
+        with pytest.raises(EngineError, match=told):
+            engine.sample(requests_of(5), PARAMS)
+        with pytest.raises(EngineError, match=told):  # and stays so
+            engine.sample(requests_of(5), PARAMS)
+
+
+def test_a_stage_has_a_deadline_and_a_cancelled_caller_does_not_wait() -> None:
+    server = fake(faults=Faults(delay_s=30))
+    with (
+        serving(server) as [one],
+        engine_on(one, stage_seconds=1) as engine,
+        pytest.raises(EngineError, match="2 requests are not answered after 1 s"),
+    ):
+        engine.sample(requests_of(2), PARAMS)
+
+    cancelled = threading.Event()
+
+    class Stop(BaseException):
+        pass
+
+    def check() -> None:
+        if cancelled.is_set():
+            raise Stop
+
+    server = fake(faults=Faults(delay_s=30))
+    begun = time.monotonic()
+    with serving(server) as [one], engine_on(one, check=check, stop_seconds=20) as engine:
+        threading.Timer(0.2, cancelled.set).start()
+        with pytest.raises(Stop):
+            engine.sample(requests_of(2), PARAMS)
+        time.sleep(0.2)
+        assert server.at_once == 0  # the requests were taken back
+    assert time.monotonic() - begun < 5
+
+
+def test_close_lets_what_is_under_way_end() -> None:
+    server = fake(faults=Faults(delay_s=0.3))
+    with serving(server) as [one]:
+        with engine_on(one, stop_seconds=5) as engine:
+            future = engine.submit(requests_of(1)[0], PARAMS)
+            time.sleep(0.1)
+        assert future.result(0.1).token_ids == expected(requests_of(1))[0]
+        with engine_on(one, stop_seconds=0) as engine:
+            future = engine.submit(requests_of(1)[0], PARAMS)
+            time.sleep(0.1)
+        with pytest.raises(EngineError, match="closed before"):
+            future.result(1)
+
+
+def test_adapters_are_loaded_under_the_checkpoints_name(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "adapter_config.json").write_text(
+        f'{{"base_model_name_or_path": "{tmp_path / "base"}", "r": 8}}', encoding="utf-8"
+    )
+    server = fake(model="base", lora=True)
+    with serving(server) as [one], engine_on(one, checkpoint=tmp_path) as engine:
+        assert ids(engine, requests_of(3)) == expected(requests_of(3))
+    assert server.adapters == [NAME]
+    with serving(fake(model="base")) as [one]:
+        told = "has no LoRA endpoint"
+        with pytest.raises(EngineError, match=told), engine_on(one, checkpoint=tmp_path):
+            pass
+
+
+def test_weights_are_loaded_and_the_server_has_to_keep_them(tmp_path: Path) -> None:
+    server = fake(model="served", dev=True)
+    with serving(server) as [one]:
+        with engine_on(one, checkpoint=tmp_path) as engine:
+            assert server.steps == [
+                f"version loading {NAME}",
+                "pause",
+                "reload_weights",
+                "reset_prefix_cache",
+                "resume",
+                f"version {NAME}",
+            ]
+            assert ids(engine, requests_of(3)) == expected(requests_of(3), str(tmp_path))
+            # Another client changes the weights: no answer is taken from then on.
+            server.weight_version = "genenv-other"
+            told = f"answers for the model 'genenv-other', and '{NAME}' was asked for"
+            with pytest.raises(EngineError, match=told):
+                engine.sample(requests_of(3), PARAMS)
+        steps = len(server.steps)
+        server.weight_version = NAME
+        with engine_on(one, checkpoint=tmp_path) as engine:  # there already: nothing to load
+            assert len(server.steps) == steps
+        server.weight_version = "default"
+        with (
+            pytest.raises(EngineError, match="collective_rpc answers 500: no weights at"),
+            engine_on(one, checkpoint=tmp_path / "away"),
+        ):
+            pass
+        assert server.steps[-1] == "resume"
+        assert server.weight_version != NAME

@@ -1,0 +1,270 @@
+"""The life of a vLLM server that the engine starts, with a double in vLLM's place.
+
+Invariants: its whole process group is gone after `close`, after a failed start, and after genenv
+itself was killed; a server that is killed or hangs is started anew, and what it was working on is
+done again with the same result; a start has a limit, and its error shows the end of the log; the
+server gets none of our paths and secrets, and is told to phone nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from genenv_core.config.vllm import VllmConfig, VllmServing
+from genenv_core.engines.vllm.engine import VllmEngine
+from genenv_core.engines.vllm.fleet import VllmSetup
+from genenv_core.engines.vllm.server import interpreter, launch
+from genenv_core.errors import ConfigError, EngineError, ModelError
+from tests.unit.fake_vllm import write_interpreter
+from tests.unit.test_vllm_client import NAME, PARAMS, expected, ids, requests_of
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@contextmanager
+def own(folder: Path, *, before: str = "", **serving: Any) -> Iterator[VllmEngine]:
+    """Run an engine with a server of its own."""
+    settings = {"backoff_seconds": 0.01, "stop_seconds": 2.0, "start_seconds": 20.0, **serving}
+    python = str(write_interpreter(folder, before=before))
+    setup = VllmSetup(
+        NAME, VllmConfig(), VllmServing(python=python, **settings), folder / "vllm.log"
+    )
+    engine = VllmEngine(folder, setup)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def pids(folder: Path) -> list[int]:
+    """Return the server's processes of its last start, as its log tells them."""
+    lines = (folder / "vllm.log").read_text("utf-8").splitlines()
+    told = [line for line in lines if line.startswith("pids ")]
+    return [int(pid) for pid in told[-1].split()[1:]]
+
+
+def gone(*processes: int, seconds: float = 5) -> bool:
+    """Return whether they all end in time; a dead one that nobody collected has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(map(_lives, processes)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_it_starts_answers_and_leaves_no_process(tmp_path: Path) -> None:
+    requests = requests_of(20, samples=2)
+    with own(tmp_path) as engine:
+        assert ids(engine, requests) == expected(requests)
+        server, child = pids(tmp_path)
+        guard = engine.server_pid
+        assert guard is not None and _lives(server) and _lives(child)
+        assert os.getpgid(child) == guard != os.getpgid(0)
+    assert gone(guard, server, child, seconds=0.1)
+    assert engine.server_pid is None
+    engine.close()  # a second time does nothing
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
+def test_a_lost_server_is_started_anew_and_its_work_done_again(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DELAY_S", "0.05")
+    requests = requests_of(60)
+    with own(tmp_path, concurrency=4, stall_seconds=0.4) as engine:
+        server, child = pids(tmp_path)
+        blow = threading.Timer(0.3, os.kill, (server, number))
+        blow.start()
+        assert ids(engine, requests) == expected(requests)
+        blow.join()
+        assert pids(tmp_path) != [server, child]
+        assert gone(server, child, seconds=0.1)  # a hung one was killed, with its child
+        assert _lives(pids(tmp_path)[0])
+    assert gone(*pids(tmp_path), seconds=0.1)
+
+
+@pytest.mark.slow
+def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> None:
+    with own(tmp_path, restarts=1) as engine:
+        for _ in range(2):
+            assert ids(engine, requests_of(2)) == expected(requests_of(2))
+            os.kill(pids(tmp_path)[0], signal.SIGKILL)
+        told = r"failed 2 times \(execution.vllm.restarts 1\): .*its log ends: .*pids"
+        with pytest.raises(EngineError, match=told):
+            engine.sample(requests_of(2), PARAMS)
+
+
+@pytest.mark.slow
+def test_a_server_that_dies_of_every_request_is_not_started_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DIES", "1")
+    with own(tmp_path, restarts=50) as engine:
+        told = "failed 2 times, twice without an answer"
+        with pytest.raises(EngineError, match=told):
+            engine.sample(requests_of(2), PARAMS)
+
+
+def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    broken = "echo one; echo 'ValueError: no such flag' >&2; echo later; exit 3"
+    with pytest.raises(EngineError) as error, own(tmp_path, before=broken):
+        pass
+    text = str(error.value)
+    assert "the server ended after" in text and "one | ValueError: no such flag | later" in text
+    assert "ended with status 3" in text and str(tmp_path / "vllm.log") in text
+
+
+def test_a_start_has_a_limit(tmp_path: Path) -> None:
+    slow = 'echo "pids $$"; sleep 60'
+    with (
+        pytest.raises(EngineError, match=r"does not answer after .*start_seconds 1\)"),
+        own(tmp_path, before=slow, start_seconds=1),
+    ):
+        pass
+    assert gone(*pids(tmp_path), seconds=0.1)
+
+
+def test_a_start_can_be_cancelled(tmp_path: Path) -> None:
+    python = str(write_interpreter(tmp_path, before='echo "pids $$"; sleep 60'))
+
+    def check() -> None:
+        if (tmp_path / "vllm.log").read_bytes():
+            raise KeyboardInterrupt
+
+    setup = VllmSetup(
+        NAME, VllmConfig(), VllmServing(python=python), tmp_path / "vllm.log", check=check
+    )
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        VllmEngine(tmp_path, setup)
+    assert time.monotonic() - begun < 5
+    assert gone(*pids(tmp_path), seconds=0.1)
+
+
+def test_a_server_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from tests.unit.test_vllm_server import own\n"
+        f"with own(Path({str(tmp_path)!r})):\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment, cwd=REPOSITORY
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    server, child = pids(tmp_path)
+    assert _lives(server) and _lives(child)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone(server, child)
+
+
+@pytest.mark.slow
+def test_a_server_does_not_outlive_a_killed_guard(tmp_path: Path) -> None:
+    with own(tmp_path) as engine:
+        [server, child], guard = pids(tmp_path), engine.server_pid
+        assert guard is not None
+        os.kill(guard, signal.SIGKILL)
+        assert gone(server)  # the kernel saw to it
+        assert ids(engine, requests_of(3)) == expected(requests_of(3))  # a new one has come
+        assert gone(child, seconds=0.1)
+
+
+def test_its_environment_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/ours")
+    monkeypatch.setenv("GENENV_VLLM_API_KEY", "of another server")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    with own(tmp_path, before=f"env > {tmp_path}/env"):
+        told = dict(
+            line.partition("=")[::2]
+            for line in (tmp_path / "env").read_text("utf-8").splitlines()
+            if "=" in line
+        )
+    assert {"PYTHONPATH", "GENENV_VLLM_API_KEY"} & set(told) == set()
+    assert told["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert len(told["VLLM_API_KEY"]) > 20
+    for name in ("VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE"):
+        assert told[name] == "1"
+
+
+def test_how_it_is_launched(tmp_path: Path) -> None:
+    config = VllmConfig(
+        dtype="float32", max_model_len=512, tensor_parallel=2, arguments=("--enforce-eager",)
+    )
+    how = launch(
+        tmp_path, NAME, config, python="py", logprobs_mode="raw_logprobs", log=tmp_path / "log"
+    )
+    assert how.model == str(tmp_path)
+    assert set(how.arguments) == {
+        f"--served-model-name={NAME}",
+        "--dtype=float32",
+        "--tensor-parallel-size=2",
+        "--logprobs-mode=raw_logprobs",
+        "--generation-config=vllm",
+        "--disable-uvicorn-access-log",
+        "--max-model-len=512",
+        "--enforce-eager",
+    }
+
+
+def test_adapters_are_launched_on_their_base(tmp_path: Path) -> None:
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base.mkdir()
+    adapter.mkdir()
+    path = adapter / "adapter_config.json"
+
+    def launched() -> Any:
+        config = VllmConfig()
+        return launch(adapter, NAME, config, python="py", logprobs_mode="x", log=tmp_path)
+
+    path.write_text(json.dumps({"base_model_name_or_path": str(base), "r": 8}), encoding="utf-8")
+    how = launched()
+    assert how.model == str(base)
+    assert {
+        "--enable-lora",
+        "--max-lora-rank=8",
+        f"--lora-modules={NAME}={adapter}",
+        f"--served-model-name={NAME}-base",
+    } <= set(how.arguments)
+    path.write_text(json.dumps({"base_model_name_or_path": "org/model", "r": 8}), encoding="utf-8")
+    with pytest.raises(ModelError, match="'org/model', which is no folder"):
+        launched()
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match="does not name base model and rank: KeyError"):
+        launched()
+
+
+def test_the_interpreter_is_given_named_or_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GENENV_VLLM_PYTHON", raising=False)
+    with pytest.raises(ConfigError, match="GENENV_VLLM_PYTHON"):
+        interpreter(None)
+    monkeypatch.setenv("GENENV_VLLM_PYTHON", sys.executable)
+    assert interpreter(None) == sys.executable
+    with pytest.raises(ConfigError, match=r"execution.vllm.python '/nowhere/py' is no program"):
+        interpreter("/nowhere/py")
