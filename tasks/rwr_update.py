@@ -52,7 +52,7 @@ def compute(context: StageContext) -> dict[str, Any]:
             output=context.work / "env",
             rows=path,
             settings=config.rwr,
-            training=config.training,
+            training=config.training.of_env,
             gradient_checkpointing=context.execution.gradient_checkpointing,
             seed=context.seed_for("train") % 2**31,
             threads=config.compute.threads,

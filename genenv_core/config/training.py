@@ -33,7 +33,7 @@ class TrainingConfig(Section):
     among them, and its loss is the one of a single process."""
     strategy: Literal["ddp", "fsdp2", "zero3"] = "ddp"
     """What several processes share: ddp nothing but gradients, fsdp2 (PyTorch) and zero3
-    (DeepSpeed) weights, gradients and optimizer too."""
+    (DeepSpeed) weights, gradients and optimizer too. With zero3, pi_env's update takes fsdp2."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of matrix products. Trained weights, gradients and optimizer stay in float32."""
     kernels: Literal["torch", "liger"] = "torch"
@@ -53,6 +53,12 @@ class TrainingConfig(Section):
     def sharded(self) -> bool:
         """Whether weights, gradients and optimizer are divided among the processes."""
         return self.strategy != "ddp"
+
+    @property
+    def of_env(self) -> Self:
+        """How pi_env's update is computed: its KL cap copies and moves weights, which DeepSpeed
+        keeps in pieces of its own."""
+        return self.model_copy(update={"strategy": "fsdp2"}) if self.strategy == "zero3" else self
 
     @model_validator(mode="after")
     def _useful(self) -> Self:

@@ -11,6 +11,7 @@ stored once however many checkpoints lie beside it, and each of them adds only i
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,9 +51,11 @@ def with_adapter(model: Any, checkpoint: Path, *, trainable: bool = False) -> An
     from peft import PeftModel
 
     try:
-        return PeftModel.from_pretrained(
-            model, str(checkpoint), is_trainable=trainable, local_files_only=True
-        )
+        with warnings.catch_warnings():  # peft asks models in words that transformers 6 drops
+            warnings.simplefilter("ignore", FutureWarning)
+            return PeftModel.from_pretrained(
+                model, str(checkpoint), is_trainable=trainable, local_files_only=True
+            )
     except Exception as error:  # peft's own, safetensors', torch's for other shapes
         raise ModelError(
             f"checkpoint {checkpoint}: its adapter cannot be loaded: {type(error).__name__}: "

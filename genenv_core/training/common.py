@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import importlib.util
 import logging
 import math
 import os
@@ -166,7 +165,7 @@ class LoadedPolicy:
         """
         weights: Tensors = {}
         for name, parameter in trained(trained_model).items():
-            weight = whole(parameter.detach())
+            weight = self._whole(parameter)
             if not bool(torch.isfinite(weight).all()):
                 raise NumericalError(
                     f"weight {name} is not finite after the update of {self.source}"
@@ -180,6 +179,16 @@ class LoadedPolicy:
                 shutil.rmtree(output)
             os.replace(staged, output)
         ranks.wait()
+
+    def _whole(self, parameter: torch.Tensor) -> torch.Tensor:
+        if self.training.strategy != "zero3":
+            return whole(parameter.detach())
+        # DeepSpeed's own parameter is bfloat16 and in pieces; its optimizer has the float32 ones.
+        from deepspeed.utils import (  # pyright: ignore[reportMissingImports]
+            safe_get_full_fp32_param,
+        )
+
+        return safe_get_full_fp32_param(parameter)
 
     def _write(self, weights: Tensors, staged: Path, work: Path) -> None:
         lora = self.training.lora
@@ -270,11 +279,6 @@ def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
 
 def _use_liger(model: Any) -> None:
     """Replace norms, rotary embedding and MLP by Liger's kernels; TRL has its own for the loss."""
-    if importlib.util.find_spec("liger_kernel") is None:
-        raise TrainingError(
-            "training.kernels liger needs the package liger-kernel: pip install liger-kernel, or "
-            "set training.kernels=torch"
-        )
     from liger_kernel.transformers import (  # pyright: ignore[reportMissingImports]
         _apply_liger_kernel_to_instance,
     )

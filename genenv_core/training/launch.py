@@ -8,6 +8,7 @@ process does, however it ends. Light: neither torch nor accelerate is loaded her
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
@@ -90,6 +91,7 @@ class Launcher:
 
     def run(self, kind: Kind, request: GrpoRequest | RwrRequest) -> UpdateResult:
         """Return what an update in its own processes did; raises what it raised."""
+        _need_packages(request.training)
         home = Path(tempfile.mkdtemp(prefix=f"genenv-{kind}-"))
         # Each update takes the GPUs whole: side by side, both would run out of memory.
         turn = _GPUS if request.training.device == "cuda" else contextlib.nullcontext()
@@ -169,6 +171,21 @@ class Launcher:
             f"likely for want of memory: lower {kind}.micro_batch_rows and run again; their last "
             f"words: {' '.join(last.split())[-300:]}"
         )
+
+
+def _need_packages(training: TrainingConfig) -> None:
+    """Raise `TrainingError` for a setting whose package is not installed."""
+    wanted = {
+        "deepspeed": ("training.strategy zero3", "fsdp2", training.strategy == "zero3"),
+        "liger_kernel": ("training.kernels liger", "torch", training.kernels == "liger"),
+    }
+    for package, (setting, instead, needed) in wanted.items():
+        if needed and importlib.util.find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise TrainingError(
+                f"{setting} needs the package {name}: pip install {name} where the update runs, or "
+                f"set {setting.split()[0]}={instead}"
+            )
 
 
 def _tell(path: Path) -> None:

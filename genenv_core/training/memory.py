@@ -174,7 +174,8 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
         found += 4 * trained / shards  # the state under the KL cap
     if training.strategy == "ddp":
         found += 4 * trained if training.processes > 1 else 0  # buckets
-        found += 2 * shape.parameters if half else 0  # autocast's casts of the weights
+        cast = trained + (shape.parameters if lora and frozen_bytes == 4 else 0)
+        found += 2 * cast if half else 0  # autocast's copies of weights that are float32
     else:
         width = 2 if half else 4
         found += width * (2 * shape.layer + 2 * shape.vocabulary * shape.hidden)

@@ -106,7 +106,7 @@ def _need(
     job = Job(
         update=update,
         shape=shape,
-        training=config.training,
+        training=config.training if update == "grpo" else config.training.of_env,
         row_tokens=tokens,
         completion_tokens=completion,
         gradient_checkpointing=config.execution.gradient_checkpointing,

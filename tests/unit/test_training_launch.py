@@ -26,12 +26,13 @@ import psutil
 import pytest
 import torch
 import yaml
+from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import LoraConfig, TrainingConfig
 from genenv_core.engines.loading import load_model
-from genenv_core.errors import NumericalError, Stopped
+from genenv_core.errors import NumericalError, Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
 from genenv_core.training.launch import accelerate_config
 from genenv_core.training.local import LocalTrainer
@@ -328,3 +329,84 @@ def test_micro_batches_cover_a_step_once_evenly_and_as_often_for_each_process(
     assert max(sizes) <= most and max(sizes) - min(sizes) <= 1
     assert len(parts) % processes == 0
     assert len(parts) - processes < -(-rows // most)  # no more than are needed
+
+
+def launched_as(training: TrainingConfig, home: Path) -> tuple[Any, dict[str, str]]:
+    """Return how `accelerate launch` reads genenv's configuration: arguments and environment."""
+    from accelerate.commands import launch
+    from accelerate.utils.launch import prepare_multi_gpu_env, prepare_simple_launcher_cmd_env
+
+    path = home / "accelerate.yaml"
+    path.write_text(yaml.safe_dump(accelerate_config(training)))
+    words = ["--config_file", str(path), "-m", "some.module"]
+    parsed = launch.launch_command_parser().parse_args(words)
+    arguments, _, _ = launch._validate_launch_command(parsed)
+    if arguments.multi_gpu or arguments.use_fsdp:
+        return arguments, prepare_multi_gpu_env(arguments)
+    if arguments.use_deepspeed:
+        return arguments, {}
+    return arguments, prepare_simple_launcher_cmd_env(arguments)[1]
+
+
+def test_accelerate_reads_its_configuration_as_it_is_meant(tmp_path: Path) -> None:
+    """As far as it does without GPUs and without DeepSpeed."""
+    alone, environment = launched_as(TrainingConfig(device="cuda", precision="bfloat16"), tmp_path)
+    assert (alone.multi_gpu, alone.use_fsdp, alone.num_processes) == (False, False, 1)
+    assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert environment["ACCELERATE_USE_CPU"] == "False"
+    ddp, environment = launched_as(TrainingConfig(device="cuda", processes=4), tmp_path)
+    assert ddp.multi_gpu and ddp.num_processes == 4
+    assert environment["ACCELERATE_MIXED_PRECISION"] == "no"
+    sharded = TrainingConfig(device="cuda", processes=8, strategy="fsdp2", precision="bfloat16")
+    fsdp, environment = launched_as(sharded, tmp_path)
+    assert fsdp.use_fsdp and fsdp.num_processes == 8
+    assert (environment["ACCELERATE_USE_FSDP"], environment["FSDP_VERSION"]) == ("true", "2")
+    assert environment["FSDP_AUTO_WRAP_POLICY"] == "TRANSFORMER_BASED_WRAP"
+    assert environment["FSDP_RESHARD_AFTER_FORWARD"] == "true"
+    assert environment["FSDP_OFFLOAD_PARAMS"] == "false"
+    assert environment["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
+    zero = sharded.model_copy(update={"strategy": "zero3"})
+    deepspeed, _ = launched_as(zero, tmp_path)
+    assert deepspeed.use_deepspeed and deepspeed.zero_stage == 3
+    assert zero.of_env == sharded and sharded.of_env is sharded
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"processes": 2, "strategy": "zero3"}, "pip install deepspeed .*training.strategy=fsdp2"),
+        ({"kernels": "liger"}, "pip install liger-kernel .*training.kernels=torch"),
+    ],
+)
+def test_a_package_that_is_not_there_is_named_before_work(
+    home: Path, changes: dict[str, Any], message: str
+) -> None:
+    request = grpo_request(home, "missing")
+    training = TrainingConfig(device="cuda", **changes)
+    with pytest.raises(TrainingError, match=message):
+        WorkerTrainer().grpo(request.model_copy(update={"training": training}))
+
+
+def test_no_gpu_where_one_is_asked_for_is_an_error_that_says_what_to_do(home: Path) -> None:
+    request = grpo_request(home, "no-gpu")
+    training = TrainingConfig(device="cuda")
+    with pytest.raises(TrainingError, match=r"finds no GPU here.*training\.device=cpu"):
+        LocalTrainer().grpo(request.model_copy(update={"training": training}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"strategy": "fsdp2", "device": "cuda"}, "does nothing with training.processes 1"),
+        ({"strategy": "fsdp2", "processes": 2}, "needs training.device cuda"),
+        ({"kernels": "liger"}, "needs training.device cuda"),
+        (
+            {"lora": {"merge": True}},
+            r"training\.lora\.merge does nothing with training\.lora\.rank 0",
+        ),
+        ({"processes": True}, "should be a number"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig.model_validate(values)
