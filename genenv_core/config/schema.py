@@ -393,7 +393,7 @@ class ExecutionConfig(_Section):
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""
 
