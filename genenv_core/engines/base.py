@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from genenv_core.types import Completion, SampleRequest, SamplingParams
@@ -59,6 +60,15 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Give up everything; answers under way are dropped."""
+        ...
+
+
+@runtime_checkable
+class Asynchronous(Protocol):
+    """An engine elsewhere that takes a request and answers later, from any thread."""
+
+    def submit(self, request: SampleRequest, params: SamplingParams) -> Future[Completion]:
+        """Return the completion to come; cancelling it takes the request back."""
         ...
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
-from genenv_core.engines.base import Continuous, Engine, Session
+from genenv_core.engines.base import Asynchronous, Continuous, Engine, Session
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 
 Mailbox = SimpleQueue[Callable[[], None]]
@@ -22,6 +22,8 @@ def open_session(engine: Engine, params: SamplingParams, mailbox: Mailbox) -> Se
     """Return the session that lets requests to this engine wait for each other the least."""
     if isinstance(engine, Continuous):
         return engine.open_session(params)
+    if isinstance(engine, Asynchronous):
+        return SubmittedSession(engine, params, mailbox)
     if engine.thread_safe:
         return ThreadedSession(engine, params, mailbox)
     return BatchSession(engine, params)
@@ -73,6 +75,53 @@ class BatchSession:
     def close(self) -> None:
         """Drop what waits."""
         self._waiting.clear()
+
+
+class SubmittedSession:
+    """An engine elsewhere that answers later: no thread waits; what is dropped is taken back."""
+
+    def __init__(self, engine: Asynchronous, params: SamplingParams, mailbox: Mailbox) -> None:
+        self._engine, self._params, self._mailbox = engine, params, mailbox
+        self._under_way: set[Future[Completion]] = set()
+        self._ended: list[tuple[int, Completion]] = []
+        self._error: BaseException | None = None
+
+    @property
+    def computes(self) -> bool:
+        """Return False: the mailbox says when something has ended."""
+        return False
+
+    def submit(self, tag: int, request: SampleRequest, max_tokens: int) -> None:
+        """Send a request."""
+        future = self._engine.submit(request, replace(self._params, max_tokens=max_tokens))
+        self._under_way.add(future)
+        # Called in a thread of the engine's, or here when it has ended already.
+        future.add_done_callback(lambda done: self._mailbox.put(partial(self._end, tag, done)))
+
+    def advance(self) -> list[tuple[int, Completion]]:
+        """Return what the mailbox has brought."""
+        if self._error is not None:
+            raise self._error
+        ended, self._ended = self._ended, []
+        return ended
+
+    def forget(self, tag: int) -> None:
+        """Do nothing: prefixes are kept by the engine itself."""
+
+    def close(self) -> None:
+        """Take back what is under way."""
+        for future in self._under_way:
+            future.cancel()
+
+    def _end(self, tag: int, future: Future[Completion]) -> None:
+        self._under_way.discard(future)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None:
+            self._ended.append((tag, future.result()))
+        else:
+            self._error = self._error or error
 
 
 class ThreadedSession:
