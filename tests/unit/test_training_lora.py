@@ -212,3 +212,32 @@ def test_training_all_weights_from_an_adapter_starts_from_the_sum(
     pulled = grpo(tmp_path, first.output, "pulled", TrainingConfig(), kl_coef=0.1)
     with pytest.raises(TrainingError, match=r"has an adapter.*grpo\.kl_coef: set that to 0"):
         LocalTrainer().grpo(pulled)
+
+
+@pytest.mark.parametrize("rank", [0, RANK])
+def test_bfloat16_products_leave_float32_weights_near_those_of_float32(
+    tmp_path: Path, policy: Path, rank: int
+) -> None:
+    """On a CPU, which computes bfloat16 as well: the numbers move in the third digit."""
+    lora = LoraConfig(rank=rank, alpha=ALPHA) if rank else LoraConfig()
+    half = TrainingConfig(precision="bfloat16", lora=lora)
+    exact = TrainingConfig(lora=lora)
+    settings = {"kl_coef": 0.1, "learning_rate": 1e-3}  # one step, before noise adds up
+    one, other = (
+        LocalTrainer().grpo(grpo(tmp_path, policy, name, training, **settings))
+        for name, training in (("exact", exact), ("half", half))
+    )
+    assert one.metrics != other.metrics
+    for name in ("entropy", "ratio_mean", "grad_norm"):
+        assert other.metrics[name] == pytest.approx(one.metrics[name], rel=0.1)
+    assert {w.dtype for w in weights_of(tmp_path / "half", rank).values()} == {torch.float32}
+    env, env_half = (
+        rwr_update(tmp_path, policy, policy, f"env-{name}", training)
+        for name, training in (("exact", exact), ("half", half))
+    )
+    assert env_half.metrics["nll"] == pytest.approx(env.metrics["nll"], rel=0.05)
+    assert env_half.metrics["kl_env"] == pytest.approx(env.metrics["kl_env"], rel=0.2)
+
+
+def weights_of(folder: Path, rank: int) -> dict[str, torch.Tensor]:
+    return load_file(folder / ("adapter_model.safetensors" if rank else "model.safetensors"))
