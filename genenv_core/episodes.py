@@ -55,11 +55,15 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """pi_env in the place of the tools: its engine, how it samples, and how it is asked."""
+    """pi_env in the place of the tools: its engine, how it samples, and how it is asked.
+
+    With `structured` the engine holds what pi_env writes to the domain's schema.
+    """
 
     engine: Engine
     params: SamplingParams
     simulator: Simulator
+    structured: bool = False
 
 
 def run_episodes(
@@ -173,6 +177,7 @@ class _Simulated:
 
     def __init__(self, simulation: Simulation, mailbox: Mailbox, seed_of: SeedOf) -> None:
         self._simulator, self._seed_of = simulation.simulator, seed_of
+        self._grammar = simulation.simulator.grammar() if simulation.structured else None
         self._params = with_stops(simulation.params, simulation.simulator.chat)
         self._session = open_session(simulation.engine, self._params, mailbox)
 
@@ -188,7 +193,8 @@ class _Simulated:
             return prompt
         turn = SIMULATED_TURN - (attempt.turns - 1)
         seed = self._seed_of(attempt.task_id, attempt.sample_index, turn)
-        self._session.submit(tag, SampleRequest(prompt, seed), self._params.max_tokens)
+        request = SampleRequest(prompt, seed, self._grammar)
+        self._session.submit(tag, request, self._params.max_tokens)
         return None
 
     def advance(self) -> list[tuple[int, Observation]]:

@@ -19,7 +19,7 @@ import polars as pl
 from genenv_core.errors import QueryError
 from genenv_core.storage import paths
 from genenv_core.storage.base import Store
-from genenv_core.storage.catalog import tables_named
+from genenv_core.storage.catalog import id_named, tables_named
 from genenv_core.storage.pools import open_pools, sources
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.sandbox import Answer, Limits, ask
@@ -60,7 +60,8 @@ def answer(
     root: str | os.PathLike[str], sql: str, runs: Sequence[str] = (), limits: Limits = DEFAULT
 ) -> Answer:
     """Return the rows of one SELECT as `frame` does, under these limits."""
-    return ask(sources(reader(root), runs, tables=tables_named(sql)), sql, limits)
+    found = sources(reader(root), runs, tables=tables_named(sql), only=id_named(sql))
+    return ask(found, sql, limits)
 
 
 def reader(root: str | os.PathLike[str]) -> Store:

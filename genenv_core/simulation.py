@@ -11,7 +11,15 @@ from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain
 from genenv_core.domains.simulated import SimulatedTools
 from genenv_core.errors import ConfigError, DomainError
-from genenv_core.types import Completion, FinishReason, JsonObject, Message, Observation, TaskDraft
+from genenv_core.types import (
+    Completion,
+    FinishReason,
+    Grammar,
+    JsonObject,
+    Message,
+    Observation,
+    TaskDraft,
+)
 
 SIMULATED_TURN = -2
 """`seed_of` is asked for this turn, and lower ones, for the simulated answer to turn 0, 1, ..."""
@@ -62,6 +70,10 @@ class Simulator:
         if len(ids) >= self._max_length:
             return _failed(f"the simulator's prompt has {len(ids)} tokens, max_length is reached")
         return ids
+
+    def grammar(self) -> Grammar:
+        """Return the domain's schema of an observation, for an engine that can sample by it."""
+        return Grammar("json", json.dumps(self._domain.observation_schema))
 
     def read(self, completion: Completion) -> Observation:
         """Return the observation that pi_env wrote, a failed one where it does not fit."""

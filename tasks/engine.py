@@ -24,11 +24,12 @@ def engine_of(context: StageContext, checkpoint: Path, digest: str, *, top_p: fl
         return open_engine(compute.engine, checkpoint, threads=compute.threads)
     from genenv_core.engines.vllm.fleet import VllmSetup  # which loads an HTTP client
 
+    name = f"genenv-{digest[:16]}"
     setup = VllmSetup(
-        name=f"genenv-{digest[:16]}",
+        name=name,
         config=compute.vllm,
         serving=context.execution.vllm,
-        log=context.durable() / "vllm.log",
+        log=context.durable() / f"{name}.log",
         # Before a nucleus of 1 the two are the same but for the temperature, which counts.
         logprobs_mode="processed_logprobs" if top_p == 1 else "raw_logprobs",
         check=check,

@@ -43,7 +43,7 @@ def compute(context: StageContext) -> dict[str, Any]:
             rows=path,
             settings=config.grpo,
             training=config.training,
-            gradient_checkpointing=context.execution.gradient_checkpointing,
+            gradient_checkpointing=context.execution.gradient_checkpointing == "full",
             group_size=config.rollout.n,
             temperature=config.rollout.temperature,
             seed=context.seed_for("train") % 2**31,

@@ -53,7 +53,7 @@ def compute(context: StageContext) -> dict[str, Any]:
             rows=path,
             settings=config.rwr,
             training=config.training.of_env,
-            gradient_checkpointing=context.execution.gradient_checkpointing,
+            gradient_checkpointing=context.execution.gradient_checkpointing == "full",
             seed=context.seed_for("train") % 2**31,
             threads=config.compute.threads,
             checkpoints=TrainerCheckpoints(

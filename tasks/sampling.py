@@ -41,6 +41,7 @@ class Sampler:
     ) -> None:
         config = context.config
         self._context = context
+        kind = config.compute.engine
         self.chat = ChatFormat.load(agent.folder)
         self._engine = engine_of(context, *agent, top_p=config.rollout.top_p)
         stack.callback(self._engine.close)
@@ -57,6 +58,7 @@ class Sampler:
                     ChatFormat.load(simulator.folder),
                     max_length=config.rollout.max_length,
                 ),
+                structured=kind == "vllm",
             )
         elif config.tools.execution != "inline":
             self._tools = Tools(context.execution.tool_workers, config.tools.timeout_s)

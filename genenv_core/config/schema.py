@@ -17,9 +17,6 @@ from genenv_core.config.section import Section as _Section
 from genenv_core.config.training import TrainingConfig
 from genenv_core.config.vllm import VllmConfig, VllmServing
 
-ADAPTER_ENGINES: frozenset[str] = frozenset({"transformers"})
-"""Engines that sample from a checkpoint with an adapter beside its weights."""
-
 
 class Arm(StrEnum):
     """One method in a comparison; all arms run the same code path."""
@@ -393,7 +390,7 @@ class ExecutionConfig(_Section):
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""
 
@@ -545,12 +542,6 @@ class RunConfig(_Section):
             raise ValueError(
                 f"data.offline_file does nothing for arm {self.arm.value}: "
                 "remove it or set arm to offline"
-            )
-        lora = self.training.lora
-        if lora.rank and not lora.merge and self.compute.engine not in ADAPTER_ENGINES:
-            raise ValueError(
-                f"compute.engine {self.compute.engine} samples from whole weights: set "
-                "training.lora.merge=true"
             )
         if self.rollout.n == 1 and self.arm is not Arm.BASE:
             raise ValueError(

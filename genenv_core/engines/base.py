@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from genenv_core.types import Completion, SampleRequest, SamplingParams
@@ -17,8 +18,8 @@ class Engine(Protocol):
     request that fails is a completion with finish_reason `error`.
 
     `thread_safe` says whether `sample` may be called from several threads at once. Then, or when
-    the engine is `Continuous`, episodes that wait for their tools do not hold up others; see
-    `genenv_core.engines.session`.
+    the engine is `Continuous` or `Submits`, episodes that wait for their tools do not hold up
+    others; see `genenv_core.engines.session`.
     """
 
     thread_safe: bool
@@ -59,6 +60,15 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Give up everything; answers under way are dropped."""
+        ...
+
+
+@runtime_checkable
+class Submits(Protocol):
+    """An engine elsewhere, whose answers come while this process does something else."""
+
+    def submit(self, request: SampleRequest, params: SamplingParams) -> Future[Completion]:
+        """Return the completion to come; cancelling it ends its request. From any thread."""
         ...
 
 

@@ -92,6 +92,8 @@ class ContinuousSession:
 
     def submit(self, tag: int, request: SampleRequest, max_tokens: int) -> None:
         """Add a request; it joins at one of the next steps."""
+        if request.grammar:
+            raise EngineError("engine transformers: it cannot sample by a grammar")
         wrong = self._problem(request.prompt_ids)
         if not 1 <= max_tokens <= self._params.max_tokens:
             wrong = f"max_tokens is {max_tokens}, outside of 1 to {self._params.max_tokens}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
-from genenv_core.engines.base import Continuous, Engine, Session
+from genenv_core.engines.base import Continuous, Engine, Session, Submits
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 
 Mailbox = SimpleQueue[Callable[[], None]]
@@ -22,8 +22,17 @@ def open_session(engine: Engine, params: SamplingParams, mailbox: Mailbox) -> Se
     """Return the session that lets requests to this engine wait for each other the least."""
     if isinstance(engine, Continuous):
         return engine.open_session(params)
+    if isinstance(engine, Submits):
+        return RemoteSession(engine.submit, params, mailbox)
     if engine.thread_safe:
-        return ThreadedSession(engine, params, mailbox)
+        threads = ThreadPoolExecutor(REMOTE_REQUESTS, thread_name_prefix="genenv-sample")
+
+        def submit(request: SampleRequest, params: SamplingParams) -> Future[Completion]:
+            return threads.submit(lambda: engine.sample([request], params)[0])
+
+        return RemoteSession(
+            submit, params, mailbox, partial(threads.shutdown, wait=False, cancel_futures=True)
+        )
     return BatchSession(engine, params)
 
 
@@ -75,14 +84,27 @@ class BatchSession:
         self._waiting.clear()
 
 
-class ThreadedSession:
-    """An engine elsewhere: each request is a call of `sample` from a thread of its own."""
+class RemoteSession:
+    """An engine elsewhere, or one that is called from threads.
 
-    def __init__(self, engine: Engine, params: SamplingParams, mailbox: Mailbox) -> None:
-        self._engine, self._params, self._mailbox = engine, params, mailbox
-        self._threads = ThreadPoolExecutor(REMOTE_REQUESTS, thread_name_prefix="genenv-sample")
-        self._ended: list[tuple[int, Completion]] = []
-        self._error: BaseException | None = None
+    Args:
+        submit: sends a request and returns its completion to come.
+        params: shared by all requests but for `max_tokens`.
+        mailbox: where is told that something has ended.
+        closing: what is to do at the end, besides cancelling what is under way.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[SampleRequest, SamplingParams], Future[Completion]],
+        params: SamplingParams,
+        mailbox: Mailbox,
+        closing: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._submit, self._params, self._mailbox = submit, params, mailbox
+        self._closing = closing
+        self._under_way: dict[int, Future[Completion]] = {}
+        self._ended: list[tuple[int, Future[Completion]]] = []
 
     @property
     def computes(self) -> bool:
@@ -91,24 +113,15 @@ class ThreadedSession:
 
     def submit(self, tag: int, request: SampleRequest, max_tokens: int) -> None:
         """Send a request."""
-        params = replace(self._params, max_tokens=max_tokens)
-
-        def ask() -> None:
-            try:
-                (completion,) = self._engine.sample([request], params)
-            except BaseException as error:  # raised again where the episodes are driven
-                self._mailbox.put(partial(self._fail, error))
-            else:
-                self._mailbox.put(partial(self._ended.append, (tag, completion)))
-
-        self._threads.submit(ask)
+        future = self._submit(request, replace(self._params, max_tokens=max_tokens))
+        self._under_way[tag] = future
+        # Called in another thread, or at once.
+        future.add_done_callback(lambda done: self._mailbox.put(partial(self._end, tag, done)))
 
     def advance(self) -> list[tuple[int, Completion]]:
-        """Return what the mailbox has brought."""
-        if self._error is not None:
-            raise self._error
-        ended = self._ended.copy()
-        self._ended.clear()  # in place: the mailbox holds calls that append to it
+        """Return what the mailbox has brought; raises what a request has raised."""
+        ended = [(tag, future.result()) for tag, future in self._ended]
+        self._ended.clear()
         return ended
 
     def forget(self, tag: int) -> None:
@@ -116,7 +129,10 @@ class ThreadedSession:
 
     def close(self) -> None:
         """Send nothing more; wait for no answer."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for future in self._under_way.values():
+            future.cancel()
+        self._closing()
 
-    def _fail(self, error: BaseException) -> None:
-        self._error = self._error or error
+    def _end(self, tag: int, future: Future[Completion]) -> None:
+        del self._under_way[tag]
+        self._ended.append((tag, future))

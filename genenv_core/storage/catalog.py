@@ -23,11 +23,30 @@ import pyarrow as pa
 from genenv_core.errors import QueryError
 from genenv_core.storage.admission import admit
 from genenv_core.storage.duck import Setup, name, one_line, open_locked, text
-from schemas.registry import TABLES, spec
+from schemas.registry import TABLES, schema, spec
 from schemas.relations import Relation, describe, empty_select, sql_name, table_relation, views
 from schemas.validate import validate
 
 __all__ = ["Relation", "RunSource", "connect", "describe", "query"]
+
+
+_ONE_ID = re.compile(
+    r"""\s*(select\s.*\s)?from\s+"?(?P<table>\w+)"?\s+where\s+"?(?P<column>\w+)"?\s*=\s*"""
+    r"""'(?P<id>[^']*)'\s*(;\s*|(and|order|limit|group)\b.*)?""",
+    re.I | re.S,
+)
+_NOT_PLAIN = {
+    "or",
+    "union",
+    "except",
+    "intersect",
+    "join",
+    "with",
+    "pivot",
+    "unpivot",
+    "using",
+    "table",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +108,27 @@ def tables_named(sql: str) -> set[str]:
     for view in views():
         known[view.name.lower()] = _spelled(view.create, known)
     return _spelled(sql, known)
+
+
+def id_named(sql: str) -> tuple[str, str] | None:
+    """Return the table and the id of a query that reads nothing but rows with one id, else None.
+
+    Told by its form alone, so whatever is less plain than `SELECT ... FROM table WHERE id = 'x'`,
+    with an AND, an order or a limit at most, is taken for a query of all rows.
+    """
+    plain = _ONE_ID.fullmatch(sql)
+    words = re.findall(r"\w+", sql.lower())
+    if plain is None or set(words) & _NOT_PLAIN or "--" in sql or "/*" in sql:
+        return None
+    named, column, ident = plain["table"].lower(), plain["column"].lower(), plain["id"]
+    if any(words.count(word) > 1 for word in ("select", "from", "where", named)):
+        return None
+    for table, known in TABLES.items():
+        same = sql_name(table).lower() == named and known.id_column.lower() == column
+        # Bounds of numbers are not in the order of their texts.
+        if same and schema(table)[known.id_column] == pl.String:
+            return table, ident
+    return None
 
 
 def _spelled(text: str, known: Mapping[str, set[str]]) -> set[str]:

@@ -14,6 +14,7 @@ from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.catalog import RunSource, connect
 from genenv_core.storage.compaction import attempts_frame
+from genenv_core.storage.manifest import Part
 from genenv_core.storage.parquet import read_parquet
 from genenv_core.storage.runs import RunInfo, RunLog, list_runs, unknown_run
 from genenv_core.storage.segments import Layout, Segment, attempts_digest, layout
@@ -37,11 +38,16 @@ def open_pools(
 
 
 def sources(
-    store: Store, runs: Sequence[str] = (), *, tables: Collection[str] | None = None
+    store: Store,
+    runs: Sequence[str] = (),
+    *,
+    tables: Collection[str] | None = None,
+    only: tuple[str, str] | None = None,
 ) -> list[RunSource]:
     """Return the files and small tables of runs, all of the store's by default.
 
-    With `tables`, those of these tables alone. Raises QueryError for an unknown run.
+    With `tables`, those of these tables alone; with `only`, a table and an id, of that table only
+    files that can have a row with that id. Raises QueryError for an unknown run.
     """
     store = store.snapshot()
     for run in runs:
@@ -50,14 +56,20 @@ def sources(
     found: list[RunSource] = []
     for run in runs or list_runs(store):
         try:
-            found.append(source(store, run, tables=tables))
+            found.append(source(store, run, tables=tables, only=only))
         except NotFound:  # dropped since it was listed
             if runs:
                 raise
     return found
 
 
-def source(store: Store, run_id: str, *, tables: Collection[str] | None = None) -> RunSource:
+def source(
+    store: Store,
+    run_id: str,
+    *,
+    tables: Collection[str] | None = None,
+    only: tuple[str, str] | None = None,
+) -> RunSource:
     """Return the files and small tables of one run, as far as it got."""
     run = RunLog(store, run_id)
     info = run.info()
@@ -67,6 +79,7 @@ def source(store: Store, run_id: str, *, tables: Collection[str] | None = None) 
         for span in found.spans
         for table, listed in span.tables.items()
         for part in (listed if tables is None or table in tables else ())
+        if only is None or table != only[0] or _can_have(part, only[1])
     ]
     files: dict[str, list[str]] = {}
     for (table, _), file in zip(parts, store.files([path for _, path in parts]), strict=True):
@@ -78,6 +91,13 @@ def source(store: Store, run_id: str, *, tables: Collection[str] | None = None) 
         files=files,
         frames={name: make() for name, make in frames.items() if tables is None or name in tables},
     )
+
+
+def _can_have(part: Part, ident: str) -> bool:
+    """Return whether a row of a part may have this id, by the bounds in its manifest."""
+    if part.first_id is None or part.last_id is None:
+        return True
+    return part.first_id <= ident <= part.last_id
 
 
 def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:

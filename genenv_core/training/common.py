@@ -104,7 +104,7 @@ def training_session(
             remedy = (
                 f"lower it, for example --set {setting}={micro_batch_rows // 2}"
                 if micro_batch_rows > 1
-                else "set execution.gradient_checkpointing=true or training.lora.rank, shard over "
+                else "set execution.gradient_checkpointing=full or training.lora.rank, shard over "
                 "more processes (training.strategy=fsdp2), or use shorter completions"
             )
             raise TrainingError(

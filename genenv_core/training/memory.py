@@ -202,7 +202,7 @@ def remedies(job: Job) -> str:
     training = job.training
     wider = {"processes": max(2, 2 * training.processes), "strategy": "fsdp2"}
     changes: dict[str, Job] = {
-        "execution.gradient_checkpointing=true": replace(job, gradient_checkpointing=True),
+        "execution.gradient_checkpointing=full": replace(job, gradient_checkpointing=True),
         "training.precision=bfloat16": _with(job, precision="bfloat16"),
         "training.lora.rank=32": _with(job, lora=LoraConfig(rank=32)),
     }

@@ -109,7 +109,7 @@ def _need(
         training=config.training if update == "grpo" else config.training.of_env,
         row_tokens=tokens,
         completion_tokens=completion,
-        gradient_checkpointing=config.execution.gradient_checkpointing,
+        gradient_checkpointing=config.execution.gradient_checkpointing == "full",
         reference=reference,
     )
     return [Need(_STAGES[update], job, estimate(job), rows)]

@@ -39,7 +39,7 @@ def test_a_run_with_adapters_stores_the_base_once(tmp_path: Path, api: None) -> 
     run(config)
     assert computed(states(config)[len(before) :]) == set()
     assert verify(LocalStore(Path(config.root))).damaged == []
-    same = tiny(tmp_path / "root", *LORA, "execution.gradient_checkpointing=true", run_id="lora")
+    same = tiny(tmp_path / "root", *LORA, "execution.gradient_checkpointing=full", run_id="lora")
     assert {entry.status for entry in plan_run(same)} == {"hit"}
     other = tiny(tmp_path / "root", *LORA[1:], "training.lora.rank=2", run_id="lora")
     changed = {entry.stage: entry.changed for entry in plan_run(other) if entry.status == "miss"}

@@ -54,7 +54,7 @@ def test_vllm_is_asked_for_the_checkpoint_by_its_digest(opened: Any) -> None:
         name="genenv-0123456789abcdef",
         config=context.config.compute.vllm,
         serving=context.execution.vllm,
-        log=Path("/durable/vllm.log"),
+        log=Path("/durable/genenv-0123456789abcdef.log"),
         logprobs_mode="processed_logprobs",
         check=progress.check,
     )

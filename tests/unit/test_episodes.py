@@ -9,6 +9,7 @@ are marked; the loss mask that training gets leaves out every observed token.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -331,12 +332,16 @@ class SimulatedEcho(EchoDomain):
 
 
 def simulated(
-    answer: Callable[[SampleRequest], str], turns: int = 3, closed: bool = True
+    answer: Callable[[SampleRequest], str],
+    turns: int = 3,
+    closed: bool = True,
+    structured: bool = False,
 ) -> tuple[list[Rollout], ScriptedEngine]:
     chat = chat_of()
     env = ScriptedEngine(lambda _, request: said(*spell(answer(request)), closed=closed))
     domain = SimulatedEcho()
-    simulation = Simulation(env, SamplingParams(60), Simulator(domain, chat, max_length=200))
+    player = Simulator(domain, chat, max_length=200)
+    simulation = Simulation(env, SamplingParams(60), player, structured=structured)
     agent = ScriptedEngine(lambda *_: said(*spell("ab")))
     made = flat(play([("t", draft_of(turns))], agent, domain, tools=simulation))
     assert domain.episodes == []  # nothing is executed
@@ -356,6 +361,7 @@ def test_pi_env_plays_the_tools_and_it_shows() -> None:
     prompt = chat_of().first_prompt([{"role": "user", "content": "play ab"}])
     assert {request.prompt_ids for request in asked} == {prompt}
     assert env.calls[0][1].stop_token_ids == (1,)
+    assert {request.grammar for request in asked} == {None}
     # What pi_env wrote is text to the agent: its tokens are the template's and carry no loss.
     assert sum(one.loss_mask) == 9 and len(one.loss_mask) > 9
 
@@ -377,6 +383,14 @@ def test_what_does_not_fit_is_a_failed_simulated_observation(answer: str, told: 
     assert first.get("simulated") and first.get("error")
     assert told in first["content"]
     assert one.finish_reason is FinishReason.ERROR and told in one.error
+
+
+def test_an_engine_that_can_is_held_to_the_schema() -> None:
+    _, env = simulated(lambda request: '{"content":"ok"}', structured=True)
+    grammars = {request.grammar for requests, _ in env.calls for request in requests}
+    (grammar,) = grammars
+    assert grammar is not None and grammar.kind == "json"
+    assert json.loads(grammar.text) == SimulatedEcho().observation_schema
 
 
 def test_a_simulated_answer_that_was_cut_is_a_failed_one() -> None:

@@ -9,11 +9,14 @@ the bucket's clock, and compaction do what they do to a directory; the commands 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -22,17 +25,17 @@ from genenv_core import pools
 from genenv_core.errors import ConfigError, IntegrityError, QueryError
 from genenv_core.storage import compaction, paths
 from genenv_core.storage.base import Store
-from genenv_core.storage.catalog import query, tables_named
+from genenv_core.storage.catalog import id_named, query, tables_named
 from genenv_core.storage.compaction import compact
 from genenv_core.storage.copying import copy_run
 from genenv_core.storage.gc import Rule, collect
 from genenv_core.storage.local import LocalStore
-from genenv_core.storage.pools import open_pools, sources
+from genenv_core.storage.pools import open_pools, source, sources
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import RunLog
 from genenv_core.storage.s3 import S3Store
 from genenv_core.storage.verify import verify
-from schemas.registry import TABLES
+from schemas.registry import TABLES, schema
 from schemas.relations import sql_name, views
 from tests.unit.builders_root import HISTORY, fill
 from tests.unit.builders_runs import write_run
@@ -105,6 +108,75 @@ def test_a_query_fetches_the_tables_that_it_names(remote: S3Store, tmp_path: Pat
     assert len(list(fetched.rglob("*.parquet"))) == 2
 
 
+def test_a_query_for_one_id_fetches_the_files_that_can_have_it(
+    local: LocalStore, remote: S3Store, tmp_path: Path
+) -> None:
+    fetched = tmp_path / "cache" / "parts"
+    with open_pools(local) as con:
+        for table, known in TABLES.items():
+            name, column = sql_name(table), known.id_column
+            if table in HISTORY or schema(table)[column] != pl.String:
+                continue
+            ids = query(con, f"SELECT DISTINCT {column} AS id FROM {name} ORDER BY 1")["id"]
+            for ident in [*ids.to_list(), "e", "zz"]:
+                where = f"WHERE {column} = '{ident}'"
+                assert id_named(f"SELECT * FROM {name} {where} LIMIT 3") == (table, ident)
+                kept = source(local, RUN, tables={table}, only=(table, ident)).files.get(table)
+                there = query(con, f"SELECT count(*) AS n FROM {name} {where}")["n"].item()
+                count = f"SELECT count(*) FROM read_parquet({kept}) {where}"
+                assert (duckdb.sql(count).fetchall()[0][0] if kept else 0) == there, (table, ident)
+        ident = query(con, "SELECT max(trace_id) AS id FROM trace_tokens")["id"].item()
+    for path in fetched.rglob("*.parquet"):
+        path.unlink()
+    text = f"SELECT trace_id, messages FROM trace_tokens WHERE trace_id = '{ident}'"
+    assert pools.frame(remote.uri, text).height == 1
+    assert len(list(fetched.rglob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM traces WHERE trace_id = 'x' OR true",
+        "SELECT * FROM traces WHERE trace_id = 'x' IS FALSE",
+        "SELECT * FROM traces WHERE trace_id = 'x' = false",
+        "SELECT * FROM traces WHERE trace_id = 'x' COLLATE NOCASE",
+        "SELECT * FROM traces WHERE NOT trace_id = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'it''s'",
+        "SELECT * FROM traces WHERE epoch = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'x' UNION ALL FROM traces",
+        "SELECT (SELECT count(*) FROM traces) FROM traces WHERE trace_id = 'x'",
+        "SELECT * FROM traces, traces WHERE trace_id = 'x'",
+        "FROM traces t JOIN traces u USING (trace_id) WHERE trace_id = 'x'",
+        "SELECT * FROM epochs WHERE epoch = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'x' -- ' AND true",
+        "SELECT /* FROM a WHERE */ * FROM traces WHERE trace_id = 'x'",
+        "WITH y AS (SELECT 1) SELECT * FROM traces WHERE trace_id = 'x'",
+        "SELECT * FROM traces WHERE trace_id = 'x' AND EXISTS (FROM traces)",
+        "SELECT * FROM traces WHERE trace_id = 'x' AND EXISTS (TABLE traces)",
+        "SELECT * FROM checkpoints WHERE epoch = '10'",
+    ],
+)
+def test_what_is_less_plain_is_a_query_of_all_rows(sql: str) -> None:
+    assert id_named(sql) is None
+
+
+@pytest.mark.slow
+def test_a_warm_query_costs_at_most_twice_that_over_a_directory(
+    local: LocalStore, remote: S3Store
+) -> None:
+    text = "SELECT epoch, p_hat FROM epochs ORDER BY epoch"
+    seconds: dict[str, list[float]] = {local.uri: [], remote.uri: []}
+    for turn in range(8):
+        for root, times in seconds.items():
+            began = time.perf_counter()
+            pools.frame(root, text)
+            if turn:
+                times.append(time.perf_counter() - began)
+    directory, bucket = (statistics.median(times) for times in seconds.values())
+    print(f"directory {directory:.3f} s, bucket {bucket:.3f} s, ratio {bucket / directory:.2f}")
+    assert bucket <= 2 * directory
+
+
 def test_only_tables_that_a_query_spells_can_give_it_rows(local: LocalStore) -> None:
     assert tables_named("SELECT 1") == set()
     assert tables_named('SELECT * FROM "TRACES" -- scores') == {"traces", "scores"}
@@ -138,6 +210,7 @@ def test_a_copy_is_the_run_and_goes_both_ways(
         copy_run(local, LocalStore(local.root), RUN)
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_cut_off_goes_on(
     local: LocalStore, usual: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +234,7 @@ def test_a_copy_that_was_cut_off_goes_on(
     same_rows(local, target)
 
 
+@pytest.mark.slow
 def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
     local: LocalStore, remote: S3Store, tmp_path: Path
 ) -> None:
@@ -179,6 +253,7 @@ def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
         copy_run(local, LocalStore(tmp_path / "third"), RUN)
 
 
+@pytest.mark.slow
 def test_verify_finds_what_differs_in_the_bucket(remote: S3Store) -> None:
     part, manifest = remote.list("parts")[0], remote.list("stages")[0]
     head = remote._bucket.head(part)

@@ -234,6 +234,7 @@ def test_a_large_file_goes_up_in_pieces(
     assert S3Store(faulty.uri, cache=fresh).local(path).read_bytes() == data
 
 
+@pytest.mark.slow
 def test_a_touch_of_what_is_too_large_for_one_copy(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

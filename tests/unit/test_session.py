@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
 
@@ -19,9 +20,9 @@ import torch
 
 from genenv_core.engines.base import Continuous, Session
 from genenv_core.engines.continuous import ContinuousSession
-from genenv_core.engines.session import BatchSession, Mailbox, ThreadedSession, open_session
+from genenv_core.engines.session import BatchSession, Mailbox, RemoteSession, open_session
 from genenv_core.errors import EngineError
-from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
+from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
 from tests.unit.builders_engine import (
     EOS_ID,
     PARAMS,
@@ -204,7 +205,7 @@ def test_every_kind_of_engine_has_a_session(model: torch.nn.Module) -> None:
         return Completion((request.seed,) * 5, (-1.0,) * 5, FinishReason.STOP)
 
     scripted = ScriptedEngine(script)
-    for thread_safe, kind in ((False, BatchSession), (True, ThreadedSession)):
+    for thread_safe, kind in ((False, BatchSession), (True, RemoteSession)):
         scripted.thread_safe = thread_safe
         session = open_session(scripted, PARAMS, mailbox)
         assert isinstance(session, kind)
@@ -221,7 +222,7 @@ def test_every_kind_of_engine_has_a_session(model: torch.nn.Module) -> None:
     bounds = sorted(params.max_tokens for _, params in scripted.calls[1:])
     assert bounds == [3, 40, 40]  # a server is told each bound
 
-    failing = ThreadedSession(scripted, PARAMS, mailbox)
+    failing = open_session(scripted, PARAMS, mailbox)
     for tag in range(3):
         failing.submit(tag, SampleRequest((1,), 99), 40)
     with pytest.raises(EngineError, match="the server is gone"):
@@ -232,3 +233,43 @@ def test_every_kind_of_engine_has_a_session(model: torch.nn.Module) -> None:
 def answers(session: Session, mailbox: Mailbox) -> Sequence[tuple[int, Completion]]:
     mailbox.get(timeout=20)()
     return session.advance()
+
+
+class Remote(ScriptedEngine):
+    """Answers to a future, as an engine elsewhere does."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: Completion((), (), FinishReason.ERROR, "not to be called"))
+        self.futures: list[Future[Completion]] = []
+
+    def submit(self, request: SampleRequest, params: SamplingParams) -> Future[Completion]:
+        self.calls.append(([request], params))
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def test_answers_from_elsewhere_come_in_any_order_and_what_is_left_is_cancelled() -> None:
+    mailbox: Mailbox = SimpleQueue()
+    engine = Remote()
+    session = open_session(engine, PARAMS, mailbox)
+    assert isinstance(session, RemoteSession)
+    for tag in range(4):
+        session.submit(tag, SampleRequest((1,), tag), 3 + tag)
+    assert [params.max_tokens for _, params in engine.calls] == [3, 4, 5, 6]
+    done = Completion((5,), (-1.0,), FinishReason.STOP)
+    engine.futures[2].set_result(done)
+    engine.futures[0].set_result(done)
+    assert session.advance() == []
+    for _ in range(2):
+        mailbox.get(timeout=1)()
+    assert session.advance() == [(2, done), (0, done)]
+    engine.futures[3].set_exception(EngineError("the server is gone"))
+    with pytest.raises(EngineError, match="the server is gone"):
+        answers(session, mailbox)
+    session.close()
+    assert engine.futures[1].cancelled()
+
+
+def test_a_grammar_is_refused_where_it_cannot_be_held(model: torch.nn.Module) -> None:
+    with pytest.raises(EngineError, match="grammar"):
+        session_of(model).submit(0, SampleRequest((3,), 0, Grammar("json", "{}")), 5)

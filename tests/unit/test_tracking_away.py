@@ -8,8 +8,10 @@ passwords are refused in the configuration and never shown.
 from __future__ import annotations
 
 import http.server
+import importlib
 import logging
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef
 from genenv_core.storage.runs import LAST, TRACKED, RunLog
 from tasks import mlflow_client, tracking
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 class Stage:
@@ -162,3 +166,21 @@ def test_what_counts_as_away(http_server: str, monkeypatch: pytest.MonkeyPatch) 
         told = mlflow_client.unreachable(http_server)
         assert told is None if away is None else str(told).startswith(away)
     assert "no answer" in str(mlflow_client.unreachable("http://127.0.0.1:9"))
+
+
+def test_mlflow_follows_a_reference(tmp_path: Path) -> None:
+    from mlflow.store.artifact.artifact_repository_registry import ArtifactRepositoryRegistry
+
+    folder = tmp_path / "a folder" / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    scheme, at = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"][
+        "mlflow.artifact_repository"
+    ].popitem()
+    module, _, name = at.partition(":")
+    registry = ArtifactRepositoryRegistry()
+    registry.register(scheme, getattr(importlib.import_module(module), name))
+    uri = mlflow_client.reference(folder)
+    assert uri.startswith(f"{scheme}:///")
+    found = registry.get_artifact_repository(uri)
+    assert [entry.path for entry in found.list_artifacts()] == ["config.json"]

@@ -185,7 +185,7 @@ def test_a_micro_batch_is_lowered_to_what_fits_and_never_raised(
         assert fitted(request, memory).settings.micro_batch_rows == min(rows, 8)
         assert needed.largest(memory) == rows
     with pytest.raises(
-        TrainingError, match=r"needs about .*GB.*on each device.*gradient_checkpointing=true"
+        TrainingError, match=r"needs about .*GB.*on each device.*gradient_checkpointing=full"
     ):
         fitted(request, needed.total(1) / 2)
 
@@ -213,7 +213,7 @@ def test_the_limit_holds_in_an_update_and_bits_depend_on_nothing_else(
 def test_remedies_are_those_that_help_with_what_they_would_need() -> None:
     """At 7B bfloat16 lowers activations by less than autocast's casts of the weights take."""
     told = remedies(job(training=TrainingConfig(device="cuda"), gradient_checkpointing=False))
-    assert "gradient_checkpointing=true (" in told and "strategy=fsdp2 (" in told
+    assert "gradient_checkpointing=full (" in told and "strategy=fsdp2 (" in told
     lora = job(training=TrainingConfig(device="cuda", lora=LoraConfig(rank=32)))
     assert f"lora.rank=32 ({estimate(lora).total(1) / GB:.3g} GB)" in remedies(
         job(training=TrainingConfig(device="cuda"))

@@ -534,7 +534,7 @@ def _allocate_a_petabyte(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("rows", "remedy"),
-    [(3, "lower it, for example --set {}=1"), (1, "set execution.gradient_checkpointing=true or")],
+    [(3, "lower it, for example --set {}=1"), (1, "set execution.gradient_checkpointing=full or")],
 )
 def test_want_of_memory_names_the_setting_to_lower(
     home: Path, monkeypatch: pytest.MonkeyPatch, rows: int, remedy: str

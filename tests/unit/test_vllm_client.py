@@ -13,12 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from genenv_core.config.vllm import VllmConfig, VllmServing
 from genenv_core.engines.registry import open_engine
+from genenv_core.engines.session import Mailbox, RemoteSession, open_session
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.engines.vllm.fleet import VllmSetup
 from genenv_core.engines.vllm.wire import MAX_N, asked
@@ -181,6 +183,39 @@ def test_each_submitted_request_is_answered_by_itself() -> None:
         engine.submit(requests_of(1)[0], PARAMS)
     with pytest.raises(EngineError, match="after close"):
         engine.sample(requests_of(1), PARAMS)
+
+
+def test_episodes_advance_by_themselves_in_its_session() -> None:
+    server = fake(faults=Faults(delay_s=0.01))
+    requests = requests_of(300)
+    mailbox: Mailbox = SimpleQueue()
+    with serving(server) as [one], engine_on(one) as engine:
+        session = open_session(engine, PARAMS, mailbox)
+        assert isinstance(session, RemoteSession) and not session.computes
+        threads = threading.active_count()
+        for tag, request in enumerate(requests):
+            session.submit(tag, request, 1 if tag == 0 else 8)
+        assert threading.active_count() == threads  # none waits for an answer
+        done: dict[int, tuple[int, ...]] = {}
+        while len(done) < 300:
+            mailbox.get(timeout=10)()
+            done.update({tag: made.token_ids for tag, made in session.advance()})
+        assert [done[tag] for tag in range(1, 300)] == expected(requests)[1:]
+        assert done[0] == expected(requests)[0][:1]
+        server.faults.delay_s = 30
+        session.submit(0, requests[0], 8)
+        time.sleep(0.2)
+        assert server.at_once == 1
+        session.close()
+        time.sleep(0.2)
+        assert server.at_once == 0
+        server.faults = Faults(answers_for="other")
+        session = open_session(engine, PARAMS, mailbox)
+        session.submit(0, requests[0], 8)
+        with pytest.raises(EngineError, match="answers for the model 'other'"):
+            while True:
+                mailbox.get(timeout=10)()
+                session.advance()
 
 
 def test_what_was_taken_back_frees_its_place() -> None:

@@ -241,23 +241,34 @@ def test_adapters_are_launched_on_their_base(tmp_path: Path) -> None:
 
     def launched() -> Any:
         config = VllmConfig()
-        return launch(adapter, NAME, config, python="py", logprobs_mode="x", log=tmp_path)
+        return launch(adapter, NAME, config, python="py", logprobs_mode="x", log=tmp_path / "log")
 
-    path.write_text(json.dumps({"base_model_name_or_path": str(base), "r": 8}), encoding="utf-8")
+    path.write_text(json.dumps({"base_model_name_or_path": str(base), "r": 12}), encoding="utf-8")
     how = launched()
     assert how.model == str(base)
     assert {
         "--enable-lora",
-        "--max-lora-rank=8",
+        "--max-lora-rank=16",
         f"--lora-modules={NAME}={adapter}",
         f"--served-model-name={NAME}-base",
     } <= set(how.arguments)
     path.write_text(json.dumps({"base_model_name_or_path": "org/model", "r": 8}), encoding="utf-8")
     with pytest.raises(ModelError, match="'org/model', which is no folder"):
         launched()
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match="does not name base model and rank: KeyError"):
+    path.write_text(json.dumps({"base_model_name_or_path": str(base), "r": 999}), encoding="utf-8")
+    with pytest.raises(ModelError, match="no adapter of rank 999"):
         launched()
+    path.write_text("[", encoding="utf-8")
+    with pytest.raises(ModelError, match="is no JSON object"):
+        launched()
+    # Ours have the base beside the adapter: what is served as the base must not hold the adapter.
+    path.write_text(json.dumps({"base_model_name_or_path": None, "r": 8}), encoding="utf-8")
+    for name in ("config.json", "model.safetensors", "adapter_model.safetensors"):
+        (adapter / name).write_bytes(name.encode())
+    for _ in range(2):  # a second start finds the links there
+        folder = Path(launched().model)
+        assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+        assert (folder / "model.safetensors").read_bytes() == b"model.safetensors"
 
 
 def test_the_interpreter_is_given_named_or_found(monkeypatch: pytest.MonkeyPatch) -> None:

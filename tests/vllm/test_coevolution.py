@@ -82,7 +82,7 @@ class Trouble(threading.Thread):
 
     def _server(self) -> int | None:
         """Return the newest server of the stage that was not hit yet."""
-        for log in self._root.glob("progress/rollout/*/vllm.log"):
+        for log in self._root.glob("progress/rollout/*/genenv-*.log"):
             found = re.findall(r"APIServer pid=(\d+)", log.read_text("utf-8", errors="replace"))
             if found and int(found[-1]) not in self.hit:
                 return int(found[-1])

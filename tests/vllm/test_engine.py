@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -216,28 +217,53 @@ def test_weights_get_into_a_server_that_runs(elsewhere: Server, checkpoints: lis
         second.close()
 
 
-def test_adapters_get_into_a_server_that_runs(
-    elsewhere: Server, checkpoints: list[Path], tmp_path: Path
-) -> None:
+def add_adapter(checkpoint: Path, adapters: Path) -> None:
+    """Write a LoRA adapter that changes the checkpoint's answers, as training leaves it."""
     from peft import LoraConfig, get_peft_model
 
-    adapters, merged = tmp_path / "adapters", tmp_path / "merged"
     torch.manual_seed(0)
     model = get_peft_model(
-        load_model(checkpoints[0], dtype=torch.float32),
-        LoraConfig(r=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False),
+        load_model(checkpoint, dtype=torch.float32),
+        LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False),
     )
     model.save_pretrained(adapters)
     told = json.loads((adapters / "adapter_config.json").read_text("utf-8"))
-    told["base_model_name_or_path"] = str(checkpoints[0])
+    told["base_model_name_or_path"] = None
     (adapters / "adapter_config.json").write_text(json.dumps(told), encoding="utf-8")
-    model.merge_and_unload().save_pretrained(merged)
+
+
+@pytest.fixture
+def adapted(checkpoints: list[Path], tmp_path: Path) -> Path:
+    """A checkpoint as LoRA training makes it: the base's files and the adapter beside them."""
+    folder = tmp_path / "adapted"
+    shutil.copytree(checkpoints[0], folder)
+    add_adapter(checkpoints[0], folder)
+    return folder
+
+
+def test_a_checkpoint_with_an_adapter_is_served_with_it(
+    adapted: Path, checkpoints: list[Path], tmp_path: Path
+) -> None:
     asked = requests(8, samples=4)
-    # The server's own weights have to be the base again.
-    engine_at(elsewhere, checkpoints[0], "genenv-a").close()
-    engine = engine_at(elsewhere, adapters, "genenv-lora")
+    log = tmp_path / "log" / "vllm.log"
+    engine = VllmEngine(adapted, VllmSetup("genenv-adapted", CONFIG, VllmServing(), log))
     try:
         answers = engine.sample(asked, PARAMS)
     finally:
         engine.close()
-    assert gap_of(merged, asked, answers, 1.0) < TOLERANCE
+    assert gap_of(adapted, asked, answers, 1.0) < TOLERANCE
+    assert gap_of(checkpoints[0], asked, answers, 1.0) > 0.1
+
+
+def test_adapters_get_into_a_server_that_runs(
+    elsewhere: Server, checkpoints: list[Path], adapted: Path
+) -> None:
+    asked = requests(8, samples=4)
+    # The server's own weights have to be the base again.
+    engine_at(elsewhere, checkpoints[0], "genenv-a").close()
+    engine = engine_at(elsewhere, adapted, "genenv-lora")
+    try:
+        answers = engine.sample(asked, PARAMS)
+    finally:
+        engine.close()
+    assert gap_of(adapted, asked, answers, 1.0) < TOLERANCE

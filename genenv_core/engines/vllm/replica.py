@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import aiohttp
 from pydantic import ValidationError
 
-from genenv_core.engines.vllm.server import Server, adapter_of
+from genenv_core.engines.vllm.server import Server, adapter_rank
 from genenv_core.engines.vllm.wire import Asked, Models, body, completions, wrong_model
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, SamplingParams
@@ -106,7 +106,7 @@ class Replica:
             self._model = name
         elif self.server is not None:
             raise wrong_model(self.where, wanted=name, found=", ".join(models.names))
-        elif adapter_of(checkpoint):
+        elif adapter_rank(checkpoint):
             await self._load_adapter(name, checkpoint)
         else:
             await self._load_weights(name, checkpoint, models)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,17 +20,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 
 from genenv_core.config.vllm import VllmConfig
+from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_FILES
 from genenv_core.engines.vllm import guard
 from genenv_core.errors import ConfigError, EngineError, ModelError
 
 PYTHON_VARIABLE = "GENENV_VLLM_PYTHON"
 KEY_VARIABLE = "GENENV_VLLM_API_KEY"
 MODULE = "vllm.entrypoints.openai.api_server"
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as its largest rank."""
+
 TOLD_LINES = 6
 """Lines of the log that an error quotes."""
 
@@ -53,7 +58,7 @@ def launch(
 ) -> Launch:
     """Return how a server of this checkpoint is started, under a model name of ours.
 
-    A folder with adapters alone is served on the model that they belong to.
+    One with an adapter is served as that adapter on its base.
     """
     model, arguments = (
         str(checkpoint),
@@ -68,10 +73,10 @@ def launch(
     )
     if config.max_model_len is not None:
         arguments.append(f"--max-model-len={config.max_model_len}")
-    adapter = adapter_of(checkpoint)
-    if adapter:
-        model = adapter["base"]
-        arguments += ["--enable-lora", f"--max-lora-rank={adapter['rank']}"]
+    rank = adapter_rank(checkpoint)
+    if rank:
+        model = str(_base(checkpoint, log.parent / f"{name}-base"))
+        arguments += ["--enable-lora", f"--max-lora-rank={rank}"]
         arguments.append(f"--lora-modules={name}={checkpoint}")
         arguments.append(f"--served-model-name={name}-base")
     else:
@@ -79,25 +84,47 @@ def launch(
     return Launch(python, model, name, (*arguments, *config.arguments), log)
 
 
-def adapter_of(checkpoint: Path) -> dict[str, Any]:
-    """Return `base` and `rank` of a checkpoint that holds LoRA adapters alone, else nothing."""
-    path = checkpoint / "adapter_config.json"
+def adapter_rank(checkpoint: Path) -> int:
+    """Return the rank that a server must allow for a checkpoint's LoRA adapter; 0 without one."""
+    path = checkpoint / ADAPTER_CONFIG
     if not path.is_file():
-        return {}
-    try:
-        told = cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
-        base, rank = str(told["base_model_name_or_path"]), int(told["r"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"checkpoint {checkpoint}: adapter_config.json does not name base model and rank: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not Path(base).is_dir():
+        return 0
+    rank = _adapter_config(checkpoint).get("r")
+    fitting = [size for size in LORA_RANKS if isinstance(rank, int) and 0 < rank <= size]
+    if not fitting:
+        raise ModelError(f"checkpoint {checkpoint}: vLLM serves no adapter of rank {rank!r}")
+    return fitting[0]
+
+
+def _base(checkpoint: Path, links: Path) -> Path:
+    """Return a folder with the weights below an adapter, and nothing of the adapter.
+
+    Ours lie beside it, and are linked into `links`; an adapter alone names its base.
+    """
+    if (checkpoint / "config.json").is_file():
+        shutil.rmtree(links, ignore_errors=True)
+        links.mkdir(parents=True)
+        for path in checkpoint.iterdir():
+            # By name: another safetensors file would be read as weights.
+            if path.name not in ADAPTER_FILES:
+                (links / path.name).symlink_to(path.resolve())
+        return links
+    base = _adapter_config(checkpoint).get("base_model_name_or_path")
+    if not base or not Path(base).is_dir():
         raise ModelError(
             f"checkpoint {checkpoint}: its adapters belong to {base!r}, which is no folder here: "
             "merge them into the model, or put the model there"
         )
-    return {"base": base, "rank": rank}
+    return Path(base)
+
+
+def _adapter_config(checkpoint: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((checkpoint / ADAPTER_CONFIG).read_text("utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ModelError(
+            f"checkpoint {checkpoint}: {ADAPTER_CONFIG} is no JSON object: {error}"
+        ) from error
 
 
 def interpreter(given: str | None) -> str:
