@@ -103,13 +103,15 @@ def _attempt(
     groups = {
         tasks[index].task_id: group_id(context.epoch, context.scope, index) for index in wanted
     }
+    # By place, not by id: ids change with every setting, and what is drawn should not.
+    place_of = {tasks[index].task_id: index for index in wanted}
     made: dict[int, dict[int, list[Rollout]]] = {number: {} for number in shards}
     for place, rollouts in sampling.groups(
         [(tasks[index].task_id, tasks[index].draft) for index in wanted],
         batch=len(wanted),
         n=settings.n,
         params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
-        seed_of=lambda task, sample, turn: context.seed_for(groups[task], sample, turn),
+        seed_of=lambda task, sample, turn: context.seed_for(place_of[task], sample, turn),
     ):
         number = shard_of[wanted[place]]
         made[number][wanted[place]] = rollouts
