@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 SOFT_S = 15.0
 """After SIGTERM, how long training may take to reach the end of a step; Kubernetes gives 30 s."""
 
-HARD_S = 5.0
+HARD_S = 8.0
 """How long the stages have to end once their workers are gone."""
 
 POLL_S = 0.2
