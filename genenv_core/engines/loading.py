@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,10 @@ from transformers import AutoModelForCausalLM
 
 from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import ModelError
+
+# While the library loads a model, no model of the process ties its weights; two loads side by side
+# would leave it so.
+_ALONE = threading.Lock()
 
 
 def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
@@ -26,7 +31,7 @@ def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
         )
     auto: Any = AutoModelForCausalLM
     try:
-        with base_of(checkpoint) as base:
+        with _ALONE, base_of(checkpoint) as base:
             model, report = auto.from_pretrained(
                 base,
                 dtype=dtype,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_unusable_checkpoints_say_what_is_wrong(tmp_path: Path) -> None:
     tiny_config(vocab_size=163, num_hidden_layers=4).save_pretrained(deeper)
     with pytest.raises(ModelError, match=r"missing.*layers\.3"):
         load(deeper)
+
+
+def test_models_with_tied_weights_load_side_by_side(tmp_path: Path) -> None:
+    import torch
+
+    from genenv_core.engines.loading import load_model
+
+    checkpoint = write_checkpoint(tmp_path / "agent", tie_word_embeddings=True)
+    with ThreadPoolExecutor(3) as threads:
+        loads = [threads.submit(load_model, checkpoint, dtype=torch.float32) for _ in range(30)]
+        models = [load.result() for load in loads]
+    assert all(model.lm_head.weight is model.get_input_embeddings().weight for model in models)
 
 
 def test_importing_the_registry_imports_no_torch() -> None:
