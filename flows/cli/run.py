@@ -16,12 +16,16 @@ from flows.cli.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError, GenenvError, StageError
+from genenv_core.storage.manifest import FileRef
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 Root = Annotated[str | None, typer.Option(help="Where everything is kept.", envvar="GENENV_ROOT")]
 RunId = Annotated[str | None, typer.Option(help="Name of the run.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+
+Given = dict[str, FileRef | None]
+"""What a run reads from outside of its store, by name."""
 
 
 def run(
@@ -61,8 +65,8 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
     """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
     started = time.perf_counter()
     _need_server(config)
-    home = open_root(config)
-    memory = _memory_needed(config)
+    home, given = open_root(config)
+    memory = _memory_needed(config, given)
     from flows.environment import prepare
 
     prepare(home)
@@ -115,7 +119,7 @@ def plan(
 ) -> None:
     """Show what a run would reuse and what it would compute."""
     config = configure(source, set_, epochs, seed, root, run_id)
-    home = open_root(config)
+    home, given = open_root(config)
     from flows.environment import prepare
 
     prepare(home)
@@ -124,7 +128,7 @@ def plan(
 
     show_plan(plan_run(config), config, as_json=as_json)
     if not as_json:
-        show_needs(*_memory_told(config))
+        show_needs(*_memory_told(config, given))
 
 
 def configure(
@@ -141,36 +145,34 @@ def configure(
     return config.model_copy(update={"run_id": run_name(config, source)})
 
 
-def open_root(config: RunConfig) -> Path:
-    """Return this machine's folder of the root, which is probed for writing, inputs checked."""
+def open_root(config: RunConfig) -> tuple[Path, Given]:
+    """Return this machine's folder of the root, probed for writing, and the inputs, checked."""
     from genenv_core.inputs import external_inputs, offline_input
     from genenv_core.storage.registry import open_store
 
-    external_inputs(config)
+    given = external_inputs(config)
     offline_input(config)
-    return open_store(config.root).home
+    return open_store(config.root).home, given
 
 
-def _memory_needed(config: RunConfig) -> list[str]:
+def _memory_needed(config: RunConfig, given: Given) -> list[str]:
     """Return what the updates will need of a device, a line each.
 
     Raises ConfigError when that cannot be had here.
     """
-    from genenv_core.inputs import external_inputs
     from genenv_core.training.needs import check_needs
 
-    return [need.told() for need in check_needs(config, external_inputs(config))]
+    return [need.told() for need in check_needs(config, given)]
 
 
-def _memory_told(config: RunConfig) -> tuple[list[str], str]:
+def _memory_told(config: RunConfig, given: Given) -> tuple[list[str], str]:
     """Return what the updates will need, a line each, and why that cannot be had here, or ''.
 
     Nothing for the tiny models of bootstrap, which fit anywhere.
     """
-    from genenv_core.inputs import external_inputs
     from genenv_core.training.needs import check_needs, needs
 
-    training, given = config.training, external_inputs(config)
+    training = config.training
     if not (training.launched or training.memory_gb or given["agent_model"] or given["env_model"]):
         return [], ""
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from genenv_core.engines.continuous import torch_threads
 from genenv_core.engines.loading import load_model
 from genenv_core.errors import EngineError
 
@@ -47,13 +48,10 @@ def logprob_gap(
     accelerated = torch.cuda.is_available()
     dtype = torch.bfloat16 if accelerated else torch.float32
     model = load_model(checkpoint, dtype=dtype).eval().to("cuda" if accelerated else "cpu")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
-        with torch.inference_mode():
+        with torch_threads(threads), torch.inference_mode():
             gaps = [_row(model, row, temperature) for row in rows]
     finally:
-        torch.set_num_threads(before)
         del model
         if accelerated:
             torch.cuda.empty_cache()

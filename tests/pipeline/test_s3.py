@@ -26,7 +26,7 @@ from tests.storm import points
 from tests.storm.compare import differences
 from tests.storm.points import Plan
 from tests.storm.storm import RUN, Zygote, last_line
-from tests.unit.s3_double import BUCKET, FAULTS, Faults, environment, moto, proxy
+from tests.unit.s3_double import BUCKET, FAULTS, Faults, moto, proxy, settled
 
 pytestmark = pytest.mark.slow
 
@@ -48,10 +48,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The usual environment of a bucket; yields its address."""
     folder = tmp_path_factory.mktemp("machine")
     with moto() as url, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(url).items():
-            patch.setenv(name, value)
-        patch.setenv("GENENV_CACHE_DIR", str(folder / "cache"))
-        patch.setenv("GENENV_STATE_DIR", str(folder / "state"))
+        settled(url, folder, patch)
         yield url
 
 

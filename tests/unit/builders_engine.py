@@ -28,6 +28,7 @@ CHATML = (
 VOCAB_SIZE = 220
 EOS_ID = 1
 PARAMS = SamplingParams(max_tokens=40, stop_token_ids=(EOS_ID,))
+GREEDY = SamplingParams(max_tokens=40, temperature=0.0, stop_token_ids=(EOS_ID,))
 
 
 def tiny_config(**changes: Any) -> Qwen2Config:

@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 BUCKET = "pools"
@@ -62,6 +64,15 @@ def environment(url: str) -> dict[str, str]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
+
+
+def settled(url: str, folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """Set what the usual chain reads, and this machine's folders below `folder`; return a root."""
+    for name, value in environment(url).items():
+        patch.setenv(name, value)
+    patch.setenv("GENENV_CACHE_DIR", str(folder / "cache"))
+    patch.setenv("GENENV_STATE_DIR", str(folder / "state"))
+    return f"s3://{BUCKET}/{folder.name}"
 
 
 @dataclass

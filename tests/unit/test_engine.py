@@ -19,6 +19,7 @@ from genenv_core.errors import EngineError
 from genenv_core.types import FinishReason, Grammar, SampleRequest, SamplingParams
 from tests.unit.builders_engine import (
     EOS_ID,
+    GREEDY,
     PARAMS,
     VOCAB_SIZE,
     assert_close_to_forward,
@@ -27,8 +28,6 @@ from tests.unit.builders_engine import (
     requests_of,
     tiny_model,
 )
-
-GREEDY = SamplingParams(max_tokens=40, temperature=0.0, stop_token_ids=(EOS_ID,))
 
 
 @pytest.fixture(scope="module")

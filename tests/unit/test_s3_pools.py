@@ -39,7 +39,7 @@ from schemas.registry import TABLES, schema
 from schemas.relations import sql_name, views
 from tests.unit.builders_root import HISTORY, fill
 from tests.unit.builders_runs import write_run
-from tests.unit.s3_double import BUCKET, Faults, environment, moto, proxy
+from tests.unit.s3_double import Faults, moto, proxy, settled
 
 RUN = "run-a"
 
@@ -52,11 +52,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def usual(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in environment(server).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GENENV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("GENENV_STATE_DIR", str(tmp_path / "state"))
-    return f"s3://{BUCKET}/{tmp_path.name}"
+    return settled(server, tmp_path, monkeypatch)
 
 
 @pytest.fixture

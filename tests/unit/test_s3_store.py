@@ -27,7 +27,7 @@ from genenv_core.storage.canonical import sha256
 from genenv_core.storage.leases import Leases
 from genenv_core.storage.places import state_folder
 from genenv_core.storage.s3 import COLLECTOR, S3Store
-from tests.unit.s3_double import BUCKET, CONDITIONS, Faults, environment, moto, proxy
+from tests.unit.s3_double import BUCKET, CONDITIONS, Faults, moto, proxy, settled
 from tests.unit.store_contract import StoreContract, content
 
 
@@ -39,12 +39,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def usual(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The usual environment, with this machine's folders below `tmp_path`."""
-    for name, value in environment(server).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GENENV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("GENENV_STATE_DIR", str(tmp_path / "state"))
-    return f"s3://{BUCKET}/{tmp_path.name}"
+    return settled(server, tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from genenv_core.engines.session import BatchSession, Mailbox, RemoteSession, op
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
 from tests.unit.builders_engine import (
-    EOS_ID,
+    GREEDY,
     PARAMS,
     VOCAB_SIZE,
     assert_close_to_forward,
@@ -34,8 +34,6 @@ from tests.unit.builders_engine import (
     tiny_model,
 )
 from tests.unit.builders_rollout import ScriptedEngine
-
-GREEDY = SamplingParams(max_tokens=40, temperature=0.0, stop_token_ids=(EOS_ID,))
 
 
 @pytest.fixture(scope="module")
