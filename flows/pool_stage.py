@@ -20,7 +20,7 @@ from tasks.filter import filter_
 from tasks.generate_tasks import generate_tasks
 from tasks.grpo_update import grpo_update
 from tasks.inputs import decode
-from tasks.placement import FLOW
+from tasks.placement.names import FLOW
 from tasks.pool import pool
 from tasks.publish import publish
 from tasks.rollout import rollout

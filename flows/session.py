@@ -22,7 +22,7 @@ from flows.summary import publish_summary
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import GenenvError, StageError
 from tasks import progress, services
-from tasks.stage import leases_of
+from tasks.stores import leases_of
 
 Result = TypeVar("Result")
 

@@ -224,7 +224,7 @@ def _where(config: RunConfig) -> str:
     """Return which stages of this process the next run continues."""
     from genenv_core.storage.process import identity
     from genenv_core.storage.runs import RunLog
-    from tasks.stage import artifacts_of
+    from tasks.stores import artifacts_of
 
     attempts = RunLog(artifacts_of(config.root).store, str(config.run_id)).attempts()
     own = identity(os.getpid())

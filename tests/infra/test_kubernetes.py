@@ -28,7 +28,7 @@ from genenv_core.config.schema import STAGES, RunConfig
 from genenv_core.errors import StageError
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog
-from tasks import placement, progress
+from tasks import progress
 from tasks.progress import listening
 from tests.infra.cluster import Cluster
 from tests.infra.conftest import KUBERNETES
@@ -265,7 +265,7 @@ def test_a_missing_secret_is_found_before_anything_is_sent(
 def test_an_image_that_cannot_be_pulled(
     k8s: Cluster, tiny_root: Path, other_pods: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(placement, "STUCK_S", 5.0)
+    monkeypatch.setattr("tasks.placement.child.STUCK_S", 5.0)
     other_pods(image="genenv-gpu:0.1.typo")
     error = failing(only_rollout(tiny_root, "image", 15))
     assert "Image pull failed" in error and "genenv-gpu:0.1.typo" in error

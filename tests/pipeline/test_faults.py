@@ -96,8 +96,6 @@ def test_a_file_system_that_becomes_read_only(api, mounted: Path):
 
 
 def test_a_clock_that_jumps_backwards_changes_no_output(api, tiny_root: Path, monkeypatch):
-    from tasks import stage
-
     straight = tiny(tiny_root, "curriculum.alpha=0.45", epochs=1, run_id="clock-straight")
     run(straight)
     jumps = 0
@@ -110,7 +108,7 @@ def test_a_clock_that_jumps_backwards_changes_no_output(api, tiny_root: Path, mo
             return datetime.now(tz) - timedelta(hours=jumps)
 
     real = time.time
-    monkeypatch.setattr(stage, "datetime", Backwards)
+    monkeypatch.setattr("tasks.stage.record.datetime", Backwards)
     config = tiny(tiny_root.with_name("clock"), "curriculum.alpha=0.45", epochs=1, run_id="clock")
     with on("finished", "rollout", lambda: monkeypatch.setattr(time, "time", lambda: real() - 1e6)):
         run(config)

@@ -30,8 +30,9 @@ from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import StageError
 from genenv_core.storage.code import imported_modules
 from genenv_core.storage.keys import difference, stage_key
-from genenv_core.storage.manifest import ArtifactRef, CheckpointRef
-from tasks.stage import ConfigView, FileRef, Stage, config_fields, parts_of
+from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef
+from tasks.stage import Stage
+from tasks.stage.key import ConfigView, config_fields, parts_of
 
 CONFIG = resolve("tiny")
 AT_LEAST = 109
