@@ -13,7 +13,8 @@ from prefect import flow
 from prefect.exceptions import TerminationSignal
 
 from flows.cli.signals import supervise
-from genenv_core.config.schema import RunConfig, StageName
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import StageName
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import evaluate
 from tasks.filter import filter_

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genenv_core.config.schema import STAGES
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError
 
 Settings = Annotated[

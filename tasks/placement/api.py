@@ -13,7 +13,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.states import Cancelling
 
-from genenv_core.config.schema import PlacementConfig
+from genenv_core.config.placement import PlacementConfig
 from genenv_core.errors import GenenvError, StageError
 from tasks.progress import check
 

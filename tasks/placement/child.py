@@ -24,7 +24,8 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from genenv_core.config.load import dump
-from genenv_core.config.schema import PlacementConfig, RunConfig
+from genenv_core.config.placement import PlacementConfig
+from genenv_core.config.schema import RunConfig
 from genenv_core.errors import StageError, StorageError
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest

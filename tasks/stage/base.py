@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import polars as pl
 
-from genenv_core.config.schema import ExecutionConfig, RunConfig
+from genenv_core.config.compute import ExecutionConfig
+from genenv_core.config.schema import RunConfig
 from genenv_core.domains.base import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.ids import seed_from

@@ -15,7 +15,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, State
 
-from genenv_core.config.schema import INLINE, RunConfig
+from genenv_core.config.placement import INLINE
+from genenv_core.config.schema import RunConfig
 from genenv_core.errors import StageError
 from genenv_core.storage.artifacts import Artifacts
 from genenv_core.storage.keys import difference, stage_key

@@ -24,7 +24,8 @@ import pytest
 import yaml
 
 from flows.pod_settings import PodSettings, job_template, read_settings
-from genenv_core.config.schema import STAGES, RunConfig
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import StageError
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog

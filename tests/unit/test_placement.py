@@ -23,7 +23,8 @@ from flows.cli.pool import pool
 from flows.cli.run import execute
 from flows.pool_stage import TASKS, StageName
 from genenv_core.config.load import resolve
-from genenv_core.config.schema import STAGES, PlacementConfig
+from genenv_core.config.placement import PlacementConfig
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef
 from tasks.inputs import decode, encode

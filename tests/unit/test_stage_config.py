@@ -23,7 +23,8 @@ from pydantic.fields import FieldInfo
 
 import tasks
 from genenv_core.config.load import resolve
-from genenv_core.config.schema import PlacementConfig, RunConfig
+from genenv_core.config.placement import PlacementConfig
+from genenv_core.config.schema import RunConfig
 from genenv_core.config.vllm import VllmServing
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
