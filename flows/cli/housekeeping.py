@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.inspect import check_run, existing
-from flows.cli.run import Json, Root
+from flows.cli.options import Json, Root
+from flows.cli.roots import check_run, existing
 
 if TYPE_CHECKING:
     from genenv_core.storage.base import Store

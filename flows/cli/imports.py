@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.settings import Overrides
+from flows.cli.options import Overrides
 
 
 def import_(

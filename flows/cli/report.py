@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.inspect import existing
-from flows.cli.run import Root
+from flows.cli.options import Root
+from flows.cli.roots import existing
 
 
 def report(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.inspect import existing
-from flows.cli.run import Json, Root
+from flows.cli.options import Json, Root
+from flows.cli.roots import existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,6 @@ import contextlib
 import contextvars
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.deployments import DEPLOYMENTS
 from flows.pod_settings import PodSettings, job_template, read_settings
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
@@ -34,11 +33,11 @@ from tasks.progress import listening
 from tests.infra.cluster import Cluster
 from tests.infra.conftest import KUBERNETES
 from tests.pipeline.builders import computed, manifests, run, states, tiny
-from tests.pipeline.pools import child_states, children, environment, until
+from tests.pipeline.pools import child_states, children, environment, until, worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-GPU_STAGES = ("generate_tasks", "rollout", "grpo_update", "rwr_update", "evaluate")
+GPU_STAGES = tuple(item.name for item in DEPLOYMENTS if item.gpu and item.name != "bootstrap")
 
 
 def settings(**changes: Any) -> PodSettings:
@@ -62,33 +61,6 @@ def worker_env(cluster: Cluster) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def kubernetes_worker(cluster: Cluster, pool: str, log: Path) -> Iterator[None]:
-    """Run the real worker of a pool."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "prefect", "worker", "start"),
-                *("--pool", pool, "--type", "kubernetes"),
-            ],
-            env=worker_env(cluster),
-            cwd=log.parent,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 @pytest.fixture(scope="module")
 def k8s(
     api: None, cluster: Cluster, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory
@@ -103,7 +75,8 @@ def k8s(
     cluster.images.add(settings().image)
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig("genenv-flow"))
     make_pool("gpu", kind="kubernetes", stages=STAGES, template=job_template(settings()))
-    with kubernetes_worker(cluster, "gpu", tmp_path_factory.mktemp("worker") / "log"):
+    log = tmp_path_factory.mktemp("worker") / "log"
+    with worker("gpu", log, "kubernetes", worker_env(cluster)):
         yield cluster
     del os.environ["KUBECONFIG"]
 
