@@ -55,7 +55,9 @@ def gc(
 
 
 def compact(
-    run: Annotated[str | None, typer.Argument(help="A run; without one, all runs.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; without one, all runs.")
+    ] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:

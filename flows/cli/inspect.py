@@ -12,7 +12,9 @@ from flows.cli.roots import existing
 
 
 def status(
-    run: Annotated[str | None, typer.Argument(help="A run; without one, all runs.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; without one, all runs.")
+    ] = None,
     root: Root = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,

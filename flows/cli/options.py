@@ -17,5 +17,19 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, e.g. rwr.steps=4."),
 ]
-Root = Annotated[str | None, typer.Option(help="Where everything is kept.", envvar="GENENV_ROOT")]
+Root = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Where everything is kept: a directory or s3:// (without it {DEFAULT_ROOT}).",
+        envvar="GENENV_ROOT",
+    ),
+]
+ConfiguredRoot = Annotated[
+    str | None,
+    typer.Option(
+        help="Where everything is kept: a directory or s3:// (without it as configured).",
+        envvar="GENENV_ROOT",
+    ),
+]
+"""The root of a run that starts, which its configuration names too."""
 Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]

@@ -23,7 +23,9 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Most stages that run at 
 
 
 def pool(
-    name: Annotated[str, typer.Argument(help="Name of the pool, as placement.* has it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the pool, as placement.* has it.")
+    ],
     settings: Settings = None,
     stage: Stages = None,
     limit: Limit = None,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import Json, Overrides, Root, Source
+from flows.cli.options import ConfiguredRoot, Json, Overrides, Root, Source
 from flows.cli.roots import check_run, existing
 from flows.cli.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name, validated
@@ -32,7 +32,7 @@ def run(
     set_: Overrides = None,
     epochs: Epochs = None,
     seed: Seed = None,
-    root: Root = None,
+    root: ConfiguredRoot = None,
     run_id: RunId = None,
     as_json: Json = False,
 ) -> None:
@@ -105,7 +105,7 @@ def plan(
     set_: Overrides = None,
     epochs: Epochs = None,
     seed: Seed = None,
-    root: Root = None,
+    root: ConfiguredRoot = None,
     run_id: RunId = None,
     as_json: Json = False,
 ) -> None:

@@ -34,7 +34,7 @@ def sql(
     ] = False,
     limit_rows: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Rows at most, 0 for all. [default: {TABLE_ROWS} in a table]"),
+        typer.Option(min=0, help=f"Rows at most, 0 for all (without it {TABLE_ROWS} in a table)."),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a query may take.")] = 60,
     memory: Annotated[str, typer.Option(help="Memory that a query may use.")] = "1GB",
