@@ -11,7 +11,8 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.inputs import external_inputs
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import evaluate
-from tasks.placement import cancel_children, check_placement
+from tasks.placement.check import check_placement
+from tasks.placement.parents import cancel_children
 from tasks.publish import publish
 from tasks.run import open_run
 

@@ -27,7 +27,7 @@ from tasks.mlflow_client import (
     unreachable,
 )
 from tasks.progress import check
-from tasks.stage import leases_of
+from tasks.stores import leases_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -23,7 +23,7 @@ from prefect.states import Cancelling
 
 from flows.coevolution import coevolution
 from genenv_core.config.load import dump
-from genenv_core.config.schema import STAGES
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import Attempt, RunLog
