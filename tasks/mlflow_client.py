@@ -20,6 +20,7 @@ from genenv_core.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 """MLflow's own; what a configuration says wins."""
@@ -29,9 +30,6 @@ PROBE_S = 5.0
 
 REQUEST_S = 30
 """Longest wait for one answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT says otherwise."""
-
-SCHEME = "genenv-"
-"""In front of a file URI: a folder of a root. A server takes no bare path of another machine."""
 
 
 def tracking_uri(config: RunConfig, root: Path) -> str:
@@ -112,16 +110,8 @@ def create_database(root: Path) -> None:
     scratch.rmdir()
 
 
-def reference(folder: Path) -> str:
-    """Return the URI by which a server names a checkpoint's folder in a root."""
-    return f"{SCHEME}{folder.resolve().as_uri()}"
+def repository(artifact_uri: str, **more: Any) -> ArtifactRepository:
+    """Return MLflow's repository behind a reference; MLflow finds this by its entry points."""
+    from tasks.mlflow_references import repository
 
-
-def repository(artifact_uri: str, *args: Any, **kwargs: Any) -> Any:
-    """Return MLflow's repository behind a reference, where the root is seen under the same path.
-
-    MLflow finds this by the entry point `genenv-file`.
-    """
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-
-    return LocalArtifactRepository(artifact_uri.removeprefix(SCHEME))
+    return repository(artifact_uri, **more)

@@ -17,7 +17,7 @@ from genenv_core.storage.pools import open_pools
 from genenv_core.storage.runs import RunLog
 
 
-def tiny(root: Path, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
+def tiny(root: Path | str, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
     """Return the preset tiny in a root, MLflow off unless an override says otherwise."""
     settings = ["tracking.enabled=false", *overrides]
     fields = {"root": str(root), "epochs": epochs, "run_id": run_id}
