@@ -37,7 +37,9 @@ from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.leases import Leases
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.places import cache_bytes, cache_folder, state_folder
-from genenv_core.storage.s3_requests import READ_S, Bucket, Head, endpoint
+from genenv_core.storage.s3_bucket import Bucket
+from genenv_core.storage.s3_faults import endpoint
+from genenv_core.storage.s3_requests import READ_S, Head
 
 HERE = ("tmp", "progress", "checkpoints")
 """Folders that each machine has for itself."""

@@ -20,7 +20,7 @@ from genenv_core.storage.copying import copy_run
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import RunLog
-from genenv_core.storage.s3_requests import Bucket
+from genenv_core.storage.s3_bucket import Bucket
 from tests.pipeline.builders import run, tiny
 from tests.storm import points
 from tests.storm.compare import differences

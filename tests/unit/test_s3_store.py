@@ -20,7 +20,7 @@ import pytest
 
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, StorageError
 from genenv_core.storage import cache as cache_module
-from genenv_core.storage import paths, s3_requests
+from genenv_core.storage import paths, s3_multipart, s3_requests
 from genenv_core.storage.base import Store
 from genenv_core.storage.cache import Cache
 from genenv_core.storage.canonical import sha256
@@ -208,7 +208,7 @@ def test_no_credential_is_logged(
 def test_a_large_file_goes_up_in_pieces(
     faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_requests, "PIECE_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_multipart, "PIECE_BYTES", 5 * 2**20)
     data = os.urandom(12 * 2**20)
     path, work = content(data), faulty.scratch()
     for method, fault, when in (
@@ -233,7 +233,7 @@ def test_a_large_file_goes_up_in_pieces(
 def test_a_touch_of_what_is_too_large_for_one_copy(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_requests, "COPY_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_multipart, "COPY_BYTES", 5 * 2**20)
     data = os.urandom(12 * 2**20)
     path = content(data)
     store.replace(path, data)
