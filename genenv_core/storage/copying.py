@@ -76,6 +76,7 @@ class _Copy:
         self._done = Copied()
         self._parts: dict[str, Part] = {}
         self._records: dict[str, bytes] = {}
+        self._whole: list[str] = []
 
     def run(self) -> Copied:
         info = self._run.info()
@@ -93,6 +94,7 @@ class _Copy:
                 self._records[path] = data
         self._copy_parts()
         with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self._target.delete, self._whole))
             list(pool.map(self._copy_record, self._records))
         for epoch, keys in epochs.items():
             self._copy_epoch(epoch, keys)
@@ -127,6 +129,8 @@ class _Copy:
         if retired:
             self._done.retired += 1
             self._records[paths.retired(stage, key)] = retired.to_bytes()
+        elif manifest.checkpoints:  # weights that gc had collected there are there again
+            self._whole.append(paths.retired(stage, key))
         self._add_parts(part for part in manifest.parts if retired is None or part.table)
         self._records[path] = data
         self._done.stages += 1
@@ -186,10 +190,14 @@ class _Copy:
 
     def _copy_part(self, part: Part, there: Stat | None) -> int:
         """Copy a part unless it is there; returns the bytes that went over."""
-        if there and there.bytes == part.bytes:
-            if (there.sha256 or self._target.sha256(part.path)) == part.sha256:
+        if there:
+            whole = there.bytes == part.bytes and part.sha256 == (
+                there.sha256 or self._target.sha256(part.path)
+            )
+            if whole and self._target.touch(part.path):  # so that gc leaves it to us
                 return 0
-            self._target.delete(part.path)
+            if not whole:
+                self._target.delete(part.path)
         folder = self._target.scratch()
         try:
             made = folder / PurePosixPath(part.path).name
@@ -212,6 +220,7 @@ class _Copy:
             self._target.create(path, data)
         except AlreadyExists:
             there = self._target.read(path)
+            self._target.touch(path)
             if there == data:
                 return
             if not path.startswith("stages/"):

@@ -90,6 +90,8 @@ def why(error: Exception, bucket: str) -> str:
             "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "AWS_PROFILE, or give this machine a role"
         )
+    if isinstance(error, ValueError) and "endpoint" in str(error):
+        return f"{endpoint()!r} is no address of a store: write http://HOST:PORT"
     if code == "NoSuchBucket":
         return f"there is no bucket {bucket!r} at {endpoint()}: make it, or choose another"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):

@@ -76,6 +76,11 @@ class Multipart(Requests):
         if size <= PIECE_BYTES:
             await self._put(path, await asyncio.to_thread(source.read_bytes), None, sha256)
             return
+        async with self._large:
+            await self._upload_large(path, source, sha256)
+
+    async def _upload_large(self, path: str, source: Path, sha256: str) -> None:
+        size = source.stat().st_size
         known = metadata((), secrets.token_hex(8), sha256)
         begun = await self._tried(
             path, lambda: self._asked("create_multipart_upload", path, Metadata=known)
@@ -142,7 +147,10 @@ class Multipart(Requests):
             if head is None:
                 raise NotFound(f"{self._where}{path} does not exist")
             try:
-                return await self._read(path, head, target)
+                if head.bytes <= PIECE_BYTES:
+                    return await self._read(path, head, target)
+                async with self._large:
+                    return await self._read(path, head, target)
             except Refused:  # somebody has made it young, which may give it another ETag
                 continue
         raise StorageError(

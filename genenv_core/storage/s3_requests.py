@@ -47,6 +47,9 @@ READ_S = 30
 AT_ONCE = 32
 """Requests at the same time."""
 
+LARGE_AT_ONCE = 3
+"""Objects in pieces at the same time: some pieces of each are in memory."""
+
 WRITERS = "genenv-writers"
 CREATOR = "genenv-creator"
 DIGEST = "genenv-sha256"
@@ -77,8 +80,11 @@ class _OneTry(s3fs.S3FileSystem):
 @lru_cache(4)
 def _session(
     read_s: float, usual: tuple[tuple[str, str], ...], pid: int
-) -> tuple[_OneTry, asyncio.Semaphore]:
-    """Return the connections of this process under one environment: making them takes a while."""
+) -> tuple[_OneTry, asyncio.Semaphore, asyncio.Semaphore]:
+    """Return the connections of this process under one environment: making them takes a while.
+
+    Beside them, room for requests, and for large objects.
+    """
     files = _OneTry(
         config_kwargs={
             "connect_timeout": CONNECT_S,
@@ -92,7 +98,7 @@ def _session(
         use_listings_cache=False,
         skip_instance_cache=True,
     )
-    return files, asyncio.Semaphore(AT_ONCE)
+    return files, asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(LARGE_AT_ONCE)
 
 
 class Requests:
@@ -104,7 +110,7 @@ class Requests:
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{name}/{self._prefix}"
         usual = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
-        self._files, self._room = _session(read_s, usual, os.getpid())
+        self._files, self._room, self._large = _session(read_s, usual, os.getpid())
 
     async def _call(self, method: str, path: str | None, **arguments: Any) -> dict[str, Any]:
         """Make one request, once."""
