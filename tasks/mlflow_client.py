@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ def unreachable(uri: str) -> str | None:
     """Return why a server does not answer, None when it does or there is none to ask."""
     if not is_remote(uri):
         return None
-    address = re.sub(r"://[^/@]*@", "://", uri).rstrip("/")
+    address = shown(uri).rstrip("/")
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=PROBE_S):
             return None
@@ -60,20 +61,31 @@ def unreachable(uri: str) -> str | None:
 
 def shown(uri: str) -> str:
     """Return the URI without what may be secret."""
-    return re.sub(r"://[^/@]*@", "://", uri)
+    user = _user(uri)
+    bare = uri.replace(f"://{user}@", "://", 1)
+    return re.sub("([?&](?:password|token)=)[^&]*", r"\1***", bare)
+
+
+def _user(uri: str) -> str:
+    """Return what stands before the host in a URI: a user, maybe with a password."""
+    rest = uri.partition("://")[2]
+    if rest.startswith("/"):  # a file has no host
+        return ""
+    return (rest.partition("/")[0] if is_remote(uri) else rest).rpartition("@")[0]
 
 
 def scrubbed(error: BaseException, uri: str) -> str:
     """Return an error in one line, without the credentials of the URI or of the environment."""
-    text = " ".join(str(error).split())[:300]
-    secrets = re.findall(r"://([^/@]*)@", uri)
-    secrets += [part for secret in secrets for part in secret.split(":", 1)[1:]]
+    text = " ".join(str(error).split())
+    user = _user(uri)
+    secrets = [user, user.partition(":")[2], *re.findall("[?&](?:password|token)=([^&]*)", uri)]
+    secrets += [urllib.parse.unquote(secret) for secret in secrets]
     secrets += [
         os.environ.get(name, "") for name in ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
     ]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text[:300]}"
 
 
 def open_client(config: RunConfig, root: Path) -> MlflowClient:

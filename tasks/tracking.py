@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.load import dump
@@ -283,12 +284,26 @@ def _source(
     if remote and config.tracking.upload:
         folder = artifacts.checkpoint(manifest, row["policy"])
         place = f"checkpoints/{row['policy']}/{row['epoch']:06d}"
-        client.log_artifacts(run_uuid, str(folder), place)  # the same files at the same place
+        _upload(client, run_uuid, folder, place)
         return f"runs:/{run_uuid}/{place}"
     if is_shared(artifacts.store):
         return object_reference(artifacts.store, manifest, row["policy"])
     folder = artifacts.checkpoint(manifest, row["policy"])
     return folder_reference(folder) if remote else str(folder)
+
+
+def _upload(client: MlflowClient, run_uuid: str, folder: Path, place: str) -> None:
+    """Upload a checkpoint; again, the same files go to the same place."""
+    import requests
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.log_artifacts(run_uuid, str(folder), place)
+    except (MlflowException, requests.RequestException):
+        raise
+    except Exception as error:  # whatever the client of the server's artifact store raises
+        told = f"the upload of {place} failed: {type(error).__name__}: {error}"
+        raise MlflowException(told) from error
 
 
 def _agent_is_best(epoch: int, run: RunLog, artifacts: Artifacts) -> bool:

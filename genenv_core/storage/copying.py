@@ -80,7 +80,7 @@ class _Copy:
 
     def run(self) -> Copied:
         info = self._run.info()
-        self._refuse_another(info)
+        known = self._known(info)
         epochs = self._epochs()
         for keys in epochs.values():
             for stage, key in keys.items():
@@ -100,7 +100,12 @@ class _Copy:
             self._copy_epoch(epoch, keys)
         path = paths.run_config(self._run.run_id)
         config = {**info.config, "root": self._target.uri}
-        self._target.replace(path, info.model_copy(update={"config": config}).to_bytes())
+        began = info.started_at
+        if known:  # it may have gone on there
+            config["epochs"] = max(config["epochs"], known.config["epochs"])
+            began = known.started_at
+        copied = info.model_copy(update={"config": config, "started_at": began})
+        self._target.replace(path, copied.to_bytes())
         return self._done
 
     # What there is to copy.
@@ -163,17 +168,18 @@ class _Copy:
     def _add_parts(self, parts: Iterable[Part]) -> None:
         self._parts.update((part.path, part) for part in parts)
 
-    def _refuse_another(self, info: RunInfo) -> None:
-        """Raise ConfigError if the target has another run of this name."""
+    def _known(self, info: RunInfo) -> RunInfo | None:
+        """Return what the target has of the run; raises ConfigError if that is another run."""
         try:
-            known = RunLog(self._target, info.run_id).info().config
+            known = RunLog(self._target, info.run_id).info()
         except NotFound:
-            return
-        if _identity(known) != _identity(info.config):
+            return None
+        if _identity(known.config) != _identity(info.config):
             raise ConfigError(
                 f"{self._target.uri} has another run {info.run_id!r}, with another configuration: "
                 "choose another root"
             )
+        return known
 
     # How it goes over.
 

@@ -248,6 +248,19 @@ def test_a_copy_heals_what_is_damaged_where_it_goes_and_keeps_it_from_gc(
 
 
 @pytest.mark.slow
+def test_a_copy_of_a_run_that_went_on_there_takes_nothing_back(
+    local: LocalStore, remote: S3Store
+) -> None:
+    log = RunLog(remote, RUN)
+    began = log.info().started_at
+    log.open({**log.info().config, "epochs": 9}, datetime.now(UTC))
+    log.note_key(3, "pool", "k" * 64)
+    copy_run(local, remote, RUN)
+    assert (log.info().config["epochs"], log.info().started_at) == (9, began)
+    assert log.keys(3) == {"pool": "k" * 64}
+
+
+@pytest.mark.slow
 def test_a_copy_brings_back_weights_that_were_collected_there(usual: str, tmp_path: Path) -> None:
     source, target = LocalStore(tmp_path / "root"), S3Store(usual)
     write_run(source, RUN, 4, weights=True)

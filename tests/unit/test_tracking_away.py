@@ -117,11 +117,36 @@ def test_an_error_of_a_database_is_raised(tmp_path: Path, monkeypatch: pytest.Mo
         stage.publish(0)
 
 
-def test_passwords_are_refused_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("uri", "bare"),
+    [
+        ("http://ann:hunter2@host:5000/x", "http://host:5000/x"),
+        ("https://hunter2@host/a@b", "https://host/a@b"),
+        ("postgresql://ann:hunter2/x@y@host/db", "postgresql://host/db"),
+        (
+            "postgresql://host/db?user=ann&password=hunter2",
+            "postgresql://host/db?user=ann&password=***",
+        ),
+    ],
+)
+def test_passwords_are_refused_and_never_shown(uri: str, bare: str) -> None:
     with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD") as refused:
-        resolve("tiny", overrides=["tracking.uri=http://ann:hunter2@host:5000"])
+        resolve("tiny", overrides=[f"tracking.uri={uri}"])
     assert "holds a password" in str(refused.value)
-    assert mlflow_client.shown("http://ann:hunter2@host:5000/x") == "http://host:5000/x"
+    assert mlflow_client.shown(uri) == bare
+    error = RuntimeError("x" * 270 + uri)  # cut in the middle of it
+    assert "hunt" not in mlflow_client.scrubbed(error, uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["postgresql://ann@host/db", "sqlite:////a:b/c@d", "http://h:1/a@b"]
+)
+def test_what_holds_no_password_is_taken(uri: str) -> None:
+    assert resolve("tiny", overrides=[f"tracking.uri={uri}"]).tracking.uri == uri
+    assert mlflow_client.shown(uri) == uri.replace("ann@", "")
+
+
+def test_errors_are_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "opensesame")
     error = RuntimeError("401 for http://ann:hunter2@host\nwith opensesame and hunter2")
     told = mlflow_client.scrubbed(error, "http://ann:hunter2@host")
