@@ -205,7 +205,7 @@ def test_faults_that_stay_are_told_at_once_and_without_secrets(
     error = SSLError(endpoint_url="https://host", error="[SSL: CERTIFICATE_VERIFY_FAILED] x")
     assert s3_faults.fault(error) is None
     assert s3_faults.why(error, "b") == (
-        "the certificate of https://host:9/x is not trusted: give AWS_CA_BUNDLE its authority"
+        "the certificate of https://host:9/x is not trusted: name its authority in AWS_CA_BUNDLE"
     )
     told = s3_faults.why(ValueError("Invalid endpoint: minio:9000"), "b")
     assert told.endswith("is no address of a store: write http://HOST:PORT")
