@@ -23,8 +23,8 @@ import aiohttp
 
 from genenv_core.config.vllm import VllmConfig, VllmServing
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.fleet import VllmSetup
 from genenv_core.engines.vllm.server import PYTHON_VARIABLE
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.engines.vllm.wire import Asked, body
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, write_checkpoint

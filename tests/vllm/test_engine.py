@@ -24,8 +24,8 @@ from genenv_core.config.vllm import VllmConfig, VllmServing
 from genenv_core.engines.gap import Sampled, logprob_gap
 from genenv_core.engines.loading import load_model
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.fleet import VllmSetup
 from genenv_core.engines.vllm.server import Server, interpreter, launch
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, requests_of
