@@ -24,12 +24,12 @@ import aiohttp
 
 from genenv_core.config.vllm import VllmConfig, VllmServing
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.fleet import VllmSetup
 from genenv_core.engines.vllm.server import PYTHON_VARIABLE
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.engines.vllm.wire import Asked, body
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, write_checkpoint
-from tests.vllm.conftest import ARGUMENTS, SMALL
+from tests.vllm.conftest import SMALL
 
 LIMIT = 0.95
 PROMPTS = 64
@@ -49,7 +49,7 @@ def main() -> None:
     os.environ.update({name: value for name, value in SMALL.items() if name not in os.environ})
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = write_checkpoint(Path(folder), num_attention_heads=2)
-        config = VllmConfig(dtype="float32", arguments=ARGUMENTS)
+        config = VllmConfig()
         serving = VllmServing(python=python, concurrency=AT_ONCE)
         begun = time.perf_counter()
         engine = VllmEngine(
