@@ -122,8 +122,8 @@ def measure(plan: Plan) -> dict[str, Any]:
     """Return tokens a second and the peak of memory of one trainer."""
     from transformers import Qwen2ForCausalLM, TrainerCallback
 
-    from genenv_core.training.common import training_session
     from genenv_core.training.lora import add_adapter
+    from genenv_core.training.session import training_session
 
     ends: list[float] = []
 
@@ -222,8 +222,8 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from genenv_core.training.common import shared_arguments
-    from genenv_core.training.grpo import stored_reward
+    from genenv_core.training.grpo_trainer import stored_reward
+    from genenv_core.training.planned import shared_arguments
 
     stored = _stored(rows)
 
@@ -313,7 +313,7 @@ def trl_sft(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> A
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from genenv_core.training.common import shared_arguments
+    from genenv_core.training.planned import shared_arguments
 
     data = {
         "input_ids": [[*row["prompt_ids"], *row["completion_ids"]] for row in rows],

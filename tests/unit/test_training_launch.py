@@ -29,7 +29,6 @@ import yaml
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import LoraConfig, TrainingConfig
 from genenv_core.engines.loading import load_model
 from genenv_core.errors import NumericalError, Stopped, TrainingError
@@ -39,13 +38,13 @@ from genenv_core.training.local import LocalTrainer
 from genenv_core.training.ranks import cut
 from genenv_core.training.workers import WorkerTrainer
 from tests.unit.builders_training import (
+    grpo_of,
     grpo_rows,
     load,
+    rwr_of,
     rwr_rows,
     tiny_checkpoint,
     weights,
-    write_grpo,
-    write_rwr,
 )
 from tests.unit.launched_cases import Request, compute
 
@@ -58,31 +57,16 @@ def grpo_request(home: Path, name: str, groups: int = 5, **settings: Any) -> Grp
     """Return 2 passes over groups of unequal lengths: steps of 2 groups, the last of fewer."""
     defaults = {"groups_per_step": 2, "passes": 2, "micro_batch_rows": 3, "max_grad_norm": 1000}
     rows = grpo_rows(groups, GROUP, sampler=load(home / "other"), masked=True, completion=(1, 14))
-    return GrpoRequest(
-        checkpoint=home / "policy",
-        output=home / name,
-        rows=write_grpo(home / f"{name}.parquet", rows),
-        settings=GrpoConfig(**defaults | settings),
-        group_size=GROUP,
-        temperature=0.9,
-        seed=3,
-        threads=1,
-    )
+    made = {"group_size": GROUP, "temperature": 0.9, "seed": 3} | defaults | settings
+    return grpo_of(home, name, rows, home / "policy", **made)
 
 
 def rwr_request(home: Path, name: str, rows: int = 7, **settings: Any) -> RwrRequest:
     """Return 4 steps over rows of unequal lengths, in micro-batches that do not divide them."""
     defaults = {"max_grad_norm": 1000, "micro_batch_rows": 2, "steps": 4, "steps_per_row": 100}
     defaults["kl_cap"] = 1e6
-    return RwrRequest(
-        checkpoint=home / "policy",
-        initial=home / "other",
-        output=home / name,
-        rows=write_rwr(home / f"{name}.parquet", rwr_rows(rows, completion=(1, 14))),
-        settings=RwrConfig(**defaults | settings),
-        seed=0,
-        threads=1,
-    )
+    generations = rwr_rows(rows, completion=(1, 14))
+    return rwr_of(home, name, generations, home / "policy", home / "other", **defaults | settings)
 
 
 @pytest.fixture(scope="module")
