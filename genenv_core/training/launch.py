@@ -119,7 +119,7 @@ class Launcher:
             config = yaml.safe_dump(accelerate_config(request.training))
             (home / "accelerate.yaml").write_text(config, encoding="utf-8")
             with (home / "output").open("wb") as output:
-                process = self._start(kind, home, request.threads, output)
+                process = self._start(kind, home, request, output)
                 process.wait()
             _tell(home / LOG)
             return self._outcome(kind, home, process.returncode)
@@ -141,13 +141,18 @@ class Launcher:
             for process in self._running.values():
                 process.kill()  # its children see their parent gone, and end
 
-    def _start(self, kind: Kind, home: Path, threads: int, output: Any) -> subprocess.Popen[bytes]:
+    def _start(
+        self, kind: Kind, home: Path, request: GrpoRequest | RwrRequest, output: Any
+    ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", PROGRAM, kind, str(home)]
         environment = os.environ | {
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(request.threads),
             "TOKENIZERS_PARALLELISM": "false",
             "DO_NOT_TRACK": "1",
         }
+        if request.training.device == "cuda":
+            given = environment.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(given, request.training.processes)
         with self._lock:
             if self._stopping:
                 raise Stopped(f"{kind} was not started: a stop was requested")
@@ -186,6 +191,17 @@ class Launcher:
             f"likely for want of memory: lower {kind}.micro_batch_rows and run again; their last "
             f"words: {' '.join(last.split())[-300:]}"
         )
+
+
+def visible_gpus(given: str | None, processes: int) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES for an update: one GPU a process, the first ones.
+
+    A single process that saw several would be made DataParallel by the Trainer, which cuts the
+    micro-batches that the plan has made. `given` is the value that there is.
+    """
+    if given is None:
+        return ",".join(map(str, range(processes)))
+    return ",".join(given.split(",")[:processes])
 
 
 def _need_packages(training: TrainingConfig) -> None:

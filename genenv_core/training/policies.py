@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from transformers import AutoTokenizer
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from genenv_core.config.training import TrainingConfig
 from genenv_core.engines.adapters import merged
@@ -61,6 +62,10 @@ class LoadedPolicy:
 
         Every process calls it, because each may hold a part of the weights; the first one writes.
         """
+        if self.training.strategy == "zero3":
+            # Else the first process alone would load a model that is cut among all, and wait for
+            # them for ever.
+            unset_hf_deepspeed_config()
         weights: Tensors = {}
         for name, parameter in trained(trained_model).items():
             weight = self._whole(parameter)

@@ -60,7 +60,7 @@ def undisturbed(home: Path, request: Request) -> UpdateResult:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_gpus")
-@pytest.mark.parametrize(("kind", "step", "rows"), [("grpo", 2, 1), ("rwr", 0, 3), ("rwr", 2, 3)])
+@pytest.mark.parametrize(("kind", "step", "rows"), [("grpo", 2, 3), ("rwr", 0, 3)])
 def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -80,7 +80,8 @@ def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
     one, other = weights(expected.checkpoint), weights(result.checkpoint)
     assert max(float((one[n] - other[n]).abs().max()) for n in one) < 1e-5
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    halved = {"grpo": [(8, 4), (4, 2), (2, 1)], "rwr": [(8, 4), (4, 2)]}[kind]
+    # Micro-batches are cut evenly: of 12 generations with at most 4 a process has two of 3.
+    halved = {"grpo": [(8, 4), (4, 2)], "rwr": [(8, 4)]}[kind]
     for (before, after), line in zip(halved, warned, strict=True):
         assert f"memory ran out with micro_batch_rows={before}: it goes on with {after};" in line
 
