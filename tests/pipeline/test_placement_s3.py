@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.config.schema import STAGES
+from genenv_core.config.stages import STAGES
 from genenv_core.storage.s3_bucket import Bucket
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.pools import child_states, children, worker
