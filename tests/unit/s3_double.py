@@ -1,8 +1,8 @@
 """A bucket on this machine: moto's server, and a proxy before it that makes requests fail.
 
-The proxy answers 500 or 503, or drops the connection, before a request has reached the store or
-after it took effect there; or it takes the conditions off requests, as stores do that do not know
-them; or it hides objects from listings; or it takes its time.
+The proxy answers 500 or 503 (403 when it is told to), or drops the connection, before a request has
+reached the store or after it took effect there; or it takes the conditions off requests, as stores
+do that do not know them; or it hides objects from listings; or it takes its time.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _fail(fault: tuple[str, str], faults: Faults, request: web.Request) -> web.S
         assert request.transport is not None
         request.transport.close()
         return web.Response()
-    code = {"500": "InternalError", "503": "SlowDown"}[fault[0]]
+    code = {"403": "AccessDenied", "500": "InternalError", "503": "SlowDown"}[fault[0]]
     return web.Response(
         status=int(fault[0]), text=_SLOW_DOWN.format(code=code), content_type="application/xml"
     )

@@ -213,6 +213,32 @@ def test_a_copy_that_was_cut_off_goes_on(
 
 
 @pytest.mark.slow
+def test_a_copy_from_a_bucket_that_is_cut_off_twice_goes_on(
+    remote: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, real, sent = LocalStore(tmp_path / "back"), LocalStore.adopt, []
+
+    def cut(self: LocalStore, source: Path, path: str) -> None:
+        if len(sent) % 6 == 5:
+            sent.append("")
+            raise KeyboardInterrupt
+        sent.append(path)
+        real(self, source, path)
+
+    monkeypatch.setattr(LocalStore, "adopt", cut)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            copy_run(remote, target, RUN)
+        assert target.names("runs") == []
+    monkeypatch.setattr(LocalStore, "adopt", real)
+    done = copy_run(remote, target, RUN)
+    assert done.files - done.copied_files == len(list(filter(None, sent))) > 5
+    same_rows(remote, target)
+    assert verify(target).damaged == []
+    assert target.names("tmp") == []
+
+
+@pytest.mark.slow
 def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
     local: LocalStore, remote: S3Store, tmp_path: Path
 ) -> None:

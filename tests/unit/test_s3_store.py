@@ -197,6 +197,20 @@ def test_what_is_wrong_with_the_account_is_told(
     assert secret not in caplog.text
 
 
+def test_what_is_not_allowed_is_told_at_once(faulty: S3Store, faults: Faults) -> None:
+    for method, call in (
+        ("GET", lambda: faulty.read("x")),
+        ("PUT", lambda: faulty.create("x", b"1")),
+        ("HEAD", lambda: faulty.size("x")),
+        ("DELETE", lambda: faulty.delete("x")),
+    ):
+        faults.counts.clear()
+        faults.plan.append((method, "/x", "403", "before"))
+        with pytest.raises(StorageError, match=r"s3://pools/.*/x: access denied \(\w+\): check"):
+            call()
+        assert faults.counts["requests"] == 1
+
+
 def test_faults_that_stay_are_told_at_once_and_without_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
