@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.training.memory import GB, Job, Shape, estimate
 
 QWEN: dict[str, dict[str, Any]] = {

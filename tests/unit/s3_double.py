@@ -2,7 +2,7 @@
 
 The proxy answers 500 or 503, or drops the connection, before a request has reached the store or
 after it took effect there; or it takes the conditions off requests, as stores do that do not know
-them; or it hides objects from listings.
+them; or it hides objects from listings; or it takes its time.
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def settled(url: str, folder: Path, patch: pytest.MonkeyPatch) -> str:
 class Faults:
     """What the proxy does: `rate` of the requests fail; `plan` names faults for the next ones.
 
-    A plan's item is (method, start of the path's end, fault, when), `when` is before or after.
+    `delay_s` is what each request takes at least. A plan's item is (method, start of the path's
+    end, fault, when), `when` is before or after.
     """
 
     rate: float = 0.0
+    delay_s: float = 0.0
     seed: int = 0
     strip: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -145,6 +147,7 @@ async def _forward(
     session: aiohttp.ClientSession, behind: str, faults: Faults, request: web.Request
 ) -> web.StreamResponse:
     body = await request.read()
+    await asyncio.sleep(faults.delay_s)
     fault = faults.draw(request.method, request.path)
     if fault and fault[1] == "before":
         return _fail(fault, faults, request)

@@ -29,8 +29,8 @@ import yaml
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.engines.loading import load_model
 from genenv_core.errors import NumericalError, Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult

@@ -17,8 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import LoraConfig, TrainingConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.engines.loading import load_model
 from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256

@@ -27,7 +27,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training import checkpoints, common, grpo, rwr
