@@ -34,7 +34,7 @@ COPY --from=build /opt/genenv /opt/genenv
 COPY --from=build /opt/vllm /opt/vllm
 # The engine vllm starts its servers with it.
 ENV GENENV_VLLM_PYTHON=/opt/vllm/bin/python VLLM_NO_USAGE_STATS=1
-# The user has no entry in /etc/passwd, and torch names its cache after it.
+# The user has no entry in /etc/passwd, and vLLM names a folder after it.
 ENV USER=genenv LOGNAME=genenv
 # The wheels of torch bring CUDA; the driver comes from the node.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
