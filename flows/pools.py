@@ -16,7 +16,7 @@ from prefect.utilities.callables import parameter_schema
 
 from flows.pool_stage import stage
 from genenv_core.errors import ConfigError
-from tasks.placement import OURS, deployment_name
+from tasks.placement.names import OURS, deployment_name
 
 ENTRYPOINT = "flows.pool_stage.stage"
 

@@ -13,7 +13,7 @@ from genenv_core.config.request import EpochRequest, RunRequest, StageRequest, o
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError, NotFound
 from genenv_core.storage.registry import open_store
-from genenv_core.storage.runs import LAST, RunLog, list_runs
+from genenv_core.storage.runs import LAST, RunLog, list_runs, no_such_run
 
 
 def configuration(request: RunRequest) -> RunConfig:
@@ -57,8 +57,7 @@ def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
     try:
         known = RunLog(store, run).info().config
     except NotFound:
-        runs = ", ".join(list_runs(store)) or "none"
-        raise ConfigError(f"there is no run {run!r} in {root}; known: {runs}") from None
+        raise ConfigError(no_such_run(run, list_runs(store), f"in {root}")) from None
     return validated(known, f"run {run}", {**fields, "root": root, "run_id": run})
 
 

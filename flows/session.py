@@ -17,12 +17,12 @@ from prefect.exceptions import TerminationSignal
 
 from flows.artifacts import Publisher
 from flows.cli.signals import HARD_S, SOFT_S, supervise
+from flows.failures import as_the_stage_told
 from flows.orphans import mark_orphans, process_tags
 from flows.summary import publish_summary
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import GenenvError, StageError
 from tasks import progress, services
-from tasks.stage import leases_of
+from tasks.stores import leases_of
 
 Result = TypeVar("Result")
 
@@ -37,13 +37,8 @@ def carry_out(config: RunConfig, work: Callable[[], Result]) -> Result:
     publisher = Publisher(config)
     with progress.listening(publisher.listen), tags(*process_tags()):
         try:
-            return _ended_gently(lambda: _alone(config, work))
-        except GenenvError:
-            raise
-        except Exception as error:
-            if not publisher.failure:
-                raise
-            raise StageError(publisher.failure) from error
+            with as_the_stage_told(publisher):
+                return _ended_gently(lambda: _alone(config, work))
         finally:
             services.close()
             publisher.close()

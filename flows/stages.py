@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genenv_core.config.schema import STAGES
+from genenv_core.config.stages import STAGES
 
 START_STAGES = ("bootstrap", "evaluate", "publish")
 EPOCH_STAGES = STAGES[1:]

@@ -83,7 +83,7 @@ def _mlflow(config: RunConfig) -> str:
     if not base or not config.tracking.enabled or "mlflow" not in sys.modules:
         return ""
     from tasks.mlflow_client import open_client
-    from tasks.stage import artifacts_of
+    from tasks.stores import artifacts_of
 
     with contextlib.suppress(Exception):  # a link less
         client = open_client(config, artifacts_of(config.root).store.home)

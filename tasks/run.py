@@ -9,7 +9,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.storage.runs import RunLog
 from tasks.faults import refuse_outside_tests
 from tasks.progress import Event, emit
-from tasks.stage import artifacts_of
+from tasks.stores import artifacts_of
 
 
 def open_run(config: RunConfig) -> None:

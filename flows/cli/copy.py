@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.inspect import existing
-from flows.cli.run import Json, Root
+from flows.cli.options import Json, Root
+from flows.cli.roots import existing
 
 
 def copy(

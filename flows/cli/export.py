@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.inspect import existing
-from flows.cli.run import Root
+from flows.cli.options import Root
+from flows.cli.roots import existing
 
 
 class PoolName(StrEnum):
@@ -29,13 +29,14 @@ class ExportFormat(StrEnum):
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run.")],
     pool: Annotated[PoolName, typer.Option(help="d_train: rollouts; d_env: generations.")],
     format_: Annotated[ExportFormat, typer.Option("--format", help="Who reads it.")] = (
         ExportFormat.HF
     ),
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A new folder; RUN-POOL-FORMAT.")
+        Path | None,
+        typer.Option("--output", "-o", help="A new folder (without it RUN-POOL-FORMAT)."),
     ] = None,
     epochs: Annotated[
         str | None, typer.Option(help="Epochs, both ends included: 3:8, or 5.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.inspect import check_run, existing
-from flows.cli.run import Json, Root
+from flows.cli.options import Json, Root
+from flows.cli.roots import check_run, existing
 
 if TYPE_CHECKING:
     from genenv_core.storage.base import Store
@@ -55,7 +55,9 @@ def gc(
 
 
 def compact(
-    run: Annotated[str | None, typer.Argument(help="A run; without one, all runs.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; without one, all runs.")
+    ] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:

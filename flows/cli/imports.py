@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.settings import Overrides
+from flows.cli.options import Overrides
 
 
 def import_(
     source: Annotated[Path, typer.Argument(help="A file, or a Hugging Face dataset folder.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The JSONL file to write.")],
     format_: Annotated[
-        str, typer.Option("--format", help="jsonl, csv, parquet, hf or verl; by the ending.")
+        str, typer.Option("--format", help="jsonl, csv, parquet, hf or verl; auto: by the ending.")
     ] = "auto",
     mapping: Annotated[
         list[str] | None,

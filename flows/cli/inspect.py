@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from flows.cli.run import Json, Root
-
-if TYPE_CHECKING:
-    from genenv_core.storage.base import Store
-
-DEFAULT_ROOT = "./genenv-data"
+from flows.cli.options import DEFAULT_ROOT, Json, Root
+from flows.cli.roots import existing
 
 
 def status(
-    run: Annotated[str | None, typer.Argument(help="A run; without one, all runs.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="A run; without one, all runs.")
+    ] = None,
     root: Root = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,
@@ -58,29 +56,3 @@ def doctor(root: Root = None, as_json: Json = False) -> None:
             typer.echo(f"{mark} {result.name}: {result.detail}")
     if not all(result.ok for result in results):
         raise typer.Exit(1)
-
-
-def existing(root: str | None, *, writable: bool = False) -> Any:
-    """Return the store of a root that is there already; looking must not create one."""
-    from pathlib import Path
-
-    from genenv_core.errors import ConfigError
-    from genenv_core.storage.registry import open_store
-
-    name = root or DEFAULT_ROOT
-    missing = f"there is no run under {name}: start one with `genenv run`, or --root"
-    if "://" not in name and not (Path(name) / "runs").is_dir():
-        raise ConfigError(missing)
-    store = open_store(name, writable=writable or "://" not in name)
-    if "://" in name and not store.names("runs"):
-        raise ConfigError(missing)
-    return store
-
-
-def check_run(store: Store, run: str) -> None:
-    """Raise ConfigError, naming the runs that there are, when the store has no such run."""
-    from genenv_core.errors import ConfigError
-    from genenv_core.storage.runs import unknown_run
-
-    if unknown := unknown_run(store, run):
-        raise ConfigError(unknown)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from genenv_core.config.schema import STAGES
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError
 
 Settings = Annotated[
@@ -23,7 +23,9 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Most stages that run at 
 
 
 def pool(
-    name: Annotated[str, typer.Argument(help="Name of the pool, as placement.* has it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the pool, as placement.* has it.")
+    ],
     settings: Settings = None,
     stage: Stages = None,
     limit: Limit = None,

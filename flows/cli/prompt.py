@@ -17,7 +17,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from flows.cli.sql import Format, run_query, show_schema
+from flows.cli.query import Format, run_query, show_schema
 from genenv_core.errors import GenenvError
 from genenv_core.pools import Limits
 from genenv_core.storage.catalog import Relation, describe

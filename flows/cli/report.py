@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.inspect import existing
-from flows.cli.run import Root
+from flows.cli.options import Root
+from flows.cli.roots import existing
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs to report on.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to report on.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
     root: Root = None,
 ) -> None:

@@ -11,18 +11,17 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.settings import Overrides, Source
+from flows.cli.options import ConfiguredRoot, Json, Overrides, Root, Source
+from flows.cli.roots import check_run, existing
 from flows.cli.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import ConfigError, GenenvError, StageError
+from genenv_core.errors import ConfigError
 from genenv_core.storage.manifest import FileRef
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
-Root = Annotated[str | None, typer.Option(help="Where everything is kept.", envvar="GENENV_ROOT")]
 RunId = Annotated[str | None, typer.Option(help="Name of the run.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 
 Given = dict[str, FileRef | None]
 """What a run reads from outside of its store, by name."""
@@ -33,7 +32,7 @@ def run(
     set_: Overrides = None,
     epochs: Epochs = None,
     seed: Seed = None,
-    root: Root = None,
+    root: ConfiguredRoot = None,
     run_id: RunId = None,
     as_json: Json = False,
 ) -> None:
@@ -50,7 +49,6 @@ def resume(
 ) -> None:
     """Continue a run with the configuration it was started with."""
     heed_sigterm()
-    from flows.cli.inspect import check_run, existing
     from genenv_core.storage.runs import RunLog
 
     store = existing(root)
@@ -84,6 +82,7 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
         from prefect import tags
 
         from flows.coevolution import coevolution
+        from flows.failures import as_the_stage_told
         from flows.orphans import mark_orphans, process_tags
         from tasks import services
 
@@ -91,17 +90,10 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
             ready = time.perf_counter()
             mark_orphans()
             try:
-                supervise(lambda: coevolution(config))
+                with as_the_stage_told(view):
+                    supervise(lambda: coevolution(config))
             except Terminated as error:
                 raise Terminated(_where(config)) from error
-            except GenenvError:
-                raise
-            except Exception as error:
-                # The result of a stage that waited for the failed one is asked for first, and
-                # Prefect says only that there is none.
-                if not view.failure:
-                    raise
-                raise StageError(view.failure) from error
             finally:
                 services.close()
                 drain()
@@ -113,7 +105,7 @@ def plan(
     set_: Overrides = None,
     epochs: Epochs = None,
     seed: Seed = None,
-    root: Root = None,
+    root: ConfiguredRoot = None,
     run_id: RunId = None,
     as_json: Json = False,
 ) -> None:
@@ -224,7 +216,7 @@ def _where(config: RunConfig) -> str:
     """Return which stages of this process the next run continues."""
     from genenv_core.storage.process import identity
     from genenv_core.storage.runs import RunLog
-    from tasks.stage import artifacts_of
+    from tasks.stores import artifacts_of
 
     attempts = RunLog(artifacts_of(config.root).store, str(config.run_id)).attempts()
     own = identity(os.getpid())

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 
-from genenv_core.config.load import preset_names, resolve, to_yaml
+from flows.cli.options import Overrides, Source
+from genenv_core.config.load import resolve, to_yaml
 from genenv_core.config.schema import RunConfig
 
 app = typer.Typer(no_args_is_help=True, help="Show, describe and check configurations.")
-
-Source = Annotated[
-    str, typer.Argument(help=f"A preset ({', '.join(preset_names())}) or a YAML file.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, e.g. rwr.steps=4."),
-]
 
 
 @app.command()

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from flows.cli.inspect import DEFAULT_ROOT
-from flows.cli.run import Root
-
-if TYPE_CHECKING:
-    from genenv_core.pools import Limits
+from flows.cli.options import DEFAULT_ROOT, Root
+from flows.cli.query import Format, run_query, show_schema
 
 TABLE_ROWS = 100
 """Rows that a table shows unless --limit-rows says otherwise; the other formats give all."""
-
-
-class Format(StrEnum):
-    """How `genenv sql` writes rows."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
 
 
 def sql(
@@ -47,7 +34,7 @@ def sql(
     ] = False,
     limit_rows: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Rows at most, 0 for all. [default: {TABLE_ROWS} in a table]"),
+        typer.Option(min=0, help=f"Rows at most, 0 for all (without it {TABLE_ROWS} in a table)."),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a query may take.")] = 60,
     memory: Annotated[str, typer.Option(help="Memory that a query may use.")] = "1GB",
@@ -75,35 +62,6 @@ def sql(
         raise QueryError('give a query, for example: genenv sql "SELECT * FROM epochs"')
     else:
         run_query(place, text, wanted, limits, output)
-
-
-def run_query(
-    root: str, text: str, wanted: Format, limits: Limits, output: Path | None = None
-) -> None:
-    """Run one query and write its rows."""
-    from flows.cli.rows import write
-    from genenv_core.pools import answer
-
-    write(answer(root, text, limits=limits), wanted.value, output)
-
-
-def show_schema(name: str) -> None:
-    """Print every table and view with its columns, or one of them."""
-    import difflib
-
-    from genenv_core.errors import QueryError
-    from genenv_core.storage.catalog import describe
-
-    relations = {relation.name: relation for relation in describe()}
-    if name and name not in relations:
-        near = difflib.get_close_matches(name, relations, n=1)
-        hint = f", did you mean {near[0]}?" if near else f"; there are {', '.join(relations)}"
-        raise QueryError(f"{name!r} is no table or view{hint}")
-    for relation in [relations[name]] if name else relations.values():
-        typer.echo(f"{relation.signature} ({relation.kind}): {relation.description}")
-        given = [(f"{parameter.name} :=", parameter) for parameter in relation.parameters]
-        for label, column in [*given, *((column.name, column) for column in relation.columns)]:
-            typer.echo(f"    {label:24} {column.sql_type:12} {column.description}")
 
 
 def _format(given: Format | None, output: Path | None) -> Format:

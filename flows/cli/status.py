@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.inspect import check_run
+from flows.cli.roots import check_run
 from flows.cli.tables import SHORT, console, epoch_table, plain_table
 from flows.stages import EPOCH_STAGES
 from genenv_core.storage.base import Store

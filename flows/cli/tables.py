@@ -10,7 +10,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from genenv_core.config.schema import RunConfig
-    from tasks.stage import Planned
+    from tasks.stage.planning import Planned
 
 NOTES = ""
 """Title of the column with what else there is to say about an epoch."""

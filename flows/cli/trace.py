@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.inspect import existing
-from flows.cli.run import Json, Root
+from flows.cli.options import Json, Root
+from flows.cli.roots import existing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,9 @@ HEAT = ((0.9, ""), (0.5, "black on #f7e08c"), (0.1, "black on #f2a65a"), (0.0, "
 
 
 def trace(
-    ident: Annotated[str, typer.Argument(metavar="ID", help="Of a trace, group or task.")],
+    ident: Annotated[
+        str, typer.Argument(metavar="ID", help="Of a trace, group, task or generation.")
+    ],
     root: Root = None,
     run: Annotated[str | None, typer.Option(help="The run, where several have the id.")] = None,
     as_json: Json = False,

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.inspect import DEFAULT_ROOT
-from flows.cli.run import Root
+from flows.cli.options import DEFAULT_ROOT, Root
 from flows.deployments import POOL
 
 Pool = Annotated[str, typer.Option(help="Work pool that runs are carried out on.")]

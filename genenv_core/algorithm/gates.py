@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from genenv_core.algorithm.selection import TOLERANCE
-from genenv_core.config.schema import GatesConfig
+from genenv_core.config.evaluation import GatesConfig
 from schemas.enums import Gate
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genenv_core.checks import finite
-from genenv_core.config.schema import Level
+from genenv_core.config.curriculum import Level
 
 
 def p_hat(successes: int, n: int) -> float:

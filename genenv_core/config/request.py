@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.load import preset_names, preset_values
-from genenv_core.config.schema import STRICT, RunConfig
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.section import STRICT
 
 
 class Preset(StrEnum):

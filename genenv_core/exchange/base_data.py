@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from genenv_core.config.schema import BaseField
+from genenv_core.config.data import BaseField
 from genenv_core.domains.answers import ReadsAnswers
 from genenv_core.domains.base import Domain
 from genenv_core.errors import ConfigError, DataError

@@ -243,9 +243,9 @@ def unknown_run(store: Store, run_id: str) -> str:
     return no_such_run(run_id, list_runs(store))
 
 
-def no_such_run(run_id: str, known: Collection[str]) -> str:
+def no_such_run(run_id: str, known: Collection[str], where: str = "here") -> str:
     """Return how an unknown run is told to a person."""
-    return f"there is no run {run_id!r} here; known: {', '.join(known) or 'none'}"
+    return f"there is no run {run_id!r} {where}; known: {', '.join(known) or 'none'}"
 
 
 def _is_known(store: Store, run_id: str) -> bool:

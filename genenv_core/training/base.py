@@ -11,8 +11,8 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import TrainingConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 
 
 class _Record(BaseModel):

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 import torch
 from transformers import TrainerCallback
 
-from genenv_core.config.schema import RwrConfig
+from genenv_core.config.updates import RwrConfig
 from genenv_core.training.shards import local, trained
 
 _FRACTIONS = (1.0, 0.25, 0.0625, 0.015625)

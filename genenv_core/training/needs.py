@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv_core.config.schema import INLINE, Arm, ModelSizeConfig, RunConfig
+from genenv_core.config.models import ModelSizeConfig
+from genenv_core.config.placement import INLINE
+from genenv_core.config.schema import Arm, RunConfig
 from genenv_core.devices import Gpu, gpus
 from genenv_core.errors import ConfigError, ModelError
 from genenv_core.storage.manifest import FileRef

@@ -22,7 +22,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from transformers import PreTrainedTokenizerFast
 
-from genenv_core.config.schema import BootstrapConfig
+from genenv_core.config.models import BootstrapConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.seed import SeedData, SeedExample
 from genenv_core.errors import ConfigError

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
 from genenv_core.config.training import LoraConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 from tests.bench.gpu_plan import GROUP, QWEN, Plan, config_of, rows_of, training_of
 
 ENOUGH_STEPS = 3

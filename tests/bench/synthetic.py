@@ -198,10 +198,6 @@ def _tokens(random: np.random.Generator, traces: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ids(random: np.random.Generator, count: int) -> np.ndarray:
-    return random.integers(0, VOCABULARY, count, "int32")
-
-
 def _lists(lengths: np.ndarray, values: np.ndarray) -> pl.Series:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("int64")
     return pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(offsets, pa.array(values))))

@@ -13,8 +13,6 @@ import contextlib
 import contextvars
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,21 +21,23 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.deployments import DEPLOYMENTS
 from flows.pod_settings import PodSettings, job_template, read_settings
-from genenv_core.config.schema import STAGES, RunConfig
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import StageError
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog
-from tasks import placement, progress
+from tasks import progress
 from tasks.progress import listening
 from tests.infra.cluster import Cluster
 from tests.infra.conftest import KUBERNETES
 from tests.pipeline.builders import computed, manifests, run, states, tiny
-from tests.pipeline.pools import child_states, children, environment, until
+from tests.pipeline.pools import child_states, children, environment, until, worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-GPU_STAGES = ("generate_tasks", "rollout", "grpo_update", "rwr_update", "evaluate")
+GPU_STAGES = tuple(item.name for item in DEPLOYMENTS if item.gpu and item.name != "bootstrap")
 
 
 def settings(**changes: Any) -> PodSettings:
@@ -61,33 +61,6 @@ def worker_env(cluster: Cluster) -> dict[str, str]:
     }
 
 
-@contextlib.contextmanager
-def kubernetes_worker(cluster: Cluster, pool: str, log: Path) -> Iterator[None]:
-    """Run the real worker of a pool."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "prefect", "worker", "start"),
-                *("--pool", pool, "--type", "kubernetes"),
-            ],
-            env=worker_env(cluster),
-            cwd=log.parent,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 @pytest.fixture(scope="module")
 def k8s(
     api: None, cluster: Cluster, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory
@@ -102,7 +75,8 @@ def k8s(
     cluster.images.add(settings().image)
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig("genenv-flow"))
     make_pool("gpu", kind="kubernetes", stages=STAGES, template=job_template(settings()))
-    with kubernetes_worker(cluster, "gpu", tmp_path_factory.mktemp("worker") / "log"):
+    log = tmp_path_factory.mktemp("worker") / "log"
+    with worker("gpu", log, "kubernetes", worker_env(cluster)):
         yield cluster
     del os.environ["KUBECONFIG"]
 
@@ -265,7 +239,7 @@ def test_a_missing_secret_is_found_before_anything_is_sent(
 def test_an_image_that_cannot_be_pulled(
     k8s: Cluster, tiny_root: Path, other_pods: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(placement, "STUCK_S", 5.0)
+    monkeypatch.setattr("tasks.placement.child.STUCK_S", 5.0)
     other_pods(image="genenv-gpu:0.1.typo")
     error = failing(only_rollout(tiny_root, "image", 15))
     assert "Image pull failed" in error and "genenv-gpu:0.1.typo" in error

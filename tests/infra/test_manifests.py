@@ -101,7 +101,7 @@ def test_flows_may_look_at_the_secrets_that_pods_name(overlay: str):
         if item["kind"] == "Role" and item["metadata"]["name"] == "genenv-flow"
     ]
     (rule,) = [rule for rule in role["rules"] if "secrets" in rule["resources"]]
-    from tasks.pods import secrets_in
+    from tasks.placement.pods import secrets_in
 
     needed = {name for pod in pools(overlay) for name in secrets_in(pod.spec)}
     assert needed <= set(rule["resourceNames"]) and rule["verbs"] == ["get"]

@@ -21,7 +21,7 @@ from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from flows.pod_settings import PodSettings, job_template, pod_spec, read_settings
 from genenv_core.errors import ConfigError
-from tasks.pods import secrets_in
+from tasks.placement.pods import secrets_in
 from tests.infra import checks
 from tests.infra.checks import Pods
 

@@ -32,5 +32,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root that the tests of this folder share, so that they share bootstrap."""
+    """The root that the tests of this folder share, so that they share bootstrap.
+
+    A test that needs a stage to be computed has settings of its own there, and each run a name of
+    its own: no test may count on others, in whatever order they come.
+    """
     return tmp_path_factory.mktemp("root")

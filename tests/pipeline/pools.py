@@ -37,12 +37,15 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def worker(pool: str, log: Path, kind: str = "process") -> Iterator[subprocess.Popen[bytes]]:
-    """Run a real Prefect worker of a pool inside the block."""
+def worker(
+    pool: str, log: Path, kind: str = "process", variables: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a real Prefect worker of a pool inside the block, in the folder of its log."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", kind],
-            env=environment(),
+            env=variables or environment(),
+            cwd=log.parent,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from genenv_core.config.schema import RunConfig
 from genenv_core.errors import DataError
 from tests.pipeline.builders import manifests, run, sql, tiny
 
 
-def test_nothing_in_the_band_skips_the_environment_update(api, tiny_root: Path):
+@pytest.fixture(scope="module")
+def dry(api: None, tiny_root: Path) -> RunConfig:
     # p_hat of 4 attempts is a multiple of 1/4, so .37 is never met exactly.
     config = tiny(
         tiny_root,
@@ -28,13 +30,17 @@ def test_nothing_in_the_band_skips_the_environment_update(api, tiny_root: Path):
         run_id="dry",
     )
     run(config)
-    rows = sql(config, "SELECT * FROM epochs ORDER BY epoch")
+    return config
+
+
+def test_nothing_in_the_band_skips_the_environment_update(dry: RunConfig):
+    rows = sql(dry, "SELECT * FROM epochs ORDER BY epoch")
     assert rows["env_action"].to_list() == ["skipped", "skipped"]
     assert rows["agent_action"].to_list() == ["skipped", "skipped"]
     assert rows["share_kept"].to_list() == [0.0, 0.0]
     assert "k_min" in rows["env_note"][0]
     assert rows["env_checkpoint"].n_unique() == 1
-    kept = sql(config, "SELECT DISTINCT reason FROM selections WHERE kept")
+    kept = sql(dry, "SELECT DISTINCT reason FROM selections WHERE kept")
     assert kept.is_empty()
 
 
@@ -71,11 +77,11 @@ def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains,
         assert generated["epoch"].to_list() == [1]
 
 
-def test_the_offline_arm_reads_its_tasks_from_a_file(api, tiny_root: Path, tmp_path: Path):
-    programs = sql(
-        tiny(tiny_root, run_id="dry"),
-        "SELECT program FROM tasks WHERE source = 'base' ORDER BY task_id",
-    )["program"].to_list()
+def test_the_offline_arm_reads_its_tasks_from_a_file(
+    dry: RunConfig, tiny_root: Path, tmp_path: Path
+):
+    base = sql(dry, "SELECT program FROM tasks WHERE source = 'base' ORDER BY task_id")
+    programs = base["program"].to_list()
     path = tmp_path / "teacher.jsonl"
     path.write_text("".join(json.dumps({"program": p}) + "\n" for p in programs))
     config = tiny(

@@ -9,7 +9,6 @@ leaves is nothing that `genenv verify` finds damaged.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,12 +18,14 @@ import pytest
 
 from flows.planner import planned_stage
 from genenv_core.storage import paths
+from genenv_core.storage.copying import copy_run
 from genenv_core.storage.leases import Leases
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef
 from genenv_core.storage.verify import verify
-from tasks import rollout, stage
+from tasks import rollout
 from tasks.progress import listening
+from tasks.stage import execution
 from tests.pipeline.builders import manifests, run, tiny
 
 
@@ -47,7 +48,7 @@ class Stopped:
         self.leases = {True: Leases(self.store, ttl_s=1e6), False: Leases(self.store, ttl_s=0.5)}
         self.thread = threading.local()
         self.begun = threading.Event()
-        monkeypatch.setattr(stage, "leases_of", lambda _: self.leases[self.is_first])
+        monkeypatch.setattr(execution, "leases_of", lambda _: self.leases[self.is_first])
 
     @property
     def is_first(self) -> bool:
@@ -57,7 +58,8 @@ class Stopped:
         """Return the stage's output; the second one comes when the first has begun."""
         self.thread.first = first
         assert first or self.begun.wait(60)
-        return stage.run_stage(rollout.STAGE, rollout.compute, self.config, 1, self.planned.inputs)
+        given = self.config, 1, self.planned.inputs
+        return execution.run_stage(rollout.STAGE, rollout.compute, *given)
 
     def both(self) -> None:
         """Let both compute it, and assert that one output came of it."""
@@ -75,7 +77,7 @@ class Stopped:
 def stopped(api: None, tiny_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stopped:
     run(tiny(tiny_root, epochs=1, run_id="lost"))
     root = tmp_path / "root"
-    shutil.copytree(tiny_root, root)
+    copy_run(LocalStore(tiny_root), LocalStore(root), "lost")  # and nothing of other tests
     return Stopped(root, monkeypatch)
 
 

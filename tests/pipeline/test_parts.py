@@ -17,7 +17,8 @@ from tests.pipeline.builders import computed, run, states, tiny
 
 
 def test_a_stage_of_a_run_is_found_with_its_inputs(api: None, tiny_root: Path):
-    config = tiny(tiny_root, epochs=1, run_id="parts")
+    # Settings of its own, so that epoch 2 is nobody's yet.
+    config = tiny(tiny_root, "curriculum.beta=4.5", epochs=1, run_id="parts")
     run(config)
     rollout = planned_stage(config, "rollout", 1)
     assert rollout.status == "hit"

@@ -15,7 +15,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from genenv_core.config.schema import GrpoConfig, RwrConfig
+from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.training.base import GrpoRequest, RwrRequest
 
 VOCABULARY = 40

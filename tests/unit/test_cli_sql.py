@@ -17,7 +17,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from flows.cli import sql
+from flows.cli import query, sql
 from flows.cli.prompt import complete, history_path, prompt, suggest
 from flows.cli.rows import cell, encode
 from genenv_core.errors import QueryError
@@ -73,10 +73,10 @@ def test_queries_come_from_files(root: Path, tmp_path: Path, capsysbinary) -> No
 
 
 def test_schema_of_one_relation(capsys: pytest.CaptureFixture[str]) -> None:
-    sql.show_schema("near_alpha")
+    query.show_schema("near_alpha")
     assert capsys.readouterr().out.startswith("near_alpha (view): ")
     with pytest.raises(QueryError, match="did you mean near_alpha"):
-        sql.show_schema("near_alfa")
+        query.show_schema("near_alfa")
 
 
 def test_completion_fits_the_place() -> None:

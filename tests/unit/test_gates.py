@@ -12,7 +12,7 @@ import math
 import pytest
 
 from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
-from genenv_core.config.schema import GatesConfig
+from genenv_core.config.evaluation import GatesConfig
 from schemas.enums import Gate
 
 GATES = GatesConfig(max_kl_env=30, min_entropy=0.05, min_reward_std=0.1, max_heldout_drop=0.1)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from genenv_core.config.schema import GrpoConfig
+from genenv_core.config.updates import GrpoConfig
 from genenv_core.errors import ModelError, NumericalError, TrainingError
 from genenv_core.training import grpo, grpo_trainer
 from genenv_core.training.base import GrpoRequest, UpdateResult

@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv_core.checks import finite
-from genenv_core.config.schema import DataConfig, RolloutConfig, RunConfig
+from genenv_core.config.data import DataConfig
+from genenv_core.config.rollout import RolloutConfig
+from genenv_core.config.schema import RunConfig
 from genenv_core.errors import NumericalError
 from genenv_core.ids import group_id, seed_from, task_id, trace_id
 

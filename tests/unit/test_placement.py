@@ -23,13 +23,14 @@ from flows.cli.pool import pool
 from flows.cli.run import execute
 from flows.pool_stage import TASKS, StageName
 from genenv_core.config.load import resolve
-from genenv_core.config.schema import STAGES, PlacementConfig
+from genenv_core.config.placement import PlacementConfig
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef
 from tasks.inputs import decode, encode
-from tasks.placement import deployment_name
-from tasks.pods import Pods, diagnosis, secrets_in
-from tasks.stage import parts_of
+from tasks.placement.names import deployment_name
+from tasks.placement.pods import Pods, diagnosis, secrets_in
+from tasks.stage.key import parts_of
 
 REF = ArtifactRef(stage="pool", key="k", digest="d", rows=3, facts={"a": [1.5]}, checkpoints={})
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv_core.algorithm.reward import TaskCounts, p_hat, r_env, rate
-from genenv_core.config.schema import Level
+from genenv_core.config.curriculum import Level
 from genenv_core.errors import NumericalError
 
 unit = st.floats(0, 1)

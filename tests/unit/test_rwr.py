@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from genenv_core.config.schema import RwrConfig
+from genenv_core.config.updates import RwrConfig
 from genenv_core.errors import NumericalError, TrainingError
 from genenv_core.training import rwr, rwr_trainer
 from genenv_core.training.base import RwrRequest, UpdateResult

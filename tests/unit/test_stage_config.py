@@ -23,15 +23,17 @@ from pydantic.fields import FieldInfo
 
 import tasks
 from genenv_core.config.load import resolve
-from genenv_core.config.schema import PlacementConfig, RunConfig
+from genenv_core.config.placement import PlacementConfig
+from genenv_core.config.schema import RunConfig
 from genenv_core.config.vllm import VllmServing
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import StageError
 from genenv_core.storage.code import imported_modules
 from genenv_core.storage.keys import difference, stage_key
-from genenv_core.storage.manifest import ArtifactRef, CheckpointRef
-from tasks.stage import ConfigView, FileRef, Stage, config_fields, parts_of
+from genenv_core.storage.manifest import ArtifactRef, CheckpointRef, FileRef
+from tasks.stage import Stage
+from tasks.stage.key import ConfigView, config_fields, parts_of
 
 CONFIG = resolve("tiny")
 AT_LEAST = 109

@@ -26,7 +26,8 @@ from genenv_core.storage.manifest import ArtifactRef
 from genenv_core.storage.runs import RunLog
 from tasks import progress
 from tasks.progress import Cancelled, Event, listening
-from tasks.stage import Stage, StageContext, run_stage
+from tasks.stage import Stage, StageContext
+from tasks.stage.execution import run_stage
 
 REPOSITORY = Path(__file__).parents[2]
 STAGE = Stage("score", ("tasks.score",), ())
@@ -124,7 +125,8 @@ PROCESS = """
 import sys, time
 from pathlib import Path
 from genenv_core.config.load import resolve
-from tasks.stage import Stage, run_stage
+from tasks.stage import Stage
+from tasks.stage.execution import run_stage
 
 def compute(context):
     print("computing", flush=True)

@@ -18,7 +18,8 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.errors import GenenvError, StageError, Stopped
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog
-from tasks.stage import Stage, StageContext, run_stage
+from tasks.stage import Stage, StageContext
+from tasks.stage.execution import run_stage
 
 TOY = Stage("toy", ("tasks.toy",), ("rwr.steps",))
 

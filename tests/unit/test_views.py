@@ -26,7 +26,7 @@ from polars.testing import assert_frame_equal
 from genenv_core.algorithm.reward import TaskCounts, rate
 from genenv_core.algorithm.rwr import raw_weight
 from genenv_core.algorithm.selection import Candidate, select_for_agent, select_for_env
-from genenv_core.config.schema import Level
+from genenv_core.config.curriculum import Level
 from genenv_core.storage.catalog import RunSource, connect, query
 from genenv_core.storage.parquet import to_parquet
 from schemas.registry import TABLES

@@ -18,7 +18,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from genenv_core.config.schema import BootstrapConfig, ModelSizeConfig
+from genenv_core.config.models import BootstrapConfig, ModelSizeConfig
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, NumericalError
 from genenv_core.training import sft, warmstart

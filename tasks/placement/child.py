@@ -1,7 +1,4 @@
-"""A stage on a work pool: its flow run, from the stage task that wants it to its end.
-
-The flow run, the child, runs the same stage under the same key in another process; the manifest in
-the store is the result and the only truth. The child holds the lease, so this side takes none.
+"""The flow run of one stage on one pool: started, followed, and asked for what it left.
 
 A child is found by its idempotency key: root, pool, stage key and attempt. While one is not over,
 whoever wants the stage gets that one, so a flow that died leaves nothing that is started twice.
@@ -15,35 +12,33 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 from uuid import UUID
 
-import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.context import FlowRunContext
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.states import Cancelling, Crashed
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 
 from genenv_core.config.load import dump
-from genenv_core.config.schema import PlacementConfig, RunConfig
-from genenv_core.errors import ConfigError, GenenvError, StageError, StorageError
+from genenv_core.config.placement import PlacementConfig
+from genenv_core.config.schema import RunConfig
+from genenv_core.errors import StageError, StorageError
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.manifest import Manifest
-from tasks.inputs import encode
-from tasks.pods import Pods, pods_of
+from tasks.inputs import Inputs, encode
+from tasks.placement.api import PatientApi, cancel_run, line
+from tasks.placement.names import MOST, OURS, child_tag, deployment_name
+from tasks.placement.parents import Parents
+from tasks.placement.pods import Pods, pods_of
 from tasks.progress import Cancelled, Event, check, emit
-from tasks.stage import Inputs, artifacts_of
+from tasks.stores import artifacts_of
 
 log = logging.getLogger("genenv.stage")
-
-OURS = "genenv"
-FLOW = "stage"
-"""Name of the flow that computes one stage."""
 
 MANIFEST_S = 60.0
 """How long the manifest of an ended child may stay unseen: network file systems cache."""
@@ -54,13 +49,11 @@ TOLD_S = 15.0
 STUCK_S = 60.0
 """How long a pod may be unable to start (no image, no secret) before its stage fails."""
 
-_MOST = 200
-Answer = TypeVar("Answer")
-
-
-def deployment_name(stage: str, pool: str) -> str:
-    """Return the name of the deployment that computes a stage on a pool."""
-    return f"{FLOW}/{stage}-{pool}"
+_VERBS = {
+    StateType.FAILED: "failed",
+    StateType.CRASHED: "crashed",
+    StateType.CANCELLED: "was cancelled",
+}
 
 
 def compute_on_pool(
@@ -84,7 +77,7 @@ def compute_on_pool(
         try:
             child.follow()
         except Cancelled:
-            if not child.is_awaited():
+            if not child.parents.are_awaited():
                 child.cancel("the flow that wanted it was cancelled")
             raise
         return child.result(find)
@@ -103,12 +96,12 @@ class Child:
         key: str,
     ) -> None:
         """Follow the child of this stage key; nothing is started yet."""
-        self._client = client
         self._stage, self._epoch, self._pool, self._key = stage, epoch, pool, key
         self._config, self._settings = config, config.placement
         self._store = artifacts_of(config.root).store
         self._where = f"stage {stage} of epoch {epoch} on pool {pool}"
-        self._parents = _ancestors(client)
+        self._api = PatientApi(client, config.placement, stage, self._where)
+        self.parents = Parents(self._api, stage)
         self._pods: Pods | None = None
         self._run_id = UUID(int=0)
         self._said = ""
@@ -117,7 +110,7 @@ class Child:
         """Create the child, or find the one that another process has created."""
         name = deployment_name(self._stage, self._pool)
         try:
-            self._pods = pods_of(self._ask(lambda: self._client.read_work_pool(self._pool)))
+            self._pods = pods_of(self._api.ask(lambda client: client.read_work_pool(self._pool)))
             missing = self._pods.missing_secrets() if self._pods else []
             if missing:
                 raise StageError(
@@ -125,14 +118,14 @@ class Child:
                     "pool need: create what is missing and run the same command again"
                 )
             base = digest([self._store.uri, self._pool, self._key])[:32]
-            attempt = self._attempt(f"{OURS} {base}")
-            child = self._ask(
-                lambda: run_deployment(
+            attempt = self._attempt(child_tag(base))
+            child = self._api.ask(
+                lambda _: run_deployment(
                     name,
                     parameters=self._parameters(inputs, parts),
                     flow_run_name=f"{self._stage} · epoch {self._epoch} · {self._config.run_id}",
                     timeout=0,
-                    tags=[OURS, f"{OURS} {base}", *(f"parent {run.id}" for run in self._parents)],
+                    tags=[OURS, child_tag(base), *self.parents.tags],
                     idempotency_key=f"{base}.{attempt}",
                 )
             )
@@ -153,7 +146,7 @@ class Child:
         began, alive, sign = time.monotonic(), time.monotonic(), b""
         stuck: float | None = None
         while True:
-            child = self._ask(lambda: self._client.read_flow_run(self._run_id))
+            child = self._api.ask(lambda client: client.read_flow_run(self._run_id))
             state = child.state
             if state is None or state.is_final():
                 return
@@ -179,7 +172,7 @@ class Child:
 
     def result(self, find: Callable[[], Manifest | None]) -> Manifest:
         """Return what the child that is over has left; raises StageError with its reason."""
-        state = self._ask(lambda: self._client.read_flow_run(self._run_id)).state
+        state = self._api.ask(lambda client: client.read_flow_run(self._run_id)).state
         deadline = time.monotonic() + (MANIFEST_S if state and state.is_completed() else 0)
         while (manifest := find()) is None and time.monotonic() < deadline:
             check()
@@ -193,26 +186,12 @@ class Child:
             )
         raise StageError(f"{self._where} {_VERBS.get(state.type, 'ended')}: {self._why(state)}")
 
-    def is_awaited(self) -> bool:
-        """Return whether a worker will start this flow again: it was evicted, and not cancelled.
-
-        The flow run that is started again takes the child over.
-        """
-        if not self._parents or self._parents[-1].deployment_id is None:
-            return False
-        try:
-            state = self._client.read_flow_run(self._parents[-1].id).state
-        except Exception as error:
-            log.warning("stage=%s the Prefect API is away: %s", self._stage, _line(error))
-            return False
-        return state is not None and not (state.is_cancelling() or state.is_cancelled())
-
     def cancel(self, why: str) -> None:
         """Ask the child to end; what Prefect does not hear of is told in the log."""
         try:
-            cancel_run(self._client, self._run_id, why)
+            cancel_run(self._api.client, self._run_id, why)
         except Exception as error:  # how the stage ends matters more
-            log.warning("flow_run=%s could not be cancelled: %s", self._run_id, _line(error))
+            log.warning("flow_run=%s could not be cancelled: %s", self._run_id, line(error))
 
     def _parameters(self, inputs: Inputs, parts: dict[str, Any]) -> dict[str, Any]:
         # The child sees the store by its full name, and computes where it is.
@@ -229,11 +208,11 @@ class Child:
 
     def _attempt(self, tag: str) -> int:
         """Return the number of the child that is not over yet, or the next one's."""
-        found = self._ask(
-            lambda: self._client.read_flow_runs(
+        found = self._api.ask(
+            lambda client: client.read_flow_runs(
                 flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag])),
                 sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-                limit=_MOST,
+                limit=MOST,
             )
         )
         numbers = {_number(run): run for run in found}
@@ -254,7 +233,7 @@ class Child:
             return found
         if state.is_pending():
             return "its process is being started", False
-        pool = self._ask(lambda: self._client.read_work_pool(self._pool))
+        pool = self._api.ask(lambda client: client.read_work_pool(self._pool))
         if pool.is_paused:
             return f"the work pool is paused: prefect work-pool resume {self._pool}", False
         if pool.status and pool.status.value == "NOT_READY":
@@ -273,8 +252,8 @@ class Child:
 
     def _lost(self) -> NoReturn:
         why = f"no sign of life for {self._settings.lost_seconds:.0f} s"
-        self._ask(
-            lambda: self._client.set_flow_run_state(
+        self._api.ask(
+            lambda client: client.set_flow_run_state(
                 self._run_id, Crashed(message=f"lost: {why}"), force=True
             )
         )
@@ -296,97 +275,7 @@ class Child:
         while time.monotonic() < deadline:
             check()
             time.sleep(0.1)
-        for run in self._parents:
-            state = self._ask(lambda run=run: self._client.read_flow_run(run.id)).state
-            if state is None or state.is_running() or state.is_pending():
-                continue
-            if not (state.is_cancelling() or state.is_cancelled()):
-                # This flow is not what runs any more; whoever continues it takes the child over.
-                raise Abandoned(f"its flow run is {state.name}")
-            raise Cancelled
-
-    def _ask(self, call: Callable[[], Answer]) -> Answer:
-        """Return what the Prefect API answers; waits for one that is away."""
-        since = time.monotonic()
-        while True:
-            try:
-                return call()
-            except (httpx.TransportError, PrefectHTTPStatusError) as error:
-                if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
-                    raise
-                if time.monotonic() - since > self._settings.lost_seconds:
-                    raise StageError(
-                        f"{self._where}: the Prefect API has not answered for "
-                        f"{self._settings.lost_seconds:.0f} s: {_line(error)}"
-                    ) from error
-                log.warning("stage=%s the Prefect API is away: %s", self._stage, _line(error))
-            check()
-            time.sleep(self._settings.poll_seconds)
-
-
-class Abandoned(BaseException):
-    """This flow run is over or will be started anew; its child goes on."""
-
-
-_VERBS = {
-    StateType.FAILED: "failed",
-    StateType.CRASHED: "crashed",
-    StateType.CANCELLED: "was cancelled",
-}
-
-
-def cancel_run(client: SyncPrefectClient, run_id: UUID, why: str) -> None:
-    """Cancel a flow run that is not over."""
-    client.set_flow_run_state(run_id, Cancelling(message=why))
-
-
-def cancel_children(flow: Any, flow_run: FlowRun, state: State) -> None:
-    """Cancel what a cancelled flow has on pools; Prefect calls it where the flow's process died."""
-    with get_client(sync_client=True) as client:
-        tag = f"parent {flow_run.id}"
-        for run in client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag])),
-            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-            limit=_MOST,
-        ):
-            if run.state and not run.state.is_final() and not run.state.is_cancelling():
-                cancel_run(client, run.id, "the flow that wanted it was cancelled")
-
-
-def check_placement(config: RunConfig) -> None:
-    """Raise ConfigError unless the server has what the configured placement needs."""
-    pools = config.placement.pools()
-    if not pools:
-        return
-    with get_client(sync_client=True) as client:
-        for stage, pool in pools.items():
-            name = deployment_name(stage, pool)
-            try:
-                deployment = client.read_deployment_by_name(name)
-            except ObjectNotFound as error:
-                raise ConfigError(
-                    f"placement.{stage} {pool!r}: the Prefect server has no deployment {name!r}: "
-                    f"make the pool's deployments with `genenv pool {pool}`"
-                ) from error
-            if deployment.work_pool_name != pool:
-                raise ConfigError(
-                    f"placement.{stage} {pool!r}: the deployment {name!r} is on the pool "
-                    f"{deployment.work_pool_name!r}: make it anew with `genenv pool {pool}`"
-                )
-
-
-def _ancestors(client: SyncPrefectClient) -> list[FlowRun]:
-    """Return this flow run and those that it is part of, the outermost last."""
-    context = FlowRunContext.get()
-    found: list[FlowRun] = []
-    run = context.flow_run if context else None
-    while run is not None:
-        found.append(run)
-        if run.parent_task_run_id is None:
-            break
-        task = client.read_task_run(run.parent_task_run_id)
-        run = client.read_flow_run(task.flow_run_id) if task.flow_run_id else None
-    return found
+        self.parents.check()
 
 
 def _number(run: FlowRun) -> int:
@@ -398,8 +287,3 @@ def _message(state: State) -> str:
     text = " ".join((state.message or "").split())
     found = re.search(r"encountered an exception: (?:\w+: )?(.*)", text)
     return (found[1] if found else text)[:1000] or f"its flow run ended as {state.name}"
-
-
-def _line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:300]
