@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.engines.adapters import ADAPTER_WEIGHTS, has_adapter
 from genenv_core.errors import ModelError
 from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.storage.manifest import FileRef
@@ -20,6 +21,8 @@ from genenv_core.types import Policy
 MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
 """Files of a checkpoint that are taken over; pickled weights never are."""
 
+DANGER = "and a pickle can run code when it is read"
+PICKLED_ADAPTER = "adapter_model.bin"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json"}
 
@@ -43,6 +46,7 @@ def model_folder(policy: Policy, folder: Path) -> FileRef:
             "there with tokenizer.save_pretrained"
         )
     _check_weights(where, names, str(folder), str(folder), None)
+    _check_adapter(where, folder, names)
     _check_shards(where, folder, names)
     _check_own_code(where, folder)
     contents = [[path.name, content_digest(path)] for path in model_files(folder)]
@@ -81,9 +85,30 @@ def _check_weights(
     pickled = sorted(name for name in names if name.endswith(PICKLED))
     if not pickled:
         raise ModelError(f"{where}: no .safetensors weights: save it with model.save_pretrained")
+    told = f"{where}: its weights are pickled ({pickled[0]}), {DANGER}"
+    if not any(name.startswith("pytorch_model") and name.endswith(".bin") for name in pickled):
+        raise ModelError(
+            f"{told}. transformers knows no such file: where you trust it, load it with what wrote "
+            f"it, and save the model with model.save_pretrained"
+        )
     raise ModelError(
-        f"{where}: its weights are pickled ({pickled[0]}), and a pickle can run code when it is "
-        f"read. Where you trust it: {conversion(source, f'{target}-safetensors', revision)}"
+        f"{told}. Where you trust it: {conversion(source, f'{target}-safetensors', revision)}"
+    )
+
+
+def _check_adapter(where: str, folder: Path, names: set[str]) -> None:
+    """Raise `ModelError` for half an adapter, naming what converts a pickled one."""
+    if ADAPTER_WEIGHTS in names or PICKLED_ADAPTER not in names:
+        has_adapter(folder)
+        return
+    old, new = (str(folder / name) for name in (PICKLED_ADAPTER, ADAPTER_WEIGHTS))
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f"save_file(torch.load({old!r}, weights_only=True), {new!r})"
+    )
+    raise ModelError(
+        f"{where}: its adapter is pickled ({PICKLED_ADAPTER}), {DANGER}. Where you trust it: "
+        f"python -c {shlex.quote(code)}"
     )
 
 

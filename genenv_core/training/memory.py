@@ -34,6 +34,9 @@ _RWR_LOGITS = 28
 """Bytes of each (completion token, vocabulary entry) in RWR: logits, logprobs, their exponential,
 the reference's, the difference, and two gradients in float32. GRPO's head works in chunks."""
 
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""What models of several experts a layer call their number."""
+
 Update = Literal["grpo", "rwr"]
 
 
@@ -51,6 +54,10 @@ class Shape:
     attention_bias: bool
     stored_bytes: int
     """Bytes of a stored weight."""
+    head: int
+    """Width of an attention head: hidden / heads, or what a model says, as Qwen3 does."""
+    head_norms: bool = False
+    """Whether queries and keys have a norm, as in Qwen3."""
 
     @classmethod
     def read(cls, checkpoint: Path) -> Shape:
@@ -67,6 +74,9 @@ class Shape:
     @classmethod
     def of(cls, config: dict[str, Any]) -> Shape:
         """Return the shape in the values of a config.json; KeyError without one."""
+        for name in _EXPERTS:
+            if config.get(name):
+                raise KeyError(f"{name}: mixtures of experts are not counted")
         heads = int(config["num_attention_heads"])
         stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
         return cls(
@@ -79,24 +89,32 @@ class Shape:
             tied=bool(config.get("tie_word_embeddings", False)),
             attention_bias=config.get("model_type") == "qwen2",
             stored_bytes=2 if "16" in stored else 4,
+            head=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+            head_norms=config.get("model_type") == "qwen3",
         )
 
     @property
     def kv(self) -> int:
         """Width of keys, and of values."""
-        return self.hidden // self.heads * self.kv_heads
+        return self.head * self.kv_heads
+
+    @property
+    def queries(self) -> int:
+        """Width of queries."""
+        return self.head * self.heads
 
     @property
     def linear(self) -> tuple[tuple[int, int], ...]:
         """The linear layers of one decoder layer, (in, out)."""
-        h, i = self.hidden, self.intermediate
-        return (h, h), (h, self.kv), (h, self.kv), (h, h), (h, i), (h, i), (i, h)
+        h, i, q, kv = self.hidden, self.intermediate, self.queries, self.kv
+        return (h, q), (h, kv), (h, kv), (q, h), (h, i), (h, i), (i, h)
 
     @property
     def layer(self) -> int:
         """Weights of one decoder layer."""
-        biases = self.hidden + 2 * self.kv if self.attention_bias else 0
-        return sum(i * o for i, o in self.linear) + biases + 2 * self.hidden
+        biases = self.queries + 2 * self.kv if self.attention_bias else 0
+        norms = 2 * self.hidden + (2 * self.head if self.head_norms else 0)
+        return sum(i * o for i, o in self.linear) + biases + norms
 
     @property
     def parameters(self) -> int:
@@ -187,7 +205,8 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
 def _row(job: Job) -> float:
     shape, tokens = job.shape, job.row_tokens
     per_hidden, per_unit, per_position = _LAYER[job.training.precision]
-    layer = per_hidden * shape.hidden + per_unit * shape.intermediate + per_position * tokens
+    wide = max(shape.hidden, shape.queries)
+    layer = per_hidden * wide + per_unit * shape.intermediate + per_position * tokens
     layers = (
         shape.layers * _INPUT_OF_LAYER * shape.hidden + layer
         if job.gradient_checkpointing

@@ -134,4 +134,5 @@ def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> Shape | None:
         tied=True,
         attention_bias=False,
         stored_bytes=4,
+        head=tiny.hidden_size // tiny.heads,
     )

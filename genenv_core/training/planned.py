@@ -189,6 +189,10 @@ def _only(items: list[Any]) -> Any:
 
 def train_quietly(trainer: Any, keeper: CheckpointKeeper) -> int:
     """Return the number of optimizer steps of the update, those before a resumption included."""
+    if (deepspeed := trainer.accelerator.state.deepspeed_plugin) is not None:
+        # With bfloat16 it would add up and exchange gradients in that, whatever their number is.
+        sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+        deepspeed.deepspeed_config.update(sums)
     trainer.remove_callback(PrinterCallback)  # with progress bars off it prints to stdout
     trainer.add_callback(keeper)  # the last: the others' state of the step goes into a checkpoint
     return int(trainer.train(resume_from_checkpoint=keeper.resume(trainer)).global_step)

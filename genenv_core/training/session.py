@@ -46,7 +46,9 @@ def training_session(
     """
     with _ONE_UPDATE, ExitStack() as stack:
         stack.enter_context(_silence())
-        stack.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
+        # Of its own GPU alone: a look at the others' states would fill some of their memory.
+        own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        stack.enter_context(torch.random.fork_rng(devices=own))
         stack.callback(random.setstate, random.getstate())
         stack.callback(np.random.set_state, np.random.get_state())
         stack.callback(torch.set_num_threads, torch.get_num_threads())

@@ -6,6 +6,7 @@ the Trainer is not told to use the CPU; told nothing of it, it finds no GPU and 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ def _take_gradients() -> None:
     original = DeepSpeedEngine.step
 
     def step(self: Any, *args: Any, **options: Any) -> Any:
+        _taken.clear()
         for name, parameter in trained(self.module).items():
             _taken[name] = safe_get_full_grad(parameter).detach().float().cpu().clone()
         return original(self, *args, **options)
@@ -43,9 +45,22 @@ def _take_gradients() -> None:
     launched_cases.gradients = lambda _: dict(_taken)
 
 
+def _each_with_deepspeed() -> None:
+    """Ask for DeepSpeed anew for each update: the Trainer forgets it after the first, which outside
+    of these tests has the process to itself."""
+    original = launched_cases.compute
+
+    def compute(*args: Any) -> None:
+        os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+        original(*args)
+
+    launched_cases.compute = compute
+
+
 def main() -> None:
     """Compute all requests of the folder, sharded by DeepSpeed."""
     PartialState(backend="gloo")
+    _each_with_deepspeed()
     grpo_trainer.shared_arguments = _unasked
     _take_gradients()
     launched_cases.compute_all(Path(sys.argv[1]), strategy="zero3")

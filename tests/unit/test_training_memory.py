@@ -16,7 +16,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from genenv_core.config.load import resolve
 from genenv_core.config.training import LoraConfig, TrainingConfig
@@ -80,6 +87,15 @@ def test_parameters_are_counted_exactly(kind: str, tied: bool) -> None:
     shape = Shape.of(model.config.to_dict())
     assert shape.parameters == sum(p.numel() for p in model.parameters())
     assert SEVEN.parameters == 7_615_616_512  # as its model card has it: 7.61 billion
+
+
+def test_heads_of_their_own_width_are_counted_and_experts_are_not() -> None:
+    model = Qwen3ForCausalLM(Qwen3Config(**SIZES | {"head_dim": 32, "tie_word_embeddings": True}))
+    shape = Shape.of(model.config.to_dict())
+    assert shape.queries == 128 != SIZES["hidden_size"]
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    with pytest.raises(KeyError, match="num_experts: mixtures of experts are not counted"):
+        Shape.of(model.config.to_dict() | {"num_experts": 128})
 
 
 @pytest.mark.parametrize("rank", [1, 8])
