@@ -25,7 +25,7 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog
 from tasks.progress import Event, listening
 from tests.pipeline.builders import manifests, run, sql, states, tiny
-from tests.pipeline.test_cli import environment, genenv
+from tests.pipeline.commands import environment, genenv
 
 
 @contextmanager
