@@ -184,7 +184,8 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
 
 ENDLESS_SHARD = """
 import time
-from flows.cli import app, run, signals
+from flows import signals
+from flows.cli import app, run
 
 signals.SOFT_S = signals.HARD_S = 0.5
 supervise = run.supervise
