@@ -15,6 +15,7 @@ from tasks.placement.check import check_placement
 from tasks.placement.parents import cancel_children
 from tasks.publish import publish
 from tasks.run import open_run
+from tasks.tracking import check_tracking
 
 
 @flow(
@@ -35,6 +36,7 @@ def coevolution(config: RunConfig) -> EpochState:
 def play(config: RunConfig) -> EpochState:
     """Return the state after the last epoch of a run that has a name."""
     check_placement(config)
+    check_tracking(config)
     open_run(config)
     state = start(config)
     for number in range(1, config.epochs + 1):

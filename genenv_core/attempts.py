@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain, Episode
+from genenv_core.engines.base import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.types import (
     Completion,
@@ -29,6 +30,9 @@ from genenv_core.types import (
 
 EPISODE_TURN = -1
 """The `turn` for which `seed_of` is asked for the seed of the environment itself."""
+
+FAILURES = (Exception, SystemExit)
+"""What a domain's code may raise without ending more than its own attempt: anything."""
 
 SeedOf = Callable[[str, int, int], int]
 """(task_id, sample_index, turn) -> seed."""
@@ -55,6 +59,32 @@ class Bounds:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(f"rollout: {name} is {value}; set at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Who attempts tasks, of which domain, and within which bounds.
+
+    Args:
+        domain: opens the episodes and answers the agent.
+        engine: samples the agent's turns.
+        chat: the agent checkpoint's template; its stop tokens are added to those of `params`.
+        bounds: what bounds each attempt.
+        params: `max_tokens` bounds one turn.
+        seed_of: the seed of each turn, and with turn `EPISODE_TURN` of the environment.
+    """
+
+    domain: Domain
+    engine: Engine
+    chat: ChatFormat
+    bounds: Bounds
+    params: SamplingParams
+    seed_of: SeedOf
+
+    @property
+    def stopping(self) -> SamplingParams:
+        """Return the parameters with the stop tokens of the checkpoint's template."""
+        return with_stops(self.params, self.chat)
 
 
 @dataclass(slots=True)
@@ -110,6 +140,12 @@ class Attempt:
             return None
         return text
 
+    def opened(self, observation: Observation) -> None:
+        """Take note of whether the episode could start."""
+        if observation.failed:
+            why = _last(observation.messages)
+            self.end(FinishReason.ERROR, f"the episode could not start: {why}")
+
     def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
         answered = [_marked(message, observation) for message in observation.messages]
@@ -156,27 +192,19 @@ class Attempt:
         )
 
 
-def open_group(
-    task_id: str,
-    draft: TaskDraft,
-    domain: Domain,
-    chat: ChatFormat,
-    bounds: Bounds,
-    seed_of: SeedOf,
-    *,
-    environment: bool = True,
-) -> list[Attempt]:
-    """Return the n attempts at one task before their first turn; `environment` opens its episodes.
+def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
+    """Return the n attempts at one task before their first turn, without episodes.
 
     Raises DomainError when the domain cannot say how the task is put to the agent.
     """
+    domain, bounds = play.domain, play.bounds
     try:
         messages = list(domain.agent_messages(draft))
     except Exception as error:
         raise DomainError(
             f"domain {domain.name}: agent_messages failed on task {task_id}: {describe(error)}"
         ) from error
-    prompt_ids = chat.first_prompt(messages, domain.tools)
+    prompt_ids = play.chat.first_prompt(messages, domain.tools)
     attempts: list[Attempt] = []
     for sample_index in range(bounds.n):
         attempt = Attempt(task_id, sample_index, draft, prompt_ids, list(messages))
@@ -187,13 +215,16 @@ def open_group(
                 f"the prompt has {len(prompt_ids)} tokens, which leaves no room in max_length "
                 f"{bounds.max_length}",
             )
-        elif environment:
-            try:
-                seed = seed_of(task_id, sample_index, EPISODE_TURN)
-                attempt.episode = domain.episode(draft, seed)
-            except Exception as error:
-                attempt.end(FinishReason.ERROR, f"the episode could not start: {describe(error)}")
     return attempts
+
+
+def open_episode(attempt: Attempt, play: Play) -> None:
+    """Open an attempt's episode; one that cannot start ends the attempt."""
+    seed = play.seed_of(attempt.task_id, attempt.sample_index, EPISODE_TURN)
+    try:
+        attempt.episode = play.domain.episode(attempt.draft, seed)
+    except FAILURES as error:
+        attempt.end(FinishReason.ERROR, f"the episode could not start: {describe(error)}")
 
 
 def with_stops(params: SamplingParams, chat: ChatFormat) -> SamplingParams:
@@ -208,19 +239,19 @@ def stepped(step: Callable[[str], object], action: str) -> Observation:
         observation = step(action)
         if not isinstance(observation, Observation):
             raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
-    except Exception as error:  # a domain's code may raise anything
+    except FAILURES as error:
         return failure(error)
     return observation
 
 
-def failure(error: Exception) -> Observation:
+def failure(error: BaseException) -> Observation:
     """Return what the agent sees of tools that failed."""
     return Observation(
         ({"role": "tool", "content": f"error: {describe(error)}"},), done=False, failed=True
     )
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """Return type and first line of an error, short enough for a table."""
     lines = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:200]}"

@@ -15,13 +15,12 @@ from queue import Empty, SimpleQueue
 from genenv_core.attempts import (
     EPISODE_TURN,
     Attempt,
-    Bounds,
+    Play,
     SeedOf,
     open_group,
     stepped,
     with_stops,
 )
-from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain
 from genenv_core.engines.base import Engine, Session
 from genenv_core.engines.session import Mailbox, open_session
@@ -68,13 +67,8 @@ class Simulation:
 
 def run_episodes(
     tasks: Sequence[tuple[str, TaskDraft]],
-    domain: Domain,
-    engine: Engine,
-    chat: ChatFormat,
+    play: Play,
     *,
-    bounds: Bounds,
-    params: SamplingParams,
-    seed_of: SeedOf,
     tools: Tools | Simulation,
     open_attempts: int,
     check: Callable[[], None] = lambda: None,
@@ -82,33 +76,29 @@ def run_episodes(
     """Yield (index of the task, its n rollouts) as the groups are finished.
 
     Args:
-        tasks, domain, engine, chat, bounds, params, seed_of: as for `run_rollouts`.
+        tasks: (task id, draft) pairs; ids are unique.
+        play: who attempts them, and how.
         tools: who answers the agent.
         open_attempts: attempts under way at once, at least one group; groups begin in order.
         check: called often; what it raises ends everything.
     """
     mailbox: Mailbox = SimpleQueue()
     with ExitStack() as stack:
-        session = open_session(engine, with_stops(params, chat), mailbox)
+        session = open_session(play.engine, play.stopping, mailbox)
         stack.callback(session.close)
         answering: _Executed | _Simulated
         if isinstance(tools, Simulation):
-            answering = _Simulated(tools, mailbox, seed_of)
+            answering = _Simulated(tools, mailbox, play.seed_of)
         else:
-            answering = _Executed(domain, tools, mailbox, seed_of)
+            answering = _Executed(play, tools, mailbox)
         stack.callback(answering.close)
-        driver = _Driver(session, answering, mailbox, chat, bounds, params, seed_of)
+        driver = _Driver(session, answering, mailbox, play)
+        n = play.bounds.n
         begun, total = 0, len(tasks)
         while begun < total or driver.open:
             check()
-            while begun < total and (
-                not driver.open or driver.open + bounds.n <= max(open_attempts, bounds.n)
-            ):
-                task_id, draft = tasks[begun]
-                group = open_group(
-                    task_id, draft, domain, chat, bounds, seed_of, environment=answering.executed
-                )
-                driver.begin(begun, group)
+            while begun < total and (not driver.open or driver.open + n <= max(open_attempts, n)):
+                driver.begin(begun, open_group(*tasks[begun], play))
                 begun += 1
             driver.turn()
             yield from driver.finished()
@@ -120,6 +110,11 @@ class _Step:
     def __init__(self, domain: Domain, attempt: Attempt, seed: int, done: tuple[str, ...]) -> None:
         self.attempt, self.episode = attempt, attempt.episode
         self._domain, self._draft, self._seed, self._done = domain, attempt.draft, seed, done
+
+    def open(self) -> Observation:
+        """Open the episode, before the first turn."""
+        self.episode = self._domain.episode(self._draft, self._seed)
+        return Observation(done=False)
 
     def take(self, action: str) -> Observation:
         """Return the environment's answer; an episode that was lost is made anew before it."""
@@ -134,20 +129,30 @@ class _Step:
 class _Executed:
     """The domain's own code, in a pool of workers."""
 
-    executed = True
     computes = False
 
-    def __init__(self, domain: Domain, tools: Tools, mailbox: Mailbox, seed_of: SeedOf) -> None:
-        self._domain, self._seed_of = domain, seed_of
+    def __init__(self, play: Play, tools: Tools, mailbox: Mailbox) -> None:
+        self._play = play
         self._pool = ToolPool(tools.workers, tools.timeout_s, mailbox)
         self._asked: dict[int, _Step] = {}
 
+    def open(self, tag: int, attempt: Attempt) -> bool:
+        """Have an episode opened, which may take as long as a step; return False: it will tell."""
+        step = self._step(tag, attempt)
+        self._pool.submit(tag, lambda: stepped(lambda _: step.open(), ""))
+        return False
+
     def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
         """Have a step executed."""
-        seed = self._seed_of(attempt.task_id, attempt.sample_index, EPISODE_TURN)
-        step = self._asked[tag] = _Step(self._domain, attempt, seed, tuple(attempt.actions))
+        step = self._step(tag, attempt)
         self._pool.submit(tag, lambda: stepped(step.take, action))
         return None
+
+    def _step(self, tag: int, attempt: Attempt) -> _Step:
+        seed = self._play.seed_of(attempt.task_id, attempt.sample_index, EPISODE_TURN)
+        step = _Step(self._play.domain, attempt, seed, tuple(attempt.actions))
+        self._asked[tag] = step
+        return step
 
     def advance(self) -> list[tuple[int, Observation]]:
         """Return what has been answered."""
@@ -173,8 +178,6 @@ class _Executed:
 class _Simulated:
     """pi_env, asked for each observation."""
 
-    executed = False
-
     def __init__(self, simulation: Simulation, mailbox: Mailbox, seed_of: SeedOf) -> None:
         self._simulator, self._seed_of = simulation.simulator, seed_of
         self._grammar = simulation.simulator.grammar() if simulation.structured else None
@@ -185,6 +188,10 @@ class _Simulated:
     def computes(self) -> bool:
         """Return whether pi_env's engine has something to compute here."""
         return self._session.computes
+
+    def open(self, tag: int, attempt: Attempt) -> bool:
+        """Return True: there is nothing to open."""
+        return True
 
     def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
         """Ask pi_env; return the observation where there is nothing to ask."""
@@ -222,14 +229,10 @@ class _Driver:
         session: Session,
         answering: _Executed | _Simulated,
         mailbox: Mailbox,
-        chat: ChatFormat,
-        bounds: Bounds,
-        params: SamplingParams,
-        seed_of: SeedOf,
+        play: Play,
     ) -> None:
         self._session, self._answering, self._mailbox = session, answering, mailbox
-        self._chat, self._bounds, self._params = chat, bounds, params
-        self._seed_of = seed_of
+        self._play = play
         self._attempts: dict[int, tuple[int, Attempt]] = {}
         self._groups: dict[int, list[Attempt]] = {}
         self._missing: dict[int, int] = {}
@@ -249,7 +252,8 @@ class _Driver:
         for attempt in going:
             tag, self._next_tag = self._next_tag, self._next_tag + 1
             self._attempts[tag] = (index, attempt)
-            self._sample(tag, attempt)
+            if self._answering.open(tag, attempt):
+                self._sample(tag, attempt)
         if not going:
             self._finished.append(index)
 
@@ -270,14 +274,13 @@ class _Driver:
             yield index, [attempt.rollout() for attempt in self._groups.pop(index)]
 
     def _sample(self, tag: int, attempt: Attempt) -> None:
-        room = self._bounds.max_length - attempt.length
-        self._session.submit(
-            tag, attempt.request(self._seed_of), min(self._params.max_tokens, room)
-        )
+        play = self._play
+        room = play.bounds.max_length - attempt.length
+        self._session.submit(tag, attempt.request(play.seed_of), min(play.params.max_tokens, room))
 
     def _take(self, tag: int, completion: Completion) -> None:
         _, attempt = self._attempts[tag]
-        action = attempt.take(completion, self._chat)
+        action = attempt.take(completion, self._play.chat)
         if action is None:
             self._end(tag)
             return
@@ -287,7 +290,10 @@ class _Driver:
 
     def _observe(self, tag: int, observation: Observation) -> None:
         _, attempt = self._attempts[tag]
-        attempt.observe(observation, self._chat, self._bounds)
+        if attempt.turns:
+            attempt.observe(observation, self._play.chat, self._play.bounds)
+        else:
+            attempt.opened(observation)
         if attempt.finish is None:
             self._sample(tag, attempt)
         else:

@@ -71,6 +71,15 @@ class TrainingError(GenenvError):
     """An update could not be computed; names the policy and the setting to change."""
 
 
+class OutOfMemory(TrainingError):
+    """The memory of an update's device ran out; `rows` is what a micro-batch held at most."""
+
+    def __init__(self, message: str, rows: int = 0) -> None:
+        """Keep the message and the number of rows."""
+        super().__init__(message)
+        self.rows = rows
+
+
 class Stopped(GenenvError):
     """An update ended early because it was asked to; says from which step it continues."""
 

@@ -1,16 +1,24 @@
 """pi_env in the place of the tools: its prompt, and what counts as an observation it wrote."""
 
+# jsonschema has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from genenv_core.attempts import describe, failure
+from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.validators import Draft202012Validator, validator_for
+from referencing import Registry
+
+from genenv_core.attempts import FAILURES, describe, failure
 from genenv_core.chat import ChatFormat
 from genenv_core.domains.base import Domain
 from genenv_core.domains.simulated import SimulatedTools
-from genenv_core.errors import ConfigError, DomainError
+from genenv_core.errors import ConfigError
 from genenv_core.types import (
     Completion,
     FinishReason,
@@ -23,16 +31,6 @@ from genenv_core.types import (
 
 SIMULATED_TURN = -2
 """`seed_of` is asked for this turn, and lower ones, for the simulated answer to turn 0, 1, ..."""
-
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "number": (int, float),
-    "integer": int,
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-    "null": type(None),
-}
 
 
 class Simulator:
@@ -53,6 +51,12 @@ class Simulator:
         self.chat = chat
         self._domain, self._name = domain, domain.name
         self._max_length = max_length
+        try:
+            self._schema = checked(domain.observation_schema)
+        except ValueError as error:
+            raise ConfigError(
+                f"domain {domain.name!r}: its observation_schema is no JSON schema: {error}"
+            ) from error
 
     def prompt(
         self, draft: TaskDraft, messages: Sequence[Message]
@@ -60,10 +64,8 @@ class Simulator:
         """Return the ids that ask pi_env, or the observation where there is nothing to ask."""
         try:
             asked = self._domain.tool_messages(draft, messages)
-        except Exception as error:
-            raise DomainError(
-                f"domain {self._name}: tool_messages failed: {describe(error)}"
-            ) from error
+        except FAILURES as error:
+            return _failed(f"domain {self._name}: tool_messages failed: {describe(error)}")
         if asked is None:
             return Observation()
         ids = self.chat.first_prompt(asked)
@@ -84,9 +86,9 @@ class Simulator:
         text = self.chat.decode(completion.token_ids)
         try:
             value: Any = json.loads(text)
+            wrong = misfit(value, self._schema)
         except (ValueError, RecursionError):
             return _failed("the answer is no JSON")
-        wrong = misfit(value, self._domain.observation_schema)
         if wrong:
             return _failed(f"the answer does not fit the schema: {wrong}")
         answer: Message = {"role": "tool", "content": value["content"]}
@@ -95,27 +97,38 @@ class Simulator:
         return Observation((answer,), done=False, simulated=True)
 
 
-def misfit(value: Any, schema: JsonObject) -> str:
+def checked(schema: JsonObject) -> Any:
+    """Return the validator of a JSON schema, ValueError when it is none; it loads nothing."""
+    kind: Any = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(error.message) from error
+    return kind(schema, registry=Registry())
+
+
+def misfit(value: Any, validator: Any) -> str:
     """Return where a value leaves the schema of one observation, '' when it fits.
 
-    The schema is flat: an object whose properties have a type and perhaps an enum.
+    What the schema does not name is refused too, unless it says what else there may be.
     """
     if not isinstance(value, dict):
         return "it is no object"
-    record = cast(JsonObject, value)
-    properties: dict[str, JsonObject] = schema.get("properties", {})
+    record, schema = cast(JsonObject, value), cast(JsonObject, validator.schema)
     for name in ("content", *schema.get("required", ())):
         if name not in record:
             return f"{name} is missing"
-    for name, found in record.items():
-        if name not in properties:
-            return f"{name[:40]} is unknown"
-        expected = properties[name]
-        kind = _TYPES[expected.get("type", "string")]
-        wrong = not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool)
-        if wrong or ("enum" in expected and found not in expected["enum"]):
-            return f"{name} has another value than the schema allows"
-    return ""
+    unknown = [name for name in record if name not in schema.get("properties", {})]
+    if unknown and not {"additionalProperties", "patternProperties"} & schema.keys():
+        return f"{unknown[0][:40]} is unknown"
+    error = best_match(validator.iter_errors(record))
+    if error is None:
+        texts = [name for name in ("content", "name") if not isinstance(record.get(name, ""), str)]
+        return f"{texts[0]} is no text" if texts else ""
+    if error.validator == "additionalProperties":
+        return f"{(unknown or ['a field'])[0][:40]} is unknown"
+    place = ".".join(map(str, error.absolute_path)) or "it"
+    return f"{place} has another value than the schema allows"
 
 
 def _failed(reason: str) -> Observation:

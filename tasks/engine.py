@@ -6,6 +6,7 @@ from pathlib import Path
 
 from genenv_core.engines.base import Engine
 from genenv_core.engines.registry import open_engine
+from genenv_core.engines.vllm.setup import VllmSetup
 from tasks.progress import check
 from tasks.stage import COMPUTE_FIELDS, StageContext
 
@@ -22,8 +23,6 @@ def engine_of(context: StageContext, checkpoint: Path, digest: str, *, top_p: fl
     compute = context.config.compute
     if compute.engine != "vllm":
         return open_engine(compute.engine, checkpoint, threads=compute.threads)
-    from genenv_core.engines.vllm.fleet import VllmSetup  # which loads an HTTP client
-
     name = f"genenv-{digest[:16]}"
     setup = VllmSetup(
         name=name,

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from genenv_core.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 """MLflow's own; what a configuration says wins."""
@@ -29,9 +31,6 @@ PROBE_S = 5.0
 
 REQUEST_S = 30
 """Longest wait for one answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT says otherwise."""
-
-SCHEME = "genenv-"
-"""In front of a file URI: a folder of a root. A server takes no bare path of another machine."""
 
 
 def tracking_uri(config: RunConfig, root: Path) -> str:
@@ -49,7 +48,7 @@ def unreachable(uri: str) -> str | None:
     """Return why a server does not answer, None when it does or there is none to ask."""
     if not is_remote(uri):
         return None
-    address = re.sub(r"://[^/@]*@", "://", uri).rstrip("/")
+    address = shown(uri).rstrip("/")
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=PROBE_S):
             return None
@@ -62,20 +61,31 @@ def unreachable(uri: str) -> str | None:
 
 def shown(uri: str) -> str:
     """Return the URI without what may be secret."""
-    return re.sub(r"://[^/@]*@", "://", uri)
+    user = _user(uri)
+    bare = uri.replace(f"://{user}@", "://", 1)
+    return re.sub("([?&](?:password|token)=)[^&]*", r"\1***", bare)
+
+
+def _user(uri: str) -> str:
+    """Return what stands before the host in a URI: a user, maybe with a password."""
+    rest = uri.partition("://")[2]
+    if rest.startswith("/"):  # a file has no host
+        return ""
+    return (rest.partition("/")[0] if is_remote(uri) else rest).rpartition("@")[0]
 
 
 def scrubbed(error: BaseException, uri: str) -> str:
     """Return an error in one line, without the credentials of the URI or of the environment."""
-    text = " ".join(str(error).split())[:300]
-    secrets = re.findall(r"://([^/@]*)@", uri)
-    secrets += [part for secret in secrets for part in secret.split(":", 1)[1:]]
+    text = " ".join(str(error).split())
+    user = _user(uri)
+    secrets = [user, user.partition(":")[2], *re.findall("[?&](?:password|token)=([^&]*)", uri)]
+    secrets += [urllib.parse.unquote(secret) for secret in secrets]
     secrets += [
         os.environ.get(name, "") for name in ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
     ]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text[:300]}"
 
 
 def open_client(config: RunConfig, root: Path) -> MlflowClient:
@@ -112,16 +122,8 @@ def create_database(root: Path) -> None:
     scratch.rmdir()
 
 
-def reference(folder: Path) -> str:
-    """Return the URI by which a server names a checkpoint's folder in a root."""
-    return f"{SCHEME}{folder.resolve().as_uri()}"
+def repository(artifact_uri: str, **more: Any) -> ArtifactRepository:
+    """Return MLflow's repository behind a reference; MLflow finds this by its entry points."""
+    from tasks.mlflow_references import repository
 
-
-def repository(artifact_uri: str, *args: Any, **kwargs: Any) -> Any:
-    """Return MLflow's repository behind a reference, where the root is seen under the same path.
-
-    MLflow finds this by the entry point `genenv-file`.
-    """
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-
-    return LocalArtifactRepository(artifact_uri.removeprefix(SCHEME))
+    return repository(artifact_uri, **more)

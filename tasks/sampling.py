@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from genenv_core.attempts import Bounds, SeedOf
+from genenv_core.attempts import Bounds, Play, SeedOf
 from genenv_core.chat import ChatFormat
 from genenv_core.episodes import Simulation, Tools, run_episodes
 from genenv_core.rollout import run_rollouts
@@ -84,15 +84,11 @@ class Sampler:
             max_length=config.rollout.max_length,
             max_errors=config.tools.max_errors,
         )
+        play = Play(self._domain, self._engine, self.chat, bounds, params, seed_of)
         if self._tools is not None:
             yield from run_episodes(
                 tasks,
-                self._domain,
-                self._engine,
-                self.chat,
-                bounds=bounds,
-                params=params,
-                seed_of=seed_of,
+                play,
                 tools=self._tools,
                 open_attempts=self._context.execution.open_attempts,
                 check=check,
@@ -100,15 +96,7 @@ class Sampler:
             return
         for start in range(0, len(tasks), batch):
             check()
-            made = run_rollouts(
-                tasks[start : start + batch],
-                self._domain,
-                self._engine,
-                self.chat,
-                bounds=bounds,
-                params=params,
-                seed_of=seed_of,
-            )
+            made = run_rollouts(tasks[start : start + batch], play)
             for offset in range(0, len(made), n):
                 yield start + offset // n, made[offset : offset + n]
 

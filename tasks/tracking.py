@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import Retired
+from genenv_core.errors import ConfigError, Retired
 from genenv_core.storage.artifacts import Artifacts
 from genenv_core.storage.manifest import ArtifactRef, Manifest
+from genenv_core.storage.registry import home_of
 from genenv_core.storage.runs import LAST, TRACKED, RunLog
 from tasks.mlflow_client import (
+    URI_VARIABLE,
     is_remote,
     open_client,
-    reference,
     scrubbed,
     shown,
     tracking_uri,
@@ -31,11 +32,16 @@ from tasks.stores import leases_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
 
 log = logging.getLogger("genenv.tracking")
 
 _missed: dict[tuple[str, str], dict[int, str]] = {}
 """(root, run id) -> epochs of this process's commands that are not logged."""
+
+RUN_TAG = "genenv.run_id"
+BEGUN_TAG = "genenv.started_at"
+"""Tags of an MLflow run that tell which co-evolution it is of."""
 
 ALIAS_BEST = "best"
 """Set here; the alias `latest` is MLflow's own and always names the newest version."""
@@ -44,6 +50,20 @@ ALIAS_BEST = "best"
 def model_name(config: RunConfig, policy: str) -> str:
     """Return the name of a policy's registered model."""
     return f"{config.tracking.experiment}-{policy}"
+
+
+def check_tracking(config: RunConfig) -> None:
+    """Raise ConfigError for uploads without a server that takes them."""
+    tracking = config.tracking
+    if not (tracking.enabled and tracking.upload):
+        return
+    uri = tracking_uri(config, home_of(config.root))
+    if not is_remote(uri):
+        raise ConfigError(
+            f"tracking.upload true: only an MLflow server takes uploads, and this run is logged to "
+            f"{shown(uri)}: give tracking.uri or {URI_VARIABLE} as http://..., or leave "
+            "tracking.upload out"
+        )
 
 
 def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
@@ -129,7 +149,7 @@ def _log_epoch(
     if manifest is None:
         log.warning("run=%s epoch=%d not logged: its summary is gone", run.run_id, epoch)
         return
-    run_uuid = _mlflow_run(client, config)
+    run_uuid = _mlflow_run(client, config, run)
     _log_metrics(client, run_uuid, epoch, _metrics(manifest, artifacts))
     checkpoints = artifacts.frame(manifest, "checkpoints")
     for row in checkpoints.filter("published").iter_rows(named=True):
@@ -140,28 +160,41 @@ def _log_epoch(
     run.note_key(epoch, TRACKED, key)
 
 
-def _mlflow_run(client: MlflowClient, config: RunConfig) -> str:
+def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:
     """Return the MLflow run of this co-evolution, made on first use."""
     name = config.tracking.experiment
     experiment = client.get_experiment_by_name(name)
     identifier = experiment.experiment_id if experiment else client.create_experiment(name)
-    found = client.search_runs([identifier], f"tags.`genenv.run_id` = '{config.run_id}'")
-    run = (
-        found[0]
-        if found
-        else client.create_run(
-            identifier,
-            run_name=config.run_id,
-            tags={"genenv.run_id": str(config.run_id), "genenv.arm": config.arm.value},
-        )
+    begun = run.info().started_at.isoformat()
+    made = _found(client, identifier, run.run_id, begun) or client.create_run(
+        identifier,
+        run_name=config.run_id,
+        tags={RUN_TAG: run.run_id, BEGUN_TAG: begun, "genenv.arm": config.arm.value},
     )
-    run_uuid = run.info.run_id
-    if run.info.status != "RUNNING":
+    run_uuid = made.info.run_id
+    if made.info.status != "RUNNING":
         client.update_run(run_uuid, status="RUNNING")
     for key, value in sorted(_flat(dump(config)).items()):
-        if key not in run.data.params:  # a kill may have come between two of them
+        if key not in made.data.params:  # a kill may have come between two of them
             client.log_param(run_uuid, key, value)
     return run_uuid
+
+
+def _found(client: MlflowClient, experiment: str, run_id: str, begun: str) -> MlflowRun | None:
+    """Return the MLflow run of a co-evolution, None when there is none yet.
+
+    A run's name alone does not tell: another root may have one of the same name. A copy of a run
+    began when the run did, and goes on with its MLflow run.
+    """
+    found = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{run_id}'")
+    for one in found:
+        if one.data.tags.get(BEGUN_TAG) == begun:
+            return one
+    for one in found:
+        if BEGUN_TAG not in one.data.tags:  # an earlier genenv made it
+            client.set_tag(one.info.run_id, BEGUN_TAG, begun)
+            return one
+    return None
 
 
 def _metrics(manifest: Manifest, artifacts: Artifacts) -> dict[str, float]:
@@ -211,14 +244,13 @@ def _register(
     )
     key = run.keys(row["epoch"])[stage]
     tags = {
-        "genenv.run_id": str(config.run_id),
+        RUN_TAG: str(config.run_id),
         "genenv.epoch": str(row["epoch"]),
         "genenv.digest": row["digest"],
         "genenv.stage_key": key,
     }
-    found = client.search_model_versions(
-        f"name = '{name}' and tags.`genenv.run_id` = '{config.run_id}'"
-    )
+    # Of this MLflow run: another root may have a run of this name.
+    found = client.search_model_versions(f"name = '{name}' and run_id = '{run_uuid}'")
     same = [v for v in found if v.tags.get("genenv.stage_key") == key]
     if same:
         version = same[0]
@@ -226,11 +258,10 @@ def _register(
         manifest = artifacts.find(stage, key)
         assert manifest is not None
         try:
-            folder = artifacts.checkpoint(manifest, row["policy"])
+            source = _source(client, config, run_uuid, row, manifest, artifacts)
         except Retired as error:  # superseded before this run was tracked
             log.warning("run=%s epoch=%d not registered: %s", config.run_id, row["epoch"], error)
             return
-        source = _source(client, config, run_uuid, row, folder, artifacts)
         version = client.create_model_version(name, source=source, run_id=run_uuid, tags=tags)
     # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
     # that was current beside the best agent.
@@ -243,17 +274,36 @@ def _source(
     config: RunConfig,
     run_uuid: str,
     row: dict[str, Any],
-    folder: Path,
+    manifest: Manifest,
     artifacts: Artifacts,
 ) -> str:
-    """Return where a model version's files are: their folder, a reference to it, or an upload."""
-    if not is_remote(tracking_uri(config, artifacts.store.home)):
-        return str(folder)
-    if not config.tracking.upload:
-        return reference(folder)
-    place = f"checkpoints/{row['policy']}/{row['epoch']:06d}"
-    client.log_artifacts(run_uuid, str(folder), place)  # the same files at the same place, if again
-    return f"runs:/{run_uuid}/{place}"
+    """Return where a model version's files are: an upload, a reference to them, or their folder."""
+    from tasks.mlflow_references import folder_reference, is_shared, object_reference
+
+    remote = is_remote(tracking_uri(config, artifacts.store.home))
+    if remote and config.tracking.upload:
+        folder = artifacts.checkpoint(manifest, row["policy"])
+        place = f"checkpoints/{row['policy']}/{row['epoch']:06d}"
+        _upload(client, run_uuid, folder, place)
+        return f"runs:/{run_uuid}/{place}"
+    if is_shared(artifacts.store):
+        return object_reference(artifacts.store, manifest, row["policy"])
+    folder = artifacts.checkpoint(manifest, row["policy"])
+    return folder_reference(folder) if remote else str(folder)
+
+
+def _upload(client: MlflowClient, run_uuid: str, folder: Path, place: str) -> None:
+    """Upload a checkpoint; again, the same files go to the same place."""
+    import requests
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.log_artifacts(run_uuid, str(folder), place)
+    except (MlflowException, requests.RequestException):
+        raise
+    except Exception as error:  # whatever the client of the server's artifact store raises
+        told = f"the upload of {place} failed: {type(error).__name__}: {error}"
+        raise MlflowException(told) from error
 
 
 def _agent_is_best(epoch: int, run: RunLog, artifacts: Artifacts) -> bool:

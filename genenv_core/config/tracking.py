@@ -27,7 +27,10 @@ class TrackingConfig(Section):
     @classmethod
     def _no_secret(cls, uri: str | None) -> str | None:
         """Refuse a password: the configuration is kept, shown and logged."""
-        if uri and re.search(r"://[^/@]*:[^/@]*@", uri):
+        scheme, _, rest = (uri or "").partition("://")
+        server = scheme.startswith("http")
+        user, at, _ = (rest.partition("/")[0] if server else rest).rpartition("@")
+        if (at and (server or ":" in user)) or re.search("[?&](password|token)=", rest):
             raise ValueError(
                 "tracking.uri holds a password: leave it out, and set MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD (or all of it as MLFLOW_TRACKING_URI) where runs start"

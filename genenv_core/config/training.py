@@ -36,8 +36,9 @@ class TrainingConfig(Section):
     (DeepSpeed) weights, gradients and optimizer too. With zero3, pi_env's update takes fsdp2."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of matrix products. Trained weights, gradients and optimizer stay in float32."""
-    kernels: Literal["torch", "liger"] = "torch"
-    """Kernels of norms, rotary embedding and MLP: torch's, or those of the package liger-kernel."""
+    kernels: Literal["auto", "torch", "liger"] = "auto"
+    """Kernels of norms, rotary embedding and MLP: torch's, or those of the package liger-kernel.
+    auto: Liger's on a GPU, where the package is installed and knows the model; else torch's."""
     memory_gb: float | None = Field(default=None, gt=0, le=10_000)
     """Memory of one device (GB = 1e9 bytes) that an update may fill; None: all that a GPU has, and
     on CPUs no limit. micro_batch_rows is lowered to what fits."""
@@ -48,6 +49,12 @@ class TrainingConfig(Section):
     def launched(self) -> bool:
         """Whether an update has processes of its own, started by `accelerate launch`."""
         return self.device == "cuda" or self.processes > 1
+
+    @property
+    def yields(self) -> bool:
+        """Whether an update whose memory runs out goes on with smaller micro-batches. On CPUs it
+        does not: there the configured size is part of what makes a result the same to the bit."""
+        return self.device == "cuda"
 
     @property
     def sharded(self) -> bool:

@@ -31,7 +31,8 @@ class VllmConfig(Section):
     version: str = Field(default="0.31.0", pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$")
     """Version of vLLM; a server of another one is refused. The label of a build does not count."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Arithmetic of the server; auto goes by the checkpoint."""
+    """Arithmetic of the server; auto goes by the checkpoint, but vLLM takes bfloat16 for float32 on
+    an accelerator."""
     max_model_len: int | None = Field(default=None, ge=2, le=10_000_000)
     """Longest sequence, prompt included, in tokens; None: what the model allows."""
     tensor_parallel: int = Field(default=1, ge=1, le=1024)

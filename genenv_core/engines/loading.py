@@ -18,9 +18,14 @@ _ALONE = threading.Lock()
 
 
 def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
-    """Return the causal language model in a directory, from safetensors, without running its code.
+    """Return the causal language model in a directory; an adapter is added to its weights."""
+    return merged(load_base(checkpoint, dtype=dtype), checkpoint)
 
-    An adapter beside the weights is added to them.
+
+def load_base(checkpoint: Path, *, dtype: torch.dtype | str) -> Any:
+    """Return the model in a directory without its adapter: safetensors, and none of its own code.
+
+    `dtype` "auto" keeps the type that the weights are stored in.
     Raises `ModelError` when a file is missing or unreadable, or weights are incomplete: the library
     would fill those with random numbers and carry on.
     """
@@ -53,4 +58,4 @@ def load_model(checkpoint: Path, *, dtype: torch.dtype) -> Any:
             f"checkpoint {checkpoint}: weights missing, or of another shape than config.json says: "
             f"{problems[:3]}; save it again"
         )
-    return merged(model, checkpoint)
+    return model

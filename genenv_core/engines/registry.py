@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from genenv_core.engines.base import Engine
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from genenv_core.engines.vllm.fleet import VllmSetup
 
 
 def _transformers(checkpoint: Path, threads: int, vllm: VllmSetup | None) -> Engine:

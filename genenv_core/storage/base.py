@@ -33,10 +33,14 @@ class Store(Protocol):
 
     `home` is this machine's own folder of the root: work in progress, laid-out checkpoints, logs,
     the databases of Prefect and MLflow. For a local directory it is the root itself.
+
+    `at_once` is how many calls from threads at the same time pay off: 1 where an answer takes no
+    time.
     """
 
     uri: str
     home: Path
+    at_once: int
 
     def read(self, path: str) -> bytes:
         """Return the bytes at `path`; raises NotFound."""

@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from genenv_core.errors import IntegrityError, StorageError
@@ -71,13 +71,15 @@ class Cache:
             if came != sha256:
                 raise IntegrityError(f"it came with the digest {came[:12]}, not {sha256[:12]}")
             made.chmod(0o444)
+            os.utime(made)  # a link is as old as what it was made of
+            size = made.stat().st_size
             os.replace(made, path)
             self._verified.add(sha256)
         except OSError as error:
             raise _said(path, error) from error
         finally:
             made.unlink(missing_ok=True)
-        self._bound(path.stat().st_size)
+        self._bound(size)
         return path
 
     def recall(self, name: str) -> bytes | None:
@@ -110,11 +112,10 @@ class Cache:
         self._added = 0
         now = time.time()
         with contextlib.suppress(OSError), self._locked(fcntl.LOCK_EX):
-            for path in (self.folder / "tmp").iterdir():
-                if now - path.stat().st_mtime > ABANDONED_S:
+            for path, status in _found(self.folder / "tmp"):
+                if now - status.st_mtime > ABANDONED_S:
                     path.unlink(missing_ok=True)
-            kept = [p for kind in KINDS for p in (self.folder / kind).rglob("*") if p.is_file()]
-            found = [(path, path.stat()) for path in kept]
+            found = [item for kind in KINDS for item in _found(self.folder / kind)]
             held = sum(status.st_size for _, status in found)
             for path, status in sorted(found, key=lambda item: item[1].st_mtime):
                 if held <= self._limit or now - status.st_mtime < IN_USE_S:
@@ -129,6 +130,14 @@ class Cache:
         with (self.folder / "lock").open("ab") as lock:
             fcntl.flock(lock, how)
             yield
+
+
+def _found(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files below a folder; others may come and go meanwhile."""
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                yield path, path.stat()
 
 
 def _said(path: Path, error: OSError) -> StorageError:

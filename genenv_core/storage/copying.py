@@ -76,10 +76,11 @@ class _Copy:
         self._done = Copied()
         self._parts: dict[str, Part] = {}
         self._records: dict[str, bytes] = {}
+        self._whole: list[str] = []
 
     def run(self) -> Copied:
         info = self._run.info()
-        self._refuse_another(info)
+        known = self._known(info)
         epochs = self._epochs()
         for keys in epochs.values():
             for stage, key in keys.items():
@@ -93,12 +94,18 @@ class _Copy:
                 self._records[path] = data
         self._copy_parts()
         with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self._target.delete, self._whole))
             list(pool.map(self._copy_record, self._records))
         for epoch, keys in epochs.items():
             self._copy_epoch(epoch, keys)
         path = paths.run_config(self._run.run_id)
         config = {**info.config, "root": self._target.uri}
-        self._target.replace(path, info.model_copy(update={"config": config}).to_bytes())
+        began = info.started_at
+        if known:  # it may have gone on there
+            config["epochs"] = max(config["epochs"], known.config["epochs"])
+            began = known.started_at
+        copied = info.model_copy(update={"config": config, "started_at": began})
+        self._target.replace(path, copied.to_bytes())
         return self._done
 
     # What there is to copy.
@@ -127,6 +134,8 @@ class _Copy:
         if retired:
             self._done.retired += 1
             self._records[paths.retired(stage, key)] = retired.to_bytes()
+        elif manifest.checkpoints:  # weights that gc had collected there are there again
+            self._whole.append(paths.retired(stage, key))
         self._add_parts(part for part in manifest.parts if retired is None or part.table)
         self._records[path] = data
         self._done.stages += 1
@@ -159,17 +168,18 @@ class _Copy:
     def _add_parts(self, parts: Iterable[Part]) -> None:
         self._parts.update((part.path, part) for part in parts)
 
-    def _refuse_another(self, info: RunInfo) -> None:
-        """Raise ConfigError if the target has another run of this name."""
+    def _known(self, info: RunInfo) -> RunInfo | None:
+        """Return what the target has of the run; raises ConfigError if that is another run."""
         try:
-            known = RunLog(self._target, info.run_id).info().config
+            known = RunLog(self._target, info.run_id).info()
         except NotFound:
-            return
-        if _identity(known) != _identity(info.config):
+            return None
+        if _identity(known.config) != _identity(info.config):
             raise ConfigError(
                 f"{self._target.uri} has another run {info.run_id!r}, with another configuration: "
                 "choose another root"
             )
+        return known
 
     # How it goes over.
 
@@ -186,10 +196,14 @@ class _Copy:
 
     def _copy_part(self, part: Part, there: Stat | None) -> int:
         """Copy a part unless it is there; returns the bytes that went over."""
-        if there and there.bytes == part.bytes:
-            if (there.sha256 or self._target.sha256(part.path)) == part.sha256:
+        if there:
+            whole = there.bytes == part.bytes and part.sha256 == (
+                there.sha256 or self._target.sha256(part.path)
+            )
+            if whole and self._target.touch(part.path):  # so that gc leaves it to us
                 return 0
-            self._target.delete(part.path)
+            if not whole:
+                self._target.delete(part.path)
         folder = self._target.scratch()
         try:
             made = folder / PurePosixPath(part.path).name
@@ -212,6 +226,7 @@ class _Copy:
             self._target.create(path, data)
         except AlreadyExists:
             there = self._target.read(path)
+            self._target.touch(path)
             if there == data:
                 return
             if not path.startswith("stages/"):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -25,6 +25,7 @@ from typing import TypeVar
 from genenv_core.errors import ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.base import Store
+from genenv_core.storage.each import each
 from genenv_core.storage.leases import TTL_S, Lease
 from genenv_core.storage.manifest import Manifest, Record, Shard
 from genenv_core.storage.process import has_ended, identity
@@ -61,7 +62,9 @@ _START = re.compile(r"(\d+)-(\w+)-(\d+)-start\.json")
 Runs = Mapping[str, Mapping[int, Mapping[str, str]]]
 """The keys of runs by epoch and stage."""
 
-R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+R = TypeVar("R")
+D = TypeVar("D", bound=Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ class _Collection:
         if self._rule.drop_run:
             self._drop(self._rule.drop_run)
         leases = self._store.list("leases")
-        dead = {path for path in leases if self._is_dead(path)}
+        ended = self._each(self._is_dead, leases)
+        dead = {path for path, is_over in zip(leases, ended, strict=True) if is_over}
         working = {_keyed(path) for path in leases if path not in dead}
         # Parts and temporary files do not tell whose they are; a stage may be at work for longer
         # than the age, and nothing of what it wrote since it began is touched.
@@ -143,11 +147,11 @@ class _Collection:
         for name in self._store.names("checkpoints"):
             if name not in laid_out:
                 self._delete_tree("checkpoints", paths.checkpoint(name), self._old)
-        for path in self._store.list("parts"):
-            if path not in named:
-                self._delete("weights" if path in self._superseded else "parts", path, since)
-        for path in dead:
-            self._delete("leases", path, self._old)
+        orphans = [path for path in self._store.list("parts") if path not in named]
+        self._delete("weights", [path for path in orphans if path in self._superseded], since)
+        self._delete("parts", [path for path in orphans if path not in self._superseded], since)
+        self._delete("leases", sorted(dead), self._old)
+        self._delete("temporary", self._store.list("probe"), since)
         for name in self._store.names("tmp"):
             self._delete_tree("temporary", f"tmp/{name}", since)
         return self._result
@@ -159,17 +163,19 @@ class _Collection:
 
     def _runs(self) -> Runs:
         """Return the keys of every run by epoch, also of one whose configuration is lost."""
-        return {
-            run: {
-                record.epoch: {s: key for s, key in record.keys.items() if s != TRACKED}
-                for path in self._store.list(paths.epochs(run))
-                if (record := self._read(path, EpochKeys))
-            }
-            for run in self._run_names()
-        }
+        names = self._run_names()
+        listed = self._each(lambda run: self._store.list(paths.epochs(run)), names)
+        pairs = [(run, path) for run, epochs in zip(names, listed, strict=True) for path in epochs]
+        records = self._read_all([path for _, path in pairs], EpochKeys)
+        found: dict[str, dict[int, dict[str, str]]] = {run: {} for run in names}
+        for (run, _), record in zip(pairs, records, strict=True):
+            if record:
+                keys = {stage: key for stage, key in record.keys.items() if stage != TRACKED}
+                found[run][record.epoch] = keys
+        return found
 
     def _manifests(self) -> dict[Keyed, Manifest]:
-        listed = (self._read(path, Manifest) for path in self._store.list("stages"))
+        listed = self._read_all(self._store.list("stages"), Manifest)
         return {(found.stage, found.key): found for found in listed if found}
 
     def _tried(self) -> set[Keyed]:
@@ -180,7 +186,7 @@ class _Collection:
             for path, (epoch, stage, number) in self._starts(run):
                 newest = last.get((epoch, stage), (0, ""))
                 last[epoch, stage] = max(newest, (int(number), path))
-            listed = (self._read(path, Attempt) for _, path in last.values())
+            listed = self._read_all([path for _, path in last.values()], Attempt)
             found |= {(attempt.stage, attempt.stage_key) for attempt in listed if attempt}
         return found
 
@@ -188,8 +194,8 @@ class _Collection:
         """Yield when the outputs that are being computed were begun, by the store's clock."""
         stages = {stage for stage, _ in working}
         for run in self._run_names() if stages else ():
-            for path, (_, stage, _) in self._starts(run):
-                attempt = self._read(path, Attempt) if stage in stages else None
+            starts = [path for path, (_, stage, _) in self._starts(run) if stage in stages]
+            for path, attempt in zip(starts, self._read_all(starts, Attempt), strict=True):
                 if attempt and (attempt.stage, attempt.stage_key) in working:
                     yield self._store.modified(path) or 0.0
 
@@ -214,7 +220,7 @@ class _Collection:
 
     def _segment_files(self, runs: Iterable[str]) -> set[str]:
         listed = [path for run in runs for path in self._store.list(paths.segments(run))]
-        segments = (self._read(path, Segment) for path in listed)
+        segments = self._read_all(listed, Segment)
         return {part.path for segment in segments if segment for part in segment.files}
 
     # What goes.
@@ -224,10 +230,11 @@ class _Collection:
         if run not in self._run_names():
             # Not only runs with a readable configuration: a damaged one can be dropped.
             raise ConfigError(no_such_run(run, self._run_names()))
-        leases = [path for path in self._store.list("leases") if not self._is_dead(path)]
-        working = {_keyed(path) for path in leases}
+        leases = self._store.list("leases")
+        dead = self._each(self._is_dead, leases)
+        working = {_keyed(path) for path, gone in zip(leases, dead, strict=True) if not gone}
         starts = [path for path, _ in self._starts(run)] if working else []
-        for attempt in (self._read(path, Attempt) for path in starts):
+        for attempt in self._read_all(starts, Attempt):
             if attempt and (attempt.stage, attempt.stage_key) in working:
                 raise ConfigError(
                     f"run {run!r} is at work on {attempt.stage} of epoch {attempt.epoch} (pid "
@@ -245,62 +252,80 @@ class _Collection:
         kept = set(working)
         for keys in runs.values():
             kept |= kept_weights(keys, manifests, self._rule.keep)
-        retired: set[Keyed] = set()
-        for output in _outputs(runs) & manifests.keys():
-            manifest = manifests[output]
-            weights = weights_of(manifest)
-            if find_retired(self._store, manifest) is None:
-                if not weights or output in kept or not self._is_old(paths.manifest(*output)):
-                    continue
-                note = RetiredWeights(
-                    stage=manifest.stage,
-                    key=manifest.key,
-                    parts=weights,
-                    kept_epochs=self._rule.keep,
-                    at=self._now,
-                )
-                if not self._dry_run:
-                    self._store.replace(paths.retired(*output), note.to_bytes())
-            retired.add(output)
-            self._superseded |= {part.path for part in weights}
+        named = sorted(_outputs(runs) & manifests.keys())
+        notes = self._each(lambda output: find_retired(self._store, manifests[output]), named)
+        noted = dict(zip(named, notes, strict=True))
+        retired = {output for output, note in noted.items() if note}
+        more = [o for o in named if o not in retired and o not in kept and weights_of(manifests[o])]
+        old = self._each(lambda output: self._is_old(paths.manifest(*output)), more)
+        more = [output for output, is_old in zip(more, old, strict=True) if is_old]
+        if not self._dry_run:
+            list(self._each(lambda output: self._note(manifests[output]), more))
+        retired.update(more)
+        self._superseded |= {part.path for o in retired for part in weights_of(manifests[o])}
         return retired
+
+    def _note(self, manifest: Manifest) -> None:
+        note = RetiredWeights(
+            stage=manifest.stage,
+            key=manifest.key,
+            parts=weights_of(manifest),
+            kept_epochs=self._rule.keep,
+            at=self._now,
+        )
+        self._store.replace(paths.retired(manifest.stage, manifest.key), note.to_bytes())
 
     def _delete_manifests(self, manifests: dict[Keyed, Manifest], kept: set[Keyed]) -> None:
         """Remove the manifests that nobody names, here too, and what was noted of them."""
         gone = manifests.keys() - kept
         if gone and not self._dry_run:
             gone -= _outputs(self._runs())  # a run may have begun to name one meanwhile
-        for output in gone:
-            if self._delete("manifests", paths.manifest(*output), self._old):
+        outputs = sorted(gone)
+        for output, size in zip(outputs, self._each(self._forget, outputs), strict=True):
+            if size is not None:
+                self._tell("manifests", paths.manifest(*output), size)
                 del manifests[output]
-                if not self._dry_run:
-                    self._store.delete(paths.retired(*output))
+
+    def _forget(self, output: Keyed) -> int | None:
+        size = self._gone(paths.manifest(*output), self._old)
+        if size is not None and not self._dry_run:
+            self._store.delete(paths.retired(*output))
+        return size
 
     def _delete_shards(self, finished: Collection[Keyed], unfinished: set[Keyed]) -> list[Shard]:
         """Remove what finished and abandoned stages would have continued from; returns the rest."""
-        kept: list[Shard] = []
-        for path in self._store.list("shards"):
-            output = _keyed(str(PurePosixPath(path).parent))
-            needed = output in unfinished and output not in finished
-            if not needed and self._delete("shards", path, self._old):
-                continue
-            if shard := self._read(path, Shard):
-                kept.append(shard)
+        listed = self._store.list("shards")
+        unneeded = [
+            path
+            for path in listed
+            if (output := _keyed(str(PurePosixPath(path).parent))) not in unfinished
+            or output in finished
+        ]
+        deleted = self._delete("shards", unneeded, self._old)
+        gone = {path for path, is_gone in zip(unneeded, deleted, strict=True) if is_gone}
+        records = self._read_all([path for path in listed if path not in gone], Shard)
+        kept = [shard for shard in records if shard]
         for stage in self._store.names("progress"):
             for key in self._store.names(f"progress/{stage}"):
                 if (stage, key) in finished or (stage, key) not in unfinished:
                     self._delete_tree("progress", paths.progress(stage, key), self._old)
         return kept
 
-    def _delete(self, kind: str, path: str, than: float) -> bool:
-        """Remove a file that is old enough; returns whether it goes."""
+    def _delete(self, kind: str, files: Sequence[str], than: float) -> list[bool]:
+        """Remove those of some files that are old enough; returns which of them go."""
+        sizes = list(self._each(lambda path: self._gone(path, than), files))
+        for path, size in zip(files, sizes, strict=True):
+            if size is not None:
+                self._tell(kind, path, size)
+        return [size is not None for size in sizes]
+
+    def _gone(self, path: str, than: float) -> int | None:
+        """Remove a file that is old enough, or only look; returns its size if it goes."""
         size = self._store.size(path)
-        if size is None or not self._is_old(path, than):
-            return False
-        if not self._dry_run and not self._store.delete_older(path, than):
-            return False
-        self._tell(kind, path, size)
-        return True
+        goes = size is not None and (
+            self._is_old(path, than) if self._dry_run else self._store.delete_older(path, than)
+        )
+        return size if goes else None
 
     def _delete_tree(self, kind: str, path: str, than: float) -> None:
         """Remove a folder, or a file, when everything in it is old enough."""
@@ -318,7 +343,13 @@ class _Collection:
         modified = self._store.modified(path)
         return modified is not None and modified < (self._old if than is None else than)
 
-    def _read(self, path: str, kind: type[R]) -> R | None:
+    def _each(self, call: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        return each(self._store, call, items)
+
+    def _read_all(self, files: Iterable[str], kind: type[D]) -> Iterator[D | None]:
+        return self._each(lambda path: self._read(path, kind), files)
+
+    def _read(self, path: str, kind: type[D]) -> D | None:
         """Return a record, None when it is gone meanwhile."""
         try:
             return kind.from_bytes(self._store.read(path))

@@ -36,6 +36,8 @@ LOCK = "swap.lock"
 class LocalStore:
     """A directory. Safe for any number of processes on file systems with hard links."""
 
+    at_once = 1
+
     def __init__(self, root: Path, *, writable: bool = True) -> None:
         """Open (and create) the directory; raises StorageError when it cannot be written.
 

@@ -37,7 +37,9 @@ from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.leases import Leases
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.places import cache_bytes, cache_folder, state_folder
-from genenv_core.storage.s3_requests import READ_S, Bucket, Head, endpoint
+from genenv_core.storage.s3_bucket import Bucket
+from genenv_core.storage.s3_faults import endpoint
+from genenv_core.storage.s3_requests import AT_ONCE, READ_S, Head
 
 HERE = ("tmp", "progress", "checkpoints")
 """Folders that each machine has for itself."""
@@ -55,6 +57,8 @@ FETCHES = 8
 
 class S3Store:
     """A prefix of a bucket. Safe for any number of processes on any number of machines."""
+
+    at_once = AT_ONCE
 
     def __init__(
         self,
@@ -274,9 +278,10 @@ class S3Store:
 
     def _mark_bad(self, path: str) -> None:
         """Take the digest from an object that does not have it, so that everybody sees a miss."""
-        head = self._bucket.head(path)
-        if head:
-            self._bucket.touch(path, replace(head, sha256="altered"))
+        with contextlib.suppress(StorageError):  # who may only read cannot
+            head = self._bucket.head(path)
+            if head:
+                self._bucket.touch(path, replace(head, sha256="altered"))
 
     def _stays(self, path: str) -> bool:
         """Return whether an object that may have been old is there after a collection."""

@@ -16,6 +16,7 @@ from genenv_core.errors import NotFound, StorageError
 from genenv_core.storage import paths
 from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import digest
+from genenv_core.storage.each import each
 from genenv_core.storage.leases import Lease
 from genenv_core.storage.manifest import Manifest, Part, Record, Shard
 from genenv_core.storage.retention import RetiredWeights
@@ -115,27 +116,27 @@ class _Check:
 
     def run(self) -> Report:
         found = [path for folder in FOLDERS for path in self._store.list(folder)]
-        sizes = {path: self._store.size(path) or 0 for path in found if not _LOG.fullmatch(path)}
+        found = [path for path in found if not _LOG.fullmatch(path)]
+        sizes = {path: size or 0 for path, size in self._sizes(found).items()}
         self._total = sum(sizes.values())
-        rest: list[str] = []
-        for path, size in sizes.items():
-            kind = _record_kind(path)
-            if kind is None:
-                rest.append(path)
-            else:
-                self._record(path, *kind)
-                self._count(size)
+        kinds = {path: kind for path in found if (kind := _record_kind(path))}
+        for path, data in zip(kinds, each(self._store, self._bytes, kinds), strict=True):
+            self._record(path, *kinds[path], data)
+            self._count(sizes[path])
         names = self._named_parts()
         self._merged = self._merged_files().keys() - names.keys()
         names |= self._merged_files()
         layouts: dict[str, dict[str, str]] = {}
-        for path in rest:
+        rest = [path for path in found if path not in kinds]
+        known = [path for path in rest if _PART.fullmatch(path) or _LAYOUT.fullmatch(path)]
+        for path in sorted(set(rest) - set(known)):
+            self._report.unknown.append(path)
+            self._count(sizes[path])
+        for path, sha in zip(known, each(self._store, self._digest, known), strict=True):
             if part := _PART.fullmatch(path):
-                self._part(path, part[1], named=path in names)
+                self._part(path, part[1], sha, named=path in names)
             elif layout := _LAYOUT.fullmatch(path):
-                layouts.setdefault(layout[1], {})[path] = self._digest(path) or ""
-            else:
-                self._report.unknown.append(path)
+                layouts.setdefault(layout[1], {})[path] = sha or ""
             self._count(sizes[path])
         self._missing(names)
         self._finished_shards()
@@ -152,11 +153,28 @@ class _Check:
         self._report.bytes += size
         self._progress(self._report.bytes, self._total)
 
-    def _record(self, path: str, kind: type[Record], remedy: str) -> None:
+    def _sizes(self, files: Iterable[str]) -> dict[str, int | None]:
+        files = list(files)
+        return dict(zip(files, each(self._store, self._store.size, files), strict=True))
+
+    def _bytes(self, path: str) -> bytes | StorageError | None:
+        """Return what a file holds, why it cannot be read, or None when it is gone."""
         try:
-            record = kind.from_bytes(self._store.read(path))
+            return self._store.read(path)
         except NotFound:
+            return None
+        except StorageError as error:
+            return error
+
+    def _record(
+        self, path: str, kind: type[Record], remedy: str, data: bytes | StorageError | None
+    ) -> None:
+        if data is None:
             return
+        try:
+            if isinstance(data, StorageError):
+                raise data
+            record = kind.from_bytes(data)
         except StorageError as error:
             self._problems[path] = (str(error), remedy)
             return
@@ -166,8 +184,7 @@ class _Check:
             return
         self._records[path] = record
 
-    def _part(self, path: str, name: str, *, named: bool) -> None:
-        found = self._digest(path)
+    def _part(self, path: str, name: str, found: str | None, *, named: bool) -> None:
         if found not in (name, None):
             told = f"its sha256 is {found[:12]}..., not its name" if found else "it cannot be read"
             remedy = MERGED if path in self._merged else AGAIN if named else UNUSED
@@ -175,20 +192,20 @@ class _Check:
 
     def _missing(self, names: dict[str, Part]) -> None:
         """Look for what records name: parts, the manifests of runs, a run's configuration."""
+        sizes = self._sizes(names)
         for path, part in names.items():
-            size = self._store.size(path)
+            size = sizes[path]
             if size is None:
                 self._problems[path] = ("it is missing", MERGED if path in self._merged else AGAIN)
             elif path not in self._problems and (size, _stem(path)) != (part.bytes, part.sha256):
                 told = f"its manifest expects other content, {part.bytes} bytes {part.sha256[:12]}"
                 self._problems[path] = (told, AGAIN)
-        for use in self._uses():
-            path = paths.manifest(use.stage, use.key)
-            if self._store.size(path) is None:
-                self._problems[path] = ("it is missing", AGAIN)
-            path = paths.run_config(use.run)
-            if self._store.size(path) is None:
-                self._problems[path] = ("it is missing", NOTED)
+        uses = self._uses()
+        remedies = {paths.manifest(use.stage, use.key): AGAIN for use in uses}
+        remedies |= {paths.run_config(use.run): NOTED for use in uses}
+        for path, size in self._sizes(remedies).items():
+            if size is None:
+                self._problems[path] = ("it is missing", remedies[path])
 
     def _finished_shards(self) -> None:
         """A damaged shard of a stage that is finished is read by nobody, so nobody heals it."""

@@ -80,7 +80,8 @@ class UpdateResult(_Record):
 
     GRPO metrics: loss, kl (to the reference, 0 when off), entropy, ratio_mean, ratio_max,
     clip_fraction, grad_norm, reward_mean, reward_std. RWR metrics: loss, nll, kl_env (nats a
-    sequence, to pi_env^0, after the update), kl_cap_hits, rolled_back (0/1), grad_norm.
+    sequence, to pi_env^0, after the update), kl_cap_hits, rolled_back (0/1), grad_norm. On a GPU
+    both have liger_kernels (0/1).
     `resumed_at` is the number of optimizer steps taken over from a trainer checkpoint: for the log
     alone, because nothing else of a result may tell whether an update was interrupted.
     """

@@ -247,10 +247,13 @@ def request_digest(request: GrpoRequest | RwrRequest, models: Sequence[Path]) ->
     # Gradient checkpointing computes the same numbers again: it may be switched on to go on.
     apart = {"checkpoint", "initial", "output", "rows", "checkpoints", "gradient_checkpointing"}
     weights = [sorted(model.glob("*.safetensors")) for model in models]
+    settings = request.model_dump(mode="json", exclude=apart)
+    if request.training.yields:  # to what a device has free, which may be less the next time
+        del settings["settings"]["micro_batch_rows"]
     return digest(
         {
             "kind": type(request).__name__,
-            "settings": request.model_dump(mode="json", exclude=apart),
+            "settings": settings,
             "rows": file_sha256(request.rows),
             "models": [[file_sha256(path) for path in files] for files in weights],
         }

@@ -2,7 +2,8 @@
 
 So the memory of a GPU is given back when an update is over, and several processes share one. The
 request and the result are files; a file also tells the processes to stop. They end when this
-process does, however it ends. Light: neither torch nor accelerate is loaded here.
+process does, however it ends. Where a GPU's memory runs out, all of them end, and others go on with
+smaller micro-batches. Light: neither torch nor accelerate is loaded here.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from typing import Any, Literal
 import yaml
 
 from genenv_core.config.training import TrainingConfig
-from genenv_core.errors import GenenvError, Stopped, TrainingError
+from genenv_core.errors import GenenvError, OutOfMemory, Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, UpdateResult
 
 log = logging.getLogger("genenv.training")
 
 Kind = Literal["grpo", "rwr"]
 STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
+PROGRAM = "genenv_core.training.launched"
+"""What is started."""
 TOLD = 2000
 """Characters of a process's last output in the message of one that died without a word."""
 
@@ -92,12 +95,21 @@ class Launcher:
     def run(self, kind: Kind, request: GrpoRequest | RwrRequest) -> UpdateResult:
         """Return what an update in its own processes did; raises what it raised."""
         _need_packages(request.training)
-        home = Path(tempfile.mkdtemp(prefix=f"genenv-{kind}-"))
         # Each update takes the GPUs whole: side by side, both would run out of memory.
         turn = _GPUS if request.training.device == "cuda" else contextlib.nullcontext()
+        with turn:
+            while True:
+                try:
+                    return self._attempt(kind, request)
+                except OutOfMemory as error:
+                    if not request.training.yields or error.rows < 2:
+                        raise
+                    request = _halved(kind, request, error)
+
+    def _attempt(self, kind: Kind, request: GrpoRequest | RwrRequest) -> UpdateResult:
+        home = Path(tempfile.mkdtemp(prefix=f"genenv-{kind}-"))
         try:
-            with turn:
-                return self._carry_out(kind, home, request)
+            return self._carry_out(kind, home, request)
         finally:
             shutil.rmtree(home, ignore_errors=True)
 
@@ -107,7 +119,7 @@ class Launcher:
             config = yaml.safe_dump(accelerate_config(request.training))
             (home / "accelerate.yaml").write_text(config, encoding="utf-8")
             with (home / "output").open("wb") as output:
-                process = self._start(kind, home, request.threads, output)
+                process = self._start(kind, home, request, output)
                 process.wait()
             _tell(home / LOG)
             return self._outcome(kind, home, process.returncode)
@@ -129,13 +141,18 @@ class Launcher:
             for process in self._running.values():
                 process.kill()  # its children see their parent gone, and end
 
-    def _start(self, kind: Kind, home: Path, threads: int, output: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "genenv_core.training.launched", kind, str(home)]
+    def _start(
+        self, kind: Kind, home: Path, request: GrpoRequest | RwrRequest, output: Any
+    ) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", PROGRAM, kind, str(home)]
         environment = os.environ | {
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(request.threads),
             "TOKENIZERS_PARALLELISM": "false",
             "DO_NOT_TRACK": "1",
         }
+        if request.training.device == "cuda":
+            given = environment.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(given, request.training.processes)
         with self._lock:
             if self._stopping:
                 raise Stopped(f"{kind} was not started: a stop was requested")
@@ -153,11 +170,14 @@ class Launcher:
     def _outcome(self, kind: Kind, home: Path, status: int) -> UpdateResult:
         if (home / RESULT).is_file():
             return UpdateResult.model_validate_json((home / RESULT).read_bytes())
-        told = sorted(home.glob(ERROR.format("*")), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(home.glob(ERROR.format("*")), key=lambda path: path.stat().st_mtime_ns)
+        told = [json.loads(path.read_bytes()) for path in paths]
+        for error in told:  # whoever had no memory is the cause, whatever the others say
+            if "rows" in error:
+                raise OutOfMemory(error["message"], error["rows"])
         if told:
             # Where one fails the others lose their connection to it: the first one knows why.
-            found = json.loads(told[0].read_bytes())
-            raise _error_named(found["kind"])(found["message"])
+            raise _error_named(told[0]["kind"])(told[0]["message"])
         if self._stopping:
             raise Stopped(
                 f"{kind} was ended: the same command continues from its last trainer checkpoint, "
@@ -173,6 +193,17 @@ class Launcher:
         )
 
 
+def visible_gpus(given: str | None, processes: int) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES for an update: one GPU a process, the first ones.
+
+    A single process that saw several would be made DataParallel by the Trainer, which cuts the
+    micro-batches that the plan has made. `given` is the value that there is.
+    """
+    if given is None:
+        return ",".join(map(str, range(processes)))
+    return ",".join(given.split(",")[:processes])
+
+
 def _need_packages(training: TrainingConfig) -> None:
     """Raise `TrainingError` for a setting whose package is not installed."""
     wanted = {
@@ -186,6 +217,24 @@ def _need_packages(training: TrainingConfig) -> None:
                 f"{setting} needs the package {name}: pip install {name} where the update runs, or "
                 f"set {setting.split()[0]}={instead}"
             )
+
+
+def _halved(
+    kind: Kind, request: GrpoRequest | RwrRequest, error: OutOfMemory
+) -> GrpoRequest | RwrRequest:
+    """Return the request with half the rows in a micro-batch, for processes that start afresh.
+
+    They continue from the last trainer checkpoint, or start again: no step is lost or taken twice,
+    and a step's loss and gradient do not depend on how it is cut.
+    """
+    rows = error.rows // 2
+    log.warning(
+        "update=%s device=%s memory ran out with micro_batch_rows=%d: it goes on with %d; set "
+        "%s.micro_batch_rows=%d to be rid of this, or training.memory_gb",
+        kind, request.training.device, error.rows, rows, kind, rows,
+    )  # fmt: skip
+    settings = request.settings.model_copy(update={"micro_batch_rows": rows})
+    return request.model_copy(update={"settings": settings})
 
 
 def _tell(path: Path) -> None:

@@ -17,10 +17,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from genenv_core.config.training import TrainingConfig
-from genenv_core.errors import GenenvError, Stopped
-from genenv_core.training.launch import ERROR, LOG, RESULT, STOP
+from genenv_core.errors import GenenvError, OutOfMemory, Stopped
+from genenv_core.training.launch import ERROR, LOG, PROGRAM, RESULT, STOP
 
 _LAUNCHER = "GENENV_LAUNCHER"
 """The launcher's process id, for the processes that compute."""
@@ -29,8 +30,8 @@ LOOK_S = 1.0
 """Time between two looks whether the parent is still there."""
 
 
-def main() -> None:
-    """Start the processes of an update, or be one of them."""
+def main(program: str = PROGRAM) -> None:
+    """Start the processes of an update, which run the module `program`, or be one of them."""
     kind, home = sys.argv[1], Path(sys.argv[2])
     if _LAUNCHER in os.environ:
         _end_with(int(os.environ[_LAUNCHER]))
@@ -41,7 +42,7 @@ def main() -> None:
 
     parser = launch.launch_command_parser()
     config = str(home / "accelerate.yaml")
-    arguments = ["--config_file", config, "-m", "genenv_core.training.launched", kind, str(home)]
+    arguments = ["--config_file", config, "-m", program, kind, str(home)]
     launch.launch_command(parser.parse_args(arguments))
 
 
@@ -65,7 +66,9 @@ def _compute(kind: str, home: Path) -> int:
             _join(rwr.training)
             result = trainer.rwr(rwr)
     except GenenvError as error:
-        told = {"kind": type(error).__name__, "message": str(error)}
+        told: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
+        if isinstance(error, OutOfMemory):
+            told["rows"] = error.rows
         (home / ERROR.format(rank)).write_text(json.dumps(told), encoding="utf-8")
         return 0 if isinstance(error, Stopped) else 1
     if rank == 0:

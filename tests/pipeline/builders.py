@@ -11,13 +11,13 @@ from genenv_core.config.load import resolve, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage import paths
 from genenv_core.storage.catalog import query
-from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import Manifest
 from genenv_core.storage.pools import open_pools
+from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import RunLog
 
 
-def tiny(root: Path, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
+def tiny(root: Path | str, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
     """Return the preset tiny in a root, MLflow off unless an override says otherwise."""
     settings = ["tracking.enabled=false", *overrides]
     fields = {"root": str(root), "epochs": epochs, "run_id": run_id}
@@ -34,13 +34,13 @@ def run(config: RunConfig) -> None:
 
 def sql(config: RunConfig, text: str) -> pl.DataFrame:
     """Return a query's rows over one run."""
-    with open_pools(LocalStore(Path(config.root)), [str(config.run_id)]) as connection:
+    with open_pools(open_store(config.root, writable=False), [str(config.run_id)]) as connection:
         return query(connection, text)
 
 
 def manifests(config: RunConfig) -> dict[tuple[int, str], Manifest]:
     """Return every manifest of a run by epoch and stage."""
-    store = LocalStore(Path(config.root))
+    store = open_store(config.root, writable=False)
     log = RunLog(store, str(config.run_id))
     found: dict[tuple[int, str], Manifest] = {}
     for epoch in range(config.epochs + 1):
@@ -53,7 +53,7 @@ def manifests(config: RunConfig) -> dict[tuple[int, str], Manifest]:
 
 def states(config: RunConfig) -> list[tuple[int, str, str]]:
     """Return (epoch, stage, state) of every attempt of a run, oldest first."""
-    log = RunLog(LocalStore(Path(config.root)), str(config.run_id))
+    log = RunLog(open_store(config.root, writable=False), str(config.run_id))
     return [(a.epoch, a.stage, a.state) for a in log.attempts()]
 
 

@@ -25,7 +25,7 @@ from flows.coevolution import coevolution
 from genenv_core.config.load import dump
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, StageError
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import Attempt, RunLog
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
 from tests.pipeline.pools import REPOSITORY, child_states, children, environment, until, worker
@@ -57,7 +57,7 @@ class Command:
     Each has its own GRPO settings, and shares everything before that with all others.
     """
 
-    def __init__(self, root: Path, run_id: str, *overrides: str, pool: str = POOL) -> None:
+    def __init__(self, root: Path | str, run_id: str, *overrides: str, pool: str = POOL) -> None:
         self.root, self.run_id, self.pool = root, run_id, pool
         distinct = f"grpo.max_grad_norm=1.{sum(map(ord, run_id))}"
         places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
@@ -94,7 +94,7 @@ class Command:
         return tried[-1].pid if tried and runs and runs[-1].state.is_running() else 0
 
     def attempts(self) -> list[Attempt]:
-        log = RunLog(LocalStore(self.root), self.run_id)
+        log = RunLog(open_store(str(self.root), writable=False), self.run_id)
         mine = [a for a in log.attempts() if a.stage == "grpo_update"]
         return sorted(mine, key=lambda attempt: attempt.attempt)
 

@@ -20,7 +20,7 @@ from genenv_core.storage.copying import copy_run
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.registry import open_store
 from genenv_core.storage.runs import RunLog
-from genenv_core.storage.s3_requests import Bucket
+from genenv_core.storage.s3_bucket import Bucket
 from tests.pipeline.builders import run, tiny
 from tests.storm import points
 from tests.storm.compare import differences
@@ -82,7 +82,7 @@ def test_a_run_whose_requests_fail_at_random_is_the_run(
     monkeypatch.setattr(s3_requests, "PAUSE_S", 0.02)
     with proxy(usual, faults) as url, monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", url)
-        run(tiny(root, *TRACKED, run_id=RUN))  # type: ignore[arg-type]
+        run(tiny(root, *TRACKED, run_id=RUN))
         print(dict(faults.counts))
         assert all(faults.counts[f"{fault} {when}"] for fault in FAULTS for when in WHEN)
         faults.rate = 0.0
@@ -90,7 +90,7 @@ def test_a_run_whose_requests_fail_at_random_is_the_run(
         made = computed_stages(root)
         assert len(made) == len(computed_stages(str(reference)))
 
-        run(tiny(root, *TRACKED, run_id=RUN))  # type: ignore[arg-type]
+        run(tiny(root, *TRACKED, run_id=RUN))
         assert computed_stages(root) == made
         copy_run(open_store(root), LocalStore(tmp_path / "copy"), RUN)
     run(tiny(tmp_path / "copy", *TRACKED, run_id=RUN))

@@ -3,18 +3,21 @@
 Invariants: while the server is away the run goes on, warns and notes what is missing; the next
 epoch that reaches it logs that first, and a later command the rest; every metric and version is
 there once, also where a request was carried out whose answer was lost; no credential is logged;
-versions refer to a folder by URI and digest, or to an upload that is equal to it.
+versions refer to a folder or to a bucket by URI and digest, or to an upload that is equal to it;
+what is in a bucket is loaded by its alias on a machine that has nothing of the root.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,34 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import TRACKED, RunLog
 from tasks import mlflow_client, tracking
 from tests.pipeline.builders import manifests, run, tiny
+from tests.unit.s3_double import moto, settled
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+LOADER = """
+import sys
+from pathlib import Path
+import mlflow, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from genenv_core.storage.artifacts import file_sha256
+from genenv_core.storage.canonical import digest
+
+client = mlflow.MlflowClient()
+for name in sys.argv[1:]:
+    for alias in ("best", "latest"):
+        version = client.get_model_version_by_alias(name, alias)
+        assert version.source.startswith("genenv-s3://pools/"), version.source
+        folder = Path(mlflow.artifacts.download_artifacts(f"models:/{name}@{alias}"))
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        found = digest([[path.name, file_sha256(path)] for path in files])
+        assert found == version.tags["genenv.digest"], (name, alias)
+        model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True)
+        prompt = AutoTokenizer.from_pretrained(folder)("Receive 3", return_tensors="pt")
+        with torch.inference_mode():
+            out = model.generate(prompt["input_ids"], max_new_tokens=4, do_sample=False)
+        print(name, alias, found, out.shape[1] > prompt["input_ids"].shape[1])
+"""
+"""What another machine does with a model version."""
 
 
 class Server:
@@ -159,7 +190,7 @@ def test_a_server_that_goes_away_and_comes_back(
     # By reference: the folder is where the URI says, and has the digest of the tag.
     for version in made:
         assert version.source.startswith("genenv-file:///")
-        folder = Path(mlflow_client.repository(version.source).artifact_dir)
+        folder = Path(mlflow_client.repository(version.source).download_artifacts(""))
         files = sorted(p for p in folder.iterdir() if p.is_file())
         assert version.tags["genenv.digest"] == digest([[p.name, file_sha256(p)] for p in files])
 
@@ -193,3 +224,47 @@ def test_checkpoints_are_uploaded_where_it_is_asked_for(
         )
         files = sorted(p for p in folder.iterdir() if p.is_file())
         assert version.tags["genenv.digest"] == digest([[p.name, file_sha256(p)] for p in files])
+
+
+def installed(folder: Path) -> Path:
+    """Return a folder for PYTHONPATH that makes the project's entry points known."""
+    named = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]
+    info = folder / "genenv_here-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: genenv-here\nVersion: 0\n")
+    lines = [f"{name} = {at}" for name, at in named["mlflow.artifact_repository"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[mlflow.artifact_repository]", *lines]))
+    return folder
+
+
+@pytest.mark.slow
+def test_an_alias_of_a_root_in_a_bucket_is_loaded_on_another_machine(
+    api: None, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    if server.process is None:
+        server.start()
+    with moto() as url:
+        root = settled(url, tmp_path / "machine", monkeypatch)
+        settings = (f"tracking.uri={server.uri}", "tracking.experiment=bucket")
+        config = tiny(root, "tracking.enabled=true", *settings, epochs=1, run_id="bucket")
+        run(config)
+        made = versions(server, config)
+        assert made and all(str(tmp_path) not in version.source for version in made)
+        assert os.environ["AWS_SECRET_ACCESS_KEY"] not in str([dict(v) for v in made])
+        elsewhere = tmp_path / "elsewhere"
+        environment = {
+            **os.environ,
+            "GENENV_CACHE_DIR": str(elsewhere / "cache"),
+            "GENENV_STATE_DIR": str(elsewhere / "state"),
+            "MLFLOW_TRACKING_URI": server.uri,
+            "PYTHONPATH": os.pathsep.join([str(PYPROJECT.parent), str(installed(elsewhere))]),
+        }
+        shutil.rmtree(tmp_path / "machine")
+        names = [tracking.model_name(config, policy) for policy in ("agent", "env")]
+        loader = subprocess.run(
+            [sys.executable, "-c", LOADER, *names],
+            env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+    assert loader.returncode == 0, loader.stderr
+    lines = [line.split() for line in loader.stdout.splitlines() if line.startswith("bucket-")]
+    assert len(lines) == 4 and all(line[3] == "True" for line in lines)

@@ -15,6 +15,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from genenv_core.config.updates import GrpoConfig, RwrConfig
+from genenv_core.training.base import GrpoRequest, RwrRequest
+
 VOCABULARY = 40
 PAD, EOS = 0, 1
 
@@ -158,3 +161,52 @@ def write_rwr(path: Path, rows: list[dict[str, Any]]) -> Path:
     }
     pl.DataFrame(rows, schema=types).write_parquet(path)
     return path
+
+
+def grpo_of(
+    home: Path, name: str, rows: list[dict[str, Any]], checkpoint: Path, **values: Any
+) -> GrpoRequest:
+    """Return an update of `checkpoint` on `rows`, to be saved in `home / name`.
+
+    `values` are fields of the request, or of its settings.
+    """
+    fields = {"group_size": 4, "temperature": 1.0, "seed": 0, "threads": 1}
+    own, settings = _parted(GrpoRequest, fields | values)
+    return GrpoRequest(
+        checkpoint=checkpoint,
+        output=home / name,
+        rows=write_grpo(home / f"{name}.parquet", rows),
+        settings=GrpoConfig(**settings),
+        **own,
+    )
+
+
+def rwr_of(
+    home: Path,
+    name: str,
+    rows: list[dict[str, Any]],
+    checkpoint: Path,
+    initial: Path,
+    **values: Any,
+) -> RwrRequest:
+    """Return a regression of `checkpoint` on `rows`, held by `initial`, saved in `home / name`.
+
+    `values` are fields of the request, or of its settings.
+    """
+    own, settings = _parted(RwrRequest, {"seed": 0, "threads": 1} | values)
+    return RwrRequest(
+        checkpoint=checkpoint,
+        initial=initial,
+        output=home / name,
+        rows=write_rwr(home / f"{name}.parquet", rows),
+        settings=RwrConfig(**settings),
+        **own,
+    )
+
+
+def _parted(
+    kind: type[GrpoRequest | RwrRequest], values: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what are fields of a request, and the rest."""
+    own = {name: value for name, value in values.items() if name in kind.model_fields}
+    return own, {name: value for name, value in values.items() if name not in own}

@@ -60,6 +60,10 @@ class Faults:
     refuse_above: int = 10**9
     """Prompts with a larger token id are answered 400."""
     delay_s: float = 0.0
+    aborts: int = 0
+    """Answers to requests that the server gave up."""
+    computes: bool = False
+    """Whether its metrics tell of ever more tokens."""
 
 
 @dataclass
@@ -80,12 +84,14 @@ class FakeVllm:
     weight_version: str = "default"
     weights: str = "first"
     steps: list[str] = field(default_factory=list[str])
+    computed: int = 0
 
     def app(self) -> web.Application:
         """Return the routes."""
         app = web.Application(middlewares=[self._common])
         app.router.add_get("/health", self._health)
         app.router.add_get("/version", self._version)
+        app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
         if self.lora:
@@ -109,6 +115,14 @@ class FakeVllm:
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self.faults.unhealthy else 200)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        self.computed += self.faults.computes
+        return web.Response(
+            text="# TYPE vllm:generation_tokens counter\n"
+            f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {self.computed}.0\n'
+            'vllm:generation_tokens_created{engine="0",model_name="m"} 1.7e+09\n'
+        )
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"version": self.version})
@@ -141,7 +155,11 @@ class FakeVllm:
                 return _error(404, f"The model `{told['model']}` does not exist.")
             if max(told["prompt"]) > faults.refuse_above:
                 return _error(400, "Token id is out of vocabulary")
-            return web.json_response(self._answer(told))
+            answer = self._answer(told)
+            if faults.aborts:
+                faults.aborts -= 1
+                answer["choices"][0].update(finish_reason="abort", token_ids=[], logprobs=None)
+            return web.json_response(answer)
         finally:
             self.at_once -= told.get("n", 1)
 

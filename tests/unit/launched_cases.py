@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from safetensors.torch import save_file
 
@@ -23,6 +24,12 @@ from genenv_core.training.local import LocalTrainer
 from genenv_core.training.shards import trained, whole
 
 Request = GrpoRequest | RwrRequest
+
+
+def gradients(model: Any) -> dict[str, torch.Tensor]:
+    """Return the gradient of each weight that is trained, before clipping."""
+    named = trained(model).items()
+    return {key: whole(p.grad).detach().cpu().clone() for key, p in named}
 
 
 def compute(
@@ -37,8 +44,7 @@ def compute(
     def recording(original: Any) -> Any:
         def record(self: Any, model: Any, grad_norm: Any = None) -> float:
             nonlocal number
-            for key, p in trained(self.model).items():
-                gradient = whole(p.grad).detach().cpu().clone()
+            for key, gradient in gradients(self.model).items():
                 steps[f"{number}/{key}"] = gradient
             number += 1
             return original(self, model, grad_norm)

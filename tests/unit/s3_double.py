@@ -1,8 +1,8 @@
 """A bucket on this machine: moto's server, and a proxy before it that makes requests fail.
 
-The proxy answers 500 or 503, or drops the connection, before a request has reached the store or
-after it took effect there; or it takes the conditions off requests, as stores do that do not know
-them; or it hides objects from listings.
+The proxy answers 500 or 503 (403 when it is told to), or drops the connection, before a request has
+reached the store or after it took effect there; or it takes the conditions off requests, as stores
+do that do not know them; or it hides objects from listings; or it takes its time.
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def settled(url: str, folder: Path, patch: pytest.MonkeyPatch) -> str:
 class Faults:
     """What the proxy does: `rate` of the requests fail; `plan` names faults for the next ones.
 
-    A plan's item is (method, start of the path's end, fault, when), `when` is before or after.
+    `delay_s` is what each request takes at least. A plan's item is (method, start of the path's
+    end, fault, when), `when` is before or after.
     """
 
     rate: float = 0.0
+    delay_s: float = 0.0
     seed: int = 0
     strip: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -145,6 +147,7 @@ async def _forward(
     session: aiohttp.ClientSession, behind: str, faults: Faults, request: web.Request
 ) -> web.StreamResponse:
     body = await request.read()
+    await asyncio.sleep(faults.delay_s)
     fault = faults.draw(request.method, request.path)
     if fault and fault[1] == "before":
         return _fail(fault, faults, request)
@@ -174,7 +177,7 @@ def _fail(fault: tuple[str, str], faults: Faults, request: web.Request) -> web.S
         assert request.transport is not None
         request.transport.close()
         return web.Response()
-    code = {"500": "InternalError", "503": "SlowDown"}[fault[0]]
+    code = {"403": "AccessDenied", "500": "InternalError", "503": "SlowDown"}[fault[0]]
     return web.Response(
         status=int(fault[0]), text=_SLOW_DOWN.format(code=code), content_type="application/xml"
     )

@@ -16,7 +16,7 @@ import pytest
 
 from genenv_core.config.load import resolve
 from genenv_core.engines import registry
-from genenv_core.engines.vllm.fleet import VllmSetup
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.errors import ConfigError
 from tasks import generate_tasks, progress
 from tasks.engine import engine_of

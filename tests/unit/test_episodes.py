@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.attempts import EPISODE_TURN, Bounds
+from genenv_core.attempts import EPISODE_TURN, Bounds, Play
 from genenv_core.chat import ChatFormat
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.engines.base import Engine
@@ -28,7 +28,7 @@ from genenv_core.episodes import Simulation, Tools, run_episodes
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
 from genenv_core.rollout import run_rollouts
-from genenv_core.simulation import SIMULATED_TURN, Simulator, misfit
+from genenv_core.simulation import SIMULATED_TURN, Simulator, checked, misfit
 from genenv_core.types import (
     FinishReason,
     JsonObject,
@@ -86,12 +86,7 @@ def play(
     return list(
         run_episodes(
             tasks,
-            domain,
-            engine,
-            chat or chat_of(),
-            bounds=bounds,
-            params=PARAMS,
-            seed_of=seed_from,
+            Play(domain, engine, chat or chat_of(), bounds, PARAMS, seed_from),
             tools=tools or Tools(workers=8, timeout_s=20),
             open_attempts=open_attempts,
         )
@@ -131,15 +126,8 @@ def test_order_of_answers_changes_no_bit(checkpoint: Path) -> None:
     assert runs[0] == runs[1] == runs[2]  # logprobs included
     assert max(one.turns for one in runs[0]) >= 4
 
-    waves = run_rollouts(
-        tasks,
-        EchoDomain(),
-        TransformersEngine.load(checkpoint, threads=1),
-        chat,
-        bounds=BOUNDS,
-        params=PARAMS,
-        seed_of=seed_from,
-    )
+    engine = TransformersEngine.load(checkpoint, threads=1)
+    waves = run_rollouts(tasks, Play(EchoDomain(), engine, chat, BOUNDS, PARAMS, seed_from))
     assert [one.token_ids for one in waves] == [one.token_ids for one in runs[0]]
     assert [one.messages for one in waves] == [one.messages for one in runs[0]]
     for one, other in zip(waves, runs[0], strict=True):
@@ -156,14 +144,10 @@ def test_an_attempt_that_waits_holds_up_no_other() -> None:
 
     engine = ScriptedEngine(lambda *_: said(*spell("ab")))
     order: list[int] = []
+    bounds = Bounds(n=1, max_turns=5, max_length=500)
     for index, _ in run_episodes(
         [("slow", draft_of(1)), ("quick", draft_of(4)), ("third", draft_of(2))],
-        SlowDomain(before),
-        engine,
-        chat_of(),
-        bounds=Bounds(n=1, max_turns=5, max_length=500),
-        params=PARAMS,
-        seed_of=seed_from,
+        Play(SlowDomain(before), engine, chat_of(), bounds, PARAMS, seed_from),
         tools=Tools(2, 30),
         open_attempts=10,
     ):
@@ -247,14 +231,57 @@ def test_a_step_that_raises_is_an_observation_and_too_many_end_the_attempt() -> 
     # Inline likewise.
     waves = run_rollouts(
         [("t", draft_of(3))],
-        SlowDomain(before),
-        engine,
-        chat_of(),
-        bounds=BOUNDS,
-        params=PARAMS,
-        seed_of=seed_from,
+        Play(SlowDomain(before), engine, chat_of(), BOUNDS, PARAMS, seed_from),
     )
     assert waves == [one, other]
+
+
+def test_a_step_that_leaves_by_exit_is_an_observation() -> None:
+    def before(seed: int, turn: int) -> None:
+        raise SystemExit(3)
+
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    (one, _) = flat(play([("t", draft_of(3))], engine, SlowDomain(before)))
+    assert one.error == "the environment failed: SystemExit: 3"
+    inline = Play(SlowDomain(before), engine, chat_of(), BOUNDS, PARAMS, seed_from)
+    assert run_rollouts([("t", draft_of(3))], inline)[0] == one
+
+
+class SlowStart(EchoDomain):
+    """Takes a while to open an episode; those of one task never open."""
+
+    def __init__(self, forever: threading.Event) -> None:
+        super().__init__()
+        self.forever, self.lock = forever, threading.Lock()
+        self.now = self.most = 0
+
+    def episode(self, draft: TaskDraft, seed: int) -> EchoEpisode:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        if draft.prompt == "hang":
+            self.forever.wait(60)
+        time.sleep(0.05)
+        with self.lock:
+            self.now -= 1
+        return super().episode(draft, seed)
+
+
+def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
+    forever = threading.Event()
+    domain = SlowStart(forever)
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    tasks = [(f"t{i}", draft_of(2)) for i in range(8)]
+    hanging = ("hang", draft_of(2, prompt="hang"))
+    unstartable = ("no", draft_of(2, unstartable=True))
+    made = flat(play([*tasks, hanging, unstartable], engine, domain, tools=Tools(4, 0.6)))
+    forever.set()
+    assert domain.most >= 4  # more where those that were given up are still at it
+    assert {one.finish_reason for one in made[:16]} == {FinishReason.STOP}
+    told = [one.error for one in made[16:]]
+    late = "the episode could not start: TimeoutError: the tools gave no answer within 0.6 s"
+    assert told == [late] * 2 + ["the episode could not start: OSError: no room"] * 2
+    assert {(one.turns, one.token_ids) for one in made[16:]} == {(0, ())}
 
 
 def test_what_is_no_observation_is_a_failed_one() -> None:
@@ -281,16 +308,13 @@ def test_a_cancelled_run_ends_while_tools_are_at_work() -> None:
         if len(looked) > 4:
             raise Stop
 
+    hanging = SlowDomain(lambda *_: bool(forever.wait(60)))  # type: ignore[arg-type,return-value]
+    engine = ScriptedEngine(lambda *_: said(5))
     with pytest.raises(Stop):
         list(
             run_episodes(
                 [("t", draft_of(1))],
-                SlowDomain(lambda *_: bool(forever.wait(60))),  # type: ignore[arg-type,return-value]
-                ScriptedEngine(lambda *_: said(5)),
-                chat_of(),
-                bounds=BOUNDS,
-                params=PARAMS,
-                seed_of=seed_from,
+                Play(hanging, engine, chat_of(), BOUNDS, PARAMS, seed_from),
                 tools=Tools(2, 60),
                 open_attempts=9,
                 check=check,
@@ -401,16 +425,40 @@ def test_a_simulated_answer_that_was_cut_is_a_failed_one() -> None:
 def test_a_domain_without_simulation_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tools\.execution is simulated.*'echo'"):
         Simulator(EchoDomain(), chat_of(), max_length=100)
-    with pytest.raises(DomainError, match=r"tool_messages failed: KeyError"):
-        Simulator(SimulatedEcho(), chat_of(), max_length=100).prompt(
-            TaskDraft("", {}, "", "", "", 1.0, ""), []
-        )
+    domain = SimulatedEcho()
+    domain.observation_schema = {"type": "objekt"}
+    with pytest.raises(ConfigError, match=r"'echo'.*no JSON schema: 'objekt' is not valid"):
+        Simulator(domain, chat_of(), max_length=100)
+
+
+def test_a_domain_that_cannot_ask_gives_a_failed_observation() -> None:
+    simulator = Simulator(SimulatedEcho(), chat_of(), max_length=100)
+    asked = simulator.prompt(TaskDraft("", {}, "", "", "", 1.0, ""), [])
+    assert isinstance(asked, Observation) and asked.failed and asked.simulated
+    assert "tool_messages failed: KeyError" in asked.messages[0]["content"]
 
 
 def test_booleans_are_no_numbers_to_a_schema() -> None:
     schema = {"properties": {"content": {"type": "string"}, "left": {"type": "integer"}}}
-    assert misfit({"content": "a", "left": 3}, schema) == ""
-    assert "left" in misfit({"content": "a", "left": True}, schema)
+    assert misfit({"content": "a", "left": 3}, checked(schema)) == ""
+    assert "left" in misfit({"content": "a", "left": True}, checked(schema))
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits", "wrong"),
+    [
+        ({"type": "string", "pattern": "^a+$"}, "aa", "ab"),
+        ({"type": "string", "maxLength": 2}, "aa", "aaa"),
+        ({"type": ["string", "null"]}, "aa", None),
+        ({"oneOf": [{"const": "a"}, {"const": "b"}]}, "b", "c"),
+        ({}, "anything", 5),
+    ],
+)
+def test_the_whole_of_a_schema_counts(rule: JsonObject, fits: str, wrong: object) -> None:
+    schema = {"properties": {"content": rule, "more": {"items": {"type": "integer"}}}}
+    assert misfit({"content": fits, "more": [1]}, checked(schema)) == ""
+    assert "content" in misfit({"content": wrong}, checked(schema))
+    assert "more.1" in misfit({"content": fits, "more": [1, "a"]}, checked(schema))
 
 
 def test_a_dialogue_of_desk_is_played_call_by_call() -> None:

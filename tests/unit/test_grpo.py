@@ -20,10 +20,11 @@ from transformers import AutoTokenizer
 
 from genenv_core.config.updates import GrpoConfig
 from genenv_core.errors import ModelError, NumericalError, TrainingError
-from genenv_core.training import grpo
+from genenv_core.training import grpo, grpo_trainer
 from genenv_core.training.base import GrpoRequest, UpdateResult
 from genenv_core.training.local import LocalTrainer
 from tests.unit.builders_training import (
+    grpo_of,
     grpo_rows,
     load,
     tiny_checkpoint,
@@ -63,16 +64,8 @@ def update(
     name: str = "out",
     **settings: Any,
 ) -> UpdateResult:
-    request = GrpoRequest(
-        checkpoint=policy,
-        output=tmp_path / name,
-        rows=write_grpo(tmp_path / f"{name}.parquet", rows),
-        settings=GrpoConfig(max_grad_norm=1000, **settings),
-        group_size=size,
-        temperature=temperature,
-        seed=seed,
-        threads=1,
-    )
+    values = {"max_grad_norm": 1000, "group_size": size, "temperature": temperature, "seed": seed}
+    request = grpo_of(tmp_path, name, rows, policy, **values | settings)
     return LocalTrainer().grpo(request)
 
 
@@ -262,13 +255,13 @@ def test_a_step_is_normalised_by_its_own_tokens_also_the_smaller_last_one(
 def test_a_pass_that_skips_a_group_is_an_error(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = grpo.GroupPlan.set_epoch
+    original = grpo_trainer.GroupPlan.set_epoch
 
     def forgetful(self: Any, epoch: int) -> None:
         original(self, epoch)
         self.batches = self.batches[:-1]
 
-    monkeypatch.setattr(grpo.GroupPlan, "set_epoch", forgetful)
+    monkeypatch.setattr(grpo_trainer.GroupPlan, "set_epoch", forgetful)
     rows = grpo_rows(3, SIZE, sampler=load(policy))
     with pytest.raises(TrainingError, match="0 row visits instead of 4"):
         update(tmp_path, policy, rows, groups_per_step=1, passes=1)
@@ -375,7 +368,7 @@ def test_groups_without_signal_or_sampled_tokens_are_refused(tmp_path: Path, pol
 
 def test_missing_column_and_missing_checkpoint_are_named(tmp_path: Path, policy: Path) -> None:
     rows = grpo_rows(2, SIZE, sampler=load(policy))
-    with pytest.raises(ModelError, match="nowhere is no checkpoint"):
+    with pytest.raises(ModelError, match=r"nowhere: no config\.json there"):
         update(tmp_path, tmp_path / "nowhere", rows)
     path = write_grpo(tmp_path / "rows.parquet", rows)
     pl.read_parquet(path).drop("loss_mask", "reward").write_parquet(path)

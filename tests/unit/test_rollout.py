@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from genenv_core.attempts import EPISODE_TURN, Bounds
+from genenv_core.attempts import EPISODE_TURN, Bounds, Play
 from genenv_core.chat import ChatFormat
 from genenv_core.engines.base import Engine
 from genenv_core.engines.transformers_engine import TransformersEngine
@@ -62,9 +62,7 @@ def rollouts(
     tasks: Sequence[tuple[str, TaskDraft]], engine: Engine, domain: EchoDomain, **changes: object
 ) -> list[Rollout]:
     bounds = Bounds(**{"n": 2, "max_turns": 5, "max_length": 500, **changes})  # type: ignore[arg-type]
-    return run_rollouts(
-        tasks, domain, engine, chat_of(), bounds=bounds, params=PARAMS, seed_of=seed_from
-    )
+    return run_rollouts(tasks, Play(domain, engine, chat_of(), bounds, PARAMS, seed_from))
 
 
 def test_a_scripted_episode_gives_the_tokens_computed_by_hand() -> None:
@@ -215,12 +213,9 @@ def test_a_real_model_keeps_its_tokens_over_several_turns(tmp_path: Path) -> Non
     tokenizer = tiny_tokenizer()
     engine = RecordingEngine(TransformersEngine.load(checkpoint, threads=1))
     tasks = [(f"t{i}", draft_of(1 + i % 3, prompt="abba " * (1 + i))) for i in range(5)]
-    settings = {
-        "bounds": Bounds(n=4, max_turns=3, max_length=300),
-        "params": PARAMS,
-        "seed_of": seed_from,
-    }
-    made = run_rollouts(tasks, EchoDomain(), engine, chat, **settings)  # type: ignore[arg-type]
+    bounds = Bounds(n=4, max_turns=3, max_length=300)
+    play = Play(EchoDomain(), engine, chat, bounds, PARAMS, seed_from)
+    made = run_rollouts(tasks, play)
     assert {r.finish_reason for r in made} == {FinishReason.STOP, FinishReason.LENGTH}
     assert max(r.turns for r in made) == 3
 
@@ -255,5 +250,4 @@ def test_a_real_model_keeps_its_tokens_over_several_turns(tmp_path: Path) -> Non
             if one.loss_mask[index]:
                 assert one.logprobs[index] == pytest.approx(float(logprobs[index, token]), abs=1e-4)
     assert reencoded_otherwise > 5
-    again = run_rollouts(tasks, EchoDomain(), engine, chat, **settings)  # type: ignore[arg-type]
-    assert again == made
+    assert run_rollouts(tasks, play) == made

@@ -24,22 +24,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from genenv_core.config.updates import GrpoConfig, RwrConfig
+from genenv_core.config.updates import RwrConfig
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training import rwr
-from genenv_core.training.base import GrpoRequest, RwrRequest, UpdateResult
+from genenv_core.training import rwr, rwr_trainer
+from genenv_core.training.base import RwrRequest, UpdateResult
 from genenv_core.training.leash import Leash
 from genenv_core.training.local import LocalTrainer
 from tests.unit.builders_training import (
+    grpo_of,
     grpo_rows,
     load,
+    rwr_of,
     rwr_rows,
     tiny_checkpoint,
     token_logits,
     token_logprobs,
     weights,
-    write_grpo,
-    write_rwr,
 )
 
 Gradient = dict[str, torch.Tensor]
@@ -67,17 +67,8 @@ def request(
     tmp_path: Path, policy: Path, initial: Path, rows: list[dict[str, Any]], **options: Any
 ) -> RwrRequest:
     name = options.pop("name", "out")
-    return RwrRequest(
-        checkpoint=policy,
-        initial=initial,
-        output=tmp_path / name,
-        rows=write_rwr(tmp_path / f"{name}.parquet", rows),
-        settings=RwrConfig(
-            **{"max_grad_norm": 1000, "kl_cap": 1e6, "steps_per_row": 100} | options
-        ),
-        seed=0,
-        threads=1,
-    )
+    defaults = {"max_grad_norm": 1000, "kl_cap": 1e6, "steps_per_row": 100}
+    return rwr_of(tmp_path, name, rows, policy, initial, **defaults | options)
 
 
 def update(
@@ -207,7 +198,7 @@ def test_micro_batches_change_only_rounding(
 ) -> None:
     rows = rwr_rows(7)
     whole = update(tmp_path, policy, initial, rows, steps=2, name="whole")
-    monkeypatch.setattr(rwr, "_REFERENCE_CACHE_VALUES", 0)
+    monkeypatch.setattr(rwr_trainer, "_REFERENCE_CACHE_VALUES", 0)
     cut = update(tmp_path, policy, initial, rows, steps=2, micro_batch_rows=2, name="cut")
     for name in ("loss", "nll", "kl_env", "grad_norm"):
         assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4)
@@ -390,16 +381,8 @@ LocalTrainer().grpo(GrpoRequest.model_validate_json((folder / "grpo.json").read_
 def test_both_trainers_give_equal_bits_in_another_process(tmp_path: Path, policy: Path) -> None:
     regression = request(tmp_path, policy, policy, rwr_rows(9), micro_batch_rows=4, steps=3)
     rows = grpo_rows(5, 4, sampler=load(policy), masked=True)
-    grpo = GrpoRequest(
-        checkpoint=policy,
-        output=tmp_path / "agent",
-        rows=write_grpo(tmp_path / "agent.parquet", rows),
-        settings=GrpoConfig(groups_per_step=2, kl_coef=0.1, micro_batch_rows=3),
-        group_size=4,
-        temperature=1.0,
-        seed=3,
-        threads=1,
-    )
+    settings = {"groups_per_step": 2, "kl_coef": 0.1, "micro_batch_rows": 3, "seed": 3}
+    grpo = grpo_of(tmp_path, "agent", rows, policy, **settings)
 
     def digests() -> list[str]:
         files = [tmp_path / name / "model.safetensors" for name in ("out", "agent")]

@@ -9,7 +9,6 @@ the bucket's clock, and compaction do what they do to a directory; the commands 
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -156,23 +155,6 @@ def test_what_is_less_plain_is_a_query_of_all_rows(sql: str) -> None:
     assert id_named(sql) is None
 
 
-@pytest.mark.slow
-def test_a_warm_query_costs_at_most_twice_that_over_a_directory(
-    local: LocalStore, remote: S3Store
-) -> None:
-    text = "SELECT epoch, p_hat FROM epochs ORDER BY epoch"
-    seconds: dict[str, list[float]] = {local.uri: [], remote.uri: []}
-    for turn in range(8):
-        for root, times in seconds.items():
-            began = time.perf_counter()
-            pools.frame(root, text)
-            if turn:
-                times.append(time.perf_counter() - began)
-    directory, bucket = (statistics.median(times) for times in seconds.values())
-    print(f"directory {directory:.3f} s, bucket {bucket:.3f} s, ratio {bucket / directory:.2f}")
-    assert bucket <= 2 * directory
-
-
 def test_only_tables_that_a_query_spells_can_give_it_rows(local: LocalStore) -> None:
     assert tables_named("SELECT 1") == set()
     assert tables_named('SELECT * FROM "TRACES" -- scores') == {"traces", "scores"}
@@ -231,6 +213,32 @@ def test_a_copy_that_was_cut_off_goes_on(
 
 
 @pytest.mark.slow
+def test_a_copy_from_a_bucket_that_is_cut_off_twice_goes_on(
+    remote: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, real, sent = LocalStore(tmp_path / "back"), LocalStore.adopt, []
+
+    def cut(self: LocalStore, source: Path, path: str) -> None:
+        if len(sent) % 6 == 5:
+            sent.append("")
+            raise KeyboardInterrupt
+        sent.append(path)
+        real(self, source, path)
+
+    monkeypatch.setattr(LocalStore, "adopt", cut)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            copy_run(remote, target, RUN)
+        assert target.names("runs") == []
+    monkeypatch.setattr(LocalStore, "adopt", real)
+    done = copy_run(remote, target, RUN)
+    assert done.files - done.copied_files == len(list(filter(None, sent))) > 5
+    same_rows(remote, target)
+    assert verify(target).damaged == []
+    assert target.names("tmp") == []
+
+
+@pytest.mark.slow
 def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
     local: LocalStore, remote: S3Store, tmp_path: Path
 ) -> None:
@@ -247,6 +255,50 @@ def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
     damaged.write_bytes(b"x" * damaged.stat().st_size)
     with pytest.raises(IntegrityError, match=r"part .* of run run-a cannot be copied"):
         copy_run(local, LocalStore(tmp_path / "third"), RUN)
+
+
+@pytest.mark.slow
+def test_a_copy_heals_what_is_damaged_where_it_goes_and_keeps_it_from_gc(
+    local: LocalStore, remote: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, *others = remote.list("parts")
+    head = remote._bucket.head(short)
+    assert head and remote._bucket.put(short, b"cut off", head, head.sha256)
+    before = {path: remote.modified(path) for path in others}
+    time.sleep(1.1)
+    assert copy_run(local, remote, RUN).copied_files == 1
+    assert verify(remote).damaged == []
+    for path, modified in before.items():  # of an interrupted copy, it may be days old
+        now = remote.modified(path)
+        assert now and modified and now > modified
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_run_that_went_on_there_takes_nothing_back(
+    local: LocalStore, remote: S3Store
+) -> None:
+    log = RunLog(remote, RUN)
+    began = log.info().started_at
+    log.open({**log.info().config, "epochs": 9}, datetime.now(UTC))
+    log.note_key(3, "pool", "k" * 64)
+    copy_run(local, remote, RUN)
+    assert (log.info().config["epochs"], log.info().started_at) == (9, began)
+    assert log.keys(3) == {"pool": "k" * 64}
+
+
+@pytest.mark.slow
+def test_a_copy_brings_back_weights_that_were_collected_there(usual: str, tmp_path: Path) -> None:
+    source, target = LocalStore(tmp_path / "root"), S3Store(usual)
+    write_run(source, RUN, 4, weights=True)
+    first = copy_run(source, target, RUN)
+    time.sleep(1.1)
+    rule = Rule(1, older_than_h=1 / 36000)
+    gone = collect(target, rule, datetime.now(UTC), dry_run=False).kinds["weights"].count
+    assert gone > 0
+    again = copy_run(source, target, RUN)
+    assert (again.copied_files, again.retired) == (gone, 0) and first.retired == 0
+    assert target.list("retired") == []
+    assert verify(target).damaged == []
 
 
 @pytest.mark.slow

@@ -17,16 +17,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError, SSLError
 
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, StorageError
 from genenv_core.storage import cache as cache_module
-from genenv_core.storage import paths, s3_requests
+from genenv_core.storage import paths, s3_faults, s3_multipart, s3_requests
 from genenv_core.storage.base import Store
 from genenv_core.storage.cache import Cache
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.leases import Leases
 from genenv_core.storage.places import state_folder
 from genenv_core.storage.s3 import COLLECTOR, S3Store
+from genenv_core.storage.s3_requests import Head
 from tests.unit.s3_double import BUCKET, CONDITIONS, Faults, moto, proxy, settled
 from tests.unit.store_contract import StoreContract, content
 
@@ -195,6 +197,38 @@ def test_what_is_wrong_with_the_account_is_told(
     assert secret not in caplog.text
 
 
+def test_what_is_not_allowed_is_told_at_once(faulty: S3Store, faults: Faults) -> None:
+    for method, call in (
+        ("GET", lambda: faulty.read("x")),
+        ("PUT", lambda: faulty.create("x", b"1")),
+        ("HEAD", lambda: faulty.size("x")),
+        ("DELETE", lambda: faulty.delete("x")),
+    ):
+        faults.counts.clear()
+        faults.plan.append((method, "/x", "403", "before"))
+        with pytest.raises(StorageError, match=r"s3://pools/.*/x: access denied \(\w+\): check"):
+            call()
+        assert faults.counts["requests"] == 1
+
+
+def test_faults_that_stay_are_told_at_once_and_without_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://ann:hunter2@host:9/x")
+    assert s3_faults.endpoint() == "https://host:9/x"
+    error = SSLError(endpoint_url="https://host", error="[SSL: CERTIFICATE_VERIFY_FAILED] x")
+    assert s3_faults.fault(error) is None
+    assert s3_faults.why(error, "b") == (
+        "the certificate of https://host:9/x is not trusted: name its authority in AWS_CA_BUNDLE"
+    )
+    told = s3_faults.why(ValueError("Invalid endpoint: minio:9000"), "b")
+    assert told.endswith("is no address of a store: write http://HOST:PORT")
+    expired = {"Error": {"Code": "ExpiredToken"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    assert s3_faults.why(ClientError(expired, "PutObject"), "b").startswith(
+        "access denied (ExpiredToken)"
+    )
+
+
 def test_no_credential_is_logged(
     usual: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +242,7 @@ def test_no_credential_is_logged(
 def test_a_large_file_goes_up_in_pieces(
     faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_requests, "PIECE_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_multipart, "PIECE_BYTES", 5 * 2**20)
     data = os.urandom(12 * 2**20)
     path, work = content(data), faulty.scratch()
     for method, fault, when in (
@@ -230,10 +264,33 @@ def test_a_large_file_goes_up_in_pieces(
 
 
 @pytest.mark.slow
+def test_a_large_object_is_read_while_others_make_it_young(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_multipart, "PIECE_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_multipart, "AHEAD", 1)
+    data, work = os.urandom(12 * 2**20), store.scratch()
+    (work / "x").write_bytes(data)
+    path = content(data)
+    store.adopt(work / "x", path)
+    before, real, seen = store.mark(path), store._bucket._range, []
+
+    async def touched(path: str, head: Head, start: int) -> bytes:
+        seen.append(start)
+        if len(seen) == 2:  # as by a writer that finds the part there
+            assert await store._bucket._touch(path, head)
+        return await real(path, head, start)
+
+    monkeypatch.setattr(store._bucket, "_range", touched)
+    assert store.sha256(path) == sha256(data)
+    assert store.mark(path) != before and seen.count(0) == 2
+
+
+@pytest.mark.slow
 def test_a_touch_of_what_is_too_large_for_one_copy(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_requests, "COPY_BYTES", 5 * 2**20)
+    monkeypatch.setattr(s3_multipart, "COPY_BYTES", 5 * 2**20)
     data = os.urandom(12 * 2**20)
     path = content(data)
     store.replace(path, data)
@@ -308,6 +365,15 @@ def test_the_cache_is_bounded(store: S3Store, tmp_path: Path, monkeypatch: pytes
     left = [path.exists() for path in made]
     assert left == [False] * 4 + [True] * 2
     assert sum(p.stat().st_size for p in (tmp_path / "small" / "parts").rglob("*.bin")) <= 1_000
+
+
+def test_what_is_adopted_counts_as_used_now(store: S3Store) -> None:
+    work, path = store.scratch(), content(b"trained long ago")
+    (work / "x").write_bytes(b"trained long ago")
+    os.utime(work / "x", (1000, 1000))
+    store.adopt(work / "x", path)
+    held = next((store._cache.folder / "parts").rglob(Path(path).name))
+    assert held.stat().st_mtime > 1000
 
 
 def test_a_touch_waits_for_who_collects(store: S3Store) -> None:

@@ -2,32 +2,31 @@
 
 Invariants: epochs are logged in order, each once, and noted; what a server missed is logged by the
 next epoch that reaches it; an error of a server is a warning and an error of a database is raised;
-passwords are refused in the configuration and never shown.
+passwords are refused in the configuration and never shown; uploads without a server are refused;
+runs of two roots are two MLflow runs, and a copy goes on with that of the run.
 """
 
 from __future__ import annotations
 
 import http.server
-import importlib
 import logging
 import threading
-import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
 
-from genenv_core.config.load import resolve
+from genenv_core.config.load import dump, resolve
 from genenv_core.errors import ConfigError
 from genenv_core.storage.artifacts import Artifacts
+from genenv_core.storage.copying import copy_run
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.manifest import ArtifactRef
 from genenv_core.storage.runs import LAST, TRACKED, RunLog
 from tasks import mlflow_client, tracking
-
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 class Stage:
@@ -118,11 +117,36 @@ def test_an_error_of_a_database_is_raised(tmp_path: Path, monkeypatch: pytest.Mo
         stage.publish(0)
 
 
-def test_passwords_are_refused_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("uri", "bare"),
+    [
+        ("http://ann:hunter2@host:5000/x", "http://host:5000/x"),
+        ("https://hunter2@host/a@b", "https://host/a@b"),
+        ("postgresql://ann:hunter2/x@y@host/db", "postgresql://host/db"),
+        (
+            "postgresql://host/db?user=ann&password=hunter2",
+            "postgresql://host/db?user=ann&password=***",
+        ),
+    ],
+)
+def test_passwords_are_refused_and_never_shown(uri: str, bare: str) -> None:
     with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD") as refused:
-        resolve("tiny", overrides=["tracking.uri=http://ann:hunter2@host:5000"])
+        resolve("tiny", overrides=[f"tracking.uri={uri}"])
     assert "holds a password" in str(refused.value)
-    assert mlflow_client.shown("http://ann:hunter2@host:5000/x") == "http://host:5000/x"
+    assert mlflow_client.shown(uri) == bare
+    error = RuntimeError("x" * 270 + uri)  # cut in the middle of it
+    assert "hunt" not in mlflow_client.scrubbed(error, uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["postgresql://ann@host/db", "sqlite:////a:b/c@d", "http://h:1/a@b"]
+)
+def test_what_holds_no_password_is_taken(uri: str) -> None:
+    assert resolve("tiny", overrides=[f"tracking.uri={uri}"]).tracking.uri == uri
+    assert mlflow_client.shown(uri) == uri.replace("ann@", "")
+
+
+def test_errors_are_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "opensesame")
     error = RuntimeError("401 for http://ann:hunter2@host\nwith opensesame and hunter2")
     told = mlflow_client.scrubbed(error, "http://ann:hunter2@host")
@@ -168,19 +192,45 @@ def test_what_counts_as_away(http_server: str, monkeypatch: pytest.MonkeyPatch) 
     assert "no answer" in str(mlflow_client.unreachable("http://127.0.0.1:9"))
 
 
-def test_mlflow_follows_a_reference(tmp_path: Path) -> None:
-    from mlflow.store.artifact.artifact_repository_registry import ArtifactRepositoryRegistry
+@pytest.mark.parametrize("uri", ["", "postgresql://ann:hunter2@host/mlflow"])
+def test_uploads_need_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    given = {"root": str(tmp_path)}
+    config = resolve("tiny", overrides=["tracking.upload=true"], fields=given)
+    with pytest.raises(ConfigError, match=r"tracking.upload true: .* give tracking.uri") as told:
+        tracking.check_tracking(config)
+    assert "hunter2" not in str(told.value)
+    tracking.check_tracking(resolve("tiny", fields=given))
+    off = ["tracking.upload=true", "tracking.enabled=false"]
+    tracking.check_tracking(resolve("tiny", overrides=off, fields=given))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    tracking.check_tracking(config)
 
-    folder = tmp_path / "a folder" / "checkpoint"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    scheme, at = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"][
-        "mlflow.artifact_repository"
-    ].popitem()
-    module, _, name = at.partition(":")
-    registry = ArtifactRepositoryRegistry()
-    registry.register(scheme, getattr(importlib.import_module(module), name))
-    uri = mlflow_client.reference(folder)
-    assert uri.startswith(f"{scheme}:///")
-    found = registry.get_artifact_repository(uri)
-    assert [entry.path for entry in found.list_artifacts()] == ["config.json"]
+
+@pytest.mark.slow
+def test_runs_of_one_name_in_two_roots_are_two_and_a_copy_is_one(tmp_path: Path) -> None:
+    configs = [
+        resolve(
+            "tiny",
+            overrides=[f"tracking.uri=sqlite:///{tmp_path}/mlflow.db"],
+            fields={"root": str(tmp_path / name), "run_id": "r"},
+        )
+        for name in ("one", "two")
+    ]
+    client = mlflow_client.open_client(configs[0], tmp_path)
+    old = client.create_run("0", tags={tracking.RUN_TAG: "r"}).info.run_id  # of an earlier genenv
+    client.rename_experiment("0", configs[0].tracking.experiment)
+    logs = [RunLog(LocalStore(Path(config.root)), "r") for config in configs]
+    for config, log in zip(configs, logs, strict=True):
+        log.open(dump(config), datetime.now(UTC))
+    made = [
+        tracking._mlflow_run(client, config, log)
+        for _ in range(2)
+        for config, log in zip(configs, logs, strict=True)
+    ]
+    assert made[0] == old and made[:2] == made[2:] and made[0] != made[1]
+    copy_run(LocalStore(Path(configs[1].root)), LocalStore(tmp_path / "copy"), "r")
+    copied = RunLog(LocalStore(tmp_path / "copy"), "r")
+    assert tracking._mlflow_run(client, configs[1], copied) == made[1]

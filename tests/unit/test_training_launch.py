@@ -14,11 +14,13 @@ Tolerances: sums are taken in another order, so gradients agree to 1e-5 of their
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +30,24 @@ import torch
 import yaml
 from pydantic import ValidationError
 from safetensors.torch import load_file
+from transformers import TrainingArguments
 
 from genenv_core.config.training import LoraConfig, TrainingConfig
-from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.engines.loading import load_model
 from genenv_core.errors import NumericalError, Stopped, TrainingError
 from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
-from genenv_core.training.launch import accelerate_config
+from genenv_core.training.launch import accelerate_config, visible_gpus
 from genenv_core.training.local import LocalTrainer
 from genenv_core.training.ranks import cut
 from genenv_core.training.workers import WorkerTrainer
 from tests.unit.builders_training import (
+    grpo_of,
     grpo_rows,
     load,
+    rwr_of,
     rwr_rows,
     tiny_checkpoint,
     weights,
-    write_grpo,
-    write_rwr,
 )
 from tests.unit.launched_cases import Request, compute
 
@@ -58,31 +60,16 @@ def grpo_request(home: Path, name: str, groups: int = 5, **settings: Any) -> Grp
     """Return 2 passes over groups of unequal lengths: steps of 2 groups, the last of fewer."""
     defaults = {"groups_per_step": 2, "passes": 2, "micro_batch_rows": 3, "max_grad_norm": 1000}
     rows = grpo_rows(groups, GROUP, sampler=load(home / "other"), masked=True, completion=(1, 14))
-    return GrpoRequest(
-        checkpoint=home / "policy",
-        output=home / name,
-        rows=write_grpo(home / f"{name}.parquet", rows),
-        settings=GrpoConfig(**defaults | settings),
-        group_size=GROUP,
-        temperature=0.9,
-        seed=3,
-        threads=1,
-    )
+    made = {"group_size": GROUP, "temperature": 0.9, "seed": 3} | defaults | settings
+    return grpo_of(home, name, rows, home / "policy", **made)
 
 
 def rwr_request(home: Path, name: str, rows: int = 7, **settings: Any) -> RwrRequest:
     """Return 4 steps over rows of unequal lengths, in micro-batches that do not divide them."""
     defaults = {"max_grad_norm": 1000, "micro_batch_rows": 2, "steps": 4, "steps_per_row": 100}
     defaults["kl_cap"] = 1e6
-    return RwrRequest(
-        checkpoint=home / "policy",
-        initial=home / "other",
-        output=home / name,
-        rows=write_rwr(home / f"{name}.parquet", rwr_rows(rows, completion=(1, 14))),
-        settings=RwrConfig(**defaults | settings),
-        seed=0,
-        threads=1,
-    )
+    generations = rwr_rows(rows, completion=(1, 14))
+    return rwr_of(home, name, generations, home / "policy", home / "other", **defaults | settings)
 
 
 @pytest.fixture(scope="module")
@@ -152,11 +139,14 @@ NAMES = (
     "rwr-continued",
 )
 SHARED = {
-    "ddp-2": ("launched_cases", 2),
-    "ddp-3": ("launched_cases", 3),
-    "fsdp2-2": ("launched_fsdp", 2),
+    "ddp-2": ("launched_cases", 2, NAMES),
+    "ddp-3": ("launched_cases", 3, NAMES),
+    "fsdp2-2": ("launched_fsdp", 2, NAMES),
+    # Of a sharded reference, too; pi_env's update takes FSDP2, and there are no checkpoints.
+    "zero3-2": ("launched_zero", 2, ("grpo-dapo", "grpo-grpo", "grpo-bnpo", "grpo-lora")),
 }
-"""How processes share an update -> the module that each of them runs, and how many there are."""
+"""How processes share an update -> the module that each of them runs, how many, which cases."""
+STRATEGIES = {"launched_cases": "ddp", "launched_fsdp": "fsdp2", "launched_zero": "zero3"}
 
 
 def launch_all(folder: Path, requests: dict[str, Request], module: str, processes: int) -> None:
@@ -166,31 +156,43 @@ def launch_all(folder: Path, requests: dict[str, Request], module: str, processe
         if moved.checkpoints:
             moved = continued(moved, folder)
         (folder / f"{name}.request.json").write_text(moved.model_dump_json())
-    # Of FSDP2 accelerate's configuration is genenv's own; only the module lets it run on CPUs.
-    strategy = "fsdp2" if module == "launched_fsdp" else "ddp"
-    training = TrainingConfig(processes=processes).model_copy(update={"strategy": strategy})
+    # accelerate's configuration is genenv's own; only the module lets sharding run on CPUs.
+    strategy = {"strategy": STRATEGIES[module]}
+    if module == "launched_zero":  # which accelerate does not start for CPUs
+        strategy["device"] = "cuda"
+    training = TrainingConfig(processes=processes).model_copy(update=strategy)
     config = folder / "accelerate.yaml"
     config.write_text(yaml.safe_dump(accelerate_config(training)))
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
     run_it = ["-m", f"tests.unit.{module}", str(folder)]
-    done = subprocess.run([*command, *run_it], capture_output=True, text=True, timeout=500)
+    cpu = os.environ | {"DS_ACCELERATOR": "cpu"}
+    done = subprocess.run([*command, *run_it], capture_output=True, text=True, timeout=500, env=cpu)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+Computed = Callable[[str], Path]
+
+
 @pytest.fixture(scope="module")
-def computed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return way of sharing -> folder with what each case did in it."""
+def computed(home: Path) -> Computed:
+    """Return a function from a way of sharing to the folder with what each case did in it."""
     requests = cases(home)
     assert tuple(requests) == NAMES
-    alone = tmp_path_factory.mktemp("alone")
-    for name, request in requests.items():
-        whole = request.model_copy(update={"output": alone / name, "checkpoints": None})
-        compute(whole, alone, name)
-    folders = {"alone": alone}
-    for way, (module, processes) in SHARED.items():
-        folders[way] = home / way
-        launch_all(folders[way], requests, module, processes)
-    return folders
+
+    @cache
+    def folder(way: str) -> Path:
+        made = home / way
+        if way == "alone":
+            made.mkdir()
+            for name, request in requests.items():
+                whole = request.model_copy(update={"output": made / name, "checkpoints": None})
+                compute(whole, made, name)
+        else:
+            module, processes, names = SHARED[way]
+            launch_all(made, {name: requests[name] for name in names}, module, processes)
+        return made
+
+    return folder
 
 
 def function_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -206,12 +208,15 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", SHARED)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("way", "name"), [(way, name) for way, shared in SHARED.items() for name in shared[2]]
+)
 def test_several_processes_compute_the_gradients_and_the_loss_of_one(
-    computed: dict[str, Path], name: str, way: str
+    computed: Computed, name: str, way: str
 ) -> None:
-    alone, folder = computed["alone"], computed[way]
+    if way == "zero3-2":
+        pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (docs/training.md)")
+    alone, folder = computed("alone"), computed(way)
     expected = UpdateResult.model_validate_json((alone / f"{name}.result.json").read_text())
     result = UpdateResult.model_validate_json((folder / f"{name}.result.json").read_text())
     assert (result.steps, result.action) == (expected.steps, expected.action)
@@ -369,6 +374,29 @@ def test_accelerate_reads_its_configuration_as_it_is_meant(tmp_path: Path) -> No
     deepspeed, _ = launched_as(zero, tmp_path)
     assert deepspeed.use_deepspeed and deepspeed.zero_stage == 3
     assert zero.of_env == sharded and sharded.of_env is sharded
+
+
+@pytest.mark.parametrize(
+    ("given", "processes", "shown"),
+    [
+        (None, 1, "0"),
+        (None, 4, "0,1,2,3"),
+        ("3,5", 1, "3"),
+        ("GPU-a,GPU-b,GPU-c", 2, "GPU-a,GPU-b"),
+        ("", 1, ""),
+    ],
+)
+def test_an_update_sees_one_gpu_a_process(given: str | None, processes: int, shown: str) -> None:
+    assert visible_gpus(given, processes) == shown
+
+
+def test_a_process_that_sees_several_gpus_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Trainer would make the model DataParallel and cut the plan's micro-batches anew."""
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
+    with pytest.raises(TrainingError, match=r"sees 2 GPUs: show it one .*training\.processes=2"):
+        LocalTrainer().grpo(grpo_request(home, "several-gpus"))
 
 
 @pytest.mark.parametrize(

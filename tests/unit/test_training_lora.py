@@ -18,20 +18,19 @@ import torch
 from safetensors.torch import load_file
 
 from genenv_core.config.training import LoraConfig, TrainingConfig
-from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.engines.loading import load_model
 from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training import rwr
-from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
+from genenv_core.training.base import TrainerCheckpoints, UpdateResult
 from genenv_core.training.local import LocalTrainer
 from tests.unit.builders_training import (
+    grpo_of,
     grpo_rows,
+    rwr_of,
     rwr_rows,
     tiny_checkpoint,
     weights,
-    write_grpo,
-    write_rwr,
 )
 
 RANK, ALPHA = 4, 8.0
@@ -50,30 +49,13 @@ def training(**lora: Any) -> TrainingConfig:
 def grpo(home: Path, checkpoint: Path, name: str, lora: TrainingConfig, **settings: Any) -> Any:
     defaults = {"passes": 1, "micro_batch_rows": 5, "learning_rate": 1e-2}
     rows = grpo_rows(3, 4, sampler=load_model(checkpoint, dtype=torch.float32))
-    return GrpoRequest(
-        checkpoint=checkpoint,
-        output=home / name,
-        rows=write_grpo(home / f"{name}.parquet", rows),
-        settings=GrpoConfig(**defaults | settings),
-        training=lora,
-        group_size=4,
-        temperature=1.0,
-        seed=5,
-        threads=1,
-    )
+    return grpo_of(home, name, rows, checkpoint, training=lora, seed=5, **defaults | settings)
 
 
 def rwr_update(home: Path, checkpoint: Path, initial: Path, name: str, lora: Any) -> UpdateResult:
-    request = RwrRequest(
-        checkpoint=checkpoint,
-        initial=initial,
-        output=home / name,
-        rows=write_rwr(home / f"{name}.parquet", rwr_rows(6)),
-        settings=RwrConfig(steps=3, learning_rate=1e-2, micro_batch_rows=4, kl_cap=1e6, kl_coef=1),
-        training=lora,
-        seed=0,
-        threads=1,
-    )
+    settings = {"steps": 3, "learning_rate": 1e-2, "micro_batch_rows": 4, "kl_cap": 1e6}
+    settings |= {"kl_coef": 1, "training": lora}
+    request = rwr_of(home, name, rwr_rows(6), checkpoint, initial, **settings)
     return LocalTrainer().rwr(request)
 
 

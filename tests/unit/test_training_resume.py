@@ -27,21 +27,20 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from genenv_core.config.updates import GrpoConfig, RwrConfig
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.training import checkpoints, common, grpo, rwr
+from genenv_core.training import checkpoints, grpo, planned, rwr
 from genenv_core.training.base import GrpoRequest, RwrRequest, TrainerCheckpoints, UpdateResult
 from genenv_core.training.checkpoints import CheckpointKeeper, request_digest
 from genenv_core.training.local import LocalTrainer
 from genenv_core.training.workers import WorkerTrainer
 from tests.unit.builders_training import (
+    grpo_of,
     grpo_rows,
     load,
+    rwr_of,
     rwr_rows,
     tiny_checkpoint,
-    write_grpo,
-    write_rwr,
 )
 
 Request = GrpoRequest | RwrRequest
@@ -72,34 +71,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def grpo_request(home: Path, name: str = "grpo", **settings: Any) -> GrpoRequest:
     """Return an update of 5 groups, 2 a step: 2 passes of 3 steps, 3 micro-batches, the last 2."""
-    path = home / f"{name}.parquet"
     defaults = {"groups_per_step": 2, "passes": 2, "micro_batch_rows": 3}
+    defaults |= {"temperature": 0.9, "seed": 3}
     rows = grpo_rows(5, 4, sampler=load(home / "policy"), masked=True)
-    return GrpoRequest(
-        checkpoint=home / "policy",
-        output=home / name,
-        rows=write_grpo(path, rows),
-        settings=GrpoConfig(**defaults | settings),
-        group_size=4,
-        temperature=0.9,
-        seed=3,
-        threads=1,
-    )
+    return grpo_of(home, name, rows, home / "policy", **defaults | settings)
 
 
 def rwr_request(home: Path, name: str, **settings: Any) -> RwrRequest:
-    path = home / f"{name}.parquet"
     defaults = {"max_grad_norm": 1000, "micro_batch_rows": 3, "learning_rate": 1e-3}
     defaults["steps_per_row"] = 100
-    return RwrRequest(
-        checkpoint=home / "policy",
-        initial=home / "policy",
-        output=home / name,
-        rows=write_rwr(path, rwr_rows(8)),
-        settings=RwrConfig(**defaults | settings),
-        seed=0,
-        threads=1,
-    )
+    policy = home / "policy"
+    return rwr_of(home, name, rwr_rows(8), policy, policy, **defaults | settings)
 
 
 REQUESTS: dict[str, tuple[Callable[[Path], Request], str, int]] = {
@@ -450,14 +432,14 @@ def test_a_weight_that_the_model_does_not_take_back_is_an_error(
 ) -> None:
     request = kept(cases["grpo"], tmp_path)
     interrupted(request, 2)
-    original = common.load_tensors
+    original = planned.load_tensors
 
     def renaming(*args: Any, **options: Any) -> dict[str, torch.Tensor]:
         tensors = original(*args, **options)
         tensors["weight/old.norm"] = tensors.pop("weight/model.norm.weight")
         return tensors
 
-    monkeypatch.setattr(common, "load_tensors", renaming)
+    monkeypatch.setattr(planned, "load_tensors", renaming)
     missing, unknown = r"missing \['weight/model.norm.weight'\]", r"unknown \['weight/old.norm'\]"
     with pytest.raises(TrainingError, match=f"does not fit the model: {missing}, {unknown}"):
         update(request)

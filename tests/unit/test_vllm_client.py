@@ -22,7 +22,7 @@ from genenv_core.config.vllm import VllmConfig, VllmServing
 from genenv_core.engines.registry import open_engine
 from genenv_core.engines.session import Mailbox, RemoteSession, open_session
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.fleet import VllmSetup
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.engines.vllm.wire import MAX_N, asked
 from genenv_core.errors import ConfigError, EngineError
 from genenv_core.types import FinishReason, Grammar, SampleRequest, SamplingParams
@@ -35,11 +35,15 @@ QUICK: dict[str, Any] = {"backoff_seconds": 0.01, "lost_seconds": 0.5, "stop_sec
 
 @contextmanager
 def engine_on(
-    *running: Running, checkpoint: Path = Path("/nowhere"), check: Any = None, **serving: Any
+    *running: Running,
+    checkpoint: Path = Path("/nowhere"),
+    check: Any = None,
+    max_model_len: int | None = None,
+    **serving: Any,
 ) -> Iterator[VllmEngine]:
     setup = VllmSetup(
         NAME,
-        VllmConfig(),
+        VllmConfig(max_model_len=max_model_len),
         VllmServing(urls=tuple(one.url for one in running), **{**QUICK, **serving}),
         Path("/nowhere/log"),
         check=check or (lambda: None),
@@ -230,7 +234,10 @@ def test_what_was_taken_back_frees_its_place() -> None:
     assert server.most_at_once == 1
 
 
-@pytest.mark.parametrize("faults", [Faults(errors=7), Faults(drops=7)], ids=["503", "dropped"])
+FLEETING = [Faults(errors=7), Faults(drops=7), Faults(aborts=7)]
+
+
+@pytest.mark.parametrize("faults", FLEETING, ids=["503", "dropped", "given up"])
 def test_errors_and_lost_connections_are_tried_again(faults: Faults) -> None:
     requests = requests_of(30)
     server = fake(faults=faults)
@@ -268,6 +275,31 @@ def test_a_request_that_fails_while_others_succeed_is_a_completion_with_a_reason
         answers[1:5], ("400: Token id is out", "is empty", "token id -1", "64 tokens"), strict=True
     ):
         assert told in answer.error
+
+
+def test_a_server_that_refuses_everything_ends_the_stage() -> None:
+    with serving(fake(faults=Faults(refuse_above=0))) as [one], engine_on(one) as engine:
+        few = engine.sample(requests_of(9), PARAMS)
+        assert {answer.finish_reason for answer in few} == {FinishReason.ERROR}
+        told = "each of the first 16 requests failed: .* 400: Token id is out of vocabulary"
+        with pytest.raises(EngineError, match=told):
+            engine.sample(requests_of(9), PARAMS)
+    # One that was answered shows that it is the requests.
+    with serving(fake(faults=Faults(refuse_above=45))) as [one], engine_on(one) as engine:
+        assert ids(engine, requests_of(1)) == expected(requests_of(1))
+        bad = [SampleRequest((46, 1), 2 * seed) for seed in range(20)]
+        assert all(answer.error for answer in engine.sample(bad, PARAMS))
+
+
+def test_sequences_are_as_long_as_configured_whatever_the_server_takes() -> None:
+    with serving(fake(max_model_len=64)) as [one]:
+        with engine_on(one, max_model_len=12) as engine:
+            [short] = engine.sample([SampleRequest(tuple([3] * 11), 1)], PARAMS)
+            [none] = engine.sample([SampleRequest(tuple([3] * 12), 1)], PARAMS)
+        assert len(short.token_ids) == 1 and "sequences of 12" in none.error
+        told = r"takes sequences of 64 tokens, and compute\.vllm\.max_model_len is 65"
+        with pytest.raises(EngineError, match=told), engine_on(one, max_model_len=65):
+            pass
 
 
 def test_one_slow_request_times_out_alone() -> None:
@@ -350,6 +382,15 @@ def test_a_hung_server_is_left_out() -> None:
         assert time.monotonic() - begun < 5
 
 
+def test_a_server_that_is_busy_is_not_taken_for_one_that_hangs() -> None:
+    server = fake(faults=Faults(delay_s=2.0, computes=True))
+    with serving(server) as [one], engine_on(one, stall_seconds=0.2) as engine:
+        assert ids(engine, requests_of(4)) == expected(requests_of(4))
+    prompts = [told["prompt"] for told in server.asked]
+    assert [0] in prompts  # it was asked for a token, which had to wait like the others
+    assert len([prompt for prompt in prompts if prompt != [0]]) == 4  # and nothing was done again
+
+
 def test_when_all_servers_are_gone_the_wait_has_an_end() -> None:
     with serving(fake()) as [one], engine_on(one, lost_seconds=0.3) as engine:
         one.stop()
@@ -411,7 +452,10 @@ def test_adapters_are_loaded_under_the_checkpoints_name(tmp_path: Path) -> None:
     server = fake(model="base", lora=True)
     with serving(server) as [one], engine_on(one, checkpoint=tmp_path) as engine:
         assert ids(engine, requests_of(3)) == expected(requests_of(3))
-    assert server.adapters == [NAME]
+        assert server.adapters == [NAME]
+        server.adapters.clear()  # somebody started it anew
+        assert ids(engine, requests_of(3)) == expected(requests_of(3))
+        assert server.adapters == [NAME]
     with serving(fake(model="base")) as [one]:
         told = "has no LoRA endpoint"
         with pytest.raises(EngineError, match=told), engine_on(one, checkpoint=tmp_path):
@@ -431,6 +475,9 @@ def test_weights_are_loaded_and_the_server_has_to_keep_them(tmp_path: Path) -> N
                 f"version {NAME}",
             ]
             assert ids(engine, requests_of(3)) == expected(requests_of(3), str(tmp_path))
+            server.weights, server.weight_version = "first", "default"  # it was started anew
+            assert ids(engine, requests_of(3)) == expected(requests_of(3), str(tmp_path))
+            assert server.steps.count("reload_weights") == 2
             # Another client changes the weights: no answer is taken from then on.
             server.weight_version = "genenv-other"
             told = f"answers for the model 'genenv-other', and '{NAME}' was asked for"

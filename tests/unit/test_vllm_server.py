@@ -25,8 +25,8 @@ import pytest
 
 from genenv_core.config.vllm import VllmConfig, VllmServing
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.fleet import VllmSetup
 from genenv_core.engines.vllm.server import interpreter, launch
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.errors import ConfigError, EngineError, ModelError
 from tests.unit.fake_vllm import write_interpreter
 from tests.unit.test_vllm_client import NAME, PARAMS, expected, ids, requests_of
@@ -135,6 +135,33 @@ def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
     assert "ended with status 3" in text and str(tmp_path / "vllm.log") in text
 
 
+def test_the_cause_is_told_where_other_processes_end_of_it(tmp_path: Path) -> None:
+    log = """(APIServer pid=1) WARNING 11-21 23:29:42 [system.py:249] errors like `OSError: many`
+(Worker pid=3) ERROR 11-21 23:32:42 [multiproc_executor.py:1058] Traceback (most recent call last):
+(Worker pid=3) ERROR 11-21 23:32:42 [multiproc_executor.py:1058] RuntimeError: Unsupported head_dim
+(EngineCore pid=2) ERROR 11-21 23:32:42 [core.py:1435]     raise RuntimeError(
+(EngineCore pid=2) ERROR 11-21 23:32:42 [core.py:1435] RuntimeError: Worker failed
+(APIServer pid=1) ERROR 11-21 23:32:42 [async_llm.py:871] v.EngineDeadError: see above
+one
+two
+three
+four
+five
+UserWarning: resource_tracker: leaked
+"""
+    (tmp_path / "told").write_text(log, encoding="utf-8")
+    with (
+        pytest.raises(EngineError) as error,
+        own(tmp_path, before=f"cat {tmp_path}/told; exit 1"),
+    ):
+        pass
+    told = (
+        "its log ends: RuntimeError: Unsupported head_dim | v.EngineDeadError: see above | "
+        "one | two | three | four | five | genenv: the server ended with status 1"
+    )
+    assert told in str(error.value)
+
+
 def test_a_start_has_a_limit(tmp_path: Path) -> None:
     slow = 'echo "pids $$"; sleep 60'
     with (
@@ -143,6 +170,32 @@ def test_a_start_has_a_limit(tmp_path: Path) -> None:
     ):
         pass
     assert gone(*pids(tmp_path), seconds=0.1)
+
+
+def test_a_start_whose_first_token_never_comes_has_the_same_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DELAY_S", "60")
+    begun = time.monotonic()
+    with (
+        pytest.raises(EngineError, match=r"does not answer after .*start_seconds 3\)"),
+        own(tmp_path, start_seconds=3),
+    ):
+        pass
+    assert time.monotonic() - begun < 20
+
+
+def test_a_port_that_another_program_has_taken_is_left_to_it(tmp_path: Path) -> None:
+    once = (
+        f"test -e {tmp_path}/taken || {{ touch {tmp_path}/taken; "
+        "echo 'OSError: [Errno 98] Address already in use'; exit 1; }"
+    )
+    with own(tmp_path, before=once, restarts=0) as engine:
+        assert ids(engine, requests_of(2)) == expected(requests_of(2))
+    always = "echo 'OSError: [Errno 98] Address already in use'; exit 1"
+    told = "the server ended after .*Address already in use"
+    with pytest.raises(EngineError, match=told), own(tmp_path, before=always):
+        pass
 
 
 def test_a_start_can_be_cancelled(tmp_path: Path) -> None:
@@ -277,5 +330,6 @@ def test_the_interpreter_is_given_named_or_found(monkeypatch: pytest.MonkeyPatch
         interpreter(None)
     monkeypatch.setenv("GENENV_VLLM_PYTHON", sys.executable)
     assert interpreter(None) == sys.executable
-    with pytest.raises(ConfigError, match=r"execution.vllm.python '/nowhere/py' is no program"):
-        interpreter("/nowhere/py")
+    for wrong in ("/nowhere/py", str(Path(sys.executable).parent)):
+        with pytest.raises(ConfigError, match=rf"execution.vllm.python '{wrong}' is no program"):
+            interpreter(wrong)

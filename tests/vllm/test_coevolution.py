@@ -26,7 +26,6 @@ import pytest
 from genenv_core.storage import catalog
 from genenv_core.storage.local import LocalStore
 from genenv_core.storage.pools import open_pools
-from tests.vllm.conftest import ARGUMENTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -35,8 +34,6 @@ TOLERANCE = 1e-3
 SETTINGS = (
     "epochs=1",
     "compute.engine=vllm",
-    "compute.vllm.dtype=float32",
-    f"compute.vllm.arguments=[{', '.join(ARGUMENTS)}]",
     "execution.vllm.stall_seconds=15",
     "generation.structured=true",
     "rollout.shard_groups=1",

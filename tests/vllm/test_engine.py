@@ -20,16 +20,16 @@ import psutil
 import pytest
 import torch
 
-from genenv_core.config.vllm import VllmConfig, VllmServing
+from genenv_core.config.vllm import VllmServing
 from genenv_core.engines.gap import Sampled, logprob_gap
 from genenv_core.engines.loading import load_model
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.fleet import VllmSetup
 from genenv_core.engines.vllm.server import Server, interpreter, launch
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, requests_of
-from tests.vllm.conftest import ARGUMENTS
+from tests.vllm.conftest import CONFIG, processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -39,7 +39,6 @@ TOLERANCE = 1e-3
 SAME_TOKENS = 0.9
 """Share of completions that are equal token by token in another batch: rounding may flip one."""
 
-CONFIG = VllmConfig(dtype="float32", arguments=ARGUMENTS)
 PARAMS = SamplingParams(max_tokens=40, stop_token_ids=(EOS_ID,))
 
 
@@ -48,28 +47,6 @@ def requests(count: int, samples: int = 1) -> list[SampleRequest]:
         [token % 150 + 2 for token in p] for p in random_prompts(count, shortest=5, longest=40)
     ]
     return requests_of(prompts, samples)
-
-
-@pytest.fixture(scope="module")
-def engine(
-    checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[VllmEngine]:
-    log = tmp_path_factory.mktemp("log") / "vllm.log"
-    serving = VllmServing(stall_seconds=20, restarts=4)
-    engine = VllmEngine(checkpoints[0], VllmSetup("genenv-first", CONFIG, serving, log))
-    group = engine.server_pid
-    assert group is not None
-    yield engine
-    group = engine.server_pid
-    members = processes(group)
-    assert len(members) >= 3  # the guard, the API server, the engine's own processes
-    engine.close()
-    assert not [p for p in members if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
-def processes(group: int | None) -> list[psutil.Process]:
-    assert group is not None
-    return [psutil.Process(group), *psutil.Process(group).children(recursive=True)]
 
 
 def api_server(engine: VllmEngine) -> int:

@@ -14,8 +14,9 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from genenv_core.engines.vllm.fleet import Fleet, VllmSetup
+from genenv_core.engines.vllm.fleet import Fleet
 from genenv_core.engines.vllm.server import Server, interpreter, launch
+from genenv_core.engines.vllm.setup import VllmSetup
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, SampleRequest, SamplingParams
 

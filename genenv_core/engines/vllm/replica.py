@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Any, TypeVar
 import aiohttp
 from pydantic import ValidationError
 
+from genenv_core.config.vllm import VllmConfig
 from genenv_core.engines.vllm.server import Server, adapter_rank
-from genenv_core.engines.vllm.wire import Asked, Models, body, completions, wrong_model
+from genenv_core.engines.vllm.wire import Aborted, Asked, Models, body, completions, wrong_model
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, SamplingParams
 
@@ -37,6 +39,8 @@ COLLECT_S = 0.02
 """How long answers wait for others, so that one look at the weight version serves them all."""
 
 CUT = 300
+COMPUTED = re.compile(rb"^vllm:(?:prompt|generation)_tokens_total(?:\{[^}]*\})? (\S+)$", re.M)
+"""What a server's metrics say of the tokens that it has computed."""
 
 
 class Lost(Exception):
@@ -45,6 +49,10 @@ class Lost(Exception):
     def __init__(self, message: str, *, slow: bool = False) -> None:
         super().__init__(message)
         self.slow = slow
+
+
+class Forgotten(Lost):
+    """It does not have the checkpoint any more: somebody started it anew."""
 
 
 class Refused(Exception):
@@ -91,7 +99,7 @@ class Replica:
         """Return what runs for it now."""
         return [*self.tasks, *([self._confirming] if self._confirming else [])]
 
-    async def prepare(self, name: str, checkpoint: Path, version: str) -> None:
+    async def prepare(self, name: str, checkpoint: Path, config: VllmConfig) -> None:
         """Return once it answers and has the checkpoint under its name.
 
         Raises Lost while it does not answer, EngineError when it never will as asked.
@@ -99,8 +107,14 @@ class Replica:
         status, _ = await self._call("GET", "/health", SHORT_S)
         if status != 200:
             raise Lost(f"/health answers {status}")
-        await self._check_version(version)
+        await self._check_version(config.version)
         models = await self._models()
+        if models.longest and config.max_model_len and models.longest < config.max_model_len:
+            raise EngineError(
+                f"{self.where} takes sequences of {models.longest} tokens, and "
+                f"compute.vllm.max_model_len is {config.max_model_len}: results depend on it; "
+                "lower the field, or start the server with a larger --max-model-len"
+            )
         self._version = ""
         if name in models.names:
             self._model = name
@@ -128,32 +142,53 @@ class Replica:
         if status >= 500 or status in (408, 429):
             raise Lost(f"{self.url} answers {status}: {_cut(data)}")
         if status == 404:
-            names = ", ".join((await self._models()).names)
-            raise wrong_model(self.where, wanted=self._model, found=names)
+            raise Forgotten(f"{self.url} answers 404 for the model {self._model!r}: {_cut(data)}")
         if status in (401, 403):
             raise EngineError(f"{self.where} answers {status}: set GENENV_VLLM_API_KEY to its key")
         if status != 200:
             raise Refused(f"the server refused the request with {status}: {_cut(data)}")
-        made = completions(data, ask, where=self.where, model=self._model, max_tokens=max_tokens)
+        try:
+            made = completions(
+                data, ask, where=self.where, model=self._model, max_tokens=max_tokens
+            )
+        except Aborted as error:
+            raise Lost(f"{self.url} {error}") from error
         self.last_sign = time.monotonic()
         await self._confirm()
         return made
 
     async def alive(self, timeout_s: float, *, token: bool) -> bool:
-        """Return whether it answers in time; `token`: with a token, which a hung engine cannot."""
+        """Return whether it answers in time; `token`: with a token, which a hung engine cannot.
+
+        The token waits behind what was asked for before it, so that a server that computes other
+        tokens meanwhile counts as alive too.
+        """
         if self.server is not None and not self.server.running:
             return False
         one = {"model": self._model, "prompt": [0], "max_tokens": 1}
+        before = await self._computed(timeout_s) if token else None
         try:
             if token:
                 status, _ = await self._call("POST", "/v1/completions", timeout_s, one)
             else:
                 status, _ = await self._call("GET", "/health", min(timeout_s, SHORT_S))
-        except Lost:
-            return False
+        except Lost as error:
+            after = await self._computed(timeout_s) if token and error.slow else None
+            if before is None or after is None or after <= before:
+                return False
+            status = 200
         if status < 500:
             self.last_sign = time.monotonic()
         return status < 500
+
+    async def _computed(self, timeout_s: float) -> float | None:
+        """Return how many tokens it has computed so far, None where it does not tell."""
+        try:
+            status, data = await self._call("GET", "/metrics", min(timeout_s, SHORT_S))
+        except Lost:
+            return None
+        found = COMPUTED.findall(data) if status == 200 else []
+        return sum(map(float, found)) if found else None
 
     async def _warm_up(self) -> None:
         """Sample one token: the first one may compile code for a minute, which is no hanging."""
@@ -174,7 +209,7 @@ class Replica:
 
     async def _models(self) -> Models:
         status, data = await self._call("GET", "/v1/models", SHORT_S)
-        if status in (401, 403):
+        if status in (401, 403) and self.server is None:  # ours knows its key: this is another one
             raise EngineError(f"{self.where} answers {status}: set GENENV_VLLM_API_KEY to its key")
         try:
             models = Models.model_validate_json(data if status == 200 else b"")
@@ -242,6 +277,8 @@ class Replica:
         await asyncio.sleep(COLLECT_S)
         self._confirming = None  # who comes from now on needs a look that begins later
         found = str((await self._json("GET", "/weight_info")).get("weight_version"))
+        if found == "default":
+            raise Forgotten(f"{self.url} has the weights that it was started with")
         if found != self._version:
             raise wrong_model(self.where, wanted=self._version, found=found)
 
@@ -285,8 +322,14 @@ async def until(
     """
     deadline = time.monotonic() + seconds
     while True:
+        limit = asyncio.timeout(max(0.0, deadline - time.monotonic()))
         try:
-            return await ready()
+            async with limit:
+                return await ready()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Lost(f"not ready in {seconds:g} s", slow=True) from None
         except Lost:
             if time.monotonic() > deadline or not goes_on():
                 raise

