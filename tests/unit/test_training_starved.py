@@ -48,12 +48,10 @@ def request_of(home: Path, kind: str) -> Request:
     shared = {"training": training, "checkpoints": plan}
     if kind == "grpo":
         rows = grpo_rows(5, 4, sampler=load(policy), masked=True)
-        return grpo_of(
-            home, "out", rows, policy, groups_per_step=2, micro_batch_rows=4, passes=2, **shared
-        )
-    return rwr_of(
-        home, "out", rwr_rows(12), policy, policy, micro_batch_rows=8, steps=4, kl_cap=1e6, **shared
-    )
+        shared |= {"groups_per_step": 2, "micro_batch_rows": 4, "passes": 2}
+        return grpo_of(home, "out", rows, policy, **shared)
+    shared |= {"micro_batch_rows": 8, "steps": 4, "kl_cap": 1e6}
+    return rwr_of(home, "out", rwr_rows(12), policy, policy, **shared)
 
 
 def undisturbed(home: Path, request: Request) -> UpdateResult:
