@@ -84,6 +84,8 @@ def main() -> None:
             f"--rows is a multiple of {GROUP}, --micro divides {GROUP}, --steps is {ENOUGH_STEPS} "
             "or more"
         )
+    if options.kernels == "liger" and options.device == "cpu":
+        parser().error("--kernels liger needs a GPU")
     if options.device == "cuda" and not torch.cuda.is_available():
         print(
             "bench-gpu: torch finds no GPU on this machine, nothing was measured; the same code "

@@ -45,11 +45,13 @@ def request_of(home: Path, kind: str) -> Request:
     policy = tiny_checkpoint(home / "policy", seed=1)
     training = TrainingConfig(processes=2)
     plan = TrainerCheckpoints(folder=home / "progress", seconds=0)
-    shared = {"micro_batch_rows": 8, "training": training, "checkpoints": plan}
+    shared: dict[str, Any] = {"training": training, "checkpoints": plan}
     if kind == "grpo":
         rows = grpo_rows(5, 4, sampler=load(policy), masked=True)
-        return grpo_of(home, "out", rows, policy, groups_per_step=2, passes=2, **shared)
-    return rwr_of(home, "out", rwr_rows(12), policy, policy, steps=4, kl_cap=1e6, **shared)
+        shared |= {"groups_per_step": 2, "micro_batch_rows": 4, "passes": 2}
+        return grpo_of(home, "out", rows, policy, **shared)
+    shared |= {"micro_batch_rows": 8, "steps": 4, "kl_cap": 1e6}
+    return rwr_of(home, "out", rwr_rows(12), policy, policy, **shared)
 
 
 def undisturbed(home: Path, request: Request) -> UpdateResult:
@@ -60,7 +62,7 @@ def undisturbed(home: Path, request: Request) -> UpdateResult:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_gpus")
-@pytest.mark.parametrize(("kind", "step", "rows"), [("grpo", 2, 3), ("rwr", 0, 3)])
+@pytest.mark.parametrize(("kind", "step", "rows"), [("grpo", 3, 3), ("rwr", 0, 3)])
 def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,9 +83,9 @@ def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
     assert max(float((one[n] - other[n]).abs().max()) for n in one) < 1e-5
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     # Micro-batches are cut evenly: of 12 generations with at most 4 a process has two of 3.
-    halved = {"grpo": [(8, 4), (4, 2)], "rwr": [(8, 4)]}[kind]
-    for (before, after), line in zip(halved, warned, strict=True):
-        assert f"memory ran out with micro_batch_rows={before}: it goes on with {after};" in line
+    before, after = {"grpo": (4, 2), "rwr": (8, 4)}[kind]
+    assert len(warned) == 1
+    assert f"memory ran out with micro_batch_rows={before}: it goes on with {after};" in warned[0]
 
 
 @pytest.mark.slow
