@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from genenv_core.storage.canonical import digest
+from tasks.placement.names import OURS
 
 POOL = "genenv"
 """Work pool that everything runs on unless another is named."""
 
 MODULE = "flows.deployed"
-TAG = "genenv"
 
 HEARTBEAT_S = 30
 """How often a flow run under a worker says that it is alive; Prefect takes no less."""
@@ -61,7 +61,7 @@ def _stage(name: str, does: str) -> Deployment:
         name,
         f"The stage {name} of one epoch of a run: {does}. Needs what the stage reads, and reuses "
         "what is there.",
-        (TAG, "stage", "gpu"),
+        (OURS, "stage", "gpu"),
         gpu=True,
     )
 
@@ -71,10 +71,10 @@ DEPLOYMENTS = (
         "coevolution",
         "A whole run: bootstrap, then epochs. Choose a preset and change what should differ; the "
         "same request again, or Retry, continues the run.",
-        (TAG, "run"),
+        (OURS, "run"),
         schedules=(NIGHTLY,),
     ),
-    Deployment("epoch", "One epoch of a run whose earlier epochs are finished.", (TAG, "run")),
+    Deployment("epoch", "One epoch of a run whose earlier epochs are finished.", (OURS, "run")),
     _stage("bootstrap", "base tasks, held-out tasks, and the first two checkpoints"),
     _stage("generate_tasks", "pi_env writes tasks"),
     _stage("rollout", "pi_agent attempts each task n times"),

@@ -26,12 +26,11 @@ from prefect.states import Crashed
 
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.process import has_ended, identity, machine
+from tasks.placement.names import MOST, OURS
 
 log = logging.getLogger("genenv.flows")
 
-OURS = "genenv"
 _PROCESS = "process "
-_MOST = 200
 _OPEN = [StateType.RUNNING, StateType.PENDING]
 _CRASHED = FlowRunFilter(
     tags=FlowRunFilterTags(all_=[OURS]),
@@ -57,7 +56,7 @@ def mark_orphans() -> int:
     )
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(
-            flow_run_filter=running, sort=FlowRunSort.START_TIME_DESC, limit=_MOST
+            flow_run_filter=running, sort=FlowRunSort.START_TIME_DESC, limit=MOST
         )
         orphans = [run for run in found if run.run_count <= 1 and _ended(run.tags)]
         for run in orphans:
@@ -79,7 +78,7 @@ def _mark_tasks(
             state=TaskRunFilterState(type=TaskRunFilterStateType(any_=states))
         ),
         sort=TaskRunSort.EXPECTED_START_TIME_DESC,
-        limit=_MOST,
+        limit=MOST,
     )
     for task in tasks:
         client.set_task_run_state(task.id, Crashed(message=_MESSAGE), force=True)

@@ -12,7 +12,7 @@ from typing import Any
 from prefect import flow
 from prefect.exceptions import TerminationSignal
 
-from flows.cli.signals import supervise
+from flows.signals import supervise
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import StageName
 from tasks.bootstrap import bootstrap

@@ -8,7 +8,6 @@ under it does a flow learn that it was cancelled.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,9 +15,9 @@ from prefect import get_run_logger, tags
 from prefect.exceptions import TerminationSignal
 
 from flows.artifacts import Publisher
-from flows.cli.signals import HARD_S, SOFT_S, supervise
 from flows.failures import as_the_stage_told
 from flows.orphans import mark_orphans, process_tags
+from flows.signals import supervise
 from flows.summary import publish_summary
 from genenv_core.config.schema import RunConfig
 from tasks import progress, services
@@ -38,7 +37,8 @@ def carry_out(config: RunConfig, work: Callable[[], Result]) -> Result:
     with progress.listening(publisher.listen), tags(*process_tags()):
         try:
             with as_the_stage_told(publisher):
-                return _ended_gently(lambda: _alone(config, work))
+                # On SIGTERM the stages first come to where they can go on.
+                return supervise(lambda: _alone(config, work), soft=TerminationSignal)
         finally:
             services.close()
             publisher.close()
@@ -55,24 +55,3 @@ def _alone(config: RunConfig, work: Callable[[], Result]) -> Result:
     leases, run = leases_of(config.root), str(config.run_id)
     with leases.hold(LEASE, run, lambda: None, waiting=waiting, check=progress.check):
         return work()
-
-
-def _ended_gently(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns; on SIGTERM, let the stages come to where they can go on."""
-    ended = threading.Event()
-
-    def whole() -> Result:
-        try:
-            return work()
-        finally:
-            ended.set()
-
-    try:
-        return supervise(whole)
-    except TerminationSignal:
-        progress.cancel()
-        services.trainer().request_stop()
-        ended.wait(SOFT_S)
-        services.close()
-        ended.wait(HARD_S)
-        raise

@@ -28,7 +28,7 @@ from flows.cli import (
     trace,
     up,
 )
-from flows.cli.signals import Terminated
+from flows.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
 

@@ -13,7 +13,7 @@ import typer
 
 from flows.cli.options import ConfiguredRoot, Json, Overrides, Root, Source
 from flows.cli.roots import check_run, existing
-from flows.cli.signals import Terminated, heed_sigterm, supervise
+from flows.signals import Terminated, heed_sigterm, supervise
 from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError

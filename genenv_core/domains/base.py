@@ -69,9 +69,10 @@ class Domain(Protocol):
         ...
 
     def episode(self, draft: TaskDraft, seed: int) -> Episode:
-        """Return a fresh attempt, at once; `seed` decides any randomness of its environment.
+        """Return a fresh attempt; `seed` decides any randomness of its environment.
 
-        What takes time belongs into its steps.
+        With `tools.execution: pool` it is opened as steps are executed: beside others, within the
+        time limit. Without, what takes time holds up everything.
         """
         ...
 

@@ -64,11 +64,11 @@ class Multipart(Requests):
         try:
             pieces = await together([copy(n, start) for n, start in enumerate(starts, 1)])
             await self._finish(path, upload, pieces, {"IfMatch": head.etag})
-        except (NotFound, Refused):
-            await self._tried(
-                path, lambda: self._gone("abort_multipart_upload", path, UploadId=upload)
-            )
-            return False
+        except BaseException as error:
+            await self._abort(path, upload)
+            if isinstance(error, NotFound | Refused):
+                return False
+            raise
         return True
 
     async def _upload(self, path: str, source: Path, sha256: str) -> None:
@@ -90,11 +90,12 @@ class Multipart(Requests):
             pieces = await self._pieces(path, upload, source, size)
             await self._finish(path, upload, pieces, {"IfNoneMatch": "*"})
         except BaseException:
-            # Pieces that stay behind cost space, until a lifecycle rule of the bucket takes them.
-            await self._tried(
-                path, lambda: self._gone("abort_multipart_upload", path, UploadId=upload)
-            )
+            await self._abort(path, upload)
             raise
+
+    async def _abort(self, path: str, upload: str) -> None:
+        """Remove the pieces of an upload; those of a killed one wait for a lifecycle rule."""
+        await self._tried(path, lambda: self._gone("abort_multipart_upload", path, UploadId=upload))
 
     async def _pieces(
         self, path: str, upload: str, source: Path, size: int
@@ -105,7 +106,7 @@ class Multipart(Requests):
         async def send(number: int) -> dict[str, Any]:
             async with some:
                 data = await asyncio.to_thread(_piece, source, (number - 1) * length, length)
-                guard = md5(data)
+                guard = await asyncio.to_thread(md5, data)
                 done = await self._tried(
                     path,
                     lambda: self._asked(

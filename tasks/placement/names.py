@@ -5,6 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 OURS = "genenv"
+"""Tag of every deployment and flow run of genenv."""
+
 FLOW = "stage"
 """Name of the flow that computes one stage."""
 

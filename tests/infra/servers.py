@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.pipeline.commands import environment
+
 START_S = 400.0
 RUN_S = 420.0
 """Patience with a busy machine; on an idle one a start takes 25 s and a tiny run as long."""
@@ -28,12 +28,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def environment(**changes: str) -> dict[str, str]:
-    """Return this process's environment without what other tests set in it."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "GENENV"))}
-    return {**kept, "PYTHONPATH": str(REPOSITORY), **changes}
 
 
 class Up:

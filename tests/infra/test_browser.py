@@ -21,7 +21,8 @@ import pytest
 playwright = pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
 
-from tests.infra.servers import REPOSITORY, RUN_S, Up  # noqa: E402
+from tests.infra.servers import RUN_S, Up  # noqa: E402
+from tests.pipeline.commands import REPOSITORY  # noqa: E402
 
 CHROMIUM = os.environ.get("GENENV_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 SHOTS = REPOSITORY / ".ci" / "out" / "screenshots"

@@ -21,7 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.infra.servers import REPOSITORY, RUN_S, Up, environment, free_port
+from tests.infra.servers import RUN_S, Up, free_port
+from tests.pipeline.commands import REPOSITORY, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

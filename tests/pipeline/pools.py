@@ -19,7 +19,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.pipeline.commands import REPOSITORY
+
 STARTED = datetime.now(UTC)
 Found = TypeVar("Found")
 

@@ -25,7 +25,7 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog
 from tasks.progress import Event, listening
 from tests.pipeline.builders import manifests, run, sql, states, tiny
-from tests.pipeline.test_cli import environment, genenv
+from tests.pipeline.commands import environment, genenv
 
 
 @contextmanager
@@ -184,7 +184,8 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
 
 ENDLESS_SHARD = """
 import time
-from flows.cli import app, run, signals
+from flows import signals
+from flows.cli import app, run
 
 signals.SOFT_S = signals.HARD_S = 0.5
 supervise = run.supervise

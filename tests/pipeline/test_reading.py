@@ -19,7 +19,7 @@ from genenv_core.errors import QueryError
 from genenv_core.lookup import look_up
 from genenv_core.storage.local import LocalStore
 from tests.pipeline.builders import manifests, run, sql, tiny
-from tests.pipeline.test_cli import genenv, refused
+from tests.pipeline.commands import genenv, refused
 
 
 @pytest.fixture(scope="module")

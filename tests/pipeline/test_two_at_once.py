@@ -19,7 +19,7 @@ from genenv_core.storage.local import LocalStore
 from genenv_core.storage.runs import RunLog, list_runs
 from genenv_core.storage.verify import verify
 from tests.pipeline.builders import sql, tiny
-from tests.pipeline.test_cli import environment
+from tests.pipeline.commands import environment
 
 
 def together(root: Path, *commands: tuple[str, ...]) -> None:

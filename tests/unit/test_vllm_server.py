@@ -172,17 +172,18 @@ def test_a_start_has_a_limit(tmp_path: Path) -> None:
     assert gone(*pids(tmp_path), seconds=0.1)
 
 
+@pytest.mark.slow
 def test_a_start_whose_first_token_never_comes_has_the_same_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_DELAY_S", "60")
     begun = time.monotonic()
     with (
-        pytest.raises(EngineError, match=r"does not answer after .*start_seconds 3\)"),
-        own(tmp_path, start_seconds=3),
+        pytest.raises(EngineError, match=r"does not answer after .*start_seconds 15\)"),
+        own(tmp_path, start_seconds=15),
     ):
         pass
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 50
 
 
 def test_a_port_that_another_program_has_taken_is_left_to_it(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""`genenv` in a process of its own, as a person or a script calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment without what the session's API set in it."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "GENENV"))}
+    return {**kept, "PYTHONPATH": str(REPOSITORY), **changes}
+
+
+def genenv(*arguments: str, cwd: Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Return the finished command."""
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli.app", *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
+    """Assert one line of error with these words, and the status."""
+    assert done.returncode == status, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("genenv: ")
+    for word in words:
+        assert word in lines[0], lines[0]
+    assert "Traceback" not in done.stdout + done.stderr
