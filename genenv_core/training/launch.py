@@ -196,8 +196,8 @@ class Launcher:
 def visible_gpus(given: str | None, processes: int) -> str:
     """Return the value of CUDA_VISIBLE_DEVICES for an update: one GPU a process, the first ones.
 
-    A single process that saw several would be made DataParallel by the Trainer, which cuts the
-    micro-batches that the plan has made. `given` is the value that there is.
+    A single process that saw several would be made DataParallel by the Trainer, which TRL refuses.
+    `given` is the value that there is.
     """
     if given is None:
         return ",".join(map(str, range(processes)))

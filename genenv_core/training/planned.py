@@ -112,11 +112,6 @@ class PlannedTrainer:
             raise TrainingError(
                 f"training.processes is {self.training.processes} and {ranks.count()} run"
             )
-        if self.args.n_gpu > 1:
-            raise TrainingError(
-                f"one process sees {self.args.n_gpu} GPUs: show it one (CUDA_VISIBLE_DEVICES), or "
-                f"set training.processes={self.args.n_gpu}"
-            )
 
     def counters(self) -> dict[str, Any]:
         """Return what the update has counted so far, as JSON values."""

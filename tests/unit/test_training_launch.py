@@ -392,12 +392,12 @@ def test_an_update_sees_one_gpu_a_process(given: str | None, processes: int, sho
     assert visible_gpus(given, processes) == shown
 
 
-def test_a_process_that_sees_several_gpus_is_refused(
+def test_a_process_that_sees_several_gpus_is_refused_by_trl(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Trainer would make the model DataParallel and cut the plan's micro-batches anew."""
+    """So the launcher shows it one: DataParallel would cut the plan's micro-batches anew."""
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
-    with pytest.raises(TrainingError, match=r"sees 2 GPUs: show it one .*training\.processes=2"):
+    with pytest.raises(TrainingError, match=r"does not support `nn\.DataParallel`"):
         LocalTrainer().grpo(grpo_request(home, "several-gpus"))
 
 
