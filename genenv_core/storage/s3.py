@@ -80,7 +80,8 @@ class S3Store:
             # What may hold a password is not repeated.
             given = "" if "@" in uri else f" {uri!r}"
             raise ConfigError(
-                f"root{given}: write s3://BUCKET/PREFIX; credentials come from the environment"
+                f"root{given}: write s3://BUCKET/PREFIX, the bucket's name with 3 to 63 small "
+                "letters, digits, dots and hyphens; credentials come from the environment"
             )
         prefix = "/".join(parts)
         self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
