@@ -29,7 +29,9 @@ class TrackingConfig(Section):
         """Refuse a password: the configuration is kept, shown and logged."""
         scheme, _, rest = (uri or "").partition("://")
         server = scheme.startswith("http")
-        user, at, _ = (rest.partition("/")[0] if server else rest).rpartition("@")
+        # A password may have a "/" of its own; a file's path, which begins with one, names no user.
+        named = rest.partition("/")[0] if server or rest.startswith("/") else rest
+        user, at, _ = named.rpartition("@")
         if (at and (server or ":" in user)) or re.search("[?&](password|token)=", rest):
             raise ValueError(
                 "tracking.uri holds a password: leave it out, and set MLFLOW_TRACKING_USERNAME and "
