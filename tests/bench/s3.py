@@ -36,9 +36,10 @@ IN_PROCESS, COMMANDS = 15, 7
 LIMIT = 2.0
 DELAY_S = 0.05
 SERVER = """
-import sys
+import logging, sys
 from tests.unit.s3_double import moto
 
+logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
 with moto() as url:
     print(url, flush=True)
     sys.stdin.read()
