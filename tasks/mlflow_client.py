@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.tracking import user_of
 from genenv_core.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -61,23 +62,15 @@ def unreachable(uri: str) -> str | None:
 
 def shown(uri: str) -> str:
     """Return the URI without what may be secret."""
-    user = _user(uri)
+    user = user_of(uri) or ""
     bare = uri.replace(f"://{user}@", "://", 1)
     return re.sub("([?&](?:password|token)=)[^&]*", r"\1***", bare)
-
-
-def _user(uri: str) -> str:
-    """Return what stands before the host in a URI: a user, maybe with a password."""
-    rest = uri.partition("://")[2]
-    if rest.startswith("/"):  # a file has no host
-        return ""
-    return (rest.partition("/")[0] if is_remote(uri) else rest).rpartition("@")[0]
 
 
 def scrubbed(error: BaseException, uri: str) -> str:
     """Return an error in one line, without the credentials of the URI or of the environment."""
     text = " ".join(str(error).split())
-    user = _user(uri)
+    user = user_of(uri) or ""
     secrets = [user, user.partition(":")[2], *re.findall("[?&](?:password|token)=([^&]*)", uri)]
     secrets += [urllib.parse.unquote(secret) for secret in secrets]
     secrets += [

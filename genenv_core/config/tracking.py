@@ -9,6 +9,16 @@ from pydantic import Field, field_validator
 from genenv_core.config.section import Section
 
 
+def user_of(uri: str) -> str | None:
+    """Return what stands before the "@" of a URI's host: a user, maybe with a password."""
+    scheme, _, rest = uri.partition("://")
+    # A database's password may have a "/" of its own; a file's path, which begins with one, names
+    # no user.
+    named = rest.partition("/")[0] if scheme.startswith("http") or rest[:1] == "/" else rest
+    user, at, _ = named.rpartition("@")
+    return user if at else None
+
+
 class TrackingConfig(Section):
     """MLflow."""
 
@@ -27,12 +37,10 @@ class TrackingConfig(Section):
     @classmethod
     def _no_secret(cls, uri: str | None) -> str | None:
         """Refuse a password: the configuration is kept, shown and logged."""
-        scheme, _, rest = (uri or "").partition("://")
-        server = scheme.startswith("http")
-        # A password may have a "/" of its own; a file's path, which begins with one, names no user.
-        named = rest.partition("/")[0] if server or rest.startswith("/") else rest
-        user, at, _ = named.rpartition("@")
-        if (at and (server or ":" in user)) or re.search("[?&](password|token)=", rest):
+        given = uri or ""
+        user, rest = user_of(given), given.partition("://")[2]
+        told = user is not None and (given.startswith("http") or ":" in user)
+        if told or re.search("[?&](password|token)=", rest):
             raise ValueError(
                 "tracking.uri holds a password: leave it out, and set MLFLOW_TRACKING_USERNAME and "
                 "MLFLOW_TRACKING_PASSWORD (or all of it as MLFLOW_TRACKING_URI) where runs start"
