@@ -121,24 +121,29 @@ def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
             one.process.wait()
 
 
-def test_a_run_on_a_pool_gives_what_an_inline_run_gives(pool: str, tiny_root: Path, tmp_path: Path):
+def is_as_inline(pool: str, root: Path | str, tiny_root: Path) -> None:
+    """Fail unless a run in `root` with stages on a pool has the outputs of one that has none."""
     inline = tiny(tiny_root, epochs=1, run_id="here")
     places = [f"placement.{stage}={pool}" for stage in PLACED]
-    away = tiny(tmp_path, *places, "placement.poll_seconds=0.3", epochs=1, run_id="there")
+    away = tiny(root, *places, "placement.poll_seconds=0.3", epochs=1, run_id=f"on-{pool}")
     run(inline)
     run(away)
     ours, theirs = manifests(inline), manifests(away)
     assert {k: m.key for k, m in ours.items()} == {k: m.key for k, m in theirs.items()}
     assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
-    assert sorted(child_states("there")) == sorted((stage, "Completed") for stage in PLACED)
+    assert sorted(child_states(f"on-{pool}")) == sorted((stage, "Completed") for stage in PLACED)
     tried = states(away)
     assert len(tried) == len(computed(tried)) == len(ours)
     pids = dict(sql(away, "SELECT stage, pid FROM stage_runs WHERE epoch = 1").iter_rows())
     assert {stage for stage, pid in pids.items() if pid != os.getpid()} == set(PLACED)
 
     run(away)  # all of it is reused, and no child is made
-    assert len(children("there")) == len(PLACED)
+    assert len(children(f"on-{pool}")) == len(PLACED)
     assert states(away) == tried
+
+
+def test_a_run_on_a_pool_gives_what_an_inline_run_gives(pool: str, tiny_root: Path, tmp_path: Path):
+    is_as_inline(pool, tmp_path, tiny_root)
 
 
 def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(

@@ -18,9 +18,8 @@ import pytest
 
 from genenv_core.config.stages import STAGES
 from genenv_core.storage.s3_bucket import Bucket
-from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.pools import child_states, children, worker
-from tests.pipeline.test_placement import PLACED, Command
+from tests.pipeline.test_placement import Command, is_as_inline
 from tests.unit.s3_double import BUCKET, moto, settled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -45,24 +44,8 @@ def elsewhere(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 def test_a_run_in_a_bucket_with_stages_on_a_pool_is_the_run(
     elsewhere: Path, tiny_root: Path
 ) -> None:
-    inline = tiny(tiny_root, epochs=1, run_id="here")
-    places = [f"placement.{stage}={POOL}" for stage in PLACED]
-    root = f"s3://{BUCKET}/placed"
-    away = tiny(root, *places, "placement.poll_seconds=0.3", epochs=1, run_id="there")
-    run(inline)
-    run(away)
-    ours, theirs = manifests(inline), manifests(away)
-    assert {k: m.key for k, m in ours.items()} == {k: m.key for k, m in theirs.items()}
-    assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
-    assert sorted(child_states("there")) == sorted((stage, "Completed") for stage in PLACED)
-    pids = dict(sql(away, "SELECT stage, pid FROM stage_runs WHERE epoch = 1").iter_rows())
-    assert {stage for stage, pid in pids.items() if pid != os.getpid()} == set(PLACED)
+    is_as_inline(POOL, f"s3://{BUCKET}/placed", tiny_root)
     assert list((elsewhere / "state").rglob("checkpoints"))  # the worker's own copies
-
-    tried = states(away)
-    run(away)  # all of it is reused, and no child is made
-    assert len(children("there")) == len(PLACED)
-    assert states(away) == tried
 
 
 def test_a_killed_child_in_a_bucket_is_continued(elsewhere: Path) -> None:
