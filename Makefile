@@ -12,7 +12,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm verify-learning dictionary lock clean
+.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm mutations verify-learning dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ bench-gpu: $(STAMP) ## Measure the GRPO and RWR steps beside TRL's and the chip'
 
 crash-storm: $(STAMP) ## Kill runs 200 times, continue them, and compare them with one never killed
 	@$(BIN)/python -m tests.storm --kills 200 --seed 0 --jobs 2
+
+mutations: $(STAMP) ## Break one rule after the other in a copy and see that a test notices
+	@$(BIN)/python -m tests.mutations $(NAMES)
 
 verify-learning: $(STAMP) ## Run the quickstart on seeds 0 to 4 and print what each one learned
 	@$(BIN)/python -m tests.bench.learning

@@ -1,4 +1,4 @@
-"""The run: bootstrap, then epochs 1..T, each starting from what the one before published."""
+"""The run: bootstrap, then epochs 1..T, each from the state that the one before published."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from flows.epoch import epoch
 from flows.state import EpochState, initial_checkpoints
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
-from genenv_core.inputs import external_inputs
+from genenv_core.exchange.external import given_to
 from tasks.bootstrap import bootstrap
-from tasks.evaluate import evaluate
-from tasks.placement.check import check_placement
+from tasks.evaluate import EvaluateInputs, evaluate
+from tasks.placement.api import check_placement
 from tasks.placement.parents import cancel_children
-from tasks.publish import publish
-from tasks.run import open_run
-from tasks.tracking import check_tracking
+from tasks.publish import PublishInputs, publish
+from tasks.tracking.track import check_tracking
+from tasks.upkeep.opening import open_run
 
 
 @flow(
@@ -46,9 +46,8 @@ def play(config: RunConfig) -> EpochState:
 
 def start(config: RunConfig) -> EpochState:
     """Return the state that epoch 1 starts from: both first checkpoints, evaluated."""
-    data = bootstrap.submit(config, 0, **external_inputs(config)).result()
+    data = bootstrap(config, 0, given_to(config))
     agent, env = initial_checkpoints(data)
-    evaluation = evaluate.submit(config, 0, agent=agent, bootstrap=data, update=None)
-    published = publish.submit(config, 0, evaluation=evaluation, agent=agent, env=env)
-    evaluation.result()  # what failed is what is raised
-    return EpochState.after_bootstrap(data, published.result())
+    evaluation = evaluate(config, 0, EvaluateInputs(agent, data, update=None))
+    published = publish(config, 0, PublishInputs(evaluation, agent, env))
+    return EpochState.after_bootstrap(data, published)

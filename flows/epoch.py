@@ -5,18 +5,20 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.state import EpochRefs, EpochState
-from genenv_core.config.schema import Arm, RunConfig
-from genenv_core.inputs import offline_input
-from tasks.evaluate import evaluate
-from tasks.filter import filter_
-from tasks.generate_tasks import generate_tasks
-from tasks.grpo_update import grpo_update
+from genenv_core.config.arms import ARMS
+from genenv_core.config.schema import RunConfig
+from genenv_core.epoch.generation import check_tasks
+from genenv_core.exchange.external import offline_input
+from tasks.evaluate import EvaluateInputs, evaluate
+from tasks.filter import FilterInputs, filter_
+from tasks.generate_tasks import GenerateTasksInputs, generate_tasks
+from tasks.grpo_update import GrpoUpdateInputs, grpo_update
 from tasks.placement.parents import cancel_children
-from tasks.pool import pool
-from tasks.publish import publish
-from tasks.rollout import rollout
-from tasks.rwr_update import rwr_update
-from tasks.score import score
+from tasks.pool import PoolInputs, pool
+from tasks.publish import Made, PublishInputs, publish
+from tasks.rollout import RolloutInputs, rollout
+from tasks.rwr_update import RwrUpdateInputs, rwr_update
+from tasks.score import ScoreInputs, score
 
 
 @flow(
@@ -33,66 +35,58 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         epoch: Number of the round, from 1.
         state: What the round before published.
     """
-    agent, env, data = state.agent, state.env, state.bootstrap
-    static = config.arm is Arm.STATIC  # its one set is what epoch 1 would generate
-    tasks = generate_tasks.submit(
-        config,
-        1 if static else epoch,
+    arm, agent, env, data = ARMS[config.arm], state.agent, state.env, state.bootstrap
+    made_for = arm.set_of(epoch)
+    before = state.before(made_for)
+    writing = GenerateTasksInputs(
         env=env,
         bootstrap=data,
-        last_tasks=[] if static else [past.tasks for past in state.last(1)],
-        last_scores=[] if static else [past.scores for past in state.last(1)],
-        recent=[] if static else [p.tasks for p in state.last(config.generation.history_epochs)],
+        last_tasks=[past.tasks for past in before.last(1)],
+        last_scores=[past.scores for past in before.last(1)],
+        recent=[past.tasks for past in before.last(config.generation.history_epochs)],
         offline=offline_input(config),
     )
-    players = {"simulator": env} if config.tools.execution == "simulated" else {}
-    traces = rollout.submit(config, epoch, tasks=tasks, bootstrap=data, agent=agent, **players)
-    scores = score.submit(config, epoch, tasks=tasks, traces=traces, bootstrap=data)
-    selections = filter_.submit(config, epoch, tasks=tasks, scores=scores)
-    pools = pool.submit(
-        config, epoch, tasks=tasks, traces=traces, scores=scores, selections=selections
-    )
+    tasks = generate_tasks(config, made_for, writing)
+    check_tasks(tasks.facts, [past.tasks.facts for past in state.last(1)])
+    simulator = env if config.tools.execution == "simulated" else None
+    traces = rollout(config, epoch, RolloutInputs(tasks, data, agent, simulator))
+    scores = score(config, epoch, ScoreInputs(tasks, traces, data))
+    selections = filter_(config, epoch, FilterInputs(tasks, scores))
+    pools = pool(config, epoch, PoolInputs(tasks, traces, scores, selections))
+    refs = EpochRefs(epoch=epoch, tasks=tasks, traces=traces, scores=scores, pool=pools)
     replayed = state.last(config.mixture.max_policy_age)
-    window = state.last(config.rwr.window_epochs - 1)
-    grpo = grpo_update.submit(
-        config,
-        epoch,
+    window = (*state.last(config.rwr.window_epochs - 1), refs)
+    agent_update = GrpoUpdateInputs(
         agent=agent,
         pool=pools,
         traces=traces,
         history_pools=[past.pool for past in replayed],
         history_traces=[past.traces for past in replayed],
-        train=config.arm is not Arm.BASE,
+        train=arm.trains_agent,
     )
-    rwr = rwr_update.submit(
-        config,
-        epoch,
+    env_update = RwrUpdateInputs(
         env=env,
         env_initial=state.env_initial,
-        pools=[*(past.pool for past in window), pools],
-        generations=[*(past.tasks for past in window), tasks],
-        train=config.arm is Arm.GENENV,
+        pools=[one.pool for one in window],
+        generations=[one.tasks for one in window],
+        train=arm.trains_env,
     )
-    evaluation = evaluate.submit(config, epoch, agent=agent, bootstrap=data, update=grpo)
-    published = publish.submit(
-        config,
-        epoch,
+    updates = (
+        grpo_update.submit(config, epoch, agent_update),
+        rwr_update.submit(config, epoch, env_update),
+    )
+    grpo = updates[0].result()
+    evaluating = evaluate.submit(config, epoch, EvaluateInputs(agent, data, grpo))
+    rwr, evaluation = updates[1].result(), evaluating.result()
+    made = Made(
         tasks=tasks,
         traces=traces,
         scores=scores,
         selections=selections,
         grpo=grpo,
         rwr=rwr,
-        evaluation=evaluation,
-        agent=agent,
-        env=env,
         heldout_current=state.heldout_current,
         heldout_best=state.heldout_best,
     )
-    # Asked for in the order of the stages, so that what failed is what is raised: a stage that
-    # waited for it would only say that there is no result.
-    made = [stage.result() for stage in (tasks, traces, scores, selections, pools)]
-    refs = EpochRefs(epoch=epoch, tasks=made[0], traces=made[1], scores=made[2], pool=made[4])
-    updates = grpo.result(), rwr.result()
-    evaluation.result()
-    return state.after_epoch(config, refs, *updates, published.result())
+    published = publish(config, epoch, PublishInputs(evaluation, agent, env, made))
+    return state.after_epoch(config, refs, grpo, rwr, published)

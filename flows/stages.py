@@ -1,8 +1,22 @@
-"""The names of the stages in the order of an epoch; light, so that `genenv status` may use them."""
+"""The stage tasks by name."""
 
 from __future__ import annotations
 
-from genenv_core.config.stages import STAGES
+from importlib import import_module
+from typing import Any, TypeGuard
 
-START_STAGES = ("bootstrap", "evaluate", "publish")
-EPOCH_STAGES = STAGES[1:]
+from genenv_core.config.stages import STAGES
+from tasks.stage import StageTask
+
+
+def _task(name: str) -> StageTask[Any]:
+    """Return the stage task of the module `tasks.NAME`."""
+    module: dict[str, Any] = vars(import_module(f"tasks.{name}"))
+    return next(value for value in module.values() if _is_task(value))
+
+
+def _is_task(value: object) -> TypeGuard[StageTask[Any]]:
+    return isinstance(value, StageTask)
+
+
+TASKS = {name: _task(name) for name in STAGES}

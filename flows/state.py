@@ -1,20 +1,15 @@
-"""What one epoch hands to the next: references only."""
+"""The state that one epoch hands to the next: references only."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage.manifest import ArtifactRef, CheckpointRef
+from genenv_core.record import Record
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EpochRefs(_Record):
+class EpochRefs(Record):
     """The artifacts of one finished epoch that later epochs may read."""
 
     epoch: int
@@ -24,12 +19,12 @@ class EpochRefs(_Record):
     pool: ArtifactRef
 
 
-class EpochState(_Record):
+class EpochState(Record):
     """Where the game stands after an epoch.
 
     `heldout_current` and `heldout_best` are sampled held-out success rates: of the current agent
     checkpoint, and of the best published so far. `past` holds the last epochs, oldest first, as
-    many as any stage looks back.
+    many as any stage needs.
     """
 
     bootstrap: ArtifactRef
@@ -62,7 +57,7 @@ class EpochState(_Record):
         rwr: ArtifactRef,
         published: ArtifactRef,
     ) -> EpochState:
-        """Return the state that the next epoch starts from: what this one published."""
+        """Return the state that this epoch published, for the next one."""
         changes: dict[str, Any] = {}
         if published.facts["published"]["agent"]:
             changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)
@@ -73,6 +68,10 @@ class EpochState(_Record):
             changes["heldout_best"] = float(published.facts["heldout"])
         changes["past"] = (*self.past, refs)[-_window(config) :]
         return self.model_copy(update=changes)
+
+    def before(self, epoch: int) -> EpochState:
+        """Return the state without the results of this epoch and later ones."""
+        return self.model_copy(update={"past": tuple(p for p in self.past if p.epoch < epoch)})
 
     def last(self, count: int) -> tuple[EpochRefs, ...]:
         """Return the last `count` epochs, oldest first."""
@@ -91,7 +90,7 @@ def _checkpoint(ref: ArtifactRef, name: str, version: int) -> CheckpointRef:
 
 
 def _window(config: RunConfig) -> int:
-    """Return how many epochs back any stage looks."""
+    """Return the number of past epochs that any stage reads."""
     return max(
         config.generation.history_epochs,
         config.mixture.max_policy_age,

@@ -8,10 +8,14 @@ from collections.abc import Iterable
 from genenv_core.errors import NumericalError
 
 
+def not_finite(numbers: Iterable[tuple[str, float]]) -> str:
+    """Return what the first number that is NaN or infinite is called and is, '' without one."""
+    return next((f"{name} is {value}" for name, value in numbers if not math.isfinite(value)), "")
+
+
 def finite(values: Iterable[float], where: str) -> list[float]:
     """Return the values as a list; raises NumericalError naming `where` and the first bad index."""
     checked = list(values)
-    for index, value in enumerate(checked):
-        if not math.isfinite(value):
-            raise NumericalError(f"{where}: value {index} is {value}, expected a finite number")
+    if bad := not_finite((f"{where}: value {i}", value) for i, value in enumerate(checked)):
+        raise NumericalError(f"{bad}, expected a finite number")
     return checked

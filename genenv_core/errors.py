@@ -7,8 +7,22 @@ stage is one of these, a bad checkpoint is a closed gate.
 from __future__ import annotations
 
 
+def one_line(said: object, limit: int | None = None) -> str:
+    """Return a text or an error's message on one line; an error without one gives its type."""
+    text = " ".join(str(said).split())
+    if not text and isinstance(said, BaseException):
+        text = type(said).__name__
+    return text[:limit]
+
+
+def described(error: BaseException, limit: int | None = None) -> str:
+    """Return an error on one line, its type in front unless it is one of genenv's own."""
+    text = one_line(error)
+    return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:limit]
+
+
 class GenenvError(Exception):
-    """Base of every deliberate error; `exit_status` is what the command line returns for it."""
+    """Every deliberate error; `exit_status` is what the command line returns for it."""
 
     exit_status = 1
 
@@ -75,7 +89,6 @@ class OutOfMemory(TrainingError):
     """The memory of an update's device ran out; `rows` is what a micro-batch held at most."""
 
     def __init__(self, message: str, rows: int = 0) -> None:
-        """Keep the message and the number of rows."""
         super().__init__(message)
         self.rows = rows
 

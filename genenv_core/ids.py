@@ -2,12 +2,20 @@
 
 The eight hex digits are the head of the producing stage's key, so ids of different runs never
 collide in one store while equal work gets equal ids. Numbers are padded to the largest that the
-configuration's bounds allow, because a sixth digit beside five would sort first.
+configuration's bounds allow, because a sixth digit beside five would sort first. This module is in
+the code version of every stage.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from genenv_core.storage.canonical import digest
+
+_MADE_BY = ("code", "runtime", "format")
+"""Parts of a stage's key that say what computed it, not what it was asked for."""
 
 
 def task_id(epoch: int, stage_key: str, index: int) -> str:
@@ -27,5 +35,20 @@ def trace_id(group: str, sample_index: int) -> str:
 
 def seed_from(*parts: str | int) -> int:
     """Return a 63-bit seed that depends on every part, in order; stable across processes."""
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    # A word of an enum counts as its text.
+    named = (f"{'int' if isinstance(part, int) else 'str'}:{part}" for part in parts)
+    text = "\x1f".join(named)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def stage_seed(seed: int, stage: str, epoch: int, *parts: str | int) -> int:
+    """Return a seed of a stage that depends on the run's seed, the stage, the epoch and `parts`."""
+    return seed_from(seed, stage, epoch, *parts)
+
+
+def scope_of(key_parts: Mapping[str, Any]) -> str:
+    """Return the digest of everything that makes a stage's result but code, versions and machine.
+
+    Ids start with its head, so equal work after a harmless code change has equal ids.
+    """
+    return digest({name: part for name, part in key_parts.items() if name not in _MADE_BY})

@@ -5,7 +5,7 @@
     pools.frame("./genenv-data", "SELECT epoch, p_hat FROM epochs")  # a polars frame
     con = pools.connect("./genenv-data")                              # tables and views as they are
 
-Both see what was finished when they were called, also while runs write.
+Both see the stages that were finished when they were called, also while runs write.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import polars as pl
 
 from genenv_core.errors import QueryError
 from genenv_core.storage import paths
-from genenv_core.storage.base import Store
-from genenv_core.storage.catalog import id_named, tables_named
-from genenv_core.storage.pools import open_pools, sources
-from genenv_core.storage.registry import open_store
-from genenv_core.storage.sandbox import Answer, Limits, ask
+from genenv_core.storage.sql.catalog import id_named, tables_named
+from genenv_core.storage.sql.sandbox import Answer, Limits, ask
+from genenv_core.storage.sql.sources import open_tables, sources
+from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.store.protocol import Store
 
 DEFAULT = Limits()
 
@@ -38,7 +38,7 @@ def connect(
     over one of the pool's files is not stopped. What somebody else typed belongs into `frame`.
     Raises QueryError for an unknown root or run.
     """
-    return open_pools(reader(root), runs, memory=memory)
+    return open_tables(reader(root), runs, memory=memory)
 
 
 def frame(

@@ -14,7 +14,12 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 JsonObject = dict[str, Any]
 
-Policy = Literal["agent", "env"]
+
+class Policy(StrEnum):
+    """Which of the two policies."""
+
+    AGENT = "agent"
+    ENV = "env"
 
 
 class Message(TypedDict):
@@ -104,7 +109,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class AgentHistory:
-    """The agent's recent success statistics, as pi_env is told them.
+    """The agent's recent success statistics, as pi_env sees them.
 
     `success_rate` is p_hat over the previous epoch's valid new tasks (None before the first
     epoch); `by_family` maps a family to (successes, attempts).

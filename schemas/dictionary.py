@@ -26,10 +26,14 @@ def render_markdown() -> str:
     for view in views():
         relation = relations[view.name]
         called = f" A table macro: `FROM {relation.signature}`." if relation.parameters else ""
-        reads = f"Reads {_names(view.reads)}."
+        reads = f"Reads {', '.join(f'`{name}`' for name in view.reads)}."
         parts.append(f"### {view.name}\n\n{relation.description}{called} {reads}\n")
         if relation.parameters:
-            parts.append(_parameters(relation))
+            lines = ["| parameter | type | meaning |", "|---|---|---|"]
+            lines += [
+                f"| `{p.name}` | {p.sql_type} | {p.description} |" for p in relation.parameters
+            ]
+            parts.append("\n".join(lines) + "\n")
         parts.append(_columns(relation))
     parts.append("## Tables\n")
     for table, spec in TABLES.items():
@@ -41,16 +45,6 @@ def render_markdown() -> str:
         )
         parts.append(_columns(relation))
     return "\n".join(parts)
-
-
-def _names(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _parameters(relation: Relation) -> str:
-    lines = ["| parameter | type | meaning |", "|---|---|---|"]
-    lines += [f"| `{p.name}` | {p.sql_type} | {p.description} |" for p in relation.parameters]
-    return "\n".join(lines) + "\n"
 
 
 def _columns(relation: Relation) -> str:

@@ -8,13 +8,6 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class PolicyName(StrEnum):
-    """Which of the two policies."""
-
-    AGENT = "agent"
-    ENV = "env"
-
-
 class SelectionReason(StrEnum):
     """Why a task may or may not take part in an update."""
 
@@ -27,14 +20,14 @@ class SelectionReason(StrEnum):
     NOT_IN_UPDATE = "not_in_update"
 
 
-class PoolOrigin(StrEnum):
+class PooledTask(StrEnum):
     """Which kind of task a row of D_train was made on."""
 
     NEW = "new"
     BASE = "base"
 
 
-class PoolSource(StrEnum):
+class MixtureShare(StrEnum):
     """Which share of the mixture an update drew a row for."""
 
     NEW = "new"

@@ -14,10 +14,9 @@ import polars as pl
 from pandera.api.polars.components import Column as PanderaColumn
 
 from genenv_core.errors import SchemaError
-from schemas.tables.fields import Rules, Table, about
-from schemas.tables.history import Runs, StageRuns
+from schemas.tables.fields import Rules, Table
 from schemas.tables.pools import DEnv, DTrain, UpdateSamples
-from schemas.tables.progress import Checkpoints, Epochs, Evaluations
+from schemas.tables.progress import Checkpoints, Epochs, Evaluations, Runs, StageRuns
 from schemas.tables.scores import Scores, Selections, TaskScores
 from schemas.tables.tasks import Generations, Tasks
 from schemas.tables.traces import Traces, TraceTokens
@@ -42,18 +41,16 @@ class TableSpec:
     @property
     def version(self) -> int:
         """Return the schema version, kept in every file of the table."""
-        version: int = self._about["version"]
-        return version
+        return self._about["version"]
 
     @property
     def rules(self) -> Rules:
         """Return what must hold between the columns of a row."""
-        rules: Rules = self._about["rules"]
-        return rules
+        return self._about["rules"]
 
     @property
     def _about(self) -> dict[str, Any]:
-        return self.model.Config.metadata or about()
+        return self.model.Config.metadata or {}
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -77,27 +74,26 @@ class Column:
     allowed: str = ""
 
 
-def _specs(*specs: TableSpec) -> dict[str, TableSpec]:
-    return {spec.name: spec for spec in specs}
-
-
-TABLES: dict[str, TableSpec] = _specs(
-    TableSpec("tasks", Tasks, "task_id", "scalar"),
-    TableSpec("generations", Generations, "generation_id", "payload"),
-    TableSpec("traces", Traces, "trace_id", "scalar"),
-    TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),
-    TableSpec("scores", Scores, "trace_id", "scalar"),
-    TableSpec("task_scores", TaskScores, "group_id", "scalar"),
-    TableSpec("selections", Selections, "task_id", "scalar"),
-    TableSpec("d_train", DTrain, "trace_id", "scalar"),
-    TableSpec("d_env", DEnv, "generation_id", "scalar"),
-    TableSpec("update_samples", UpdateSamples, "row_id", "scalar"),
-    TableSpec("evaluations", Evaluations, "task_id", "scalar"),
-    TableSpec("checkpoints", Checkpoints, "epoch", "record"),
-    TableSpec("epochs", Epochs, "epoch", "record"),
-    TableSpec("stage_runs", StageRuns, "epoch", "record"),
-    TableSpec("runs", Runs, "run_id", "record"),
-)
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        TableSpec("tasks", Tasks, "task_id", "scalar"),
+        TableSpec("generations", Generations, "generation_id", "payload"),
+        TableSpec("traces", Traces, "trace_id", "scalar"),
+        TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),
+        TableSpec("scores", Scores, "trace_id", "scalar"),
+        TableSpec("task_scores", TaskScores, "group_id", "scalar"),
+        TableSpec("selections", Selections, "task_id", "scalar"),
+        TableSpec("d_train", DTrain, "trace_id", "scalar"),
+        TableSpec("d_env", DEnv, "generation_id", "scalar"),
+        TableSpec("update_samples", UpdateSamples, "row_id", "scalar"),
+        TableSpec("evaluations", Evaluations, "task_id", "scalar"),
+        TableSpec("checkpoints", Checkpoints, "epoch", "record"),
+        TableSpec("epochs", Epochs, "epoch", "record"),
+        TableSpec("stage_runs", StageRuns, "epoch", "record"),
+        TableSpec("runs", Runs, "run_id", "record"),
+    )
+}
 
 _SQL_TYPES: dict[pl.DataType, str] = {
     pl.String(): "VARCHAR",
@@ -121,8 +117,7 @@ def spec(table: str) -> TableSpec:
 @cache
 def model_columns(table: str) -> Mapping[str, PanderaColumn]:
     """Return pandera's columns of a table, in order; for `schemas` itself."""
-    found: Mapping[str, PanderaColumn] = spec(table).model.to_schema().columns
-    return found
+    return spec(table).model.to_schema().columns
 
 
 @cache
@@ -135,8 +130,7 @@ def dtype_of(column: PanderaColumn) -> pl.DataType:
     """Return the polars type of one of pandera's columns, as an instance."""
     engine_type: Any = column.dtype
     kind: Any = engine_type.type
-    dtype: pl.DataType = kind() if isinstance(kind, type) else kind
-    return dtype
+    return kind() if isinstance(kind, type) else kind
 
 
 def empty(table: str) -> pl.DataFrame:
@@ -168,9 +162,7 @@ def sql_type(dtype: pl.DataType) -> str:
 
 def elements_of(column: PanderaColumn) -> tuple[float | None, float | None]:
     """Return the least and greatest admissible member of a list column."""
-    bounds: tuple[float | None, float | None]
-    bounds = metadata_of(column).get("elements", (None, None))
-    return bounds
+    return metadata_of(column).get("elements", (None, None))
 
 
 def metadata_of(column: PanderaColumn) -> dict[str, Any]:

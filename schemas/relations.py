@@ -17,6 +17,7 @@ from typing import Literal
 
 import duckdb
 
+from genenv_core.config.arms import ARMS
 from genenv_core.errors import SchemaError
 from schemas.registry import TABLES, Column, columns
 
@@ -42,7 +43,7 @@ SQL_NAMES = {"epochs": "epoch_rows"}
 
 RUN_COLUMNS = (
     Column("run_id", "VARCHAR", False, "Run that the row belongs to, by its manifests."),
-    Column("arm", "VARCHAR", False, "Method of the run.", "genenv, random, static, offline, base"),
+    Column("arm", "VARCHAR", False, "Method of the run.", ", ".join(ARMS)),
 )
 
 

@@ -93,8 +93,8 @@ def _member_rules(
 
 def _member(name: str, text: str, bad: pl.Expr, *, numerical: bool = False) -> Rule:
     # `bad` speaks of pl.element(). Each list is reduced to one flag; null lists count as good.
-    flags = pl.col(name).list.eval(bad.fill_null(False).any()).list.first().fill_null(False)
-    return Rule(name, text, flags.sum(), flags, (name,), numerical)
+    flags = pl.col(name).list.eval(bad.fill_null(False).any()).list.first()
+    return _plain(name, text, flags, numerical=numerical)
 
 
 def _check(table: str, name: str, check: Check) -> tuple[str, pl.Expr]:

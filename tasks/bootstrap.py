@@ -7,19 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from genenv_core.domains.base import Domain
-from genenv_core.exchange.base_data import LISTED, BaseData, heldout_drafts, read_base
-from genenv_core.ids import seed_from, task_id
-from genenv_core.models import model_files
-from genenv_core.storage.manifest import FileRef
-from genenv_core.types import Policy, TaskSource
-from tasks.rows import data_task_row, frame
-from tasks.services import trainer
+from genenv_core.epoch.rows import data_tasks
+from genenv_core.exchange.base_data import LISTED, BaseData, configured_base, heldout_drafts
+from genenv_core.exchange.external import Given
+from genenv_core.exchange.given_models import model_files
+from genenv_core.ids import seed_from
+from genenv_core.types import Policy
+from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 
 STAGE = Stage(
     "bootstrap",
-    ("tasks.bootstrap", "genenv_core.training.warmstart"),
+    ("tasks.bootstrap",),
     (
         "domain",
         "data.base_tasks",
@@ -34,24 +33,22 @@ STAGE = Stage(
 )
 
 
-def compute(context: StageContext) -> dict[str, Any]:
+def compute(context: StageContext[Given]) -> dict[str, Any]:
     """Write the data tasks and both checkpoints."""
     config, domain = context.config, context.domain()
     heldout = heldout_drafts(domain, context.seed, config.data.heldout_tasks)
-    base = _base_data(context, domain, {draft.fingerprint for draft in heldout})
-    drafts = [(TaskSource.BASE, d) for d in base.drafts] + [
-        (TaskSource.HELDOUT, d) for d in heldout
-    ]
-    rows = [
-        data_task_row(task_id(0, context.scope, index), source, index, draft)
-        for index, (source, draft) in enumerate(drafts)
-    ]
-    context.out.table("tasks", frame("tasks", rows))
-    policies: tuple[Policy, Policy] = ("agent", "env")
-    with ThreadPoolExecutor(len(policies)) as pool:
-        waiting = [pool.submit(_checkpoint, context, policy) for policy in policies]
-        for done, (policy, made) in enumerate(zip(policies, waiting, strict=True)):
-            context.progress(done, len(policies), "models")
+    given = context.inputs.base_file
+    if given is None:
+        drafts = domain.base_tasks(seed_from(context.seed, "base"), config.data.base_tasks)
+        base = BaseData(drafts)
+    else:
+        taken = {draft.fingerprint for draft in heldout}
+        base = configured_base(config.data, Path(given.path), domain, taken)
+    context.out.table("tasks", data_tasks(base.drafts, heldout, context.scope))
+    with ThreadPoolExecutor(len(Policy)) as threads:
+        waiting = [threads.submit(_checkpoint, context, policy) for policy in Policy]
+        for done, (policy, made) in enumerate(zip(Policy, waiting, strict=True)):
+            context.progress(done, len(Policy), "models")
             made.result()
             context.out.checkpoint(policy, context.work / policy)
     facts: dict[str, Any] = {"base_tasks": len(base.drafts), "heldout_tasks": len(heldout)}
@@ -61,16 +58,16 @@ def compute(context: StageContext) -> dict[str, Any]:
     return facts
 
 
-def _checkpoint(context: StageContext, policy: Policy) -> None:
-    """Lay a policy's first checkpoint out in the work folder: copied, or warm-started."""
-    config, output = context.config, context.work / policy
-    given = context.inputs[f"{policy}_model"]
-    if isinstance(given, FileRef):
+def _checkpoint(context: StageContext[Given], policy: Policy) -> None:
+    """Copy or warm-start a policy's first checkpoint into the work folder."""
+    config, inputs, output = context.config, context.inputs, context.work / policy
+    given = inputs.agent_model if policy is Policy.AGENT else inputs.env_model
+    if given is not None:
         output.mkdir()
         for source in model_files(Path(given.path)):
             shutil.copyfile(source, output / source.name)
         return
-    from genenv_core.training.warmstart import WarmStartRequest
+    from genenv_core.training.warm_start.models import WarmStartRequest
 
     trainer().warm_start(
         WarmStartRequest(
@@ -85,19 +82,4 @@ def _checkpoint(context: StageContext, policy: Policy) -> None:
     )
 
 
-def _base_data(context: StageContext, domain: Domain, heldout: set[str]) -> BaseData:
-    given, data = context.inputs["base_file"], context.config.data
-    if not isinstance(given, FileRef):
-        return BaseData(domain.base_tasks(seed_from(context.seed, "base"), data.base_tasks))
-    return read_base(
-        Path(given.path),
-        domain,
-        format_=data.base_format,
-        mapping=data.base_mapping,
-        count=data.base_tasks,
-        skip_bad=data.skip_bad,
-        heldout=heldout,
-    )
-
-
-bootstrap = StageTask(STAGE, compute)
+bootstrap = StageTask(STAGE, Given, compute)

@@ -14,21 +14,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import (
-    copy,
-    export,
-    housekeeping,
-    imports,
-    inspect,
-    pool,
-    report,
-    run,
-    settings,
-    sql,
-    trace,
-    up,
-)
-from flows.signals import Terminated
+from flows.cli import inspect, upkeep
+from flows.cli.data import exchange, sql
+from flows.cli.machines import up
+from flows.cli.runs import run, settings, trace
+from flows.running.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
 
@@ -48,15 +38,15 @@ app.command("resume")(run.resume)
 app.command("plan")(run.plan)
 app.command("status")(inspect.status)
 app.command("sql")(sql.sql)
-app.command("report")(report.report)
+app.command("report")(inspect.report)
 app.command("trace")(trace.trace)
-app.command("export")(export.export)
-app.command("import")(imports.import_)
-app.command("copy")(copy.copy)
-app.command("verify")(inspect.verify)
-app.command("gc")(housekeeping.gc)
-app.command("compact")(housekeeping.compact)
-app.command("pool")(pool.pool)
+app.command("export")(exchange.export)
+app.command("import")(exchange.import_)
+app.command("copy")(upkeep.copy)
+app.command("verify")(upkeep.verify)
+app.command("gc")(upkeep.gc)
+app.command("compact")(upkeep.compact)
+app.command("work-pool")(up.work_pool)
 app.command("up")(up.up)
 app.command("deploy")(up.deploy)
 app.command("doctor")(inspect.doctor)
@@ -88,7 +78,7 @@ def main_options(
     if debug:
         os.environ["GENENV_DEBUG"] = "1"
     if endpoint_url:
-        os.environ["AWS_ENDPOINT_URL_S3"] = endpoint_url  # processes that are started get it too
+        os.environ["AWS_ENDPOINT_URL_S3"] = endpoint_url  # child processes inherit it
 
 
 def main() -> None:
@@ -117,8 +107,8 @@ def main() -> None:
             status = getattr(error, "exit_code", 2)
     sys.stdout.flush()
     sys.stderr.flush()
-    # A stage that goes on although it was interrupted would hold us. Its thread may be a daemon:
-    # at its end Python waits for those of thread pools as well.
+    # An interrupted stage that goes on must not delay the exit. Daemon threads are no exception:
+    # at its end Python waits for the threads of thread pools as well.
     if status in (INTERRUPTED, TERMINATED) or any(
         not thread.daemon for thread in threading.enumerate()[1:]
     ):

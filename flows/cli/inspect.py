@@ -1,28 +1,27 @@
-"""`genenv status`, `genenv verify`, `genenv doctor`."""
+"""`genenv status`, `genenv report`, `genenv doctor`: they look and change nothing."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_ROOT, Json, Root
-from flows.cli.roots import existing
+from flows.cli.options import DEFAULT_ROOT, Json, Root, RunOrAll, existing
+from genenv_core.errors import ConfigError
 
 
 def status(
-    run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="A run; without one, all runs.")
-    ] = None,
+    run: RunOrAll = None,
     root: Root = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All epochs, not the last 20.")] = False,
 ) -> None:
     """Show the runs of a root, or one run: its epochs, and what became of each stage."""
-    from flows.cli.status import show_run, show_runs, watch_run
-    from genenv_core.errors import ConfigError
+    from flows.cli.runs.status import show_run, show_runs, watch_run
 
     store = existing(root)
     if watch and (not run or as_json):
@@ -35,21 +34,37 @@ def status(
         show_run(store, run, as_json=as_json, everything=everything)
 
 
-def verify(root: Root = None, as_json: Json = False) -> None:
-    """Read every file of a root and name those that are damaged; exit status 1 if any is."""
-    from flows.cli.verify import show
+def report(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to report on.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
+    root: Root = None,
+) -> None:
+    """Write one self-contained HTML page on one or several runs."""
+    from datetime import UTC, datetime
 
-    if not show(existing(root), as_json=as_json):
-        raise typer.Exit(1)
+    from genenv_core import __version__
+    from genenv_core.report import read_report, render
+    from genenv_core.storage.sql.sources import open_tables
+
+    store = existing(root)
+    with open_tables(store, runs) as connection:
+        reports = read_report(connection, runs)
+    page = render(reports, root=root or store.uri, now=datetime.now(UTC), version=__version__)
+    try:
+        output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--output {output}: cannot be written: {error.strerror}") from error
+    done = ", ".join(f"{r.run_id} {len(r.epochs)}/{r.planned} epochs" for r in reports)
+    typer.echo(f"{output}: {len(page.encode()) / 1000:.0f} kB, {done}")
 
 
 def doctor(root: Root = None, as_json: Json = False) -> None:
     """Check this machine: versions, root, memory, server start; says what to do."""
-    from flows.cli.doctor import checks
+    from flows.cli.machines.doctor import checks
 
     results = checks(root or DEFAULT_ROOT)
     if as_json:
-        typer.echo(json.dumps([{"name": r.name, "ok": r.ok, "detail": r.detail} for r in results]))
+        typer.echo(json.dumps([asdict(result) for result in results]))
     else:
         for result in results:
             mark = typer.style("ok  ", fg="green") if result.ok else typer.style("FAIL", fg="red")

@@ -1,12 +1,17 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have, and the root and run that they name."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from genenv_core.config.load import preset_names
+from genenv_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from genenv_core.storage.store.protocol import Store
 
 DEFAULT_ROOT = "./genenv-data"
 
@@ -17,19 +22,44 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Override a field, e.g. rwr.steps=4."),
 ]
+RunOrAll = Annotated[
+    str | None, typer.Argument(metavar="RUN", help="A run; without one, all runs.")
+]
 Root = Annotated[
     str | None,
     typer.Option(
-        help=f"Where everything is kept: a directory or s3:// (without it {DEFAULT_ROOT}).",
+        help=f"Where everything is kept: a directory or s3:// (default: {DEFAULT_ROOT}).",
         envvar="GENENV_ROOT",
     ),
 ]
 ConfiguredRoot = Annotated[
     str | None,
     typer.Option(
-        help="Where everything is kept: a directory or s3:// (without it as configured).",
+        help="Where everything is kept: a directory or s3:// (default: as configured).",
         envvar="GENENV_ROOT",
     ),
 ]
 """The root of a run that starts, which its configuration names too."""
-Json = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def existing(root: str | None, *, writable: bool = False) -> Any:
+    """Return the store of a root that is there already; looking must not create one."""
+    from genenv_core.storage.store.opening import open_store
+
+    name = root or DEFAULT_ROOT
+    missing = f"there is no run under {name}: start one with `genenv run`, or set --root"
+    if "://" not in name and not (Path(name) / "runs").is_dir():
+        raise ConfigError(missing)
+    store = open_store(name, writable=writable or "://" not in name)
+    if "://" in name and not store.names("runs"):
+        raise ConfigError(missing)
+    return store
+
+
+def check_run(store: Store, run: str) -> None:
+    """Raise ConfigError, naming the runs that there are, when the store has no such run."""
+    from genenv_core.storage.records.runs import unknown_run
+
+    if unknown := unknown_run(store, run):
+        raise ConfigError(unknown)

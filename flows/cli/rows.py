@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.cli.tables import console, plain_table
-from genenv_core.errors import QueryError
+from genenv_core.errors import QueryError, one_line
 from genenv_core.pools import Answer
 
 CELL = 60
@@ -53,7 +53,7 @@ def encode(answer: Answer, format_: str) -> bytes:
             frame.write_parquet(sink)
             return sink.getvalue()
     except pl.exceptions.PolarsError as error:
-        message = " ".join(str(error).split())[:300]
+        message = one_line(error, 300)
         raise QueryError(f"{format_} cannot hold this result: {message}") from error
     out = _wide()
     with out.capture() as captured:
@@ -62,11 +62,11 @@ def encode(answer: Answer, format_: str) -> bytes:
 
 
 def show(answer: Answer, out: Console) -> None:
-    """Print a table, long cells cut with an ellipsis, NULL as such, and how many rows there are."""
+    """Print a table and its number of rows; long cells end with an ellipsis, NULL shows as NULL."""
     frame = answer.frame
     if frame.columns == ["explain_key", "explain_value"]:
-        for _, plan in frame.iter_rows():
-            out.print(Text(str(plan).rstrip()), soft_wrap=True)
+        for _, lines in frame.iter_rows():
+            out.print(Text(str(lines).rstrip()), soft_wrap=True)
         return
     table = plain_table()
     for name, dtype in frame.schema.items():
@@ -87,7 +87,7 @@ def cell(value: Any, room: int = CELL) -> Text:
         return Text("NULL", style="dim")
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     text = text.replace("\r", "").replace("\n", "⏎").replace("\t", " ")
-    # What moves the cursor or changes colours has no business in a terminal.
+    # Characters that move the cursor or change colours must not reach the terminal.
     text = "".join(char if char.isprintable() else "�" for char in text)
     return Text(text if len(text) <= room else text[: room - 1] + "…")
 

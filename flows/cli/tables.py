@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from genenv_core.config.stages import STAGES
+from genenv_core.types import Policy
+from schemas.enums import UpdateAction
+
 if TYPE_CHECKING:
     from genenv_core.config.schema import RunConfig
     from tasks.stage.planning import Planned
 
 NOTES = ""
-"""Title of the column with what else there is to say about an epoch."""
+"""Title of the column of remarks on an epoch."""
 
 EPOCH_COLUMNS = {
     "epoch": ("epoch", "{:d}"),
@@ -29,16 +33,6 @@ EPOCH_COLUMNS = {
     "steps": ("steps", "{}"),
     "s": ("seconds", "{:.1f}"),
 }
-SHORT = {
-    "bootstrap": "boot",
-    "generate_tasks": "tasks",
-    "rollout": "roll",
-    "grpo_update": "grpo",
-    "rwr_update": "rwr",
-    "evaluate": "eval",
-    "publish": "publ",
-}
-"""Stage names that fit a grid of ten columns on 80 characters."""
 
 STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[dim]?[/]"}
 
@@ -54,10 +48,11 @@ def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
     }
     notes = [
         f"{policy} {row[f'{policy}_action']}: {row[f'{policy}_note']}".rstrip(": ")
-        for policy in ("agent", "env")
-        if row.get(f"{policy}_action", "updated") != "updated"
+        for policy in Policy
+        if row.get(f"{policy}_action", UpdateAction.UPDATED) != UpdateAction.UPDATED
     ]
-    notes += [f"{policy} gate {why}" for policy, why in (row.get("gates") or {}).items()]
+    gates: dict[str, str] = row.get("gates") or {}
+    notes += [f"{policy} gate {why}" for policy, why in gates.items()]
     if row.get("cached"):
         notes.append("cached")
     return {**cells, NOTES: "; ".join(notes)}
@@ -89,7 +84,7 @@ def console() -> Console:
 
 
 def show_needs(lines: list[str], problem: str) -> None:
-    """Print the memory that updates will need, and why that cannot be had on this machine."""
+    """Print the memory that updates will need, and why this machine does not have it."""
     out = console()
     for line in lines:
         out.print(f"  memory of {line} (estimated)", markup=False)
@@ -100,16 +95,8 @@ def show_needs(lines: list[str], problem: str) -> None:
 def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> None:
     """Print a plan: a grid of epochs and stages, and the reasons of misses."""
     if as_json:
-        rows = [
-            {
-                "epoch": e.epoch,
-                "stage": e.stage,
-                "status": e.status,
-                "key": e.key,
-                "changed": list(e.changed),
-            }
-            for e in entries
-        ]
+        names = ("epoch", "stage", "status", "key", "changed")
+        rows = [{name: getattr(entry, name) for name in names} for entry in entries]
         print(json.dumps({"run_id": config.run_id, "stages": rows}))
         return
     out = console()
@@ -117,7 +104,7 @@ def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> No
     table = plain_table()
     table.add_column("epoch", justify="right")
     for stage in stages:
-        table.add_column(SHORT.get(stage, stage))
+        table.add_column(STAGES[stage].column)
     for epoch in sorted({entry.epoch for entry in entries}):
         status = {entry.stage: entry.status for entry in entries if entry.epoch == epoch}
         table.add_row(str(epoch), *(STATUS_MARKS.get(status.get(s, ""), "") for s in stages))

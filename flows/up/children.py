@@ -21,7 +21,7 @@ class Child:
     def __init__(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> None:
-        """Start it. Ctrl-C in the terminal does not reach it: it is stopped in order, by us."""
+        """Start it. Ctrl-C in the terminal does not reach it: `genenv up` stops it in order."""
         self.name, self.log = name, log
         with log.open("ab") as output:
             self._from = output.tell()
@@ -50,8 +50,8 @@ class Child:
             log.seek(self._from)
             text = log.read()[-65536:].decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        told = [line for line in lines if "Error" in line or "error" in line] or lines
-        return f"{(told or ['no output'])[-1][:300]} (all of it: {self.log})"
+        quoted = [line for line in lines if "Error" in line or "error" in line] or lines
+        return f"{(quoted or ['no output'])[-1][:300]} (all of it: {self.log})"
 
     def end_children(self, grace_s: float) -> None:
         """Ask the processes that it started to end, and wait for them up to the grace."""

@@ -1,8 +1,12 @@
-"""Whether the databases of Prefect and MLflow are of the versions that are installed.
+"""Whether the databases of Prefect and MLflow fit the installed versions.
 
 Both tools write the name of their last migration into the table `alembic_version`. The migrations
 that an installed version knows are read from its files, without importing it.
 """
+
+# asyncpg has no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -15,8 +19,9 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from genenv_core.errors import ConfigError, StorageError
+from genenv_core.errors import ConfigError, StorageError, one_line
 
 PREFECT_MIGRATIONS = ("prefect", "server/database/_migrations/versions")
 MLFLOW_MIGRATIONS = ("mlflow", "store/db_migrations/versions")
@@ -81,7 +86,7 @@ def postgresql(url: str) -> Database:
     try:
         revision = asyncio.run(ask())
     except (OSError, asyncpg.PostgresError, TimeoutError) as error:
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = one_line(error)
         raise StorageError(f"{without_password(url)} does not answer: {text}") from error
     except (ValueError, asyncpg.InterfaceError) as error:
         raise ConfigError(f"--database-url {without_password(url)}: {error}") from error
@@ -94,8 +99,8 @@ def postgresql(url: str) -> Database:
 def check(database: Database, *, upgrade: bool) -> str:
     """Return a line on what is done with a database, '' for nothing; raises ConfigError.
 
-    An older one is upgraded on purpose only, an SQLite file after a copy of it; a newer one, or
-    one of another tool, is refused.
+    An older database is upgraded only with `upgrade`; an SQLite file is copied first. A newer one,
+    or one of another tool, is refused.
     """
     tool = database.tool
     state = database.state()
@@ -111,7 +116,7 @@ def check(database: Database, *, upgrade: bool) -> str:
         copy = "a copy is kept beside it" if database.path else "make a dump first"
         raise ConfigError(
             f"the database of {tool}, {database.place}, is of an older version than {tool} "
-            f"{version(tool.lower())}: say `genenv up --upgrade` ({copy}; older versions cannot "
+            f"{version(tool.lower())}: run `genenv up --upgrade` ({copy}; older versions cannot "
             "read it afterwards)"
         )
     if database.path is None:
@@ -133,7 +138,7 @@ def connection_url(given: str | None) -> str | None:
 
 
 def without_password(url: str) -> str:
-    """Return a URL whose password, if any, is not shown."""
+    """Return the URL with its password, if any, hidden."""
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
@@ -153,7 +158,7 @@ def _revisions(tool: str, folder: str) -> dict[str, int]:
     """Return migration -> how many follow on it directly, 0 for the last one."""
     spec = find_spec(tool)
     assert spec and spec.origin
-    links: dict[str, str | None] = {}
+    links: dict[str, Any] = {}
     for path in (Path(spec.origin).parent / folder).glob("*.py"):
         names = _assigned(path)
         if isinstance(names.get("revision"), str):
@@ -166,9 +171,9 @@ def _revisions(tool: str, folder: str) -> dict[str, int]:
     return followers
 
 
-def _assigned(path: Path) -> dict[str, object]:
+def _assigned(path: Path) -> dict[str, Any]:
     """Return the constants that a module assigns at its top level."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name):

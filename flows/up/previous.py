@@ -1,14 +1,13 @@
 """One `genenv up` a root: a lock for its life, and a note of its processes for later ones.
 
-The kernel frees the lock of a process that was killed; the processes that such a one left behind
-are known from the note, by pid and start time, so that a reused number is nobody's.
+The kernel frees the lock of a killed process. The note names the processes that it left behind, by
+pid and start time, so that another process with a reused pid is not taken for one of them.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +16,14 @@ from typing import IO
 from pydantic import BaseModel, ValidationError
 
 from genenv_core.errors import GenenvError
-from genenv_core.storage.process import has_ended, identity
+from genenv_core.storage.files import move_over, temporary
+from genenv_core.storage.store.process import has_ended, identity
 
 FOLDER = "up"
 
 
 class Known(BaseModel):
-    """A process: what it is, its pid, and what tells it from a later one with the same pid."""
+    """A process: its role, its pid, and its start, as a later process may get the same pid."""
 
     name: str
     pid: int
@@ -66,7 +66,7 @@ def live_api(root: Path) -> str | None:
     try:
         with urllib.request.urlopen(f"{api}/health", timeout=5):
             return api
-    except (urllib.error.URLError, OSError):  # it is starting, or ending
+    except OSError:  # it is starting, or ending
         return None
 
 
@@ -74,7 +74,7 @@ class OneUp:
     """The right to be the `genenv up` of a root, held until `release`."""
 
     def __init__(self, root: Path) -> None:
-        """Take it; raises GenenvError that names who has it, or who was left behind."""
+        """Take it; raises GenenvError that names its holder, or the processes left behind."""
         self._folder = root / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock: IO[bytes] = (self._folder / "lock").open("ab")
@@ -88,9 +88,8 @@ class OneUp:
         """Write down which processes there are."""
         own = known("genenv up", os.getpid())
         note = Note(up=own, url=url, mlflow_url=mlflow_url, children=list(children))
-        scratch = self._folder / f"state.{os.getpid()}"
-        scratch.write_text(note.model_dump_json(indent=1), encoding="utf-8")
-        os.replace(scratch, self._folder / "state.json")
+        made = temporary(self._folder, note.model_dump_json(indent=1).encode())
+        move_over(made, self._folder / "state.json")
 
     def release(self) -> None:
         """Give it back: everything has ended."""
@@ -106,7 +105,7 @@ class OneUp:
             pids = " ".join(str(child.pid) for child in left)
             raise GenenvError(
                 f"an earlier `genenv up` of {root} was killed and left behind: {names}. Stop them "
-                f"with `kill {pids}`, wait until they have ended, and say it again"
+                f"with `kill {pids}`, wait until they have ended, and run it again"
             )
 
 

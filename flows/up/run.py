@@ -6,22 +6,21 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from types import FrameType
 
-from flows.deployments import ensure_automations, ensure_pool, register
+from flows.deploy.deployments import ensure_automation, ensure_work_pool, register
 from flows.up import databases
 from flows.up.children import Child
 from flows.up.mlflow_server import UPGRADE_VARIABLE
-from flows.up.ports import require_free
 from flows.up.previous import OneUp, known
 from flows.up.services import (
     Settings,
+    healthy,
     job_variables,
-    mlflow_answers,
     mlflow_command,
     mlflow_environment,
-    server_answers,
+    require_free,
     server_command,
     server_environment,
     worker_answers,
@@ -34,7 +33,7 @@ START_S = 300.0
 """How long one of them may take to answer; on an idle machine each takes 5 to 20 s."""
 
 RUNS_GRACE_S = 40.0
-"""How long the worker's runs may take to come to where they can go on."""
+"""How long the worker's runs may take to reach a point where they can continue."""
 
 GRACE_S = 10.0
 WORKER = "worker"
@@ -65,12 +64,11 @@ def _run(settings: Settings, one: OneUp, *, old_mlflow: bool, say: Say) -> None:
     with _stoppable():
         try:
             _start(settings, one, children, old_mlflow=old_mlflow, say=say)
-            _tell(settings, say)
+            _announce(settings, say)
             _watch(children)
         except Stop:
-            say(
-                "stopping; runs at work end where Retry continues them (up to 40 s, again: at once)"
-            )
+            say("stopping: active runs end where Retry can continue them, in up to 40 s")
+            say("a second Ctrl-C ends them at once")
         finally:
             _stop(children)
     say("stopped")
@@ -86,19 +84,21 @@ def _start(
         one.note(settings.url, settings.mlflow_url, notes)
         return children[-1]
 
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
     upgrading = {UPGRADE_VARIABLE: "1"} if old_mlflow else {}
     server = start("Prefect server", server_command(settings), server_environment(settings))
     mlflow = start("MLflow", mlflow_command(settings), mlflow_environment(settings) | upgrading)
     say("starting: Prefect server, MLflow")
-    _wait(server, children, lambda: server_answers(settings))
-    with _using(settings):
-        ensure_pool(settings.pool, limit=settings.limit)
-        names = register(settings.pool, variables=job_variables())
-        ensure_automations()
+    _wait(server, children, lambda: healthy(f"{settings.url}/api"))
+    with temporary_settings({PREFECT_API_URL: f"{settings.url}/api"}):
+        ensure_work_pool(settings.work_pool, limit=settings.limit)
+        names = register(settings.work_pool, variables=job_variables())
+        ensure_automation()
     say(f"deployments: {', '.join(name.split('/')[1] for name in names)}")
     worker = start(WORKER, worker_command(settings), worker_environment(settings))
     _wait(worker, children, lambda: worker_answers(settings))
-    _wait(mlflow, children, lambda: mlflow_answers(settings))
+    _wait(mlflow, children, lambda: healthy(settings.mlflow_url))
 
 
 def _wait(child: Child, children: list[Child], answers: Callable[[], bool]) -> None:
@@ -130,7 +130,7 @@ def _require_alive(children: list[Child]) -> None:
 
 
 def _stop(children: list[Child]) -> None:
-    """Stop the worker's runs, which tell the server how they end; then all else, it last."""
+    """Stop the worker's runs, which report to the server; then the rest, the server last."""
     try:
         for child in reversed(children):
             if child.name == WORKER:
@@ -141,7 +141,7 @@ def _stop(children: list[Child]) -> None:
             child.kill()
 
 
-def _tell(settings: Settings, say: Say) -> None:
+def _announce(settings: Settings, say: Say) -> None:
     lines = (
         f"Prefect    {settings.url}   deployments: {settings.url}/deployments",
         f"MLflow     {settings.mlflow_url}",
@@ -169,15 +169,7 @@ def _check_databases(settings: Settings, *, upgrade: bool, say: Say) -> bool:
 
 
 @contextlib.contextmanager
-def _using(settings: Settings) -> Iterator[None]:
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    with temporary_settings({PREFECT_API_URL: f"{settings.url}/api"}):
-        yield
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
+def _stoppable() -> Generator[None]:
     """Raise Stop in this thread on Ctrl-C, SIGTERM, and when the terminal is closed."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -1,26 +1,33 @@
-"""Commands and environments of what `genenv up` starts, and how each says that it is ready."""
+"""What `genenv up` starts: commands, environments, ports, and whether each is ready."""
+
+# psutil's addresses are untyped tuples.
+# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import socket
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 import flows
-from flows.deployments import HEARTBEAT_S, POOL
-from flows.environment import MLFLOW_VARIABLE, QUIET, ROOT_VARIABLE
+from flows.deploy.deployments import HEARTBEAT_S, WORK_POOL
+from flows.running.environment import MLFLOW_VARIABLE, QUIET, ROOT_VARIABLE
+from genenv_core.errors import ConfigError
 
 HOST = "127.0.0.1"
 WORKER = "genenv-up"
 
 DATABASE_VARIABLE = "GENENV_DATABASE_URL"
-"""Holds a password: the Prefect server alone gets it, under its own name for it."""
+"""Holds a password, so only the Prefect server gets it, under Prefect's name for it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Settings:
     port: int = 4200
     mlflow_port: int = 5000
     database_url: str | None = None
-    pool: str = POOL
+    work_pool: str = WORK_POOL
     limit: int = 2
 
     @property
@@ -61,7 +68,7 @@ class Settings:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return what all three get: this environment, no telemetry, this code, this API."""
+    """Return the variables of all three: this environment, no telemetry, this code, this API."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -92,7 +99,7 @@ def server_environment(settings: Settings) -> dict[str, str]:
 
 def server_command(settings: Settings) -> list[str]:
     """Return the command of the Prefect server."""
-    app = "flows.local_server:create_app"
+    app = "flows.running.local_server:create_app"
     where = ["--host", HOST, "--port", str(settings.port)]
     return [sys.executable, "-m", "uvicorn", "--factory", app, *where, "--log-level", "warning"]
 
@@ -125,7 +132,7 @@ def worker_environment(settings: Settings) -> dict[str, str]:
 def worker_command(settings: Settings) -> list[str]:
     """Return the command of the worker."""
     return [
-        sys.executable, "-m", "prefect", "worker", "start", "--pool", settings.pool,
+        sys.executable, "-m", "prefect", "worker", "start", "--pool", settings.work_pool,
         "--type", "process", "--name", WORKER, "--install-policy", "never",
     ]  # fmt: skip
 
@@ -138,19 +145,45 @@ def job_variables() -> dict[str, str]:
     }
 
 
-def server_answers(settings: Settings) -> bool:
-    """Return whether the Prefect server is healthy."""
-    return _get(f"{settings.url}/api/health") is not None
+def require_free(port: int, what: str, option: str) -> None:
+    """Raise ConfigError, naming who listens, unless `what` can listen on this port."""
+    with socket.socket() as probe:
+        # A port that only waits for its last connections to time out is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            return
+        except PermissionError:
+            raise ConfigError(f"port {port} needs root: choose another with {option}") from None
+        except OSError:
+            pass
+    raise ConfigError(
+        f"port {port}, where {what} would listen, is taken by {_listener(port)}: stop that, or "
+        f"choose another port with {option}"
+    )
 
 
-def mlflow_answers(settings: Settings) -> bool:
-    """Return whether MLflow is healthy."""
-    return _get(f"{settings.mlflow_url}/health") is not None
+def _listener(port: int) -> str:
+    """Return pid and command of the process that listens, as far as this user may know."""
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                if connection.pid is None:
+                    break
+                command = " ".join(psutil.Process(connection.pid).cmdline())
+                return f"pid {connection.pid} ({command[:120]})"
+    return "another process (of another user, or of another container)"
+
+
+def healthy(address: str) -> bool:
+    """Return whether the server at this address says that it is healthy."""
+    return _get(f"{address}/health") is not None
 
 
 def worker_answers(settings: Settings) -> bool:
-    """Return whether the worker has said to the server that it is there."""
-    found = _get(f"{settings.url}/api/work_pools/{settings.pool}/workers/filter", {"limit": 50})
+    """Return whether the worker has reported to the server."""
+    path = f"api/work_pools/{settings.work_pool}/workers/filter"
+    found = _get(f"{settings.url}/{path}", {"limit": 50})
     workers: list[Mapping[str, object]] = json.loads(found or b"[]")
     return any(one["name"] == WORKER and one["status"] == "ONLINE" for one in workers)
 
@@ -161,5 +194,5 @@ def _get(url: str, body: Mapping[str, object] | None = None) -> bytes | None:
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
             return answer.read()
-    except (urllib.error.URLError, OSError):
+    except OSError:
         return None

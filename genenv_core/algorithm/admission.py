@@ -1,8 +1,7 @@
-"""What a generation must pass to become a task: sound evaluation spec, no leak, no duplicate.
+"""The checks that a generation must pass to become a task: sound spec, no leak, no duplicate.
 
 A task is admitted only if its evaluation spec accepts its own ground truth and rejects empty,
-constant and prompt-echo answers: otherwise pi_env could earn its reward with tasks that judge
-nothing.
+constant and prompt-echo answers. Otherwise pi_env could earn reward with tasks that judge nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from genenv_core.domains.base import Domain
+from genenv_core.domains.protocol import Domain
 from genenv_core.types import Message, Rejected, Rejection, TaskDraft, Verdict
 
 
@@ -46,6 +45,6 @@ def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
 
 
 def _holds(text: str, answer: str) -> bool:
-    """Return whether the text spells the answer, whole words only: 14 does not give 4 away."""
+    """Return whether the text holds the answer as whole words: 14 does not give 4 away."""
     before, after = (r"\b" if edge.isalnum() else "" for edge in (answer[:1], answer[-1:]))
     return bool(answer) and re.search(before + re.escape(answer) + after, text) is not None

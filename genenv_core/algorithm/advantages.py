@@ -1,7 +1,7 @@
 """Group-relative advantages (DeepSeekMath, arXiv 2402.03300, section 4.1).
 
-TRL's GRPOTrainer computes the ones that are trained on; these are the same numbers for the tables
-and for the choice of groups, and a test holds the two together.
+TRL's GRPOTrainer computes the trained ones; these are the same numbers for the tables and for the
+choice of groups. A test compares the two.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Gates in front of a checkpoint: a candidate that fails one is not published, with its reason."""
+"""Gates of a checkpoint: a candidate that fails one is not published, and the reason is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 
 from genenv_core.algorithm.selection import TOLERANCE
-from genenv_core.config.evaluation import GatesConfig
+from genenv_core.checks import not_finite
+from genenv_core.config.sections.evaluation import GatesConfig
 from schemas.enums import Gate
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """The outcome: `gate` is open, or the first gate that closed, with value and limit."""
+    """The outcome: `gate` is open, or names the first closed gate, with value and limit."""
 
     gate: Gate = Gate.OPEN
     detail: str = ""
@@ -31,8 +31,8 @@ def agent_gate(
     `heldout` is the candidate's success, `heldout_current` that of the checkpoint it would replace;
     both are fractions, so their drop is compared with a tolerance.
     """
-    bad = _not_finite({**metrics, "heldout": heldout, "heldout_current": heldout_current})
-    if bad:
+    measured = {**metrics, "heldout": heldout, "heldout_current": heldout_current}
+    if bad := not_finite(sorted(measured.items())):
         return GateResult(Gate.NON_FINITE, bad)
     if metrics["entropy"] < gates.min_entropy:
         return GateResult(
@@ -57,8 +57,7 @@ def agent_gate(
 
 def env_gate(metrics: Mapping[str, float], gates: GatesConfig) -> GateResult:
     """Return the gate of a pi_env candidate: NaN, then KL to the initial simulator."""
-    bad = _not_finite(metrics)
-    if bad:
+    if bad := not_finite(sorted(metrics.items())):
         return GateResult(Gate.NON_FINITE, bad)
     if metrics["kl_env"] > gates.max_kl_env:
         return GateResult(
@@ -67,8 +66,3 @@ def env_gate(metrics: Mapping[str, float], gates: GatesConfig) -> GateResult:
             f"gates.max_kl_env {gates.max_kl_env:g}",
         )
     return GateResult()
-
-
-def _not_finite(metrics: Mapping[str, float]) -> str:
-    bad = (f"{name} is {value}" for name, value in sorted(metrics.items()) if not isfinite(value))
-    return next(bad, "")

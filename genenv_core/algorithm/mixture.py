@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from genenv_core.algorithm.selection import TOLERANCE
-from schemas.enums import PoolSource
+from schemas.enums import MixtureShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Group:
     """One group of D_train that an update may draw."""
 
     group_id: str
-    source: PoolSource
+    source: MixtureShare
     policy_version: int
 
 
@@ -34,36 +34,30 @@ def admissible(policy_version: int, *, current: int, max_age: int) -> bool:
 def draw(
     groups: Sequence[Group],
     *,
-    shares: Mapping[PoolSource, float],
+    shares: Mapping[MixtureShare, float],
     max_groups: int,
     seed: int,
 ) -> list[Group]:
     """Return the groups of one update, without repetition, in a seeded order.
 
     The update has room for N groups: the largest number, at most `max_groups`, for which the new
-    groups on hand fill their share. A source contributes at most round(share x N), and where
-    rounding would pass N together, history gives way first. Base and history groups that are
-    missing are not replaced by others, so the shares are upper bounds and new traces are never
-    thinned out to keep a ratio.
+    groups fill their share. A source contributes at most round(share x N); where rounding would
+    exceed N in total, history gives way first. Missing base and history groups are not replaced by
+    others, so the shares are upper bounds and no new trace is dropped to keep a ratio.
     """
-    by_source: dict[PoolSource, list[Group]] = {source: [] for source in PoolSource}
+    by_source: dict[MixtureShare, list[Group]] = {source: [] for source in MixtureShare}
     for group in groups:
         by_source[group.source].append(group)
-    target = min(max_groups, _half_up(len(by_source[PoolSource.NEW]) / shares[PoolSource.NEW]))
+    target = min(max_groups, _half_up(len(by_source[MixtureShare.NEW]) / shares[MixtureShare.NEW]))
     rng = np.random.default_rng([seed, 0x6D69])
     room, drawn = target, list[Group]()
-    for source in (PoolSource.NEW, PoolSource.BASE, PoolSource.HISTORY):
-        pool = sorted(by_source[source], key=lambda group: group.group_id)
+    for source in (MixtureShare.NEW, MixtureShare.BASE, MixtureShare.HISTORY):
+        offered = sorted(by_source[source], key=lambda group: group.group_id)
         quota = min(room, _half_up(shares[source] * target))
         room -= quota
-        want = min(len(pool), quota)
-        drawn.extend(pool[index] for index in sorted(_choice(rng, len(pool), want)))
-    order = rng.permutation(len(drawn))
-    return [drawn[int(index)] for index in order]
-
-
-def _choice(rng: np.random.Generator, size: int, want: int) -> list[int]:
-    return [int(i) for i in rng.choice(size, size=want, replace=False)] if want else []
+        chosen = rng.choice(len(offered), size=min(len(offered), quota), replace=False)
+        drawn += [offered[index] for index in sorted(chosen.tolist())]
+    return [drawn[index] for index in rng.permutation(len(drawn)).tolist()]
 
 
 def _half_up(value: float) -> int:

@@ -1,17 +1,19 @@
 """p_hat and the alpha-curriculum reward R_env, at the level of a task, a context or the batch.
 
 R_env(p_hat) = exp(-beta (p_hat - alpha)^2)   (GenEnv, arXiv 2512.19682, section "alpha-Curriculum
-Reward"): 1 where the agent succeeds with probability alpha, falling off on both sides.
+Reward"): 1 where the agent succeeds with probability alpha, lower on both sides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from genenv_core.checks import finite
-from genenv_core.config.curriculum import Level
+from genenv_core.config.sections.curriculum import Level
 
 
 def p_hat(successes: int, n: int) -> float:
@@ -29,9 +31,9 @@ def r_env(success_rate: float, *, alpha: float, beta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """Successes of one group and the context that its task was conditioned on."""
+    """Successes of one group, and the context that its task was written for."""
 
-    task_id: str
+    group_id: str
     context_id: str
     successes: int
     n: int
@@ -39,23 +41,17 @@ class TaskCounts:
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """p_hat and R_env of one task at every level; `chosen_*` are those of the configured level."""
+    """p_hat and R_env of one group at every level."""
 
-    task_id: str
-    p_task: float
-    p_group: float
-    p_batch: float
-    r_task: float
-    r_group: float
-    r_batch: float
-    chosen_p: float
-    chosen_r: float
+    group_id: str
+    p_hat: Mapping[Level, float]
+    r_env: Mapping[Level, float]
 
 
-def rate(counts: Sequence[TaskCounts], *, alpha: float, beta: float, level: Level) -> list[Rated]:
-    """Return each task's p_hat and R_env, in order.
+def rate(counts: Sequence[TaskCounts], *, alpha: float, beta: float) -> list[Rated]:
+    """Return each group's p_hat and R_env, in order.
 
-    The level `group` pools the tasks of one context, `batch` pools all of them; pooling adds
+    The level `group` joins the tasks of one context, `batch` joins all of them; joining adds
     successes and attempts, so tasks with more attempts weigh more.
     """
     by_context: dict[str, tuple[int, int]] = {}
@@ -71,18 +67,18 @@ def rate(counts: Sequence[TaskCounts], *, alpha: float, beta: float, level: Leve
             Level.GROUP: p_hat(*by_context[item.context_id]),
             Level.BATCH: p_hat(*total),
         }
-        r = {key: r_env(value, alpha=alpha, beta=beta) for key, value in p.items()}
-        rated.append(
-            Rated(
-                task_id=item.task_id,
-                p_task=p[Level.TASK],
-                p_group=p[Level.GROUP],
-                p_batch=p[Level.BATCH],
-                r_task=r[Level.TASK],
-                r_group=r[Level.GROUP],
-                r_batch=r[Level.BATCH],
-                chosen_p=p[level],
-                chosen_r=r[level],
-            )
-        )
+        r = {level: r_env(value, alpha=alpha, beta=beta) for level, value in p.items()}
+        rated.append(Rated(item.group_id, p, r))
     return rated
+
+
+P_HAT_COLUMNS = {Level.TASK: "p_hat", Level.GROUP: "p_hat_group", Level.BATCH: "p_hat_batch"}
+"""Columns of `task_scores` that hold p_hat at each level."""
+
+
+def judged_p_hat(level: Level) -> pl.Expr:
+    """Return the p_hat of a row of `task_scores` that the filter judges by.
+
+    It is that of `level`, or the task's own where that is null, as for base tasks.
+    """
+    return pl.coalesce(P_HAT_COLUMNS[level], "p_hat")

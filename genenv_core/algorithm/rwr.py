@@ -1,8 +1,7 @@
 """Weights of the reward-weighted regression (Peters and Schaal, 2007; GenEnv, arXiv 2512.19682).
 
 w = exp(lambda R_env), normalised to mean 1 over the rows of one update. Weights are never centred:
-a negative weight pushes probability away from text without saying where to, which destroys a
-generator.
+a negative weight moves probability from text to nowhere in particular and destroys a generator.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def raw_weight(reward: float, *, lambda_: float) -> float:
 def step_count(rows: int, *, steps: int, steps_per_row: float) -> int:
     """Return the optimizer steps of an update on `rows` rows: `steps`, fewer for few rows, not 0.
 
-    Each step covers all rows, so many steps on few of them teach pi_env these rows by heart and
-    cost it the rest of what it writes.
+    Each step covers all rows: after many steps on few rows pi_env knows these by heart and writes
+    little else.
     """
     return max(1, min(steps, math.ceil(rows * steps_per_row)))
 

@@ -1,4 +1,4 @@
-"""The k_min filter: which groups each update may use, and why the others may not.
+"""The k_min filter: which groups each update may use, and why it may not use the others.
 
 A task is outside of the band when |p_hat - alpha| > k_min (GenEnv, arXiv 2512.19682). p_hat and
 alpha are fractions, so the comparison allows for rounding: 0.75 - 0.5 must not exceed 0.25.
@@ -7,6 +7,7 @@ alpha are fractions, so the comparison allows for rounding: 0.75 - 0.5 must not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 
 from genenv_core.checks import finite
 from schemas.enums import SelectionReason
@@ -17,12 +18,16 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What the filter looks at. `p_hat` is the one of the level that the caller judges by."""
+    """A task as the filter sees it; one that is not valid has no rollouts, so no further values.
+
+    `generated`: whether pi_env wrote the task. `p_hat`: of the level that the caller judges by.
+    """
 
     valid: bool
-    complete: bool
-    p_hat: float
-    zero_signal: bool
+    generated: bool
+    complete: bool = False
+    p_hat: float = nan
+    zero_signal: bool = False
 
 
 def in_band(p_hat: float, *, alpha: float, k_min: float) -> bool:
@@ -32,7 +37,12 @@ def in_band(p_hat: float, *, alpha: float, k_min: float) -> bool:
 
 
 def select_for_env(candidate: Candidate, *, alpha: float, k_min: float) -> SelectionReason:
-    """Return the reason for the environment update: validity, then the band, always."""
+    """Return the reason for the environment update: validity, authorship, and always the band.
+
+    pi_env learns only from tasks that it wrote.
+    """
+    if candidate.valid and not candidate.generated:
+        return SelectionReason.NOT_IN_UPDATE
     return _gate(candidate) or _band(candidate, alpha, k_min) or SelectionReason.KEPT
 
 

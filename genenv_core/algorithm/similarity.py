@@ -3,9 +3,9 @@
 Source: Rajpurkar et al., SQuAD (arXiv 1606.05250, section 6.1) and its evaluation script: lower
 case, no punctuation, no articles, blanks collapsed; then the F1 of the two bags of words.
 
-Departures, both for answers that are no English prose: punctuation is any character of a Unicode
-P or S category, not ASCII's alone; text is brought to Unicode form NFKC first. Two answers that
-are both empty after normalisation are alike, 1.0; when just one is, 0.0.
+Departures, both for answers that are not English prose: punctuation is any character of a Unicode
+P or S category, not only ASCII's; text is first brought to Unicode form NFKC. Two answers that
+are both empty after normalisation score 1.0; one empty answer scores 0.0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ARTICLES = frozenset({"a", "an", "the"})
 
 
 def normalize_answer(text: str) -> list[str]:
-    """Return the words of an answer that count, in order."""
+    """Return the words of an answer without articles and punctuation, in order."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     kept = "".join(char for char in folded if unicodedata.category(char)[0] not in "PS")
     return [word for word in kept.split() if word not in _ARTICLES]

@@ -1,4 +1,4 @@
-"""Means and deviations, in the conventions that the rest relies on."""
+"""Means and deviations, in the conventions of the whole project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mean(values: Sequence[float]) -> float:
 def sample_std(values: Sequence[float]) -> float:
     """Return the standard deviation with n - 1 in the denominator; 0.0 for a single value.
 
-    n - 1 is what TRL's GRPOTrainer divides by, so advantages here equal the trained ones.
+    TRL's GRPOTrainer also divides by n - 1, so advantages here equal the trained ones.
     """
     if len(values) == 1:
         return 0.0

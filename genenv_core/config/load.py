@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import ConfigError
+from genenv_core.errors import ConfigError, one_line
 from genenv_core.storage.canonical import digest
 
 _PRESETS = files("genenv_core.config") / "presets"
@@ -49,11 +49,6 @@ def preset_names() -> list[str]:
     )
 
 
-def preset_values(name: str) -> dict[str, Any]:
-    """Return what a preset sets, nested; everything else is as the schema has it."""
-    return _read(name)
-
-
 def resolve(
     source: str = "quickstart",
     *,
@@ -65,7 +60,7 @@ def resolve(
     `overrides` are `a.b=value` texts (the value is YAML); `fields` are top-level values from
     options, applied last, None meaning not given. Raises ConfigError.
     """
-    values = _read(source)
+    values = preset_values(source)
     for text in overrides:
         _apply(values, text)
     return validated(values, source, fields)
@@ -105,7 +100,8 @@ def to_yaml(config: RunConfig) -> str:
     return yaml.safe_dump(dump(config), sort_keys=False, allow_unicode=True)
 
 
-def _read(source: str) -> dict[str, Any]:
+def preset_values(source: str) -> dict[str, Any]:
+    """Return what a preset or a file sets, nested; everything else is as the schema has it."""
     if source in preset_names():
         text, where = (_PRESETS / f"{source}.yaml").read_text(encoding="utf-8"), source
     else:
@@ -123,7 +119,7 @@ def _read(source: str) -> dict[str, Any]:
     try:
         values: Any = yaml.load(text, _UniqueKeys)  # a SafeLoader
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: is no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{where}: is no YAML: {one_line(error)}") from error
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -140,9 +136,7 @@ def _apply(values: dict[str, Any], text: str) -> None:
     try:
         value: Any = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise ConfigError(
-            f"--set {text!r}: the value is no YAML: {' '.join(str(error).split())}"
-        ) from error
+        raise ConfigError(f"--set {text!r}: the value is no YAML: {one_line(error)}") from error
     *sections, leaf = name.strip().split(".")
     here = values
     for section in sections:

@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
-from genenv_core.config.load import preset_names, preset_values
+from genenv_core.config.load import dump, preset_names, preset_values
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.section import STRICT
+from genenv_core.config.sections.section import STRICT
 
 
 class Preset(StrEnum):
@@ -45,9 +45,7 @@ class _Request(BaseModel):
     model_config = STRICT
 
 
-class _RunRequest(_Request):
-    """A co-evolution to start, or one to continue."""
-
+class _Head(_Request):
     preset: Preset = Preset.QUICKSTART
     """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU; paper needs
     GPUs. Every other field may be left empty; it is then as the preset has it."""
@@ -86,7 +84,7 @@ class StageRequest(_Request):
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
 
 
-OWN = frozenset(_RunRequest.model_fields)
+OWN = frozenset(_Head.model_fields)
 """Fields of a run request that are not overrides of configuration fields of the same name."""
 
 
@@ -102,7 +100,7 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
             section = create_model(
                 "".join(part.title().replace("_", "") for part in here) + "Settings",
                 __base__=_Request,
-                __doc__=_first_line(inner),
+                __doc__=(inner.__doc__ or "").strip().splitlines()[0],
                 __cls_kwargs__={"title": name.replace("_", " ").title()},
                 **_form(inner, here),
             )
@@ -113,25 +111,18 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
         bare: Any = kept[0] if len(kept) < len(get_args(whole)) else whole
         bounded: Any = Annotated[bare, *known.metadata] if known.metadata else bare
         default = _default(here)
+        does = " ".join((known.description or "").split())
         # A switch has no empty state, so it shows what it is in every preset.
         fields[name] = (
             bounded | SkipJsonSchema[None],
             Field(
                 default=default if isinstance(default, bool) else None,
                 alias=known.alias,
-                description=f"{_text(known)} {_values(here, known)}",
+                description=f"{does} {_values(here, known)}",
                 json_schema_extra=None if isinstance(default, bool) else _optional,
             ),
         )
     return fields
-
-
-def _text(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
-
-
-def _first_line(model: type[BaseModel]) -> str:
-    return (model.__doc__ or "").strip().splitlines()[0]
 
 
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
@@ -158,10 +149,7 @@ def _bounds(field: FieldInfo) -> list[str]:
 
 
 def _default(path: tuple[str, ...]) -> Any:
-    values: Any = RunConfig().model_dump(mode="json", by_alias=True)
-    for name in path:
-        values = values[name]
-    return values
+    return _at(dump(RunConfig()), path, None)
 
 
 def _at(values: Any, path: tuple[str, ...], default: Any) -> Any:
@@ -178,16 +166,14 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-RunRequest: type[_RunRequest] = create_model(
-    "RunRequest",
-    __base__=_RunRequest,
-    __doc__=_RunRequest.__doc__,
-    **_form(RunConfig),
-)
-"""The request with one section for each of the configuration's."""
+_Form: type[_Head] = create_model("_Form", __base__=_Head, **_form(RunConfig))
 
 
-def overrides(request: _RunRequest) -> dict[str, Any]:
+class RunRequest(_Form):
+    """A co-evolution to start, or one to continue."""
+
+
+def overrides(request: RunRequest) -> dict[str, Any]:
     """Return what a request changes of its preset, nested as configuration files are."""
     return _given(request, leave=OWN)
 

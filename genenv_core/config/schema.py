@@ -7,40 +7,31 @@ and the presets are YAML files.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from genenv_core.config.compute import ComputeConfig, ExecutionConfig
-from genenv_core.config.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.config.data import DataConfig, DomainConfig
-from genenv_core.config.evaluation import EvaluationConfig, GatesConfig
-from genenv_core.config.models import BootstrapConfig, ModelsConfig
-from genenv_core.config.placement import PlacementConfig
-from genenv_core.config.rollout import RolloutConfig, ToolsConfig
-from genenv_core.config.section import Section
-from genenv_core.config.tracking import TrackingConfig
-from genenv_core.config.training import TrainingConfig
-from genenv_core.config.updates import GrpoConfig, MixtureConfig, RwrConfig
-
-
-class Arm(StrEnum):
-    """One method in a comparison; all arms run the same code path."""
-
-    GENENV = "genenv"
-    RANDOM = "random"
-    STATIC = "static"
-    OFFLINE = "offline"
-    BASE = "base"
+from genenv_core.config.arms import ARMS, Arm, TaskSet
+from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
+from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.config.sections.data import DataConfig, DomainConfig
+from genenv_core.config.sections.evaluation import EvaluationConfig, GatesConfig
+from genenv_core.config.sections.models import BootstrapConfig, ModelsConfig
+from genenv_core.config.sections.placement import PlacementConfig
+from genenv_core.config.sections.rollout import RolloutConfig, ToolsConfig
+from genenv_core.config.sections.section import Section
+from genenv_core.config.sections.tracking import TrackingConfig
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
 
 
 class RunConfig(Section):
     """One resolved configuration: everything that a co-evolution depends on."""
 
-    arm: Arm = Arm.GENENV
-    """genenv; random (pi_env never updated); static (one set, generated before epoch 1); offline
-    (tasks from data.offline_file); base (no training)."""
+    arm: Arm = Field(
+        default=Arm.GENENV,
+        description="; ".join(f"{arm} ({spec.does})" for arm, spec in ARMS.items()) + ".",
+    )
     epochs: int = Field(default=12, ge=1, le=100_000)
     """Co-evolution rounds."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
@@ -88,17 +79,21 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.arm is Arm.OFFLINE and self.data.offline_file is None:
-            raise ValueError("arm offline reads its tasks from data.offline_file: set it")
-        if self.arm is not Arm.OFFLINE and self.data.offline_file is not None:
+        spec = ARMS[self.arm]
+        from_file = spec.tasks is TaskSet.FILE
+        if from_file and self.data.offline_file is None:
+            raise ValueError(f"arm {self.arm} reads its tasks from data.offline_file: set it")
+        if not from_file and self.data.offline_file is not None:
+            others = (arm for arm, other in ARMS.items() if other.tasks is TaskSet.FILE)
             raise ValueError(
-                f"data.offline_file does nothing for arm {self.arm.value}: "
-                "remove it or set arm to offline"
+                f"data.offline_file does nothing for arm {self.arm}: "
+                f"remove it or set arm to {' or '.join(others)}"
             )
-        if self.rollout.n == 1 and self.arm is not Arm.BASE:
+        if self.rollout.n == 1 and spec.trains_agent:
+            others = (arm for arm, other in ARMS.items() if not other.trains_agent)
             raise ValueError(
                 "rollout.n 1 gives groups of one, which carry no signal for GRPO: "
-                "use 2 or more, or arm base"
+                f"use 2 or more, or arm {' or '.join(others)}"
             )
         for label, shape in (("agent", self.bootstrap.agent), ("env", self.bootstrap.env)):
             if shape.hidden_size % shape.heads:
@@ -110,7 +105,7 @@ class RunConfig(Section):
         return self
 
     def _engine(self) -> None:
-        """Refuse what the engine would ignore, and what it cannot tell."""
+        """Refuse what the engine would ignore, and logprobs that it cannot return."""
         if self.compute.engine != "vllm":
             if self.generation.structured:
                 raise ValueError(
@@ -128,6 +123,6 @@ class RunConfig(Section):
             if section.top_p < 1 and section.temperature != 1:
                 raise ValueError(
                     f"{name}.top_p {section.top_p:g} with {name}.temperature "
-                    f"{section.temperature:g}: vLLM tells logprobs before the temperature or after "
-                    "the nucleus, and neither is the sampling policy's: set one of them to 1"
+                    f"{section.temperature:g}: vLLM returns logprobs before the temperature or "
+                    "after the nucleus, and neither is the sampling policy's: set one of them to 1"
                 )

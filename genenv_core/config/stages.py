@@ -1,20 +1,72 @@
-"""The stages of a run, by name."""
+"""The stages of a run, listed once; everything else that lists them reads this."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from dataclasses import dataclass
 
-StageName = Literal[
-    "bootstrap",
-    "generate_tasks",
-    "rollout",
-    "score",
-    "filter",
-    "pool",
-    "grpo_update",
-    "rwr_update",
-    "evaluate",
-    "publish",
-]
-STAGES: tuple[StageName, ...] = get_args(StageName)
-"""Every stage, in the order of a run."""
+from genenv_core.types import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class StageEntry:
+    """One stage: its name, which is also its module in `tasks`, and how it is shown and run.
+
+    `does` describes it; `column` is its title in a grid of ten stages on 80 characters. `model`
+    says that it runs a model, so it may want a GPU and can be started on its own. `trains` is the
+    policy that it updates. Epoch 0 has the stages `at_start`, later epochs those `in_epochs`.
+    """
+
+    name: str
+    column: str
+    does: str
+    model: bool = False
+    trains: Policy | None = None
+    at_start: bool = False
+    in_epochs: bool = True
+
+
+STAGES: dict[str, StageEntry] = {
+    entry.name: entry
+    for entry in (
+        StageEntry(
+            "bootstrap",
+            "boot",
+            "base tasks, held-out tasks, and the first two checkpoints",
+            model=True,
+            at_start=True,
+            in_epochs=False,
+        ),
+        StageEntry("generate_tasks", "tasks", "pi_env writes tasks", model=True),
+        StageEntry("rollout", "roll", "pi_agent attempts each task n times", model=True),
+        StageEntry("score", "score", "rewards"),
+        StageEntry("filter", "filter", "the difficulty band"),
+        StageEntry("pool", "pool", "appending to D_train and D_env"),
+        StageEntry(
+            "grpo_update",
+            "grpo",
+            "GRPO of pi_agent on stored rollouts",
+            model=True,
+            trains=Policy.AGENT,
+        ),
+        StageEntry(
+            "rwr_update",
+            "rwr",
+            "reward-weighted regression of pi_env",
+            model=True,
+            trains=Policy.ENV,
+        ),
+        StageEntry("evaluate", "eval", "the agent on held-out tasks", model=True, at_start=True),
+        StageEntry("publish", "publ", "gates and the epoch's summary", at_start=True),
+    )
+}
+"""Every stage by name, in the order of a run."""
+
+START_STAGES = tuple(name for name, entry in STAGES.items() if entry.at_start)
+EPOCH_STAGES = tuple(name for name, entry in STAGES.items() if entry.in_epochs)
+FIRST, LAST = START_STAGES[0], EPOCH_STAGES[-1]
+"""What a run begins with, and what ends each epoch: one with the key of LAST is finished."""
+
+
+def update_of(policy: Policy) -> str:
+    """Return the stage that trains a policy."""
+    return next(name for name, entry in STAGES.items() if entry.trains == policy)

@@ -1,24 +1,22 @@
 """Finding a domain by name: the built-ins, then plug-ins of the entry-point group.
 
+All are entry points, loaded by name, so only the chosen domain's code counts in a stage's key.
 A plug-in is a callable that takes the mapping `domain.options` and returns a `Domain`, registered
 by its package under the entry-point group `genenv.domains`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from genenv_core.domains.base import Domain
-from genenv_core.domains.desk import DeskDomain
+from genenv_core.domains.protocol import Domain
 from genenv_core.errors import ConfigError, GenenvError
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
-DomainFactory = Callable[[Mapping[str, Any]], Domain]
-
-_BUILT_IN: dict[str, DomainFactory] = {"desk": DeskDomain.from_options}
+_BUILT_IN = {"desk": "genenv_core.domains.desk:DeskDomain.from_options"}
 
 
 def known_domains() -> list[str]:
@@ -31,10 +29,10 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
 
     Raises ConfigError when the name is unknown, a plug-in does not load, or options are refused.
     """
-    values = dict(options or {})
     if name in _BUILT_IN:
-        return _BUILT_IN[name](values)
-    points = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
+        points = [EntryPoint(name, _BUILT_IN[name], ENTRY_POINT_GROUP)]
+    else:
+        points = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
     if not points:
         raise ConfigError(
             f"domain.name {name!r} is unknown; known: {', '.join(known_domains())} "
@@ -46,7 +44,7 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
             f"({', '.join(sorted(point.value for point in points))}): uninstall all but one"
         )
     try:
-        return points[0].load()(values)
+        return points[0].load()(dict(options or {}))
     except GenenvError:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it raises is named here

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from genenv_core.errors import ModelError
+from genenv_core.errors import ModelError, one_line
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
@@ -59,7 +59,7 @@ def with_adapter(model: Any, checkpoint: Path, *, trainable: bool = False) -> An
     except Exception as error:  # peft's own, safetensors', torch's for other shapes
         raise ModelError(
             f"checkpoint {checkpoint}: its adapter cannot be loaded: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}; it must fit the weights beside it"
+            f"{one_line(error, 200)}; it must fit the weights beside it"
         ) from error
 
 

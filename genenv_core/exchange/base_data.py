@@ -20,10 +20,9 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from genenv_core.config.data import BaseField
-from genenv_core.domains.answers import ReadsAnswers
-from genenv_core.domains.base import Domain
-from genenv_core.errors import ConfigError, DataError
+from genenv_core.config.sections.data import BaseField, DataConfig
+from genenv_core.domains.protocol import Domain, ReadsAnswers
+from genenv_core.errors import ConfigError, DataError, one_line
 from genenv_core.ids import seed_from
 from genenv_core.types import Rejected, TaskDraft
 
@@ -131,6 +130,21 @@ def read_base(
     return BaseData(drafts[:count], bad, repeated)
 
 
+def configured_base(
+    data: DataConfig, path: Path, domain: Domain, heldout: Collection[str]
+) -> BaseData:
+    """Return the base data of a file as the configuration says; see `read_base`."""
+    return read_base(
+        path,
+        domain,
+        format_=data.base_format,
+        mapping=data.base_mapping,
+        count=data.base_tasks,
+        skip_bad=data.skip_bad,
+        heldout=heldout,
+    )
+
+
 def heldout_fingerprints(domain: Domain, seed: int, count: int) -> set[str]:
     """Return the fingerprints of the tasks that a run with this seed is measured on."""
     return {draft.fingerprint for draft in heldout_drafts(domain, seed, count)}
@@ -234,8 +248,7 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[Place, dict[str, Any] | BadRo
         else:
             yield from _parquet(path)
     except (OSError, UnicodeDecodeError, pa.ArrowException, csv.Error) as error:
-        said = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: cannot be read as {kind}: {said}") from error
+        raise DataError(f"{path}: cannot be read as {kind}: {one_line(error, 200)}") from error
 
 
 def _jsonl(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:

@@ -24,9 +24,10 @@ import pyarrow.parquet as pq
 
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError, StorageError
-from genenv_core.exchange.rows import SCHEMAS, Format, Pool, PoolReader, Row
+from genenv_core.exchange import Format, Pool
+from genenv_core.exchange.rows import SCHEMAS, PoolReader, Row
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.catalog import query
+from genenv_core.storage.sql.catalog import query
 
 SHARD_ROWS = 200_000
 """Rows of a Parquet file, about."""
@@ -128,7 +129,7 @@ def card(
         ("d_train", "verl"): "one task a row, with its ground truth",
         ("d_env", "hf"): "one generation of pi_env a row; `prompt` + `completion` = `messages`",
         ("d_env", "jsonl"): "one generation of pi_env a line",
-        ("d_env", "verl"): "one generation of pi_env a row; `ground_truth` is what it wrote",
+        ("d_env", "verl"): "one generation of pi_env a row; `ground_truth` is its text",
     }[pool, format_]
     caution = (
         "Failed rollouts are among them: for supervised training export with `--min-reward 1`.\n"

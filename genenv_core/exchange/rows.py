@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from genenv_core.domains.base import Domain
-from genenv_core.storage.catalog import query
-from genenv_core.transcript import openai_messages
+from genenv_core.domains.protocol import Domain
+from genenv_core.exchange import Format, Pool
+from genenv_core.play.transcript import openai_messages
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
 from genenv_core.types import AgentHistory, Context, JsonObject, Message, TaskDraft
 
-Pool = Literal["d_train", "d_env"]
-Format = Literal["hf", "jsonl", "verl"]
 Row = dict[str, Any]
 
 CHUNK = 4000
@@ -105,13 +105,13 @@ class PoolReader:
     ) -> None:
         """Read from an open connection; the domain words pi_env's prompts and the agent's."""
         self._con, self._domain = con, domain
-        self._own = "run_id = '" + run.replace("'", "''") + "'"
+        self._own = f"run_id = {text(run)}"
         self._pool: Pool = pool
         self._where = f"{self._own} AND {where}"
 
     def chunks(self, format_: Format) -> Iterator[list[Row]]:
         """Yield the rows of one format, at most CHUNK together."""
-        sql, id_column, make = self._plan(format_)
+        sql, id_column, make = self._reading(format_)
         ids = query(
             self._con,
             f"SELECT DISTINCT {id_column} AS id FROM {self._pool} WHERE {self._where} ORDER BY 1",
@@ -120,19 +120,12 @@ class PoolReader:
         for first in range(0, len(ids), CHUNK):
             chunk = ids[first : first + CHUNK]
             bounds = f"BETWEEN '{chunk[0]}' AND '{chunk[-1]}'"
-            rows = query(
-                self._con,
-                sql.replace("{own}", self._own)
-                .replace("{bounds}", bounds)
-                .replace(
-                    "{pool}",
-                    f"(FROM {self._pool} WHERE {self._where} AND {id_column} {bounds})",
-                ),
-            )
+            pool = f"(FROM {self._pool} WHERE {self._where} AND {id_column} {bounds})"
+            rows = query(self._con, sql.format(own=self._own, bounds=bounds, pool=pool))
             yield [make(row, done + index) for index, row in enumerate(rows.iter_rows(named=True))]
             done += rows.height
 
-    def _plan(self, format_: Format) -> tuple[str, str, Callable[[Row, int], Row]]:
+    def _reading(self, format_: Format) -> tuple[str, str, Callable[[Row, int], Row]]:
         if self._pool == "d_env":
             make = {"hf": self._env_hf, "jsonl": self._env_jsonl, "verl": self._env_verl}
             return _D_ENV, "generation_id", make[format_]
@@ -164,7 +157,7 @@ class PoolReader:
         return {"messages": openai_messages([*self._env_prompt(row), answer])}
 
     def _env_verl(self, row: Row, index: int) -> Row:
-        # What pi_env wrote is no truth to match; it is what R_env in extra_info was paid for.
+        # pi_env's text is no truth to match; R_env in extra_info is the reward that it earned.
         return self._verl(row, index, self._env_prompt(row), "genenv", row["generation_text"])
 
     def _verl(self, row: Row, index: int, prompt: Sequence[Message], style: str, truth: str) -> Row:
@@ -207,7 +200,7 @@ LEFT JOIN task_scores AS g ON g.{own} AND g.group_id = d.group_id
 ORDER BY t.task_id
 """
 
-# What pi_env was told: the agent's success by family on the new tasks of the epoch before.
+# Shown to pi_env: the agent's success by family on the new tasks of the epoch before.
 _D_ENV = """
 WITH history AS (
     SELECT epoch, list(struct_pack(family, successes, n) ORDER BY family) AS history

@@ -12,6 +12,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import matplotlib
@@ -78,6 +79,9 @@ class Chart:
     svg: str
 
 
+_curriculum: Callable[[RunReport], list[Row]] = attrgetter("curriculum")
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     """One value by epoch: a run's `rows`, which must hold `epoch`, and the column to draw."""
@@ -99,6 +103,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         if len(runs) == 1
         else ""
     )
+    greedy = "; greedy, faint." if any(map(_greedy_rows, runs)) else "."
     charts = [
         _lines(
             runs, "Success on new tasks", f"p_hat by epoch. {alpha_band}{interval}",
@@ -107,7 +112,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         _lines(
             runs, "Held-out success",
             "Tasks that nobody trained on, from epoch 0 (before training): sampled, with its "
-            "standard error over tasks" + ("; greedy, faint." if _greedy(runs) else "."),
+            f"standard error over tasks{greedy}",
             [
                 _Line(_greedy_rows, "success", "greedy", faint=True),
                 _Line(RunReport.sampled, "success", "sampled"),
@@ -138,7 +143,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         _lines(
             runs, "KL of pi_env",
             "Distance to the first simulator, nats a sequence. The dashed line is the cap.",
-            [_Line(_epochs, "kl_env")], decorate=_cap,
+            [_Line(lambda run: run.epochs, "kl_env")], decorate=_cap,
         ),
         _lines(
             runs, "Loss of the agent update", "GRPO: small and noisy by nature; a jump is a sign.",
@@ -157,20 +162,8 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
     return [chart for chart in charts if chart.svg]
 
 
-def _curriculum(run: RunReport) -> list[Row]:
-    return run.curriculum
-
-
-def _epochs(run: RunReport) -> list[Row]:
-    return run.epochs
-
-
 def _greedy_rows(run: RunReport) -> list[Row]:
     return [row for row in run.heldout if row["mode"] == "greedy"]
-
-
-def _greedy(runs: Sequence[RunReport]) -> bool:
-    return any(_greedy_rows(run) for run in runs)
 
 
 def _metrics(policy: str, name: str) -> Callable[[RunReport], list[Row]]:

@@ -12,7 +12,8 @@ from typing import Any, cast
 import duckdb
 
 from genenv_core.report.examples import Example, read_examples
-from genenv_core.storage.catalog import query
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
 from genenv_core.types import JsonObject
 
 Row = dict[str, Any]
@@ -88,7 +89,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
-    own = "run_id = '" + run.replace("'", "''") + "'"
+    own = f"run_id = {text(run)}"
 
     def rows(sql: str) -> list[Row]:
         return query(con, sql.replace("{own}", own)).to_dicts()

@@ -14,8 +14,8 @@ from typing import Any
 
 import duckdb
 
-from genenv_core.storage.catalog import query
-from genenv_core.transcript import Turn, turns
+from genenv_core.play.transcript import Turn, turns
+from genenv_core.storage.sql.catalog import query
 
 LONGEST_TEXT = 4000
 """Characters of one text that the report shows."""

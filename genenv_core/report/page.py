@@ -10,15 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from genenv_core.play.transcript import Turn, visible
 from genenv_core.report.charts import GLYPHS, SERIES, draw
 from genenv_core.report.data import Row, RunReport
-from genenv_core.transcript import ToolCall, Turn, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,7 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
         "visible": visible,
         "number": number,
         "percent": percent,
-        "yaml": _yaml,
-        "is_call": _is_call,
+        "yaml": partial(yaml.safe_dump, sort_keys=False, allow_unicode=True),
         "spoken": _spoken,
     }
     template = environment.get_template("page.html.j2")
@@ -73,25 +73,19 @@ def headlines(run: RunReport) -> list[Headline]:
         note = f"after epoch {last['epoch']}"
         if len(sampled) > 1:
             note = f"{_change(first, last)} since epoch {first['epoch']}"
-        found.append(Headline("held-out ± s.e.", _with_error(last), note))
+        error = f" ± {last['se']:.3f}" if last["se"] is not None else ""
+        found.append(Headline("held-out ± s.e.", f"{last['success']:.3f}{error}", note))
     if run.curriculum:
         first, last = run.curriculum[0], run.curriculum[-1]
-        goal = f"target {run.alpha:g}, {_path(run.curriculum, 'p_hat', percent)}"
-        tokens = _path(run.curriculum, "response_tokens", number)
-        found += [
-            Headline("success on new tasks", percent(last["p_hat"]), goal),
-            Headline(
-                "in the band",
-                percent(last["share_in_band"]),
-                _path(run.curriculum, "share_in_band", percent),
-            ),
-            Headline(
-                "groups without signal",
-                percent(last["share_zero_signal"]),
-                _path(run.curriculum, "share_zero_signal", percent),
-            ),
-            Headline("response tokens", number(last["response_tokens"]), tokens),
-        ]
+        for label, column, shown, goal in (
+            ("success on new tasks", "p_hat", percent, f"target {run.alpha:g}, "),
+            ("in the band", "share_in_band", percent, ""),
+            ("groups without signal", "share_zero_signal", percent, ""),
+            ("response tokens", "response_tokens", number, ""),
+        ):
+            way = f"{shown(first[column])} → {shown(last[column])}"
+            note = goal + (way if len(run.curriculum) > 1 else "")
+            found.append(Headline(label, shown(last[column]), note))
     if run.epochs:
         seconds = [row["seconds"] for row in run.epochs if row["seconds"] is not None]
         kl = run.epochs[-1]["kl_env"]
@@ -134,11 +128,6 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _with_error(row: Row) -> str:
-    error = f" ± {row['se']:.3f}" if row["se"] is not None else ""
-    return f"{row['success']:.3f}{error}"
-
-
 def _change(first: Row, last: Row) -> str:
     """Return the difference of two held-out results, with the error of a difference."""
     text = f"{last['success'] - first['success']:+.3f}".replace("-", "−")
@@ -147,22 +136,10 @@ def _change(first: Row, last: Row) -> str:
     return text
 
 
-def _path(rows: Sequence[Row], column: str, shown: Any) -> str:
-    return f"{shown(rows[0][column])} → {shown(rows[-1][column])}" if len(rows) > 1 else ""
-
-
 def _total(seconds: Sequence[float]) -> str:
     total = sum(seconds)
     unit, size = ("min", 60) if total >= 120 else ("s", 1)
     return f"{total / size:.1f} {unit} in {len(seconds)} epochs"
-
-
-def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-
-
-def _is_call(part: str | ToolCall) -> bool:
-    return isinstance(part, ToolCall)
 
 
 def _spoken(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Self, cast
+
+from pydantic import ValidationError
 
 from genenv_core.errors import IntegrityError
+from genenv_core.record import Record
 from genenv_core.storage.canonical import digest, readable_json
 
 SEAL = "seal"
@@ -33,3 +36,23 @@ def unseal(data: bytes) -> dict[str, Any]:
     if not whole:
         raise IntegrityError(f"its content does not fit its checksum {str(given)[:12]}")
     return record
+
+
+class SealedRecord(Record):
+    """What the records that have a JSON file of their own share."""
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the record's file, sealed."""
+        return seal(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the record in a file; raises IntegrityError when a bit of it is wrong."""
+        try:
+            return cls.model_validate(unseal(data))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(item) for item in first["loc"])
+            raise IntegrityError(
+                f"it is no {cls.__name__} that this genenv reads: {field}: {first['msg']}"
+            ) from error

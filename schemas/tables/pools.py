@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from schemas.enums import PolicyName, PoolOrigin, PoolSource
+from genenv_core.types import Policy
+from schemas.enums import MixtureShare, PooledTask
 from schemas.tables import fields
-from schemas.tables.fields import Table, TableConfig, about, key
+from schemas.tables.fields import Table
 
 
-class DTrain(Table):
+class DTrain(Table, key=("trace_id",)):
     """One row a trace admitted to D_train, the agent's pool. Key: trace_id."""
 
     trace_id: str = fields.ident("Trace admitted.", unique=True)
@@ -17,18 +18,12 @@ class DTrain(Table):
     task_id: str = fields.ident("Task attempted.")
     group_id: str = fields.ident("Group of the rollout; groups are admitted whole.")
     policy_version: int = fields.count("Version of pi_agent that sampled it.")
-    source: str = fields.label("Whether its task is new or a base task.", PoolOrigin)
+    source: str = fields.label("Whether its task is new or a base task.", PooledTask)
     reward: float = fields.share("R_agent of the rollout.")
     success: bool = fields.flag("Whether the raw outcome is right.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("trace_id")
-        metadata = about()
-
-
-class DEnv(Table):
+class DEnv(Table, key=("generation_id",)):
     """One row a generation admitted to D_env, pi_env's pool. Key: generation_id."""
 
     generation_id: str = fields.ident("Generation admitted.", unique=True)
@@ -41,21 +36,24 @@ class DEnv(Table):
     weight_raw: float = fields.number("exp(lambda R_env), before normalisation.", low=0.0)
     kept: bool = fields.flag("Whether the filter lets the environment update use it.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("generation_id")
-        metadata = about()
-
-
-class UpdateSamples(Table):
+class UpdateSamples(
+    Table,
+    key=("policy", "epoch", "row_id"),
+    rules={
+        "advantage is set exactly for the agent, weight exactly for env": (
+            pl.col("advantage").is_not_null() == (pl.col("policy") == Policy.AGENT.value)
+        )
+        & (pl.col("weight").is_not_null() == (pl.col("policy") == Policy.ENV.value)),
+    },
+):
     """One row a pool row that an update used. Key: policy, epoch, row_id."""
 
     row_id: str = fields.ident("Row used: a trace_id of D_train or a generation_id of D_env.")
-    policy: str = fields.label("Policy that was updated.", PolicyName)
+    policy: str = fields.label("Policy that was updated.", Policy)
     epoch: int = fields.count("Epoch of the update.", low=1)
     group_id: str = fields.ident("Group of rollouts the row belongs to.", nullable=True)
-    source: str = fields.label("Share of the mixture that it was drawn for.", PoolSource)
+    source: str = fields.label("Share of the mixture that it was drawn for.", MixtureShare)
     policy_version: int = fields.count("Policy version that sampled the row.")
     advantage: float = fields.number(
         "Agent update: group-relative advantage; null for env.", nullable=True
@@ -65,17 +63,3 @@ class UpdateSamples(Table):
         low=0.0,
         nullable=True,
     )
-
-    class Config(TableConfig):
-        """Identity of a row."""
-
-        unique = key("policy", "epoch", "row_id")
-        metadata = about(
-            rules={
-                "advantage is set exactly for the agent, weight exactly for env": (
-                    pl.col("advantage").is_not_null()
-                    == (pl.col("policy") == PolicyName.AGENT.value)
-                )
-                & (pl.col("weight").is_not_null() == (pl.col("policy") == PolicyName.ENV.value)),
-            }
-        )

@@ -1,15 +1,19 @@
-"""Tables of outcomes: evaluations, checkpoints and the summary of each epoch."""
+"""Tables of outcomes (evaluations, checkpoints, the summary of each epoch) and of history.
+
+Those of history, what happened and when, are the only ones that differ between two equal runs.
+"""
 
 from __future__ import annotations
 
 import polars as pl
 
-from schemas.enums import EvaluationMode, Gate, PolicyName, UpdateAction
+from genenv_core.types import Policy
+from schemas.enums import EvaluationMode, Gate, StageState, UpdateAction
 from schemas.tables import fields
-from schemas.tables.fields import Table, TableConfig, about, key
+from schemas.tables.fields import Table
 
 
-class Evaluations(Table):
+class Evaluations(Table, key=("epoch", "mode", "task_id", "sample_index")):
     """One row an attempt at a held-out task. Key: epoch, mode, task_id, sample_index."""
 
     task_id: str = fields.ident("Held-out task attempted.")
@@ -24,17 +28,19 @@ class Evaluations(Table):
     response_tokens: int = fields.count("Tokens that the agent sampled.")
     failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("epoch", "mode", "task_id", "sample_index")
-        metadata = about()
-
-
-class Checkpoints(Table):
+class Checkpoints(
+    Table,
+    key=("policy", "epoch"),
+    rules={
+        "published exactly when gate is open": pl.col("published")
+        == (pl.col("gate") == Gate.OPEN.value),
+        "only a published checkpoint is best": pl.col("published") | ~pl.col("is_best"),
+    },
+):
     """One row a policy and epoch: its candidate weights and their gate. Key: policy, epoch."""
 
-    policy: str = fields.label("Which policy.", PolicyName)
+    policy: str = fields.label("Which policy.", Policy)
     epoch: int = fields.count("Epoch that made the candidate; 0 is the bootstrap.")
     digest: str = fields.ident("Digest of the candidate's weights.")
     parent_digest: str = fields.ident(
@@ -48,20 +54,15 @@ class Checkpoints(Table):
     is_best: bool = fields.flag("Whether it was the best by held-out success when published.")
     metrics: str = fields.json_object("Metrics of the update, JSON object of numbers.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("policy", "epoch")
-        metadata = about(
-            rules={
-                "published exactly when gate is open": pl.col("published")
-                == (pl.col("gate") == Gate.OPEN.value),
-                "only a published checkpoint is best": pl.col("published") | ~pl.col("is_best"),
-            }
-        )
-
-
-class Epochs(Table):
+class Epochs(
+    Table,
+    key=("epoch",),
+    rules={
+        "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
+        <= pl.col("tasks_generated"),
+    },
+):
     """One row an epoch: its summary; the view `epochs` adds the seconds. Key: epoch."""
 
     epoch: int = fields.count("Epoch, from 1; 0 is the state after bootstrap.")
@@ -104,13 +105,39 @@ class Epochs(Table):
     env_action: str = fields.label("What the environment update did.", UpdateAction)
     env_note: str = fields.note("Why, for people; '' when there is nothing to say.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("epoch")
-        metadata = about(
-            rules={
-                "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
-                <= pl.col("tasks_generated"),
-            }
-        )
+class StageRuns(Table, key=("run_id", "epoch", "stage", "attempt")):
+    """One row an attempt at a stage. Key: run_id, epoch, stage, attempt."""
+
+    run_id: str = fields.ident("Run that made the attempt.")
+    epoch: int = fields.count("Epoch of the stage; 0 for bootstrap.")
+    stage: str = fields.name("Name of the stage.")
+    attempt: int = fields.count("Try of the stage in this run, from 1.", low=1)
+    stage_key: str = fields.ident("Content address of the stage's inputs.")
+    state: str = fields.label("How the attempt ended.", StageState)
+    host: str = fields.name("Machine that made the attempt.")
+    pid: int = fields.count("Process that made the attempt.")
+    started_at: fields.UtcTime = fields.moment("When the attempt began.")
+    seconds: float = fields.number(
+        "Wall time of the attempt; null while it runs or when it was killed.",
+        low=0.0,
+        nullable=True,
+    )
+    compute_seconds: float = fields.number(
+        "Part of `seconds` spent in the stage's own computation.", low=0.0, nullable=True
+    )
+    rows: int = fields.count("Rows written; null when nothing was.", nullable=True)
+    bytes: int = fields.count("Bytes written; null when nothing was.", nullable=True)
+    error: str = fields.text("What failed; '' when nothing did.")
+
+
+class Runs(Table, key=("run_id",)):
+    """One row a run: its configuration. Key: run_id."""
+
+    run_id: str = fields.ident("Name of the run.")
+    arm: str = fields.name("Method of the run.")
+    domain: str = fields.name("Domain that the tasks come from.")
+    seed: int = fields.count("Seed of everything random.")
+    epochs_planned: int = fields.count("Epochs that the configuration asks for.")
+    started_at: fields.UtcTime = fields.moment("When the run was first started.")
+    config: str = fields.json_object("The resolved configuration, JSON.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.types import TaskSource
-from schemas.enums import PolicyName, SelectionReason
+from genenv_core.types import Policy, TaskSource
+from schemas.enums import SelectionReason
 from schemas.tables import fields
-from schemas.tables.fields import Table, TableConfig, about, key
+from schemas.tables.fields import Table
 
 
-class Scores(Table):
+class Scores(Table, key=("trace_id",)):
     """One row a trace: how it was judged. Key: trace_id."""
 
     trace_id: str = fields.ident("Trace that was judged.", unique=True)
@@ -21,14 +21,16 @@ class Scores(Table):
     success: bool = fields.flag("Whether the raw outcome is right, whatever the reward.")
     failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("trace_id")
-        metadata = about()
-
-
-class TaskScores(Table):
+class TaskScores(
+    Table,
+    key=("group_id",),
+    rules={
+        "successes is at most n": pl.col("successes") <= pl.col("n"),
+        "p_hat is successes / n": (pl.col("p_hat") - pl.col("successes") / pl.col("n")).abs()
+        < 1e-9,
+    },
+):
     """One row a group, that is a task attempted in an epoch: p_hat and R_env. Key: group_id."""
 
     group_id: str = fields.ident("Group: the n rollouts of one task in one epoch.", unique=True)
@@ -63,27 +65,20 @@ class TaskScores(Table):
     reward_std: float = fields.number("Standard deviation of R_agent in the group.", low=0.0)
     zero_signal: bool = fields.flag("Whether all rewards are equal, so GRPO learns nothing.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("group_id")
-        metadata = about(
-            rules={
-                "successes is at most n": pl.col("successes") <= pl.col("n"),
-                "p_hat is successes / n": (
-                    pl.col("p_hat") - pl.col("successes") / pl.col("n")
-                ).abs()
-                < 1e-9,
-            }
-        )
-
-
-class Selections(Table):
+class Selections(
+    Table,
+    key=("update", "epoch", "task_id"),
+    rules={
+        "kept exactly when reason is kept": pl.col("kept")
+        == (pl.col("reason") == SelectionReason.KEPT.value),
+    },
+):
     """One row a task and update: whether the update may use it. Key: update, epoch, task_id."""
 
     task_id: str = fields.ident("Task decided about.")
     epoch: int = fields.count("Epoch of the update.")
-    update: str = fields.label("Policy whose update the decision is for.", PolicyName)
+    update: str = fields.label("Policy whose update the decision is for.", Policy)
     group_id: str = fields.ident(
         "Group of rollouts judged; null when there are none.", nullable=True
     )
@@ -95,14 +90,3 @@ class Selections(Table):
     distance: float = fields.share(
         "How far that p_hat is from alpha, |p_hat - alpha|.", nullable=True
     )
-
-    class Config(TableConfig):
-        """Identity of a row."""
-
-        unique = key("update", "epoch", "task_id")
-        metadata = about(
-            rules={
-                "kept exactly when reason is kept": pl.col("kept")
-                == (pl.col("reason") == SelectionReason.KEPT.value),
-            }
-        )

@@ -6,10 +6,22 @@ import polars as pl
 
 from genenv_core.types import FinishReason, Rejection, TaskSource
 from schemas.tables import fields
-from schemas.tables.fields import Table, TableConfig, about, all_set, key
+from schemas.tables.fields import Table, all_set
 
 
-class Tasks(Table):
+class Tasks(
+    Table,
+    key=("task_id",),
+    rules={
+        "valid exactly when rejection is null": pl.col("valid") == pl.col("rejection").is_null(),
+        "a valid task has prompt, program, spec, ground_truth and fingerprint": ~pl.col("valid")
+        | all_set("prompt", "program", "spec", "ground_truth", "fingerprint"),
+        "a generated task has generation_id, context_id and env_policy_version": (
+            pl.col("source") != TaskSource.GENERATED.value
+        )
+        | all_set("generation_id", "context_id", "env_policy_version"),
+    },
+):
     """One row a task or rejected generation; base and held-out tasks have epoch 0. Key: task_id."""
 
     task_id: str = fields.ident("Id of the task; sorts by epoch and index.", unique=True)
@@ -51,27 +63,15 @@ class Tasks(Table):
         "pi_env's text, as sampled; null for data tasks.", nullable=True
     )
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("task_id")
-        metadata = about(
-            rules={
-                "valid exactly when rejection is null": pl.col("valid")
-                == pl.col("rejection").is_null(),
-                "a valid task has prompt, program, spec, ground_truth and fingerprint": ~pl.col(
-                    "valid"
-                )
-                | all_set("prompt", "program", "spec", "ground_truth", "fingerprint"),
-                "a generated task has generation_id, context_id and env_policy_version": (
-                    pl.col("source") != TaskSource.GENERATED.value
-                )
-                | all_set("generation_id", "context_id", "env_policy_version"),
-            }
-        )
-
-
-class Generations(Table):
+class Generations(
+    Table,
+    key=("generation_id",),
+    rules={
+        "token_ids and logprobs are equally long": pl.col("token_ids").list.len()
+        == pl.col("logprobs").list.len(),
+    },
+):
     """One row a generation of pi_env: the tokens that RWR trains on. Key: generation_id."""
 
     generation_id: str = fields.ident("Id of the generation; sorts.", unique=True)
@@ -83,14 +83,3 @@ class Generations(Table):
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of pi_env's prompt.")
     token_ids: fields.TokenIds = fields.token_ids("Token ids that pi_env sampled.")
     logprobs: fields.Logprobs = fields.logprobs("Natural-log probability of each sampled token.")
-
-    class Config(TableConfig):
-        """Identity of a row."""
-
-        unique = key("generation_id")
-        metadata = about(
-            rules={
-                "token_ids and logprobs are equally long": pl.col("token_ids").list.len()
-                == pl.col("logprobs").list.len(),
-            }
-        )

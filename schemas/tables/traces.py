@@ -6,10 +6,10 @@ import polars as pl
 
 from genenv_core.types import FinishReason
 from schemas.tables import fields
-from schemas.tables.fields import Table, TableConfig, about, key
+from schemas.tables.fields import Table
 
 
-class Traces(Table):
+class Traces(Table, key=("trace_id",)):
     """One row a rollout of pi_agent, its numbers only. Key: trace_id."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
@@ -25,14 +25,17 @@ class Traces(Table):
     finish_reason: str = fields.label("Why the last completion ended.", FinishReason)
     error: str = fields.note("What broke the rollout; '' when nothing did.")
 
-    class Config(TableConfig):
-        """Identity of a row."""
 
-        unique = key("trace_id")
-        metadata = about()
-
-
-class TraceTokens(Table):
+class TraceTokens(
+    Table,
+    key=("trace_id",),
+    rules={
+        "token_ids, logprobs and loss_mask are equally long": (
+            pl.col("token_ids").list.len() == pl.col("logprobs").list.len()
+        )
+        & (pl.col("token_ids").list.len() == pl.col("loss_mask").list.len()),
+    },
+):
     """One row a rollout of pi_agent, its tokens and messages. Key: trace_id."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
@@ -46,16 +49,3 @@ class TraceTokens(Table):
     )
     messages: str = fields.json_array("Whole transcript, JSON array of chat messages.")
     response_text: str = fields.text("Text of the agent's completions, all turns.")
-
-    class Config(TableConfig):
-        """Identity of a row."""
-
-        unique = key("trace_id")
-        metadata = about(
-            rules={
-                "token_ids, logprobs and loss_mask are equally long": (
-                    pl.col("token_ids").list.len() == pl.col("logprobs").list.len()
-                )
-                & (pl.col("token_ids").list.len() == pl.col("loss_mask").list.len()),
-            }
-        )

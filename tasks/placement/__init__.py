@@ -1,9 +1,9 @@
-"""A stage on a work pool: its flow run, from the stage task that wants it to its end.
+"""A stage on a work pool: a flow run of its own, the child of the stage task that wants it.
 
-The flow run, the child, runs the same stage under the same key in another process; the manifest in
-the store is the result and the only truth. The child holds the lease, so the parent takes none.
+The child runs the same stage under the same key in another process. The manifest in the store is
+the result and the only truth. The child holds the lease, so the parent takes none.
 
-`child` starts and follows it; `parents` are the flow runs that want it; `pods` tells why a pod is
-in trouble; `api` asks Prefect's API patiently; `check` refuses a placement that the server does
-not have; `names` is how all of these find one another.
+`child` starts and follows the child. `parents` are the flow runs that want it. `pods` finds why a
+pod is in trouble. `api` repeats requests that Prefect does not answer, and refuses a placement that
+the server does not have. `names` has the names and tags by which all of them are found.
 """

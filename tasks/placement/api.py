@@ -1,4 +1,4 @@
-"""Questions to the Prefect API, which may be away for a while."""
+"""Requests to the Prefect API, which may be away or lack what a configured placement needs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
-from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient
-from prefect.exceptions import PrefectHTTPStatusError
-from prefect.states import Cancelling
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from genenv_core.config.placement import PlacementConfig
-from genenv_core.errors import GenenvError, StageError
-from tasks.progress import check
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.placement import PlacementConfig
+from genenv_core.errors import ConfigError, StageError, described
+from tasks.placement.names import MOST, deployment_name
+from tasks.stage.progress import check
 
 log = logging.getLogger("genenv.stage")
 
@@ -23,12 +26,12 @@ Answer = TypeVar("Answer")
 
 
 class PatientApi:
-    """The Prefect API for one stage, asked again while it does not answer."""
+    """The Prefect API for one stage; a request is repeated while the API does not answer."""
 
     def __init__(
         self, client: SyncPrefectClient, settings: PlacementConfig, stage: str, where: str
     ) -> None:
-        """Ask for a stage; `where` begins what is told when the API stays away."""
+        """Make requests for a stage; `where` begins the error message when the API stays away."""
         self.client = client
         self._settings = settings
         self._stage, self._where = stage, where
@@ -45,19 +48,41 @@ class PatientApi:
                 if time.monotonic() - since > self._settings.lost_seconds:
                     raise StageError(
                         f"{self._where}: the Prefect API has not answered for "
-                        f"{self._settings.lost_seconds:.0f} s: {line(error)}"
+                        f"{self._settings.lost_seconds:.0f} s: {described(error, 300)}"
                     ) from error
-                log.warning("stage=%s the Prefect API is away: %s", self._stage, line(error))
+                log.warning(
+                    "stage=%s the Prefect API is away: %s", self._stage, described(error, 300)
+                )
             check()
             time.sleep(self._settings.poll_seconds)
 
 
-def cancel_run(client: SyncPrefectClient, run_id: UUID, why: str) -> None:
-    """Cancel a flow run that is not over."""
-    client.set_flow_run_state(run_id, Cancelling(message=why))
+def runs_with(client: SyncPrefectClient, tag: str) -> list[FlowRun]:
+    """Return the flow runs with a tag, the newest first."""
+    return client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag])),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        limit=MOST,
+    )
 
 
-def line(error: Exception) -> str:
-    """Return an error in one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:300]
+def check_placement(config: RunConfig) -> None:
+    """Raise ConfigError unless the server has what the configured placement needs."""
+    placed = config.placement.work_pools()
+    if not placed:
+        return
+    with get_client(sync_client=True) as client:
+        for stage, place in placed.items():
+            name = deployment_name(stage, place)
+            try:
+                deployment = client.read_deployment_by_name(name)
+            except ObjectNotFound as error:
+                raise ConfigError(
+                    f"placement.{stage} {place!r}: the Prefect server has no deployment {name!r}: "
+                    f"make its deployments with `genenv work-pool {place}`"
+                ) from error
+            if deployment.work_pool_name != place:
+                raise ConfigError(
+                    f"placement.{stage} {place!r}: the deployment {name!r} is on the work pool "
+                    f"{deployment.work_pool_name!r}: make it anew with `genenv work-pool {place}`"
+                )

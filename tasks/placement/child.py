@@ -1,8 +1,8 @@
-"""The flow run of one stage on one pool: started, followed, and asked for what it left.
+"""Starts the flow run of one stage on one work pool, follows it, and returns its result.
 
-A child is found by its idempotency key: root, pool, stage key and attempt. While one is not over,
-whoever wants the stage gets that one, so a flow that died leaves nothing that is started twice.
-Once it is over without a manifest, the next one has the next attempt number.
+A child is found by its idempotency key: root, work pool, stage key and attempt. While it is not
+over, every flow that wants the stage gets this child, so the child of a flow that died is not
+started twice. If it ends without a manifest, the next child has the next attempt number.
 """
 
 from __future__ import annotations
@@ -16,35 +16,33 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Crashed
+from prefect.states import Cancelling, Crashed
 
 from genenv_core.config.load import dump
-from genenv_core.config.placement import PlacementConfig
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import StageError, StorageError
+from genenv_core.config.sections.placement import PlacementConfig
+from genenv_core.errors import StageError, StorageError, described, one_line
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.manifest import Manifest
-from tasks.inputs import Inputs, encode
-from tasks.placement.api import PatientApi, cancel_run, line
-from tasks.placement.names import MOST, OURS, child_tag, deployment_name
+from genenv_core.storage.records.manifest import Manifest
+from tasks.placement.api import PatientApi, runs_with
+from tasks.placement.names import OURS, child_tag, deployment_name
 from tasks.placement.parents import Parents
 from tasks.placement.pods import Pods, pods_of
-from tasks.progress import Cancelled, Event, check, emit
-from tasks.stores import artifacts_of
+from tasks.stage.inputs import Inputs, encode
+from tasks.stage.progress import Cancelled, Event, check, emit
+from tasks.stage.stores import artifacts_of
 
 log = logging.getLogger("genenv.stage")
 
 MANIFEST_S = 60.0
 """How long the manifest of an ended child may stay unseen: network file systems cache."""
 
-TOLD_S = 15.0
-"""How long a child that ended badly is asked why before its pods have told."""
+REASON_S = 15.0
+"""How long to wait for the reason of a child that ended badly."""
 
 STUCK_S = 60.0
 """How long a pod may be unable to start (no image, no secret) before its stage fails."""
@@ -56,23 +54,23 @@ _VERBS = {
 }
 
 
-def compute_on_pool(
+def compute_on_work_pool(
     stage: str,
     config: RunConfig,
     epoch: int,
     inputs: Inputs,
-    pool: str,
+    work_pool: str,
     key: str,
     parts: dict[str, Any],
     find: Callable[[], Manifest | None],
 ) -> Manifest:
-    """Return the manifest of a stage once a child on the pool has written it.
+    """Return the manifest of a stage once a child on the work pool has written it.
 
     Raises StageError with the child's own reason when it ends without one, and Cancelled when this
-    flow is to end; a cancelled flow takes its child with it.
+    flow is to end. A cancelled flow cancels its child too.
     """
     with get_client(sync_client=True) as client:
-        child = Child(client, stage, config, epoch, pool, key)
+        child = Child(client, stage, config, epoch, work_pool, key)
         child.start(inputs, parts)
         try:
             child.follow()
@@ -84,7 +82,7 @@ def compute_on_pool(
 
 
 class Child:
-    """The flow run of one stage on one pool, followed by the stage task that wants it."""
+    """The flow run of one stage on one work pool, followed by the stage task that wants it."""
 
     def __init__(
         self,
@@ -92,14 +90,14 @@ class Child:
         stage: str,
         config: RunConfig,
         epoch: int,
-        pool: str,
+        work_pool: str,
         key: str,
     ) -> None:
         """Follow the child of this stage key; nothing is started yet."""
-        self._stage, self._epoch, self._pool, self._key = stage, epoch, pool, key
+        self._stage, self._epoch, self._work_pool, self._key = stage, epoch, work_pool, key
         self._config, self._settings = config, config.placement
         self._store = artifacts_of(config.root).store
-        self._where = f"stage {stage} of epoch {epoch} on pool {pool}"
+        self._where = f"stage {stage} of epoch {epoch} on work pool {work_pool}"
         self._api = PatientApi(client, config.placement, stage, self._where)
         self.parents = Parents(self._api, stage)
         self._pods: Pods | None = None
@@ -108,41 +106,44 @@ class Child:
 
     def start(self, inputs: Inputs, parts: dict[str, Any]) -> None:
         """Create the child, or find the one that another process has created."""
-        name = deployment_name(self._stage, self._pool)
+        name = deployment_name(self._stage, self._work_pool)
         try:
-            self._pods = pods_of(self._api.ask(lambda client: client.read_work_pool(self._pool)))
+            self._pods = pods_of(
+                self._api.ask(lambda client: client.read_work_pool(self._work_pool))
+            )
             missing = self._pods.missing_secrets() if self._pods else []
             if missing:
                 raise StageError(
                     f"{self._where}: there is no {' and no '.join(missing)}, which the pods of the "
                     "pool need: create what is missing and run the same command again"
                 )
-            base = digest([self._store.uri, self._pool, self._key])[:32]
-            attempt = self._attempt(child_tag(base))
-            child = self._api.ask(
+            ident = digest([self._store.uri, self._work_pool, self._key])[:32]
+            attempt = self._attempt(child_tag(ident))
+            # Only an asynchronous caller gets a coroutine.
+            child: Any = self._api.ask(
                 lambda _: run_deployment(
                     name,
                     parameters=self._parameters(inputs, parts),
                     flow_run_name=f"{self._stage} · epoch {self._epoch} · {self._config.run_id}",
                     timeout=0,
-                    tags=[OURS, child_tag(base), *self.parents.tags],
-                    idempotency_key=f"{base}.{attempt}",
+                    tags=[OURS, child_tag(ident), *self.parents.tags],
+                    idempotency_key=f"{ident}.{attempt}",
                 )
             )
         except ObjectNotFound as error:
             raise StageError(
-                f"{self._where}: the Prefect server has no work pool {self._pool!r} with a "
-                f"deployment {name!r}: make both with `genenv pool {self._pool}`"
+                f"{self._where}: the Prefect server has no work pool {self._work_pool!r} with a "
+                f"deployment {name!r}: make both with `genenv work-pool {self._work_pool}`"
             ) from error
         self._run_id = child.id
         log.info(
-            "stage=%s epoch=%d key=%s pool=%s attempt=%d flow_run=%s %s",
-            self._stage, self._epoch, self._key[:12], self._pool, attempt, child.id,
+            "stage=%s epoch=%d key=%s work_pool=%s attempt=%d flow_run=%s %s",
+            self._stage, self._epoch, self._key[:12], self._work_pool, attempt, child.id,
             "is sent" if child.state and child.state.is_scheduled() else "is at work already",
         )  # fmt: skip
 
     def follow(self) -> None:
-        """Return when the child is over; raises StageError when nothing will come of it."""
+        """Return when the child is over; raises StageError when it does not start or is lost."""
         began, alive, sign = time.monotonic(), time.monotonic(), b""
         stuck: float | None = None
         while True:
@@ -153,7 +154,7 @@ class Child:
             now = time.monotonic()
             if state.is_running() or state.is_cancelling():
                 began, stuck = now, None
-                self._say(f"runs on pool {self._pool}")
+                self._say(f"runs on work pool {self._work_pool}")
                 if (seen := self._sign(child)) != sign:
                     sign, alive = seen, now
                 if now - alive > self._settings.lost_seconds:
@@ -167,11 +168,11 @@ class Child:
                     raise StageError(
                         f"{self._where} did not start in {now - began:.0f} s: {trouble}"
                     )
-                self._say(f"waits for pool {self._pool}: {trouble}")
+                self._say(f"waits for work pool {self._work_pool}: {trouble}")
             self._pause()
 
     def result(self, find: Callable[[], Manifest | None]) -> Manifest:
-        """Return what the child that is over has left; raises StageError with its reason."""
+        """Return the manifest of a child that is over; raises StageError with its reason."""
         state = self._api.ask(lambda client: client.read_flow_run(self._run_id)).state
         deadline = time.monotonic() + (MANIFEST_S if state and state.is_completed() else 0)
         while (manifest := find()) is None and time.monotonic() < deadline:
@@ -187,11 +188,13 @@ class Child:
         raise StageError(f"{self._where} {_VERBS.get(state.type, 'ended')}: {self._why(state)}")
 
     def cancel(self, why: str) -> None:
-        """Ask the child to end; what Prefect does not hear of is told in the log."""
+        """Ask the child to end; a request that fails is a line in the log."""
         try:
-            cancel_run(self._api.client, self._run_id, why)
+            self._api.client.set_flow_run_state(self._run_id, Cancelling(message=why))
         except Exception as error:  # how the stage ends matters more
-            log.warning("flow_run=%s could not be cancelled: %s", self._run_id, line(error))
+            log.warning(
+                "flow_run=%s could not be cancelled: %s", self._run_id, described(error, 300)
+            )
 
     def _parameters(self, inputs: Inputs, parts: dict[str, Any]) -> dict[str, Any]:
         # The child sees the store by its full name, and computes where it is.
@@ -208,17 +211,11 @@ class Child:
 
     def _attempt(self, tag: str) -> int:
         """Return the number of the child that is not over yet, or the next one's."""
-        found = self._api.ask(
-            lambda client: client.read_flow_runs(
-                flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag])),
-                sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-                limit=MOST,
-            )
-        )
-        numbers = {_number(run): run for run in found}
+        found = self._api.ask(lambda client: runs_with(client, tag))
+        numbers = {int((run.idempotency_key or ".0").rpartition(".")[2]): run for run in found}
         last = max(numbers, default=0)
-        over = last == 0 or numbers[last].state is None or numbers[last].state.is_final()
-        return last + 1 if over else last
+        state = numbers[last].state if last else None
+        return last + 1 if state is None or state.is_final() else last
 
     def _sign(self, child: FlowRun) -> bytes:
         """Return what changes while the child works: its starts, and the beats of its lease."""
@@ -228,27 +225,27 @@ class Child:
         return sign
 
     def _waits_for(self, state: State) -> tuple[str, bool]:
-        """Return what a child that has not begun waits for, and whether that will not come."""
+        """Return what a child that has not begun waits for, and whether it waits in vain."""
         if state.is_pending() and self._pods and (found := self._pods.trouble(self._run_id)):
             return found
         if state.is_pending():
             return "its process is being started", False
-        pool = self._api.ask(lambda client: client.read_work_pool(self._pool))
-        if pool.is_paused:
-            return f"the work pool is paused: prefect work-pool resume {self._pool}", False
-        if pool.status and pool.status.value == "NOT_READY":
-            return f"no worker is alive: prefect worker start --pool {self._pool}", False
+        work_pool = self._api.ask(lambda client: client.read_work_pool(self._work_pool))
+        if work_pool.is_paused:
+            return f"the work pool is paused: prefect work-pool resume {self._work_pool}", False
+        if work_pool.status and work_pool.status.value == "NOT_READY":
+            return f"no worker is alive: prefect worker start --pool {self._work_pool}", False
         return "no worker has taken it yet", False
 
     def _why(self, state: State) -> str:
-        """Return why a child ended badly, in one line: what its pod tells, or its own state."""
-        told = _message(state)
+        """Return why a child ended badly, in one line: from its pod, or its own state."""
+        own = _message(state)
         if state.type == StateType.FAILED or self._pods is None:
-            return told
-        deadline = time.monotonic() + TOLD_S
+            return own
+        deadline = time.monotonic() + REASON_S
         while (found := self._pods.trouble(self._run_id)) is None and time.monotonic() < deadline:
             time.sleep(1)
-        return found[0] if found else told
+        return found[0] if found else own
 
     def _lost(self) -> NoReturn:
         why = f"no sign of life for {self._settings.lost_seconds:.0f} s"
@@ -262,7 +259,7 @@ class Child:
         )
 
     def _say(self, message: str) -> None:
-        """Tell once what is waited for."""
+        """Report what the child does or waits for, once for each message."""
         if message == self._said:
             return
         self._said = message
@@ -278,12 +275,8 @@ class Child:
         self.parents.check()
 
 
-def _number(run: FlowRun) -> int:
-    return int((run.idempotency_key or ".0").rpartition(".")[2])
-
-
 def _message(state: State) -> str:
     """Return a state's message without what Prefect puts around an exception."""
-    text = " ".join((state.message or "").split())
+    text = one_line(state.message or "")
     found = re.search(r"encountered an exception: (?:\w+: )?(.*)", text)
     return (found[1] if found else text)[:1000] or f"its flow run ended as {state.name}"

@@ -1,4 +1,4 @@
-"""Names and tags of flow runs and deployments that compute one stage on a pool."""
+"""Names and tags of flow runs and deployments that compute one stage on a work pool."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ FLOW = "stage"
 """Name of the flow that computes one stage."""
 
 MOST = 200
-"""Flow runs asked for at once: as many as Prefect tells."""
+"""Flow runs requested at once: Prefect's own limit."""
 
 
-def deployment_name(stage: str, pool: str) -> str:
-    """Return the name of the deployment that computes a stage on a pool."""
-    return f"{FLOW}/{stage}-{pool}"
+def deployment_name(stage: str, work_pool: str) -> str:
+    """Return the name of the deployment that computes a stage on a work pool."""
+    return f"{FLOW}/{stage}-{work_pool}"
 
 
-def child_tag(base: str) -> str:
-    """Return the tag of all attempts at one stage key on one pool of one root."""
-    return f"{OURS} {base}"
+def child_tag(ident: str) -> str:
+    """Return the tag of all attempts at one stage key on one work pool of one root."""
+    return f"{OURS} {ident}"
 
 
 def parent_tag(run_id: UUID) -> str:
-    """Return the tag of what a flow run has on pools."""
+    """Return the tag of what a flow run has on work pools."""
     return f"parent {run_id}"

@@ -1,4 +1,4 @@
-"""The flow runs that want a child: whether they still do, and what becomes of it if not."""
+"""The flow runs that want a child: whether they still want it, and its end when they do not."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import logging
 from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
+from prefect.states import Cancelling
 
-from tasks.placement.api import PatientApi, cancel_run, line
-from tasks.placement.names import MOST, parent_tag
-from tasks.progress import Cancelled
+from genenv_core.errors import described
+from tasks.placement.api import PatientApi, runs_with
+from tasks.placement.names import parent_tag
+from tasks.stage.progress import Cancelled
 
 log = logging.getLogger("genenv.stage")
 
@@ -42,7 +42,7 @@ class Parents:
             if state is None or state.is_running() or state.is_pending():
                 continue
             if not (state.is_cancelling() or state.is_cancelled()):
-                # This flow is not what runs any more; whoever continues it takes the child over.
+                # This flow no longer runs; the flow run that continues it takes the child over.
                 raise Abandoned(f"its flow run is {state.name}")
             raise Cancelled
 
@@ -56,21 +56,18 @@ class Parents:
         try:
             state = self._api.client.read_flow_run(self._runs[-1].id).state
         except Exception as error:
-            log.warning("stage=%s the Prefect API is away: %s", self._stage, line(error))
+            log.warning("stage=%s the Prefect API is away: %s", self._stage, described(error, 300))
             return False
         return state is not None and not (state.is_cancelling() or state.is_cancelled())
 
 
 def cancel_children(flow: Any, flow_run: FlowRun, state: State) -> None:
-    """Cancel what a cancelled flow has on pools; Prefect calls it where the flow's process died."""
+    """Cancel the children of a cancelled flow; Prefect calls this when the flow's process died."""
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[parent_tag(flow_run.id)])),
-            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-            limit=MOST,
-        ):
+        for run in runs_with(client, parent_tag(flow_run.id)):
             if run.state and not run.state.is_final() and not run.state.is_cancelling():
-                cancel_run(client, run.id, "the flow that wanted it was cancelled")
+                why = "the flow that wanted it was cancelled"
+                client.set_flow_run_state(run.id, Cancelling(message=why))
 
 
 def _ancestors(client: SyncPrefectClient) -> list[FlowRun]:

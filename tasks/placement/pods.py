@@ -1,9 +1,12 @@
-"""What Kubernetes knows of the pods of a stage, for a reason that a person understands.
+"""Why a stage's pod is in trouble, in words that a person understands.
 
-Prefect says that a pod is pending or has crashed; why stands in the pod's status. Two questions are
-asked of the API of the cluster, with the pod's own service account or the local kubeconfig. Where
-neither is allowed to ask, Prefect's words have to do.
+Prefect says only that a pod is pending or has crashed; the pod's status says why. Requests go to
+the cluster's API with the pod's own service account or the local kubeconfig. If neither may ask,
+only Prefect's message is shown.
 """
+
+# prefect_kubernetes and kubernetes_asyncio have no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ from uuid import UUID
 
 from prefect.client.schemas.objects import WorkPool
 
+from genenv_core.errors import one_line
+
 log = logging.getLogger("genenv.stage")
 
 TIMEOUT_S = 10.0
 
 NO_CONTENT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v1"
-"""What is accepted of a secret: that it is there, never what is in it."""
+"""The Accept header for a secret: it returns whether the secret exists, never its content."""
 
 NEVER_STARTS = ("CreateContainerConfigError", "CreateContainerError", "InvalidImageName")
 """Reasons of a waiting container that only a person can end; a failed image pull is another."""
@@ -32,7 +37,7 @@ class Pods:
     """The pods of one work pool of the type kubernetes."""
 
     def __init__(self, namespace: str, secrets: frozenset[str]) -> None:
-        """Ask about this namespace; `secrets` are what the pool's pods refer to."""
+        """Ask about this namespace; `secrets` are what its pods refer to."""
         self.namespace = namespace
         self._secrets = secrets
         self._mute = False
@@ -45,7 +50,7 @@ class Pods:
         return [f"secret {name!r} in namespace {self.namespace}" for name in absent]
 
     def trouble(self, flow_run: UUID) -> tuple[str, bool] | None:
-        """Return what is wrong with the newest pod of a flow run, and whether it will not pass."""
+        """Return what is wrong with a flow run's newest pod, and whether only a person can help."""
         label = f"prefect.io/flow-run-id={flow_run}"
         pods = self._items(f"{self._path}/pods", labelSelector=label)
         if pods:
@@ -64,10 +69,10 @@ class Pods:
 
     def _items(self, path: str, **query: str) -> list[dict[str, Any]]:
         answer = self._get(path, **query)
-        return answer.get("items") or [] if isinstance(answer, dict) else []
+        return cast(dict[str, Any], answer).get("items") or [] if isinstance(answer, dict) else []
 
     def _get(self, path: str, accept: str = "application/json", **query: str) -> Any:
-        """Return the answer, `_ABSENT` when there is no such object, None when nobody can tell."""
+        """Return the answer, `_ABSENT` when there is no such object, None when it is unknown."""
         from aiohttp import ClientError
         from kubernetes_asyncio.client.exceptions import ApiException
         from kubernetes_asyncio.config import ConfigException
@@ -89,11 +94,11 @@ class Pods:
 _ABSENT = object()
 
 
-def pods_of(pool: WorkPool) -> Pods | None:
-    """Return whom to ask about the pods of a pool; None when it makes none."""
-    if pool.type != "kubernetes":
+def pods_of(work_pool: WorkPool) -> Pods | None:
+    """Return the pods of a work pool, None for a work pool without pods."""
+    if work_pool.type != "kubernetes":
         return None
-    template = pool.base_job_template
+    template = work_pool.base_job_template
     defaults = {
         name: field.get("default")
         for name, field in template.get("variables", {}).get("properties", {}).items()
@@ -116,17 +121,17 @@ def secrets_in(manifest: Any) -> Iterator[str]:
         elif field == "secret" and isinstance(value, dict) and "secretName" in value:
             yield value["secretName"]
         elif field == "imagePullSecrets":
-            yield from (item["name"] for item in value)
+            yield from (item["name"] for item in cast(list[dict[str, Any]], value))
         else:
             yield from secrets_in(value)
 
 
 def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:
-    """Return what is wrong according to a pod's status, and whether it will not pass by itself."""
+    """Return what is wrong according to a pod's status, and whether only a person can help."""
     from prefect_kubernetes.diagnostics import DiagnosisCategory, diagnose_k8s_pod
 
     for container in _containers(status):
-        waiting = (container.get("state") or {}).get("waiting") or {}
+        waiting = _inner(container, "state", "waiting")
         if waiting.get("reason") in NEVER_STARTS:
             return f"{waiting['reason']}: {_short(waiting.get('message'))}", True
     known = diagnose_k8s_pod(status)
@@ -134,7 +139,7 @@ def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:
         text = f"{_short(known.summary)}: {_short(known.detail)} {_short(known.resolution)}"
         return text, known.category is DiagnosisCategory.IMAGE_PULL_ERROR
     for container in _containers(status):
-        ended = (container.get("state") or {}).get("terminated") or {}
+        ended = _inner(container, "state", "terminated")
         if ended.get("exitCode"):
             reason = ended.get("reason") or "Error"
             return f"its container ended with status {ended['exitCode']} ({reason})", False
@@ -143,12 +148,19 @@ def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:
     return None
 
 
+def _inner(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return a mapping inside of others, {} where there is none."""
+    for name in names:
+        value = value.get(name) or {}
+    return value
+
+
 def _containers(status: dict[str, Any]) -> list[dict[str, Any]]:
     return [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
 
 
 def _short(text: Any) -> str:
-    return " ".join(str(text or "no further word").split())[:300]
+    return one_line(text or "no message", 300)
 
 
 async def _request(path: str, accept: str, query: dict[str, str]) -> Any:

@@ -3,13 +3,13 @@
 Every stage does the same around its computation: key -> manifest there? -> reuse, or compute, write
 parts, write the manifest last. The truth about a stage is its manifest.
 
-`base` says what a stage is and what its computation may use; `key` makes its key; `execution`
-reuses it or has it computed and committed, and `record` keeps the history of that in the run;
-`planning` says what would happen instead; `task` binds them together as a Prefect task. What a
-stage's own module needs of them is here.
+`context` says what a stage is and what its computation may use, `inputs` what it takes; `key` makes
+its key; `execution` reuses it or has it computed and committed, and keeps the history of that in
+the run; `planning` says what would happen instead; `task` binds them together as a Prefect task.
+What a stage's own module needs of them is here.
 """
 
-from tasks.stage.base import COMPUTE_FIELDS, Stage, StageContext, log
+from tasks.stage.context import COMPUTE_FIELDS, Stage, StageContext, log
 from tasks.stage.task import StageTask
 
 __all__ = ["COMPUTE_FIELDS", "Stage", "StageContext", "StageTask", "log"]

@@ -1,52 +1,61 @@
-"""Carrying out a stage: key -> manifest there? -> reuse, or compute, write parts, manifest last."""
+"""Carries out a stage: reuses what its key names, or computes it and writes the manifest last.
+
+What became of each attempt is kept in the record of the run.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, cast
+from datetime import UTC, datetime
+from typing import Any, Generic, cast
 
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import GenenvError, StageError, Stopped
+from genenv_core.errors import ConfigError, GenenvError, StageError, Stopped, described
+from genenv_core.ids import scope_of
 from genenv_core.storage import paths
-from genenv_core.storage.artifacts import Artifacts, ArtifactWriter, reference
-from genenv_core.storage.canonical import digest
-from genenv_core.storage.keys import stage_key
-from genenv_core.storage.manifest import ArtifactRef, Manifest
-from genenv_core.storage.runs import RunLog
-from tasks.faults import fail_on_purpose
-from tasks.inputs import Inputs
-from tasks.progress import Event, check, emit
-from tasks.stage.base import Compute, Stage, StageContext, log
+from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
+from genenv_core.storage.records.keys import stage_key
+from genenv_core.storage.records.manifest import ArtifactRef, Manifest
+from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.store.process import identity
+from schemas.enums import StageState
+from tasks.stage.context import Compute, Stage, StageContext, log
+from tasks.stage.inputs import In
 from tasks.stage.key import ConfigView, parts_of
-from tasks.stage.record import AttemptRecord, failures
-from tasks.stores import artifacts_of, leases_of
+from tasks.stage.progress import Event, check, emit
+from tasks.stage.stores import artifacts_of, leases_of
+
+FAULTS_VARIABLE = "GENENV_TEST_FAULTS"
+"""Set to 1, it allows a stage that fails on purpose, so that tests can press Retry."""
 
 Elsewhere = Callable[[str, dict[str, Any], Callable[[], Manifest | None]], Manifest]
-"""Has a stage computed by another process: key, its parts and the look-up of the manifest go in."""
+"""Has another process compute a stage; takes the key, its parts and a look-up of the manifest."""
 
 
 def run_stage(
     stage: Stage,
-    compute: Compute,
+    compute: Compute[In],
     config: RunConfig,
     epoch: int,
-    inputs: Inputs,
+    inputs: In,
     elsewhere: Elsewhere | None = None,
 ) -> tuple[ArtifactRef, bool]:
-    """Return the stage's output and whether it was reused; has it computed and committed otherwise.
+    """Return the stage's output and whether it was reused; if not, it is computed and committed.
 
-    `elsewhere` takes the place of `compute`. Then the process that computes holds the lease and
-    writes the attempt, and this one only notes what that could not.
+    `elsewhere` replaces `compute`. The process that computes then holds the lease and records the
+    attempt. This process records only what that one could not.
     """
     parts = parts_of(stage, config, epoch, inputs)
     call = _Call(stage, config, epoch, inputs, parts, stage_key(parts), artifacts_of(config.root))
     emit(Event("started", stage.name, epoch))
-    record = AttemptRecord(call.run, stage.name, epoch, call.key)
+    record = _AttemptRecord(call.run, stage.name, epoch, call.key)
     manifest = call.find()
     away = manifest is None and elsewhere is not None
     took: float | None = None
@@ -61,13 +70,13 @@ def run_stage(
     first = call.run.note_key(epoch, stage.name, call.key)
     if record.begun or first:
         record.end(
-            "computed" if record.begun else "cached",
+            StageState.COMPUTED if record.begun else StageState.CACHED,
             rows=manifest.rows,
             bytes=manifest.bytes,
             compute_seconds=took,
         )
     reused = not record.begun and not away
-    state, seconds = "cached" if reused else "computed", record.seconds
+    state, seconds = StageState.CACHED if reused else StageState.COMPUTED, record.seconds
     log.info(
         "stage=%s epoch=%d key=%s state=%s rows=%d seconds=%.2f",
         stage.name, epoch, call.key[:12], state, manifest.rows, seconds,
@@ -77,13 +86,13 @@ def run_stage(
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """A stage with all that one use of it goes by."""
+class _Call(Generic[In]):
+    """One use of a stage: its settings, its inputs and its key."""
 
     stage: Stage
     config: RunConfig
     epoch: int
-    inputs: Inputs
+    inputs: In
     parts: dict[str, Any]
     key: str
     artifacts: Artifacts
@@ -98,18 +107,62 @@ class _Call:
         return self.artifacts.find(self.stage.name, self.key)
 
 
+class _AttemptRecord:
+    """One attempt at a stage by this process; nothing is written before `begin` or `end`."""
+
+    def __init__(self, run: RunLog, stage: str, epoch: int, key: str) -> None:
+        """Start the clock of an attempt."""
+        started, self._clock = datetime.now(UTC), time.perf_counter()
+        self._run = run
+        self._attempt = Attempt(
+            run_id=run.run_id,
+            epoch=epoch,
+            stage=stage,
+            stage_key=key,
+            state=StageState.RUNNING,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process=identity(os.getpid()),
+            started_at=started,
+        )
+        self.begun = False
+
+    @property
+    def seconds(self) -> float:
+        """Return how long ago the attempt started."""
+        return time.perf_counter() - self._clock
+
+    def begin(self) -> int:
+        """Write that the computation begins; returns the number of the attempt, from 1."""
+        self._attempt, self.begun = self._run.begin(self._attempt), True
+        return self._attempt.attempt
+
+    def end(self, state: StageState, **values: Any) -> None:
+        """Write how it ended, and `values`; an attempt that never began has no other event."""
+        seconds = round(self.seconds, 4)
+        last = self._attempt.model_copy(update={"state": state, "seconds": seconds, **values})
+        (self._run.end if self.begun else self._run.begin)(last)
+
+
+def _failures(run: RunLog, epoch: int, stage: str) -> int:
+    """Return how many attempts at a stage of a run are recorded as unsuccessful."""
+    unsuccessful = (StageState.FAILED, StageState.INTERRUPTED)
+    attempts = [a for a in run.attempts([epoch]) if a.stage == stage and a.seconds is not None]
+    return sum(attempt.state in unsuccessful for attempt in attempts)
+
+
 @contextlib.contextmanager
-def _failing_aloud(call: _Call, record: AttemptRecord, *, away: bool) -> Iterator[None]:
-    """Note and tell how the block fails; raises StageError for what is no error of genenv's."""
+def _failing_aloud(call: _Call[Any], record: _AttemptRecord, *, away: bool) -> Generator[None]:
+    """Record and report how the block fails; turns errors that are not genenv's into StageError."""
     stage, epoch = call.stage.name, call.epoch
-    noted = failures(call.run, epoch, stage) if away else 0
+    noted = _failures(call.run, epoch, stage) if away else 0
     try:
         yield
     except BaseException as error:
         interrupted = not isinstance(error, Exception) or isinstance(error, Stopped)
-        state = "interrupted" if interrupted else "failed"
+        state = StageState.INTERRUPTED if interrupted else StageState.FAILED
         with contextlib.suppress(GenenvError):  # a full disk refuses this record as well
-            if not away or failures(call.run, epoch, stage) == noted:
+            if not away or _failures(call.run, epoch, stage) == noted:
                 record.end(state, error=_line(error))
         emit(Event("failed", stage, epoch, state, message=_line(error)))
         if interrupted or isinstance(error, GenenvError):
@@ -117,7 +170,9 @@ def _failing_aloud(call: _Call, record: AttemptRecord, *, away: bool) -> Iterato
         raise StageError(f"stage {stage} of epoch {epoch}: {_line(error)}") from error
 
 
-def _leased(call: _Call, compute: Compute, record: AttemptRecord) -> tuple[Manifest, float | None]:
+def _leased(
+    call: _Call[In], compute: Compute[In], record: _AttemptRecord
+) -> tuple[Manifest, float | None]:
     """Return the manifest and the seconds of its computation, None when another process made it."""
     stage, epoch, key = call.stage.name, call.epoch, call.key
 
@@ -132,17 +187,16 @@ def _leased(call: _Call, compute: Compute, record: AttemptRecord) -> tuple[Manif
             return manifest, None
         attempt = record.begin()
         log.info("stage=%s epoch=%d key=%s started", stage, epoch, key[:12])
-        fail_on_purpose(call.config.execution.test_fault, stage, epoch, attempt)
+        _fail_on_purpose(call.config.execution.test_fault, stage, epoch, attempt)
         began = time.perf_counter()
         manifest = _computed(call, compute)
         return manifest, round(time.perf_counter() - began, 4)
 
 
-def _computed(call: _Call, compute: Compute) -> Manifest:
-    """Return the manifest of what was computed and committed just now."""
+def _computed(call: _Call[In], compute: Compute[In]) -> Manifest:
+    """Compute and commit a stage; return its manifest."""
     stage, store = call.stage, call.artifacts.store
     work = store.scratch()
-    made = ("code", "runtime", "format")
     try:
         context = StageContext(
             stage=stage,
@@ -150,7 +204,7 @@ def _computed(call: _Call, compute: Compute) -> Manifest:
             execution=call.config.execution,
             epoch=call.epoch,
             seed=call.config.seed,
-            scope=digest({name: value for name, value in call.parts.items() if name not in made}),
+            scope=scope_of(call.parts),
             key=call.key,
             inputs=call.inputs,
             artifacts=call.artifacts,
@@ -166,8 +220,27 @@ def _computed(call: _Call, compute: Compute) -> Manifest:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def refuse_outside_tests(fault: str | None) -> None:
+    """Raise ConfigError when a fault is configured and nobody has allowed it here."""
+    if fault and os.environ.get(FAULTS_VARIABLE) != "1":
+        raise ConfigError(
+            f"execution.test_fault {fault!r} is for genenv's own tests: remove it (they set "
+            f"{FAULTS_VARIABLE}=1)"
+        )
+
+
+def _fail_on_purpose(fault: str | None, stage: str, epoch: int, attempt: int) -> None:
+    """Raise StageError when the fault names this stage and this is its first attempt."""
+    if fault == f"{stage}:{epoch}" and attempt == 1:
+        refuse_outside_tests(fault)
+        raise StageError(
+            f"{stage} of epoch {epoch}: execution.test_fault made this first attempt fail; the "
+            "next one goes on"
+        )
+
+
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    if "No space left on device" in text:  # of a library that writes by itself
-        text = f"the disk is full: free some space and run the same command again ({text})"
-    return text if isinstance(error, GenenvError) else f"{type(error).__name__}: {text}"[:500]
+    text = described(error, 500)
+    if "No space left on device" in text:  # from a library that writes files itself
+        return f"the disk is full: free some space and run the same command again ({text})"
+    return text

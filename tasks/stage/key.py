@@ -1,21 +1,29 @@
-"""A stage's key: everything that its result depends on, and no field read past it."""
+"""A stage's key: everything that its result depends on. No stage can read a field outside it."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.domains.protocol import Domain
 from genenv_core.domains.registry import get_domain
+from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import StageError
-from genenv_core.storage.code import code_version
-from genenv_core.storage.keys import key_parts
-from tasks.inputs import Inputs, identities
-from tasks.stage.base import Stage
+from genenv_core.storage.records.code import code_version
+from genenv_core.storage.records.keys import key_parts
+from tasks.stage.context import Stage
+from tasks.stage.inputs import Inputs, identities
+
+LAUNCH = "genenv_core.training.processes.launch"
+"""How an update is started in processes of its own: accelerate's settings decide its numbers."""
+AROUND = ("genenv_core.ids",)
+"""What the machinery around every stage decides: seeds, and the scope of ids."""
 
 
 def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dict[str, Any]:
@@ -23,16 +31,14 @@ def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dic
     # Without the label of a build (+cpu, +cu130): a flow makes the keys of stages that pods compute
     # with another build of the same version.
     runtime = {library: version(library).partition("+")[0] for library in stage.libraries}
-    modules = list(stage.modules)
     if stage.libraries:
         runtime["machine"] = platform.machine()
-    if "domain" in stage.reads:
-        domain = get_domain(config.domain.name, config.domain.options)
+    domain = domain_of(stage, config)
+    if domain:
         runtime["domain"] = f"{domain.name} {domain.version}"
-        modules.append(type(domain).__module__)
     return key_parts(
         stage=stage.name,
-        code=code_version(*modules),
+        code=code_version(*stage.modules, *chosen_modules(stage, config, domain), *AROUND),
         config=config_fields(config, stage.reads),
         inputs=identities(inputs),
         seed=config.seed,
@@ -41,14 +47,31 @@ def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dic
     )
 
 
+def domain_of(stage: Stage, config: RunConfig) -> Domain | None:
+    """Return the configured domain, None for a stage that does not read it.
+
+    It is made once a key: finding a plug-in searches all installed packages.
+    """
+    if "domain" not in stage.reads:
+        return None
+    return get_domain(config.domain.name, config.domain.options)
+
+
+def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> list[str]:
+    """Return the modules that the configuration chooses for a stage, with its domain's."""
+    chosen = [type(domain).__module__] if domain else []
+    if "compute.vllm" in stage.reads:  # what every stage that samples reads
+        chosen.append(engine_module(config.compute.engine))
+    if "training" in stage.reads and config.training.own_processes:
+        chosen.append(LAUNCH)
+    return chosen
+
+
 def config_fields(config: RunConfig, reads: Sequence[str]) -> dict[str, Any]:
     """Return dotted leaf -> value for the fields and sections in `reads`."""
     leaves: dict[str, Any] = {}
     for path in reads:
-        value: Any = config
-        for name in path.split("."):
-            value = getattr(value, name)
-        _flatten(path, value, leaves)
+        _flatten(path, attrgetter(path)(config), leaves)
     return leaves
 
 
@@ -59,7 +82,6 @@ class ConfigView:
     """
 
     def __init__(self, value: BaseModel, stage: Stage, prefix: str = "") -> None:
-        """Wrap the configuration or a section of it."""
         self._value, self._stage, self._prefix = value, stage, prefix
 
     def __getattr__(self, name: str) -> Any:

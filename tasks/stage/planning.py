@@ -7,27 +7,28 @@ walks the very same flows.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage.artifacts import Artifacts, reference
-from genenv_core.storage.keys import difference, stage_key
-from genenv_core.storage.manifest import ArtifactRef
-from genenv_core.storage.runs import RunLog, list_runs
-from tasks.stage.base import Stage
+from genenv_core.storage.records.artifacts import Artifacts, reference
+from genenv_core.storage.records.keys import difference, stage_key
+from genenv_core.storage.records.manifest import ArtifactRef
+from genenv_core.storage.records.runs import RunLog, list_runs
+from tasks.stage.context import Stage
+from tasks.stage.inputs import Inputs
 from tasks.stage.key import parts_of
-from tasks.stores import artifacts_of
+from tasks.stage.stores import artifacts_of
 
 
 @dataclass
 class Planned:
     """One stage in a plan: its key, and hit, miss, or unknown until what it depends on is known.
 
-    `inputs` are there once they are known: submitted with them, the stage does what was planned.
+    `inputs` is None until they are known. With them, the stage does what was planned.
     """
 
     stage: str
@@ -37,10 +38,10 @@ class Planned:
     parts: dict[str, Any] = field(default_factory=dict[str, Any])
     changed: tuple[str, ...] = ()
     ref: ArtifactRef | None = None
-    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Any = None
 
     def result(self) -> ArtifactRef:
-        """Return the reference; raises NotPlannable when only computing would tell it."""
+        """Return the reference; raises NotPlannable when only computing would give it."""
         if self.ref is None:
             raise NotPlannable(self.stage)
         return self.ref
@@ -54,8 +55,8 @@ _plan: ContextVar[list[Planned] | None] = ContextVar("plan", default=None)
 
 
 @contextlib.contextmanager
-def planning() -> Iterator[list[Planned]]:
-    """Make stages that are submitted plan instead of compute; yields the list that fills."""
+def planning() -> Generator[list[Planned]]:
+    """Plan the stages that are submitted instead of computing them; yields the growing list."""
     entries: list[Planned] = []
     token = _plan.set(entries)
     try:
@@ -65,24 +66,21 @@ def planning() -> Iterator[list[Planned]]:
 
 
 def current_plan() -> list[Planned] | None:
-    """Return the list that fills, None outside of `planning`."""
+    """Return the list that `planning` yielded, None outside of it."""
     return _plan.get()
 
 
-def planned(stage: Stage, config: RunConfig, epoch: int, inputs: dict[str, Any]) -> Planned:
-    """Return what a stage would do with these inputs, which may be planned themselves."""
-    known = {name: _known(value) for name, value in inputs.items()}
-    if any(isinstance(value, Planned) for value in known.values()):
-        return Planned(stage.name, epoch, "unknown")
-    parts = parts_of(stage, config, epoch, known)
+def planned(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> Planned:
+    """Return what a stage would do with these inputs."""
+    parts = parts_of(stage, config, epoch, inputs)
     key = stage_key(parts)
     artifacts = artifacts_of(config.root)
     manifest = artifacts.find(stage.name, key)
     if manifest is None:
         run = RunLog(artifacts.store, config.run_id or run_name(config, "run"))
         changed = _changed(run, stage.name, epoch, key, parts, artifacts)
-        return Planned(stage.name, epoch, "miss", key, parts, changed=changed, inputs=known)
-    return Planned(stage.name, epoch, "hit", key, parts, ref=reference(manifest), inputs=known)
+        return Planned(stage.name, epoch, "miss", key, parts, changed=changed, inputs=inputs)
+    return Planned(stage.name, epoch, "hit", key, parts, ref=reference(manifest), inputs=inputs)
 
 
 def _changed(
@@ -118,11 +116,3 @@ def _nearest(
         return ("never computed",)
     _, name, changed = min(found)
     return (*changed, f"(compared with run {name})")
-
-
-def _known(value: Any) -> Any:
-    """Return what a planned input resolves to; a Planned when it is not known yet."""
-    if isinstance(value, list | tuple):
-        items = [_known(item) for item in cast(Sequence[Any], value)]
-        return next((item for item in items if isinstance(item, Planned)), items)
-    return (value.ref or value) if isinstance(value, Planned) else value

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Completed, State
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
-from genenv_core.config.placement import INLINE
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.placement import INLINE
 from genenv_core.errors import StageError
-from genenv_core.storage.artifacts import Artifacts
-from genenv_core.storage.keys import difference, stage_key
-from genenv_core.storage.manifest import ArtifactRef
-from tasks.inputs import Inputs
-from tasks.placement.child import compute_on_pool
-from tasks.stage.base import Compute, Stage
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.keys import difference, stage_key
+from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.placement.child import compute_on_work_pool
+from tasks.stage.context import Compute, Stage
 from tasks.stage.execution import run_stage
+from tasks.stage.inputs import In, decode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import current_plan, planned
-from tasks.stores import artifacts_of
+from tasks.stage.stores import artifacts_of
 
 After = Callable[[RunConfig, int, ArtifactRef, Artifacts], None]
 
@@ -35,16 +36,21 @@ After = Callable[[RunConfig, int, ArtifactRef, Artifacts], None]
 class Pending(Protocol):
     """What `submit` returns: a Prefect future, or a planned result."""
 
-    def result(self) -> Any:
-        """Return the stage's reference, waiting for it; raises what the stage raised."""
+    def result(self) -> ArtifactRef:
+        """Return the stage's output, waiting for it; raises what the stage raised."""
         ...
 
 
-class StageTask:
-    """A stage bound to its computation; `submit` is the only call that flows make."""
+class StageTask(Generic[In]):
+    """A stage bound to its computation; flows call it, or `submit` it to run beside others."""
 
-    def __init__(self, stage: Stage, compute: Compute, after: After | None = None) -> None:
-        """Make the Prefect task of a stage; `after` runs behind every use of it, also a reuse."""
+    def __init__(
+        self, stage: Stage, takes: type[In], compute: Compute[In], after: After | None = None
+    ) -> None:
+        """Make the Prefect task of a stage that takes inputs of this kind.
+
+        `after` runs after every use of the stage, reuse included.
+        """
         self.stage = stage
 
         @task(
@@ -53,12 +59,12 @@ class StageTask:
             cache_policy=NO_CACHE,
             persist_result=False,
         )
-        def run(config: RunConfig, epoch: int, inputs: dict[str, Any]) -> State[ArtifactRef]:
-            place = getattr(config.placement, stage.name)
+        def run(config: RunConfig, epoch: int, inputs: In) -> State[ArtifactRef]:
+            place = config.placement.of(stage.name)
             elsewhere = (
                 None
                 if place == INLINE
-                else partial(compute_on_pool, stage.name, config, epoch, inputs, place)
+                else partial(compute_on_work_pool, stage.name, config, epoch, inputs, place)
             )
             ref, reused = run_stage(stage, compute, config, epoch, inputs, elsewhere)
             if after:
@@ -66,17 +72,18 @@ class StageTask:
             if reused:
                 message = f"reused {stage.name} {ref.key[:12]}"
                 return Completed(name="Cached", message=message, data=ref)
-            where = "" if place == INLINE else f" on pool {place}"
+            where = "" if place == INLINE else f" on work pool {place}"
             return Completed(message=f"computed {ref.rows} rows{where}", data=ref)
 
-        self._task = run
-        self._compute = compute
+        self._task: Any = run  # Prefect's `submit` is half untyped
+        self._compute, self._takes = compute, takes
 
-    def submit(self, config: RunConfig, epoch: int, **inputs: Any) -> Pending:
-        """Start the stage as soon as its inputs are there; futures among them are waited for.
+    def __call__(self, config: RunConfig, epoch: int, inputs: In) -> ArtifactRef:
+        """Return the stage's output once it is there."""
+        return self.submit(config, epoch, inputs).result()
 
-        Inside `planning` it is only planned.
-        """
+    def submit(self, config: RunConfig, epoch: int, inputs: In) -> Pending:
+        """Start the stage; inside `planning` it is only planned."""
         plan = current_plan()
         if plan is not None:
             plan.append(planned(self.stage, config, epoch, inputs))
@@ -84,17 +91,18 @@ class StageTask:
         return self._task.submit(config=config, epoch=epoch, inputs=inputs)
 
     def compute_here(
-        self, config: RunConfig, epoch: int, inputs: Inputs, parts: dict[str, Any]
+        self, config: RunConfig, epoch: int, sent: dict[str, Any], parts: dict[str, Any]
     ) -> ArtifactRef:
-        """Return the stage's output, computed in this process for the flow that sent `parts`.
+        """Return the stage's output, computed in this process for the flow that sent its inputs.
 
         Raises StageError when this process would give the stage another key.
         """
+        inputs = decode(self._takes, sent)
         own = parts_of(self.stage, config, epoch, inputs)
         if stage_key(own) != stage_key(parts):
             raise StageError(
-                f"stage {self.stage.name} of epoch {epoch}: this process is another genenv than "
-                f"the flow's: {'; '.join(difference(parts, own))}: install the same commit and "
-                "the same requirements.lock on both"
+                f"stage {self.stage.name} of epoch {epoch}: this process and the flow have "
+                f"different versions of genenv: {'; '.join(difference(parts, own))}: install the "
+                "same commit and the same requirements.lock on both"
             )
         return run_stage(self.stage, self._compute, config, epoch, inputs)[0]

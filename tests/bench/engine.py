@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from genenv_core.engines.loading import load_model
-from genenv_core.engines.transformers_engine import TransformersEngine
+from genenv_core.engines.transformers.engine import TransformersEngine
+from genenv_core.engines.transformers.loading import load_model
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.unit.builders_engine import random_prompts, tiny_model
 
@@ -34,8 +34,8 @@ REPETITIONS = 7
 def bench_engine(checkpoint: Path | None = None) -> list[tuple[str, float, str]]:
     """Return (name, value, unit) rows: tokens per CPU second of both ways, and their ratio.
 
-    Without a checkpoint a random model is used whose completions average about 25 tokens, and a
-    second one that never ends early, where nothing is to be gained from rows that leave.
+    Without a checkpoint, two random models are measured. Completions of the first average about 25
+    tokens. The second never ends early, so rows that leave early gain nothing.
     """
     if checkpoint is not None:
         return _compare("checkpoint", load_model(checkpoint, dtype=torch.float32))
@@ -109,7 +109,7 @@ def _with_generate(model: Any, prompts: list[tuple[int, ...]], stop: int, seed: 
 
 
 def main(checkpoint: Path | None = None) -> None:
-    """Print the table, of the checkpoint or of models made for it."""
+    """Print the table for the given checkpoint, or for random models."""
     for name, value, unit in bench_engine(checkpoint):
         print(f"{name:34} {value:10.1f} {unit}")
 

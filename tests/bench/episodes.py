@@ -3,7 +3,7 @@
 Episodes of 1 to 8 turns, tools that take 0 to 200 ms, the embedded agent's model size, one thread.
 Two lower bounds, measured in the same run: the slowest episode (its tools, and its tokens sampled
 with nobody beside it), and the engine (all that is sampled and read, at the speed at which one
-large batch of it goes). The same episodes in waves, where everybody waits for the slowest tool of
+large batch of it goes). The same episodes in step, where everybody waits for the slowest tool of
 a turn, stand beside them. Repetitions alternate; the median is reported.
 
 Run `python -m tests.bench episodes`.
@@ -19,15 +19,14 @@ from pathlib import Path
 
 import torch
 
-from genenv_core.attempts import Bounds, Play
-from genenv_core.chat import ChatFormat
-from genenv_core.engines.transformers_engine import TransformersEngine
-from genenv_core.episodes import Tools, run_episodes
+from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.ids import seed_from
-from genenv_core.rollout import run_rollouts
+from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.chat import ChatFormat
+from genenv_core.play.driver import Tools, run_episodes
 from genenv_core.types import Observation, Rollout, SampleRequest, SamplingParams, TaskDraft
 from tests.unit.builders_engine import write_checkpoint
-from tests.unit.builders_rollout import EchoDomain, EchoEpisode
+from tests.unit.builders_rollout import EchoDomain, EchoEpisode, flat
 
 EPISODES, LONGEST, SLOWEST_MS = 256, 8, 200
 WORKERS = 128
@@ -68,21 +67,20 @@ def bench_episodes(checkpoint: Path) -> list[tuple[str, float, str]]:
         (f"t{i:03d}", TaskDraft(f"abba {i}", {"turns": 1 + i % LONGEST}, "", "", "", 1.0, str(i)))
         for i in range(EPISODES)
     ]
-    walls: dict[str, list[float]] = {"apart": [], "waves": [], "slowest": [], "engine": []}
+    walls: dict[str, list[float]] = {"apart": [], "step": [], "slowest": [], "engine": []}
     shares: list[float] = []
     made: list[Rollout] = []
     for repetition in range(REPETITIONS + 1):
         engine = TransformersEngine.load(checkpoint, threads=1)
         start, cpu = time.perf_counter(), time.process_time()
         slow = Play(_SlowDomain(), engine, chat, BOUNDS, PARAMS, seed_from)
-        groups = run_episodes(tasks, slow, tools=Tools(WORKERS, 30), open_attempts=EPISODES)
-        made = [one for _, group in sorted(groups, key=lambda g: g[0]) for one in group]
+        made = flat(run_episodes(tasks, slow, tools=Tools(WORKERS, 30), open_attempts=EPISODES))
         seconds = {"apart": time.perf_counter() - start}
         cpu = time.process_time() - cpu
         start = time.perf_counter()
         quick = Play(EchoDomain(), engine, chat, BOUNDS, PARAMS, seed_from)
-        waves = run_rollouts(tasks, quick)
-        seconds["waves"] = time.perf_counter() - start + _waited_in_waves(waves)
+        in_step = flat(run_episodes(tasks, quick))
+        seconds["step"] = time.perf_counter() - start + _waited_in_step(in_step)
         seconds["slowest"] = _slowest(engine, made, chat)
         least = time.process_time()
         seconds["engine"] = _sampled_at_once(engine, made, chat)
@@ -103,15 +101,15 @@ def bench_episodes(checkpoint: Path) -> list[tuple[str, float, str]]:
         ("lower bound: the slowest episode", median["slowest"], "s"),
         ("lower bound: the engine", median["engine"], "s"),
         ("episodes apart", median["apart"], "s"),
-        ("episodes in waves", median["waves"], "s"),
+        ("episodes in step", median["step"], "s"),
         ("episodes apart / the larger bound", statistics.median(ratios), "x"),
         ("CPU time, episodes apart / the engine alone", statistics.median(shares), "x"),
-        ("in waves / apart", median["waves"] / median["apart"], "x"),
+        ("in step / apart", median["step"] / median["apart"], "x"),
     ]
 
 
-def _waited_in_waves(made: Sequence[Rollout]) -> float:
-    """Return what waves would wait with all tools of a turn side by side: each turn's slowest."""
+def _waited_in_step(made: Sequence[Rollout]) -> float:
+    """Return the seconds that attempts in step wait for tools: each turn's slowest, summed."""
     return sum(
         max(
             (latency_s(_seed(one), turn) for one in made if _steps(one) > turn),
@@ -126,12 +124,12 @@ def _seed(one: Rollout) -> int:
 
 
 def _steps(one: Rollout) -> int:
-    """Return how often the tools were asked: a completion that was cut asks for nothing."""
+    """Return the number of tool calls; a truncated completion makes none."""
     return sum(message["role"] == "tool" for message in one.messages)
 
 
 def _requests(one: Rollout) -> list[tuple[SampleRequest, int]]:
-    """Return each turn's request and how many tokens it gave."""
+    """Return each turn's request and the number of its tokens."""
     found: list[tuple[SampleRequest, int]] = []
     ids = one.token_ids
     position = 0
@@ -150,7 +148,7 @@ def _requests(one: Rollout) -> list[tuple[SampleRequest, int]]:
 
 
 def _slowest(engine: TransformersEngine, made: Sequence[Rollout], chat: ChatFormat) -> float:
-    """Return the seconds of the slowest episode: its tools, and its turns sampled alone."""
+    """Return the seconds of the slowest episode: its tools, plus its turns sampled alone."""
     params = SamplingParams(PARAMS.max_tokens, stop_token_ids=chat.stop_token_ids)
     waits = {
         one.task_id: sum(latency_s(_seed(one), turn) for turn in range(_steps(one))) for one in made
@@ -170,9 +168,9 @@ def _slowest(engine: TransformersEngine, made: Sequence[Rollout], chat: ChatForm
 def _sampled_at_once(
     engine: TransformersEngine, made: Sequence[Rollout], chat: ChatFormat
 ) -> float:
-    """Return the seconds for every turn of every episode when nothing is ever waited for.
+    """Return the seconds to sample every turn of every episode without waiting for tools.
 
-    A session gets each episode's next turn the moment the one before it has ended.
+    The session gets an episode's next turn as soon as the turn before it ends.
     """
     params = SamplingParams(PARAMS.max_tokens, stop_token_ids=chat.stop_token_ids)
     session = engine.open_session(params)

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from genenv_core.training.memory import GB, estimate
+from genenv_core.training.memory.estimate import GB, estimate
 from tests.bench.gpu_plan import GROUP, QWEN, Plan, flops, job_of
 from tests.bench.gpu_trainers import ENOUGH_STEPS, measure
 
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Measure every shape, or be the process of one measurement."""
+    """Measure every shape, or make one measurement as a child process."""
     options = parser().parse_args()
     if options.one:
         print(json.dumps(measure(Plan(**json.loads(options.one)))))
@@ -101,12 +101,12 @@ def headlines(options: argparse.Namespace) -> list[str]:
     """Return what is needed to repeat the measurements."""
     name, peak = chip(options.device)
     peak = options.peak_tflops * 1e12 if options.peak_tflops else peak
-    told = f"{peak / 1e12:.0f} TFLOP/s" if peak else "not known, see --peak-tflops"
+    shown = f"{peak / 1e12:.0f} TFLOP/s" if peak else "not known, see --peak-tflops"
     driver = _said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     commit = _said("git", "-C", str(REPOSITORY), "rev-parse", "HEAD")
     changed = _said("git", "-C", str(REPOSITORY), "status", "--porcelain", "-uno")
     return [
-        f"- chip: {name}, bfloat16 peak {told}",
+        f"- chip: {name}, bfloat16 peak {shown}",
         f"- driver {driver.splitlines()[0] if driver else 'none'}, CUDA {torch.version.cuda}",
         f"- versions: Python {platform.python_version()}, "
         + ", ".join(f"{library} {_version(library)}" for library in LIBRARIES),
@@ -138,7 +138,7 @@ COLUMNS = ("update", "shape", "trained", "micro", "who", "tokens/s", "of limit",
 
 
 def table(options: argparse.Namespace) -> None:
-    """Print a line a measurement, as soon as there is one."""
+    """Print a line for each measurement as soon as it is made."""
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
     end = time.monotonic() + 60 * options.minutes
     for shape in options.shape:
@@ -147,7 +147,7 @@ def table(options: argparse.Namespace) -> None:
 
 
 def fitting(options: argparse.Namespace, shape: str, update: str) -> Plan:
-    """Return the measurement as it fits into the device by genenv's own estimate."""
+    """Return the largest measurement that fits the device by genenv's own estimate."""
     sizes = {name: getattr(options, name) for name in ("rows", "micro", "prompt", "completion")}
     settings = {"steps": options.steps, "kernels": options.kernels, "limit_s": options.limit}
     plan = Plan(update, "", shape, options.device, **sizes, **settings, lora=0)
@@ -191,13 +191,13 @@ def _compare(plan: Plan, options: argparse.Namespace, end: float) -> None:
 
 
 def _measured(plan: Plan, end: float) -> dict[str, Any] | str:
-    """Return what one measurement gave, or in a few words why it gave nothing."""
+    """Return the result of one measurement, or a short reason why there is none."""
     left = end - time.monotonic()
     if left < BEGUN_S:
         return "not measured: the time of --minutes was over"
     seconds = min(plan.limit_s, left)
-    told = json.dumps(asdict(replace(plan, limit_s=seconds)))
-    command = [sys.executable, "-m", "tests.bench.gpu", "--one", told]
+    request = json.dumps(asdict(replace(plan, limit_s=seconds)))
+    command = [sys.executable, "-m", "tests.bench.gpu", "--one", request]
     one_gpu = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
     try:
         done = subprocess.run(

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from genenv_core.config.training import TrainingConfig
-from genenv_core.training.memory import Job, Shape
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.training.memory.estimate import Job, Shape
 
 QWEN: dict[str, dict[str, Any]] = {
     "tiny": {"h": 64, "i": 176, "l": 2, "heads": 4, "kv": 2, "v": 512, "tied": True},
@@ -59,16 +59,16 @@ def config_of(name: str) -> Any:
 
 
 def training_of(plan: Plan) -> TrainingConfig:
-    """Return how both trainers compute."""
+    """Return the training settings of both trainers."""
     half = "bfloat16" if plan.device == "cuda" else "float32"
     values = {"device": plan.device, "precision": half, "lora": {"rank": plan.lora}}
     return TrainingConfig.model_validate(values | {"kernels": plan.kernels})
 
 
 def job_of(plan: Plan) -> Job:
-    """Return the job that the plan is, for the estimate of its memory."""
+    """Return the plan as a job whose memory can be estimated."""
     return Job(
-        update="grpo" if plan.update == "grpo" else "rwr",
+        loss="grpo" if plan.update == "grpo" else "rwr",
         shape=replace(Shape.of(config_of(plan.shape).to_dict()), attention_bias=True),
         training=training_of(plan),
         row_tokens=plan.prompt + plan.completion,
@@ -96,7 +96,7 @@ def rows_of(plan: Plan) -> list[dict[str, Any]]:
 
 
 def flops(plan: Plan) -> float:
-    """Return the FLOPs that the products with the weights need for a token."""
+    """Return the FLOPs a token of the products with the weights."""
     shape = job_of(plan).shape
     looked_up = 0 if shape.tied else shape.vocabulary * shape.hidden
     return (4 if plan.lora else 6) * (shape.parameters - looked_up)

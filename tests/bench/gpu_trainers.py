@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from genenv_core.config.training import LoraConfig
-from genenv_core.config.updates import GrpoConfig, RwrConfig
+from genenv_core.config.sections.training import LoraConfig
+from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 from tests.bench.gpu_plan import GROUP, QWEN, Plan, config_of, rows_of, training_of
 
 ENOUGH_STEPS = 3
@@ -22,9 +22,9 @@ def measure(plan: Plan) -> dict[str, Any]:
     """Return tokens a second and the peak of memory of one trainer."""
     from transformers import Qwen2ForCausalLM, TrainerCallback
 
-    from genenv_core.training.kernels import use_kernels
-    from genenv_core.training.lora import add_adapter
-    from genenv_core.training.session import training_session
+    from genenv_core.training.loop.update import alone
+    from genenv_core.training.policies.kernels import use_kernels
+    from genenv_core.training.policies.lora import add_adapter
 
     ends: list[float] = []
     cuda, born = plan.device == "cuda", time.perf_counter()
@@ -41,7 +41,7 @@ def measure(plan: Plan) -> dict[str, Any]:
     tokens = sum(len(row["prompt_ids"]) + len(row["completion_ids"]) for row in rows)
     with (
         tempfile.TemporaryDirectory() as folder,
-        training_session("bench", threads=1, seed=0, section="grpo", micro_batch_rows=plan.micro),
+        alone(_grpo_request(plan, Path())),
     ):
         home = Path(folder)
         model: Any
@@ -81,7 +81,7 @@ def _tokenizer(vocabulary: int) -> Any:
 
 
 def _grpo_request(plan: Plan, home: Path) -> Any:
-    from genenv_core.training.base import GrpoRequest
+    from genenv_core.training.requests import GrpoRequest
 
     settings = GrpoConfig(
         passes=plan.steps, groups_per_step=plan.rows // GROUP, micro_batch_rows=plan.micro
@@ -101,7 +101,7 @@ def _grpo_request(plan: Plan, home: Path) -> Any:
 
 
 def _stored(rows: list[dict[str, Any]]) -> Any:
-    from genenv_core.training.rollouts import StoredRollouts
+    from genenv_core.training.grpo.batches import StoredRollouts
 
     return StoredRollouts(
         group_size=GROUP,
@@ -116,20 +116,20 @@ def _stored(rows: list[dict[str, Any]]) -> Any:
 
 def genenv_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:
     """Return genenv's GRPO trainer on the rows, as an update makes it."""
-    from genenv_core.training.grpo import StoredRolloutTrainer
+    from genenv_core.training.grpo.trainer import StoredRolloutTrainer
 
     tokenizer = _tokenizer(QWEN[plan.shape]["v"])
     return StoredRolloutTrainer(model, tokenizer, _stored(rows), _grpo_request(plan, home), home)
 
 
 def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:
-    """Return TRL's GRPOTrainer as it is, its generation replaced by the same rows."""
+    """Return TRL's GRPOTrainer, unchanged except that it takes the same rows and samples none."""
     from datasets import Dataset
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from genenv_core.training.grpo_trainer import stored_reward
-    from genenv_core.training.planned import shared_arguments
+    from genenv_core.training.grpo.trainer import stored_reward
+    from genenv_core.training.loop.steps import shared_arguments
 
     stored = _stored(rows)
 
@@ -169,7 +169,7 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
 
 
 def _rwr_request(plan: Plan, home: Path) -> Any:
-    from genenv_core.training.base import RwrRequest
+    from genenv_core.training.requests import RwrRequest
 
     settings = RwrConfig(
         steps=plan.steps, steps_per_row=100, micro_batch_rows=plan.micro, kl_cap=1e6
@@ -191,15 +191,15 @@ def genenv_rwr(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -
     """Return genenv's RWR trainer on the rows, reference and leash included."""
     import copy
 
-    from genenv_core.training.leash import Leash
-    from genenv_core.training.rwr import WeightedRegressionTrainer
+    from genenv_core.training.rwr.batches import StoredGenerations
+    from genenv_core.training.rwr.trainer import WeightedRegressionTrainer
 
-    columns: dict[str, list[Any]] = {
-        "row_id": [f"r{index}" for index in range(len(rows))],
-        "prompt_ids": [row["prompt_ids"] for row in rows],
-        "completion_ids": [row["completion_ids"] for row in rows],
-        "weight": [1.0] * len(rows),
-    }
+    stored = StoredGenerations(
+        row_id=[f"r{index}" for index in range(len(rows))],
+        prompt_ids=[row["prompt_ids"] for row in rows],
+        completion_ids=[row["completion_ids"] for row in rows],
+        weight=[1.0] * len(rows),
+    )
     reference = None
     if not plan.lora:
         reference = copy.deepcopy(model)
@@ -207,19 +207,16 @@ def genenv_rwr(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -
             reference = reference.to(torch.bfloat16)
     request = _rwr_request(plan, home)
     tokenizer = _tokenizer(QWEN[plan.shape]["v"])
-    trainer = WeightedRegressionTrainer(model, tokenizer, reference, columns, request, home)
-    trainer.leash = Leash(trainer, request.settings)
-    trainer.add_callback(trainer.leash)
-    return trainer
+    return WeightedRegressionTrainer(model, tokenizer, reference, stored, request, home)
 
 
 def trl_sft(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:
-    """Return TRL's SFTTrainer as it is, on the same rows and the same tokens' loss."""
+    """Return TRL's unchanged SFTTrainer, on the same rows with a loss on the same tokens."""
     from datasets import Dataset
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from genenv_core.training.planned import shared_arguments
+    from genenv_core.training.loop.steps import shared_arguments
 
     data = {
         "input_ids": [[*row["prompt_ids"], *row["completion_ids"]] for row in rows],

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from genenv_core.storage.catalog import query
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.pools import open_pools
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
 
 
 def run_seed(seed: int, root: Path, arm: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def run_seed(seed: int, root: Path, arm: str) -> dict[str, Any]:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    with open_pools(LocalStore(root), [run_id]) as connection:
+    with open_tables(LocalStore(root), [run_id]) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         base = query(
             connection,
@@ -69,8 +69,8 @@ def main() -> None:
     options = parser.parse_args()
     failed = 0
     print("seed  p_hat        tokens         zero-signal  held-out (from bootstrap)  s    met")
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = pool.map(lambda s: run_seed(s, options.root, options.arm), options.seeds)
+    with ThreadPoolExecutor(options.jobs) as threads:
+        results = threads.map(lambda s: run_seed(s, options.root, options.arm), options.seeds)
         for result in results:
             first, last, met = result["first"], result["last"], verdicts(result)
             failed += not all(met.values())

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import Attempt, RunLog, list_runs
+from genenv_core.storage.records.runs import Attempt, RunLog, list_runs
+from genenv_core.storage.store.local import LocalStore
 
 EPOCHS = 4
 

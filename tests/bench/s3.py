@@ -19,15 +19,15 @@ from pathlib import Path
 import pytest
 
 from genenv_core import pools
-from genenv_core.storage.copying import copy_run
-from genenv_core.storage.gc import Rule, collect
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.s3 import S3Store
-from genenv_core.storage.verify import verify
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.s3.store import S3Store
+from genenv_core.storage.upkeep.copying import copy_run
+from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.verify import verify
 from tests.bench.orchestration import run_cli
 from tests.bench.storage import seconds, table
 from tests.unit.builders_runs import without_fsync, write_run
-from tests.unit.s3_double import Faults, proxy, settled
+from tests.unit.storage.s3.s3_double import Faults, proxy, settled
 
 RUN = "run-a"
 EPOCHS = (2, 10)
@@ -37,7 +37,7 @@ LIMIT = 2.0
 DELAY_S = 0.05
 SERVER = """
 import logging, sys
-from tests.unit.s3_double import moto
+from tests.unit.storage.s3.s3_double import moto
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
 with moto() as url:
@@ -48,7 +48,7 @@ with moto() as url:
 
 @contextlib.contextmanager
 def served() -> Iterator[str]:
-    """Serve a bucket from a process of its own, which does not share our interpreter's lock."""
+    """Serve a bucket from another process, which does not share this interpreter's lock."""
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -88,7 +88,7 @@ def queries(local: LocalStore, remote: S3Store, epochs: int) -> None:
 
 
 def housekeeping(server: str, remote: S3Store) -> None:
-    """Print what verify and a dry run of gc take where each request takes a while."""
+    """Print the times of verify and of a dry run of gc when every request is slow."""
     faults = Faults(delay_s=DELAY_S)
     with proxy(server, faults) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", url)

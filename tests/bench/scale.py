@@ -22,9 +22,9 @@ import duckdb
 from polars.testing import assert_frame_equal
 
 from genenv_core.pools import connect, frame
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.parquet import to_parquet
-from genenv_core.storage.pools import source
+from genenv_core.storage.records.parquet import to_parquet
+from genenv_core.storage.sql.sources import source
+from genenv_core.storage.store.local import LocalStore
 from schemas.validate import validate
 from tests.bench.storage import seconds, table
 from tests.bench.synthetic import K_MIN, RUN, Shape, build, epoch_tables
@@ -98,7 +98,7 @@ FETCH = "SELECT * {without} FROM trace_tokens WHERE trace_id IN ({ids}) ORDER BY
 
 
 def questions(shape: Shape) -> dict[str, tuple[str, str]]:
-    """Return what is asked through genenv, and the same by hand, by name."""
+    """Return, by name, each query for genenv and the same one written by hand."""
     middle = trace_ids(shape, 1)[0]
     some = ", ".join(f"'{name}'" for name in trace_ids(shape, FETCHED))
     return {
@@ -130,7 +130,7 @@ def questions(shape: Shape) -> dict[str, tuple[str, str]]:
 
 
 def trace_ids(shape: Shape, count: int) -> list[str]:
-    """Return ids of traces from all over the pool."""
+    """Return ids of traces, spread over the pool."""
     found: list[str] = []
     for index in range(count):
         epoch = 1 + (2 * index + 1) * shape.epochs // (2 * count)
@@ -148,9 +148,9 @@ def raw(root: Path) -> duckdb.DuckDBPyConnection:
 
 
 def views(root: Path, shape: Shape) -> list[str]:
-    """Print both times of every question; returns those above the limit.
+    """Print both times of every query; returns those above the limit.
 
-    CPU seconds of all of DuckDB's threads stand beside the wall's, which a busy machine disturbs.
+    The table also has the CPU seconds of all DuckDB threads, because load changes wall time.
     """
     ways = (connect(root, memory=MEMORY), raw(root))
     rows: list[list[str]] = []
@@ -185,7 +185,7 @@ def _timed(con: duckdb.DuckDBPyConnection, sql: str) -> tuple[float, float]:
 
 
 def calls(root: Path, shape: Shape) -> None:
-    """Print what whole calls cost: opening, and a sandboxed query with its process."""
+    """Print the time of whole calls: opening a root, and a sandboxed query with its process."""
     opening = statistics.median(
         seconds(lambda: connect(root, memory=MEMORY).close()) for _ in range(5)
     )
@@ -198,7 +198,7 @@ def calls(root: Path, shape: Shape) -> None:
 
 
 def memory(root: Path, shape: Shape) -> None:
-    """Print the peak memory of fresh processes that ask every question once."""
+    """Print the peak memory of new processes that each run one query once."""
     rows: list[list[str]] = []
     for name in questions(shape):
         peaks = [_peak(root, shape, way, name) for way in ("genenv", "raw")]
@@ -207,12 +207,12 @@ def memory(root: Path, shape: Shape) -> None:
 
 
 def _peak(root: Path, shape: Shape, way: str, name: str) -> float:
-    told = [sys.executable, "-m", "tests.bench.scale", str(root), str(shape.traces), way, name]
-    return float(subprocess.run(told, check=True, capture_output=True, text=True).stdout)
+    command = [sys.executable, "-m", "tests.bench.scale", str(root), str(shape.traces), way, name]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def _ask_alone(root: Path, traces: int, way: str, name: str) -> None:
-    """Ask one question in this process and print its peak memory in MB."""
+    """Run one query in this process and print the process's peak memory in MB."""
     sql = questions(SHAPES[traces])[name][way == "raw"]
     with connect(root, memory=MEMORY) if way == "genenv" else raw(root) as con:
         con.execute(sql).pl()
@@ -248,7 +248,7 @@ def _median(work: Callable[[], object]) -> float:
 
 
 def scale(shape: Shape) -> list[str]:
-    """Build a pool in a temporary folder, print everything about it; returns what is too slow."""
+    """Build a pool in a temporary folder and print all its numbers; returns what is too slow."""
     root = Path(tempfile.mkdtemp(prefix="genenv-bench-"))
     try:
         took = seconds(lambda: build(LocalStore(root), shape))
@@ -268,7 +268,7 @@ def scale(shape: Shape) -> list[str]:
 
 
 def main(traces: Sequence[int] = tuple(SHAPES)) -> None:
-    """Print everything for pools of these sizes, and what is above the limit."""
+    """Print all numbers of pools of these sizes, and what is above the limit."""
     unknown = [size for size in traces if size not in SHAPES]
     if unknown:
         raise SystemExit(f"scale: {unknown[0]:,} traces; known: {', '.join(map(str, SHAPES))}")

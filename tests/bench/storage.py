@@ -18,14 +18,14 @@ from pathlib import Path
 
 import polars as pl
 
-from genenv_core.storage.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.catalog import query
-from genenv_core.storage.compaction import compact
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.manifest import Manifest
-from genenv_core.storage.pools import open_pools, source
-from genenv_core.storage.runs import RunLog
+from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables, source
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.compaction import compact
 from tests.bench.orchestration import run_cli
 from tests.unit.builders_runs import open_run, without_fsync, write_run
 from tests.unit.builders_tables import world
@@ -105,7 +105,7 @@ def write_rollout(store: LocalStore, epoch: int, tables: dict[str, pl.DataFrame]
 
 
 def commit(root: Path) -> None:
-    """Print what a stage pays for writing, committing and being verified."""
+    """Print how long a stage's output takes to write, to commit and to verify."""
     store = LocalStore(root)
     scalars, payload = traces_of(1, TRACES)
     times: dict[str, list[float]] = {}
@@ -131,7 +131,7 @@ def commit(root: Path) -> None:
 
 
 def append(root: Path) -> None:
-    """Append an epoch's traces beside pools of several sizes, in turn."""
+    """Print how long an epoch's traces take to append to pools of several sizes."""
     stores: dict[int, LocalStore] = {}
     with without_fsync():
         for size in POOLS:
@@ -170,9 +170,9 @@ def queries(root: Path) -> None:
     for after in (False, True):
         if after:
             merging = seconds(lambda: compact(store, "run-a"))
-        opening = [seconds(lambda: open_pools(store).close()) for _ in range(3)]
+        opening = [seconds(lambda: open_tables(store).close()) for _ in range(3)]
         found = [statistics.median(opening)]
-        with open_pools(store) as connection:
+        with open_tables(store) as connection:
             for sql in QUERIES.values():
                 runs = [seconds(lambda q=sql: query(connection, q)) for _ in range(5)]
                 found.append(statistics.median(runs))

@@ -17,11 +17,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from genenv_core.storage.artifacts import ArtifactWriter
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.compaction import compact
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog
+from genenv_core.storage.records.artifacts import ArtifactWriter
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.compaction import compact
 from tests.unit.builders_runs import without_fsync
 
 RUN = "synthetic"

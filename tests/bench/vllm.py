@@ -3,7 +3,7 @@
 256 requests (64 prompts of 20 to 60 tokens, 4 seeds each), completions of up to 64 tokens, 64 under
 way, on one server that the engine started. The bare client posts the same bodies and reads the
 answers as JSON, and checks nothing. Repetitions alternate, and so does who comes first in each.
-The median of the ratios is judged; their quartiles tell how far to trust it, because one load takes
+The median of the ratios is judged; their quartiles show how far to trust it, because one load takes
 less than a second. Limit: 0.95.
 
 Needs an environment with vLLM: `make test-vllm` builds one.
@@ -22,10 +22,9 @@ from pathlib import Path
 
 import aiohttp
 
-from genenv_core.config.vllm import VllmConfig, VllmServing
+from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.server import PYTHON_VARIABLE
-from genenv_core.engines.vllm.setup import VllmSetup
+from genenv_core.engines.vllm.server import PYTHON_VARIABLE, VllmSetup
 from genenv_core.engines.vllm.wire import Asked, body
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, write_checkpoint
@@ -99,8 +98,8 @@ async def _bare(url: str, key: str, requests: list[SampleRequest]) -> int:
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
 
         async def one(request: SampleRequest) -> int:
-            told = body("genenv-bench", Asked(request.prompt_ids, request.seed, 1), PARAMS, 64)
-            async with gate, session.post(f"{url}/v1/completions", json=told) as answer:
+            content = body("genenv-bench", Asked(request.prompt_ids, request.seed, 1), PARAMS, 64)
+            async with gate, session.post(f"{url}/v1/completions", json=content) as answer:
                 return len(json.loads(await answer.read())["choices"][0]["token_ids"])
 
         return sum(await asyncio.gather(*map(one, requests)))

@@ -62,7 +62,7 @@ def pods_of(items: list[Object]) -> list[Pods]:
 
 
 def containers(pods: Pods) -> Iterator[tuple[str, Object, bool]]:
-    """Yield where a container is, the container, and whether it runs before the others."""
+    """Yield the place of each container, the container, and whether it is an init container."""
     for kind, first in (("initContainers", True), ("containers", False)):
         for container in pods.spec.get(kind, []):
             yield f"{pods.owner} container {container['name']}", container, first
@@ -83,7 +83,7 @@ def matches(selector: Object, labels: dict[str, str]) -> bool:
 
 
 def selectors(items: list[Object], others: list[Pods]) -> list[str]:
-    """Find selectors that miss their own pods, or that take none; `others` are made at run time."""
+    """Find selectors that miss their own pods or match none; `others` are made at run time."""
     found: list[str] = []
     pods = [*pods_of(items), *others]
     for item in items:
@@ -134,7 +134,7 @@ def _service_ports(service: Object, pods: Pods) -> Iterator[str]:
 
 
 def references(items: list[Object], others: list[Pods], secrets: set[str]) -> list[str]:
-    """Find names that nothing has; `secrets` are those that people make."""
+    """Find references to objects that do not exist; people create `secrets` by hand."""
     names = {kind: set[str]() for kind in ("ConfigMap", "PersistentVolumeClaim", "ServiceAccount")}
     roles = {i["metadata"]["name"] for i in items if i["kind"] == "Role"}
     found: list[str] = []
@@ -228,7 +228,7 @@ def restricted(pods: list[Pods]) -> list[str]:
 
 
 def cared_for(pods: list[Pods]) -> list[str]:
-    """Find containers without requests, a memory limit, or, where they serve, probes."""
+    """Find containers without requests or a memory limit, and servers without probes."""
     found: list[str] = []
     for pod in pods:
         for where, container, first in containers(pod):
@@ -251,7 +251,7 @@ def cared_for(pods: list[Pods]) -> list[str]:
 
 
 def values(items: list[Object]) -> list[str]:
-    """Find quantities that are none, requests above limits, and words that no enum has."""
+    """Find invalid quantities, requests above limits, and values outside their enum."""
     found: list[str] = []
     for item in items:
         for path, field, value in _leaves(item):
@@ -288,7 +288,7 @@ def _leaves(value: Any, path: str = "", field: str = "") -> Iterator[tuple[str, 
 
 
 def amount(quantity: Any) -> float:
-    """Return a quantity as a number, 0 for what is none."""
+    """Return a quantity as a number, 0 if it is invalid."""
     found = QUANTITY.match(str(quantity))
     if not found:
         return 0.0
@@ -313,7 +313,7 @@ def rights(items: list[Object]) -> list[str]:
 
 
 def quota(items: list[Object], others: list[Pods]) -> list[str]:
-    """Find resources of which all pods together, and one of the others each, ask too much."""
+    """Find quotas that all pods together exceed, with one of each of `others`."""
     found: list[str] = []
     for item in items:
         if item["kind"] != "ResourceQuota":

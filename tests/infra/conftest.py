@@ -40,7 +40,7 @@ def granted() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A namespace with two nodes, one of which has two GPUs and is tainted for them."""
+    """Run a cluster of two nodes, one of which has two GPUs and a taint."""
     from tests.infra.cluster import Cluster, Node
 
     room = {"cpu": "16", "memory": "128Gi", "ephemeral-storage": "500Gi"}
@@ -56,7 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A `genenv up` that is ready; at the end it is stopped, with status 0."""
+    """Run one `genenv up` for all tests."""
     started = Up(tmp_path_factory.mktemp("up") / "root")
     try:
         yield started.wait()

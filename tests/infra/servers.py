@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipeline.commands import environment
+from tests.waiting import BOUND_S, until
 
 START_S = 400.0
 RUN_S = 420.0
@@ -40,7 +41,7 @@ class Up:
         ports: tuple[int, int] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it, with faults allowed; returns at once."""
+        """Start the process, with test faults allowed, and return at once."""
         self.root = root
         self.ports = ports or (free_port(), free_port())
         self.url = f"http://127.0.0.1:{self.ports[0]}"
@@ -59,29 +60,30 @@ class Up:
             )
 
     def wait(self) -> Up:
-        """Return once it says that it is ready."""
-        deadline = time.monotonic() + START_S
-        while "\nready\n" not in self.output:
+        """Wait until it prints that it is ready."""
+
+        def ready() -> bool:
             assert self.process.poll() is None, self.output
-            assert time.monotonic() < deadline, self.output
-            time.sleep(0.2)
+            return "\nready\n" in self.output
+
+        until(ready, START_S)
         return self
 
     @property
     def output(self) -> str:
-        """Return what it has printed."""
+        """Return its output so far."""
         return self.log.read_text(encoding="utf-8")
 
     def stop(self, number: int = signal.SIGINT) -> int:
-        """Stop it as a person does; returns its exit status."""
+        """Stop it with Ctrl-C or another signal; returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(90)
+        return self.process.wait(BOUND_S)
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Return status and answer of a call to the Prefect API, said again while it is busy.
+        """Call the Prefect API, again while it answers 503; returns status and answer.
 
-        As Prefect's own client does: SQLite on a busy machine makes it answer 503 for a while.
+        On a busy machine SQLite makes the API answer 503. Prefect's own client also tries again.
         """
         deadline = time.monotonic() + RUN_S
         while True:
@@ -95,14 +97,14 @@ class Up:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
                 text = answer.read()
                 return answer.status, json.loads(text) if text else None
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 
     def deployment(self, name: str) -> dict[str, Any]:
-        """Return a deployment, whose flow has the same name."""
+        """Return a deployment; its flow has the same name."""
         return self.call("GET", f"/deployments/name/{name}/{name}")[1]
 
     def request(self, name: str, request: dict[str, Any]) -> tuple[int, Any]:
@@ -118,12 +120,12 @@ class Up:
         return answer["id"]
 
     def set_state(self, run: str, state: str, name: str) -> None:
-        """Set a state as the buttons of the UI do."""
+        """Set a flow run's state as the buttons of the UI do."""
         body = {"state": {"type": state, "name": name}}
         assert self.call("POST", f"/flow_runs/{run}/set_state", body)[0] in (200, 201)
 
     def retry(self, run: str) -> None:
-        """Say Prefect's command for it."""
+        """Retry a flow run with Prefect's command."""
         variables = environment(
             PREFECT_API_URL=f"{self.url}/api",
             PREFECT_HOME=str(self.root / "prefect"),

@@ -10,6 +10,7 @@ GENENV_CHROMIUM names; without one these tests are skipped.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
 
 from tests.infra.servers import RUN_S, Up  # noqa: E402
 from tests.pipeline.commands import REPOSITORY  # noqa: E402
+from tests.waiting import until  # noqa: E402
 
 CHROMIUM = os.environ.get("GENENV_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 SHOTS = REPOSITORY / ".ci" / "out" / "screenshots"
@@ -47,13 +49,16 @@ def page() -> Iterator[Page]:
 
 
 def shot(page: Page, name: str) -> None:
+    """Keep a picture of the page, taken once two in a row are equal."""
     SHOTS.mkdir(parents=True, exist_ok=True)
-    page.wait_for_timeout(1500)  # what moves has come to rest
-    page.screenshot(path=SHOTS / f"{name}.png")
+    # The graph of a run that is at work never rests.
+    take = functools.partial(page.screenshot, animations="disabled", mask=[page.locator("canvas")])
+    until(lambda: take() == take())
+    page.screenshot(path=SHOTS / f"{name}.png", animations="disabled")
 
 
 def open_form(page: Page, up: Up) -> None:
-    """Go from the front page to the form of `coevolution`, by clicks, and choose tiny."""
+    """Click from the front page to the form of `coevolution` and choose the preset tiny."""
     page.goto(up.url)
     page.get_by_role("link", name="Deployments").click()
     # The flow has the same name, and a page of its own.
@@ -69,7 +74,7 @@ def fill(page: Page, title: str, value: str) -> None:
 
 
 def submit(page: Page, up: Up) -> str:
-    """Press Submit; returns the id of the flow run, whose page is open then."""
+    """Press Submit and open the page of the new flow run; returns its id."""
     with page.expect_response(re.compile("create_flow_run")) as answered:
         page.get_by_role("button", name="Submit").click()
     assert answered.value.status == 201, answered.value.text()
@@ -83,7 +88,7 @@ def open_run(page: Page, up: Up, run: str) -> None:
 
 
 def see_state(page: Page, state: str) -> None:
-    """Wait until the page of a flow run shows that it is in a state, without loading it anew."""
+    """Wait until the open page of a flow run shows a state, without reloading the page."""
     head = page.get_by_role("main").get_by_text(state, exact=True).first
     expect(head).to_be_visible(timeout=RUN_S * 1000)
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from flows.pod_settings import PodSettings, job_manifest
+from flows.deploy.pod_settings import PodSettings, job_manifest
 from tests.infra.cluster import Cluster, Node
 from tests.infra.conftest import granted
-from tests.pipeline.pools import until
+from tests.waiting import BOUND_S, until
 
 GPU = "nvidia.com/gpu"
 JOBS = "/apis/batch/v1/namespaces/genenv/jobs"
@@ -59,7 +59,7 @@ def job(code: str = "pass", **settings: Any) -> dict[str, Any]:
 def ask(
     double: Cluster, path: str, body: Any = None, method: str = "", token: str = "genenv-worker"
 ) -> tuple[int, Any]:
-    """Return status and answer of a request."""
+    """Send a request; returns status and answer."""
     request = urllib.request.Request(
         double.url + path,
         data=json.dumps(body).encode() if body is not None else None,
@@ -67,14 +67,14 @@ def ask(
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 
 
 def pod_of(double: Cluster, body: dict[str, Any], *phases: str) -> dict[str, Any]:
-    """Create a job and return its pod, once it is in one of the phases."""
+    """Create a job; returns its pod once the pod is in one of the phases."""
     status, made = ask(double, JOBS, body)
     assert status == 201, made
     name = made["metadata"]["name"]
@@ -203,14 +203,14 @@ def test_deleting_a_job_and_evicting_a_pod_ask_the_process_to_end(double: Cluste
     assert until(look)["status"]["reason"] == "Evicted" and "asked to end" in double.log(second)
 
 
-def test_an_old_watch_is_told_that_it_is_too_old(double: Cluster):
+def test_a_watch_from_a_forgotten_version_is_refused(double: Cluster):
     pod_of(double, job(), "Succeeded")
     watch = f"{JOBS}?watch=true&timeoutSeconds=1&resourceVersion=100"
     with urllib.request.urlopen(
         urllib.request.Request(
             double.url + watch, headers={"Authorization": "Bearer genenv-worker"}
         ),
-        timeout=30,
+        timeout=BOUND_S,
     ) as answer:
         kinds = [json.loads(line)["type"] for line in answer]
     assert "ADDED" in kinds and "MODIFIED" in kinds
@@ -219,7 +219,7 @@ def test_an_old_watch_is_told_that_it_is_too_old(double: Cluster):
         urllib.request.Request(
             double.url + watch, headers={"Authorization": "Bearer genenv-worker"}
         ),
-        timeout=30,
+        timeout=BOUND_S,
     ) as answer:
         (line,) = answer
     assert json.loads(line)["object"]["code"] == 410

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.pod_settings import PodSettings
-from genenv_core.config.vllm import VllmConfig
+from flows.deploy.pod_settings import PodSettings
+from genenv_core.config.sections.compute import VllmConfig
 from genenv_core.engines.vllm.server import PYTHON_VARIABLE
+from tests.waiting import BOUND_S
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES = sorted((REPOSITORY / "infra" / "images").glob("*.Dockerfile"))
@@ -33,7 +34,7 @@ def hadolint() -> str | None:
 def test_hadolint_finds_nothing():
     assert len(IMAGES) == 2
     done = subprocess.run(
-        [str(hadolint()), *map(str, IMAGES)], capture_output=True, text=True, timeout=60
+        [str(hadolint()), *map(str, IMAGES)], capture_output=True, text=True, timeout=BOUND_S
     )
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -42,7 +43,9 @@ def test_hadolint_finds_nothing():
 def test_hadolint_finds_something_in_a_careless_file(tmp_path: Path):
     bad = tmp_path / "Dockerfile"
     bad.write_text("FROM python:latest\nRUN pip install torch\n")
-    done = subprocess.run([str(hadolint()), str(bad)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [str(hadolint()), str(bad)], capture_output=True, text=True, timeout=BOUND_S
+    )
     assert done.returncode != 0 and "DL3007" in done.stdout
 
 
@@ -96,7 +99,7 @@ def test_the_gpu_image_has_the_vllm_that_the_engine_asks_for():
 
 
 def in_context(name: str) -> bool:
-    """Return whether a path gets into the build context; the last pattern that fits decides."""
+    """Return whether the build context includes a path; the last matching pattern decides."""
     taken = True
     for line in (REPOSITORY / ".dockerignore").read_text().splitlines():
         if not line or line.startswith("#"):

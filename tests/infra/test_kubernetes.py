@@ -1,10 +1,10 @@
 """Stages as pods: real Prefect server, real Kubernetes worker, real stage processes, and a double
 of the cluster behind the worker's client.
 
-Invariants: a co-evolution whose GPU stages are pods ends like one that is inline, with the rights
-of the manifests' Roles and no others; an evicted stage goes on in a new pod from what it kept, and
-nothing is done twice; whatever keeps a pod from starting or ends it fails the stage with a reason
-that names it; a cancelled flow leaves no pod; an API that is away for a while costs time only.
+Invariants: a co-evolution with GPU stages in pods ends like an inline one, with the rights of the
+manifests' Roles and no others; an evicted stage continues in a new pod from its kept files, and
+nothing is done twice; any cause that keeps a pod from starting or ends it fails the stage and is
+named; a cancelled flow leaves no pod; an API that is away for a while costs only time.
 """
 
 from __future__ import annotations
@@ -14,26 +14,29 @@ import contextvars
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from flows.deployments import DEPLOYMENTS
-from flows.pod_settings import PodSettings, job_template, read_settings
+from flows.deploy.deployments import DEPLOYMENTS
+from flows.deploy.pod_settings import PodSettings, job_template, read_settings
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import StageError
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog
-from tasks import progress
-from tasks.progress import listening
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
+from tasks.stage import progress
+from tasks.stage.progress import Event, listening
 from tests.infra.cluster import Cluster
 from tests.infra.conftest import KUBERNETES
 from tests.pipeline.builders import computed, manifests, run, states, tiny
-from tests.pipeline.pools import child_states, children, environment, until, worker
+from tests.pipeline.workers import child_states, children, environment, worker
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -41,7 +44,7 @@ GPU_STAGES = tuple(item.name for item in DEPLOYMENTS if item.gpu and item.name !
 
 
 def settings(**changes: Any) -> PodSettings:
-    """Return the pods of the overlay single-node, which reach the session's Prefect server."""
+    """Return the pod settings of the overlay single-node, with the session's Prefect server."""
     from prefect.settings import PREFECT_API_URL
 
     known = read_settings(KUBERNETES / "overlays" / "single-node" / "gpu.yaml")
@@ -50,7 +53,7 @@ def settings(**changes: Any) -> PodSettings:
 
 
 def worker_env(cluster: Cluster) -> dict[str, str]:
-    """Return the environment of the worker: its manifest's, with a quicker look for work."""
+    """Return the worker's environment: that of its manifest, with shorter poll intervals."""
     items = list(yaml.safe_load_all((KUBERNETES / "base" / "worker.yaml").read_text()))
     declared = items[0]["spec"]["template"]["spec"]["containers"][0]["env"]
     return {
@@ -65,8 +68,8 @@ def worker_env(cluster: Cluster) -> dict[str, str]:
 def k8s(
     api: None, cluster: Cluster, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """The cluster with volumes, secrets and images, a pool `gpu`, and its worker."""
-    from flows.pools import make_pool
+    """Add volumes, secrets, an image, a work pool `gpu` and its worker to the cluster."""
+    from flows.deploy.stage_on_pool import make_work_pool
 
     cluster.put("persistentvolumeclaims", "genenv-data", spec={"folder": str(tiny_root)})
     models = tmp_path_factory.mktemp("models")
@@ -74,31 +77,31 @@ def k8s(
     cluster.put("secrets", "genenv-environment", stringData={"HF_TOKEN": "hf_secret"})
     cluster.images.add(settings().image)
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig("genenv-flow"))
-    make_pool("gpu", kind="kubernetes", stages=STAGES, template=job_template(settings()))
+    make_work_pool("gpu", kind="kubernetes", stages=STAGES, template=job_template(settings()))
     log = tmp_path_factory.mktemp("worker") / "log"
     with worker("gpu", log, "kubernetes", worker_env(cluster)):
         yield cluster
     del os.environ["KUBECONFIG"]
 
 
-def change_pool(**changes: Any) -> None:
-    """Give the pool `gpu` other pods."""
-    from flows.pools import make_pool
+def change_pods(**changes: Any) -> None:
+    """Change the pods of the work pool `gpu`."""
+    from flows.deploy.stage_on_pool import make_work_pool
 
-    make_pool(
+    make_work_pool(
         "gpu", kind="kubernetes", stages=["rollout"], template=job_template(settings(**changes))
     )
 
 
 @pytest.fixture
 def other_pods(k8s: Cluster) -> Iterator[Any]:
-    """What changes the pool's pods for one test."""
-    yield change_pool
-    change_pool()
+    """Return a function that changes the work pool's pods until the test ends."""
+    yield change_pods
+    change_pods()
 
 
 def only_rollout(root: Path, run_id: str, number: int, *overrides: str) -> RunConfig:
-    """Return a run with rollout on the pool, under a key of its own (`number`)."""
+    """Return a run whose rollout is on the work pool; `number` makes its stage key unique."""
     places = ("placement.rollout=gpu", "placement.poll_seconds=0.3", f"rollout.max_turns={number}")
     return tiny(root, *places, "rollout.shard_groups=1", *overrides, epochs=1, run_id=run_id)
 
@@ -108,7 +111,7 @@ def attempts(config: RunConfig, stage: str) -> list[str]:
 
 
 def failing(config: RunConfig) -> str:
-    """Return what a run fails with."""
+    """Return the error with which a run fails."""
     with pytest.raises(StageError) as caught:
         run(config)
     return str(caught.value)
@@ -210,18 +213,30 @@ def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
 def test_a_pod_without_enough_memory_says_so(k8s: Cluster, tiny_root: Path, other_pods: Any):
     other_pods(memory="150Mi", shared_memory="1Mi")
     error = failing(only_rollout(tiny_root, "oom", 12))
-    assert "stage rollout of epoch 1 on pool gpu crashed: " in error
+    assert "stage rollout of epoch 1 on work pool gpu crashed: " in error
     assert "OOMKilled" in error and "memory limit" in error
     assert child_states("oom") == [("rollout", "Crashed")]
 
 
-def test_a_node_without_the_gpus_asked_for(k8s: Cluster, tiny_root: Path, other_pods: Any):
+def test_a_node_without_the_gpus_asked_for(
+    k8s: Cluster, tiny_root: Path, other_pods: Any, monkeypatch: pytest.MonkeyPatch
+):
     other_pods(gpus=8)
-    error = failing(only_rollout(tiny_root, "gpus", 13, "placement.start_seconds=45"))
+    config = only_rollout(tiny_root, "gpus", 13)
+    passed = [0.0]
+
+    def listener(event: Event) -> None:
+        if "Insufficient" in event.message:
+            passed[0] = config.placement.start_seconds
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0], sleep=time.sleep)
+    monkeypatch.setattr("tasks.placement.child.time", clock)
+    with listening(listener):
+        error = failing(config)
     assert "did not start in" in error and "Insufficient nvidia.com/gpu" in error
     child = children("gpus")[0]
-    until(lambda: child_states("gpus") == [("rollout", "Cancelled")], 120)
-    until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id), 60)
+    until(lambda: child_states("gpus") == [("rollout", "Cancelled")])
+    until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id))
 
 
 def test_a_missing_secret_is_found_before_anything_is_sent(
@@ -239,11 +254,11 @@ def test_a_missing_secret_is_found_before_anything_is_sent(
 def test_an_image_that_cannot_be_pulled(
     k8s: Cluster, tiny_root: Path, other_pods: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tasks.placement.child.STUCK_S", 5.0)
+    monkeypatch.setattr("tasks.placement.child.STUCK_S", 0.0)
     other_pods(image="genenv-gpu:0.1.typo")
     error = failing(only_rollout(tiny_root, "image", 15))
     assert "Image pull failed" in error and "genenv-gpu:0.1.typo" in error
-    until(lambda: child_states("image") == [("rollout", "Cancelled")], 120)
+    until(lambda: child_states("image") == [("rollout", "Cancelled")])
 
 
 @pytest.fixture
@@ -262,8 +277,8 @@ def test_a_flow_that_is_cancelled_while_its_pod_is_pending(
     until(lambda: k8s.pods(child.id))
     progress.cancel()
     assert going.end() is not None
-    until(lambda: child_states("pending") == [("rollout", "Cancelled")], 120)
-    until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id), 60)
+    until(lambda: child_states("pending") == [("rollout", "Cancelled")])
+    until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id))
 
 
 def test_a_flow_that_is_cancelled_while_its_pod_runs(
@@ -274,31 +289,32 @@ def test_a_flow_that_is_cancelled_while_its_pod_runs(
     pod = until(lambda: attempts(config, "rollout") and running_pod(k8s, "running"))
     progress.cancel()
     assert going.end() is not None
-    until(lambda: child_states("running") == [("rollout", "Cancelled")], 120)
-    until(lambda: running_pod(k8s, "running") is None, 60)
+    until(lambda: child_states("running") == [("rollout", "Cancelled")])
+    until(lambda: running_pod(k8s, "running") is None)
     container = k8s.kubelet.containers[pod["metadata"]["uid"]]
     assert container.process and container.process.returncode is not None
     assert not container.family()
 
 
 @contextlib.contextmanager
-def unreachable(k8s: Cluster) -> Iterator[None]:
+def unreachable(k8s: Cluster, *asking: str) -> Iterator[None]:
+    """Keep the API away until each of these, named `account method`, has asked four times."""
     k8s.leave(True)
     try:
         yield
+        until(lambda: all(k8s.api.missed[f"Bearer {one}"] >= 4 for one in asking))
     finally:
         k8s.leave(False)
 
 
 def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
     config = only_rollout(tiny_root, "away", 18)
-    with unreachable(k8s):
+    # The worker cannot make the job, nor can the flow ask about it.
+    with unreachable(k8s, "genenv-worker POST", "genenv-flow GET"):
         going = InThread(config)
-        until(lambda: children("away"))
-        threading.Event().wait(10)  # the worker cannot make the job, nor the flow ask about it
     until(lambda: running_pod(k8s, "away"))
-    with unreachable(k8s):
-        threading.Event().wait(10)
+    with unreachable(k8s, "genenv-worker GET"):  # its watches
+        pass
     assert going.end() is None
     assert attempts(config, "rollout") == ["computed"]
 
@@ -310,7 +326,8 @@ def test_a_pod_that_dies_is_seen_by_a_worker_whose_watch_had_expired(k8s: Cluste
     k8s.compact()
     k8s.look(lambda: k8s.kubelet.containers[pod["metadata"]["uid"]].signal(signal.SIGKILL))
     error = going.end()
-    assert "rollout of epoch 1 on pool gpu crashed: its container ended with status 137" in str(
-        error
+    assert (
+        "rollout of epoch 1 on work pool gpu crashed: its container ended with status 137"
+        in str(error)
     )
     assert child_states("expired") == [("rollout", "Crashed")]

@@ -19,9 +19,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from flows.pod_settings import job_manifest, read_settings
+from flows.deploy.pod_settings import job_manifest, read_settings
 from tests.infra import checks
 from tests.infra.checks import Object, Pods
+from tests.waiting import BOUND_S
 
 INFRA = Path(__file__).parents[2] / "infra" / "kubernetes"
 OVERLAYS = ("single-node", "cluster")
@@ -40,19 +41,19 @@ def rendered(overlay: str) -> list[Object]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=BOUND_S,
     )
     assert done.stderr == ""
     return list(yaml.safe_load_all(done.stdout))
 
 
-def pools(overlay: str) -> list[Pods]:
-    """Return the pods that people and the work pools of an overlay make."""
+def pods(overlay: str) -> list[Pods]:
+    """Return the pods of an overlay that people or work pools create."""
     found: list[Pods] = []
     for name in ("gpu", "flows"):
         manifest = job_manifest(read_settings(INFRA / "overlays" / overlay / f"{name}.yaml"))
         template = manifest["spec"]["template"]
-        found.append(Pods(f"pool {name}", template["metadata"]["labels"], template["spec"]))
+        found.append(Pods(f"work pool {name}", template["metadata"]["labels"], template["spec"]))
     (job,) = yaml.safe_load_all((INFRA / "run.yaml").read_text())
     template = job["spec"]["template"]
     return [*found, Pods("run.yaml", template["metadata"]["labels"], template["spec"])]
@@ -73,8 +74,8 @@ def test_every_object_fits_its_schema(overlay: str):
             assert item["metadata"]["namespace"] == "genenv", checks.name_of(item)
 
 
-def test_nothing_that_schemas_miss(overlay: str):
-    items, others = rendered(overlay), pools(overlay)
+def test_the_checks_beyond_the_schemas_find_nothing(overlay: str):
+    items, others = rendered(overlay), pods(overlay)
     every = [*checks.pods_of(items), *others]
     assert len(every) == 9
     assert checks.selectors(items, others) == []
@@ -103,7 +104,7 @@ def test_flows_may_look_at_the_secrets_that_pods_name(overlay: str):
     (rule,) = [rule for rule in role["rules"] if "secrets" in rule["resources"]]
     from tasks.placement.pods import secrets_in
 
-    needed = {name for pod in pools(overlay) for name in secrets_in(pod.spec)}
+    needed = {name for pod in pods(overlay) for name in secrets_in(pod.spec)}
     assert needed <= set(rule["resourceNames"]) and rule["verbs"] == ["get"]
 
 
@@ -166,7 +167,7 @@ def _passes(policies: dict[str, Any], way: str, peer: str, own: Any, other: Any,
 
 
 def at(path: str, value: Any) -> Callable[[list[Object]], None]:
-    """Return what sets a value at `Kind name/field/0/...` of rendered objects; None removes it."""
+    """Return a function that sets the value at `Kind name/field/0/...`; None removes it."""
 
     def change(items: list[Object]) -> None:
         who, *fields = path.split("/")
@@ -217,7 +218,7 @@ BROKEN = [
 def test_each_check_finds_what_it_is_for(check: str, change: Any, finding: str):
     items = copy.deepcopy(rendered("cluster"))
     change(items)
-    others = pools("cluster")
+    others = pods("cluster")
     found = {
         "selectors": lambda: checks.selectors(items, others),
         "references": lambda: checks.references(items, others, SECRETS),

@@ -19,7 +19,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.utilities.templating import apply_values
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
-from flows.pod_settings import PodSettings, job_template, pod_spec, read_settings
+from flows.deploy.pod_settings import PodSettings, job_template, pod_spec, read_settings
 from genenv_core.errors import ConfigError
 from tasks.placement.pods import secrets_in
 from tests.infra import checks
@@ -29,7 +29,7 @@ IMAGE = "registry.example.com/genenv-gpu:0.1.0"
 
 
 def job(settings: PodSettings) -> dict[str, Any]:
-    """Return the job that Prefect's worker makes of the settings for a flow run."""
+    """Return the job that Prefect's worker makes from the settings for a flow run."""
     template = job_template(settings)
     variables = template["variables"]["properties"]
     values = {name: field["default"] for name, field in variables.items() if "default" in field}

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from tests.infra.servers import Up, free_port
+from tests.waiting import BOUND_S, until
 
 PASSWORD = "not-to-be-seen"
 USER = "postgres" if os.getuid() == 0 else None  # PostgreSQL does not run as root
@@ -45,14 +45,16 @@ def url() -> Iterator[str]:
         [*serve, "-c", "listen_addresses=127.0.0.1"], user=USER, cwd=folder,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while subprocess.run(["pg_isready", "-h", "127.0.0.1", "-p", str(port)], capture_output=True,
-                         check=False).returncode:  # fmt: skip
-        assert server.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def ready() -> bool:
+        assert server.poll() is None
+        asked = ["pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+    until(ready)
     yield f"postgresql://genenv:{PASSWORD}@127.0.0.1:{port}/postgres"
     server.terminate()
-    server.wait(30)
+    server.wait(BOUND_S)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -76,6 +78,6 @@ def test_a_run_with_postgresql(tmp_path: Path, url: str):
         assert path.is_dir() or PASSWORD not in path.read_text(errors="replace"), path
     sql(url, "UPDATE alembic_version SET version_num = 'ffffffffffff'")
     newer = Up(tmp_path / "root", variables={"GENENV_DATABASE_URL": url})
-    assert newer.process.wait(120) == 2
+    assert newer.process.wait(BOUND_S) == 2
     assert "ffffffffffff" in newer.output and "newer version" in newer.output
     assert PASSWORD not in up.output + newer.output

@@ -4,7 +4,7 @@ Invariants: the API refuses what the form's model does not allow, with its path;
 is killed does not stay Running, whoever is left to notice, and Retry continues it with what was
 finished Cached; a cancelled run is Cancelled; two flow runs of one run work one after the other, of
 two runs side by side; state survives a restart; a second `genenv up`, a taken port and a dead child
-are told in one line, and nothing is left running.
+give one line each, and nothing is left running.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,21 +22,24 @@ import pytest
 
 from tests.infra.servers import RUN_S, Up, free_port
 from tests.pipeline.commands import REPOSITORY, environment
+from tests.waiting import BOUND_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TINY: dict[str, Any] = {"preset": "tiny", "tracking": {"enabled": False}}
 UPDATE = "stage=grpo_update epoch=1"
 """What a `long` run logs when it is at its longest stage."""
+SIGKILL_ADVICE = "Check whether the flow run exceeded its memory allocation"
+"""What Prefect's worker logs after each of its two reports of a killed process."""
 
 
 def long(passes: int) -> dict[str, Any]:
-    """Return a request for a run whose update takes seconds, and is not that of another test."""
+    """Return a request for a run whose update takes seconds; `passes` makes its key unique."""
     return {**TINY, "epochs": 1, "grpo": {"passes": passes}}
 
 
 def process_of(run: str) -> psutil.Process:
-    """Return the process that carries a flow run out."""
+    """Return the process that executes a flow run."""
     for process in psutil.process_iter():
         try:
             variables = process.environ()
@@ -45,18 +47,15 @@ def process_of(run: str) -> psutil.Process:
             continue
         if variables.get("PREFECT__FLOW_RUN_ID") == run and "prefect.engine" in process.cmdline():
             return process
-    raise AssertionError(f"no process carries {run} out")
+    raise AssertionError(f"no process executes {run}")
 
 
 def started(up: Up, text: str, **request: Any) -> str:
-    """Start a co-evolution; returns the flow run's id once its process has logged a text."""
+    """Start a co-evolution; returns the flow run's id once its log contains a text."""
     before = len(up.worker_log())
     run = up.start("coevolution", **request)
-    deadline = time.monotonic() + RUN_S
     # The worker's own log has it at once, the API's in batches.
-    while text not in up.worker_log()[before:]:
-        assert time.monotonic() < deadline, up.worker_log()[-3000:]
-        time.sleep(0.1)
+    until(lambda: text in up.worker_log()[before:], RUN_S)
     return run
 
 
@@ -78,23 +77,28 @@ def test_bad_values_are_refused_by_the_api_with_their_path(up: Up, request_, wor
 
 def test_a_killed_run_ends_crashed_and_retry_continues_it(up: Up):
     run = started(up, UPDATE, run_id="killed", **long(44))
+    before = len(up.worker_log())
     process_of(run).kill()
     ended = up.until(run)
     assert ended["state"]["type"] == "CRASHED"
     assert "SIGKILL" in ended["state"]["message"]  # the worker said it, not the heartbeats
-    time.sleep(5)  # it says so twice, and would undo a Retry that comes in between
+    # The worker reports the end twice, each time with this advice; its second report would undo a
+    # Retry that comes before it.
+    until(lambda: up.worker_log().count(SIGKILL_ADVICE, before) == 2)
     up.retry(run)
     again = up.until(run, ["COMPLETED", "FAILED"], attempt=2)
     assert again["state"]["type"] == "COMPLETED", again["state"]
-    before, after = up.epochs(run, number=1)
-    assert after["rollout · epoch 1 of 1"] == "Cached"
-    assert after["grpo_update · epoch 1 of 1"] == "Completed"
-    assert "Running" not in before.values()
+    first, second = up.epochs(run, number=1)
+    assert second["rollout · epoch 1 of 1"] == "Cached"
+    assert second["grpo_update · epoch 1 of 1"] == "Completed"
+    assert "Running" not in first.values()
 
 
 def test_a_run_that_nobody_is_left_to_report_ends_crashed(up: Up):
     run = started(up, "stage=bootstrap epoch=0", run_id="zombie", seed=1, **long(41))
-    time.sleep(5)  # its first beat is on the way to the server
+    of_run = {"resource": {"id": [f"prefect.flow-run.{run}"]}}
+    beats = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}, **of_run}}
+    until(lambda: up.call("POST", "/events/filter", beats)[1]["total"])
     process = process_of(run)
     worker = process.parent()
     assert worker
@@ -164,13 +168,13 @@ def test_prefect_deploy_takes_the_file_in_infra(up: Up):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     deployed = up.deployment("rollout")
-    assert deployed["entrypoint"] == "flows.deployed.rollout"
+    assert deployed["entrypoint"] == "flows.deploy.deployed.rollout"
     assert deployed["work_pool_name"] == "genenv"
 
 
 @pytest.fixture
 def ups() -> Iterator[Callable[..., Up]]:
-    """Start `genenv up`s; what a failed test leaves of them is stopped."""
+    """Return a function that starts a `genenv up`; every one is stopped after the test."""
     made: list[Up] = []
 
     def start(*arguments: Any, **options: Any) -> Up:
@@ -190,10 +194,10 @@ def test_restart_a_second_one_and_a_dead_child(tmp_path: Path, ups: Callable[...
     where = f"/deployments/{first.deployment('coevolution')['id']}/schedules/{schedule['id']}"
     assert first.call("PATCH", where, {"active": True})[0] == 204
     second = ups(tmp_path / "root")
-    assert second.process.wait(120) == 1
+    assert second.process.wait(BOUND_S) == 1
     assert f"already, pid {first.process.pid}, at {first.url}" in second.output
     third = ups(tmp_path / "other", ports=ports)
-    assert third.process.wait(120) == 2
+    assert third.process.wait(BOUND_S) == 2
     assert f"port {ports[0]}" in third.output and "uvicorn" in third.output
     family = psutil.Process(first.process.pid).children(recursive=True)
     assert first.stop(signal.SIGTERM) == 0
@@ -204,6 +208,6 @@ def test_restart_a_second_one_and_a_dead_child(tmp_path: Path, ups: Callable[...
     assert again.deployment("coevolution")["schedules"][0]["active"] is True
     family = psutil.Process(again.process.pid).children(recursive=True)
     os.kill(next(p.pid for p in family if "worker" in p.cmdline()), signal.SIGKILL)
-    assert again.process.wait(120) == 1
+    assert again.process.wait(BOUND_S) == 1
     assert "worker has ended with status -9" in again.output
     assert not any(process.is_running() for process in family)

@@ -10,15 +10,15 @@ import polars as pl
 from genenv_core.config.load import resolve, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage import paths
-from genenv_core.storage.catalog import query
-from genenv_core.storage.manifest import Manifest
-from genenv_core.storage.pools import open_pools
-from genenv_core.storage.registry import open_store
-from genenv_core.storage.runs import RunLog
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.opening import open_store
 
 
 def tiny(root: Path | str, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
-    """Return the preset tiny in a root, MLflow off unless an override says otherwise."""
+    """Return the preset tiny in a root, without MLflow unless an override turns it on."""
     settings = ["tracking.enabled=false", *overrides]
     fields = {"root": str(root), "epochs": epochs, "run_id": run_id}
     config = resolve("tiny", overrides=settings, fields=fields)
@@ -34,7 +34,7 @@ def run(config: RunConfig) -> None:
 
 def sql(config: RunConfig, text: str) -> pl.DataFrame:
     """Return a query's rows over one run."""
-    with open_pools(open_store(config.root, writable=False), [str(config.run_id)]) as connection:
+    with open_tables(open_store(config.root, writable=False), [str(config.run_id)]) as connection:
         return query(connection, text)
 
 
@@ -58,5 +58,5 @@ def states(config: RunConfig) -> list[tuple[int, str, str]]:
 
 
 def computed(events: Sequence[tuple[int, str, str]]) -> set[tuple[int, str]]:
-    """Return the stages among events that were computed."""
+    """Return (epoch, stage) of each event of a computed stage."""
     return {(epoch, stage) for epoch, stage, state in events if state == "computed"}

@@ -11,13 +11,13 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return this process's environment without what the session's API set in it."""
+    """Return this process's environment without the variables of the session's API."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "GENENV"))}
     return {**kept, "PYTHONPATH": str(REPOSITORY), **changes}
 
 
 def genenv(*arguments: str, cwd: Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Return the finished command."""
+    """Run the command and return it once it has ended."""
     return subprocess.run(
         [sys.executable, "-m", "flows.cli.app", *arguments],
         cwd=cwd,
@@ -30,7 +30,7 @@ def genenv(*arguments: str, cwd: Path, timeout: float = 300) -> subprocess.Compl
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:
-    """Assert one line of error with these words, and the status."""
+    """Assert the exit status, and an error of one line that contains these words."""
     assert done.returncode == status, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     assert len(lines) == 1, done.stderr

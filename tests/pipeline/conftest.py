@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from flows.environment import prepare
+from flows.running.environment import prepare
 
 prepare()
 
 
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A real Prefect server on 127.0.0.1, stopped at the end; training workers likewise."""
+    """Run a real Prefect server on 127.0.0.1; stop it and the training workers at the end."""
     home = tmp_path_factory.mktemp("prefect")
     os.environ["PREFECT_HOME"] = str(home)
-    from flows.cli.run import drain
-    from flows.local_server import in_process, local_api
+    from flows.cli.runs.run import drain
+    from flows.running.local_server import in_process, local_api
 
     with local_api(home) as server:
-        from tasks import services
+        from tasks.policies import trainer as services
 
         with in_process(server):
             yield
@@ -32,9 +32,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root that the tests of this folder share, so that they share bootstrap.
+    """Return the root that the tests of this folder share, so that bootstrap runs once.
 
-    A test that needs a stage to be computed has settings of its own there, and each run a name of
-    its own: no test may count on others, in whatever order they come.
+    A test that needs a computed stage uses settings of its own, and every run has a name of its
+    own. No test may rely on another one or on their order.
     """
     return tmp_path_factory.mktemp("root")

@@ -1,8 +1,8 @@
 """The command line as a person uses it, in processes of their own.
 
 Invariants: every kind of bad input gives one line on standard error that names place, value and
-remedy, and the right exit status; a run that was interrupted or killed, in whatever stage, is
-continued by the same command, and no flow run of it stays Running.
+remedy, and the right exit status; the same command continues a run that was interrupted or killed
+in any stage, and no flow run of it stays Running.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog
+from flows.running import signals
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.commands import environment, genenv, refused
+from tests.waiting import BOUND_S, until
 
 
 @pytest.mark.parametrize(
@@ -79,15 +80,24 @@ def test_help_and_unknown_commands(tmp_path: Path):
 
 
 def wait_for(root: Path, run_id: str, stage: str, process: subprocess.Popen[bytes]) -> None:
-    """Return once a stage of epoch 1 (or bootstrap) of a run has started."""
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
+    """Wait until a run has started a stage of epoch 1, or bootstrap."""
+    folder = root / "runs" / run_id / "attempts"
+
+    def started() -> bool:
         assert process.poll() is None, "the run ended before it could be interrupted"
-        folder = root / "runs" / run_id / "attempts"
-        if folder.is_dir() and any(stage in p.name for p in folder.glob("*-start.json")):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{stage} did not start")
+        return any(stage in path.name for path in folder.glob("*-start.json"))
+
+    until(started)
+
+
+SAYS_WHEN_IT_ENDS = """
+from flows.cli import app
+from flows.running import signals
+
+end = signals._end
+signals._end = lambda *given, **named: (print("ending", flush=True), end(*given, **named))
+app.main()
+"""
 
 
 @pytest.mark.parametrize(
@@ -106,23 +116,22 @@ def test_an_interrupted_run_is_continued_by_the_same_command(
     arguments = ("run", "tiny", "--root", str(tmp_path / "r"), "--run-id", "x", "--epochs", "1")
     arguments += ("--set", "tracking.enabled=false", "--set", "grpo.passes=8")
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli.app", *arguments],
+        [sys.executable, "-c", SAYS_WHEN_IT_ENDS, *arguments],
         cwd=tmp_path,
         env=environment(),
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
     wait_for(tmp_path / "r", "x", stage, process)
-    sent = time.monotonic()
     # As a terminal does, and as a container's init may: everybody gets it, the workers too.
     os.killpg(process.pid, number)
     if number == signal.SIGTERM:
-        time.sleep(0.2)
+        assert process.stdout is not None and b"ending\n" in iter(process.stdout.readline, b"")
         os.killpg(process.pid, number)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=BOUND_S)
     assert process.returncode == status, error.decode()
-    assert time.monotonic() - sent < 30  # what Kubernetes gives
+    assert signals.SOFT_S + signals.HARD_S < 30  # what Kubernetes gives
     if status > 0:
         (line,) = error.decode().strip().splitlines()
         assert line.startswith("genenv: ") and words in line and "the same command" in line
@@ -135,7 +144,7 @@ def test_an_interrupted_run_is_continued_by_the_same_command(
     # A stage may still finish while the run is ending: then it is kept, and not computed twice.
     assert left[-1] == "computed"
     assert left.count("computed") == 1
-    # A killed process cannot tell how it ended: the run after it does.
+    # A killed process cannot report its end: the next run does.
     states = flow_run_states(tmp_path / "r")
     assert states.count("COMPLETED") == 2 and "RUNNING" not in states
 

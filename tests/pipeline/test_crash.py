@@ -2,9 +2,9 @@
 
 Invariants: a run that was killed inside a checkpoint's adoption, the making of MLflow's database,
 MLflow logging, a shard, a pool append, a training step, the seal of a trainer checkpoint, and
-between manifest and run record ends with the tables, manifests, weights and MLflow entries of one
-that never was; SIGTERM ends a rollout after its shard and an update after its step, and the next
-run does only the rest.
+between manifest and run record ends with the tables, manifests, weights and MLflow entries of an
+unharmed one; SIGTERM ends a rollout after its shard and an update after its step, and the next run
+does only the rest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import run, tiny
 from tests.storm import points
 from tests.storm.compare import differences
@@ -79,7 +79,7 @@ def test_sigterm_ends_a_rollout_after_its_shard_and_an_update_after_its_step(
     assert RunLog(store, RUN).attempts()[-1].state == "interrupted"
     kept = store.list("shards")
 
-    # The worker that ends a step tells everybody, itself included.
+    # The worker that ends a step notifies all, itself included.
     plan = Plan(kind=points.STEP_END, number=1, signal=signal.SIGTERM, census=str(census))
     assert zygote.run(root, plan, output, 0, *options).status == 143
     assert "grpo_update of epoch 1" in last_line(output)

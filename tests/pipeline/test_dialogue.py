@@ -1,9 +1,9 @@
-"""Whole epochs whose agent has several turns: tools executed in a pool, and played by pi_env.
+"""Whole epochs with several turns: tools executed by workers, and played by pi_env.
 
-Invariants: traces of several turns reach training with observations masked; shards are finished in
-any order and a run that was interrupted goes on with those that are missing, to the same rows;
-settings of how tools are executed change no key; simulated observations are marked in the pools,
-and the evaluation executes tools.
+Invariants: traces of several turns reach training with observations masked; shards finish in any
+order, and an interrupted run continues with the missing ones, to the same rows; settings of tool
+execution change no key; simulated observations are marked in the pools, and the evaluation executes
+tools.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import manifests, run, sql, tiny
 
 DIALOGUE = (
@@ -28,7 +28,7 @@ DIALOGUE = (
 
 @pytest.fixture(scope="module")
 def played(api: None, tiny_root: Path) -> RunConfig:
-    config = tiny(tiny_root, *DIALOGUE, "tools.execution=pool", epochs=1, run_id="dialogue")
+    config = tiny(tiny_root, *DIALOGUE, "tools.execution=workers", epochs=1, run_id="dialogue")
     run(config)
     return config
 
@@ -64,7 +64,7 @@ def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
     config = tiny(
         tmp_path,
         *DIALOGUE,
-        "tools.execution=pool",
+        "tools.execution=workers",
         "execution.tool_workers=2",
         "execution.open_attempts=9",
         epochs=1,
@@ -73,16 +73,18 @@ def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
     whole = stage._finish
     finished: list[int] = []
 
-    def interrupted(context, number, parts):
+    def interrupted(context, number, tables):
         if len(finished) == 2:
             raise RuntimeError("the machine is gone")
         finished.append(number)
-        whole(context, number, parts)
+        return whole(context, number, tables)
 
     monkeypatch.setattr(stage, "_finish", interrupted)
     with pytest.raises(Exception, match="the machine is gone"):
         run(config)
-    monkeypatch.setattr(stage, "_finish", lambda *given: (finished.append(given[1]), whole(*given)))
+    monkeypatch.setattr(
+        stage, "_finish", lambda *given: (finished.append(given[1]), whole(*given))[1]
+    )
     run(config)
     assert len(finished) == len(set(finished)) == len(rollout.parts) // 2  # none was made twice
     again = manifests(config)[1, "rollout"]

@@ -1,9 +1,9 @@
-"""Epochs in which something runs dry still go on, and say so in rows.
+"""Epochs in which a stage has no input rows still finish, and record it in rows.
 
 Invariants: nothing passes the filter -> both updates that depend on it are skipped, with a row;
-every generation invalid -> the epoch ends with its counts; each arm trains what it should and no
-more; groups are sampled in shards whose size changes no id; an offline file with a broken line is
-refused with its place.
+every generation invalid -> the epoch ends with its counts, and a second such epoch stops the run;
+each arm trains what it should and no more; the size of shards changes no id; an offline file with a
+broken line is refused with its place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.planner import plan_run
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import DataError
+from genenv_core.errors import DataError, StageError
 from tests.pipeline.builders import manifests, run, sql, tiny
 
 
@@ -44,10 +45,20 @@ def test_nothing_in_the_band_skips_the_environment_update(dry: RunConfig):
     assert kept.is_empty()
 
 
-def test_no_valid_generation_leaves_rows_and_the_epoch_goes_on(api, tiny_root: Path):
-    config = tiny(tiny_root, "generation.max_tokens=1", epochs=1, run_id="invalid")
-    run(config)
-    row = sql(config, "SELECT * FROM epochs").to_dicts()[0]
+def test_an_epoch_without_a_task_ends_with_rows_and_a_second_one_stops_the_run(
+    api, tiny_root: Path, caplog: pytest.LogCaptureFixture
+):
+    config = tiny(tiny_root, "generation.max_tokens=1", epochs=3, run_id="invalid")
+    with pytest.raises(StageError, match=r"epoch 2 has no valid task: .* so the run stops: change"):
+        run(config)
+    assert "epoch 1 has no valid task" in caplog.text
+    assert [one.status for one in plan_run(config) if one.stage == "generate_tasks"] == [
+        "hit",
+        "hit",
+        "unknown",
+    ]
+    (row,) = sql(config, "SELECT * FROM epochs").to_dicts()
+    assert row["agent_note"] == row["env_note"] == "this epoch has no valid new task"
     assert row["tasks_valid"] == 0 and row["tasks_generated"] > 0
     assert row["p_hat"] is None and row["heldout_success"] is not None
     reasons = sql(config, "SELECT DISTINCT rejection FROM tasks WHERE source = 'generated'")

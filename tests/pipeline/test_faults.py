@@ -1,10 +1,9 @@
-"""What goes wrong around a run: the disk, the clock, permissions, a part that goes away, an end
-that comes too soon.
+"""Faults around a run: the disk, the clock, permissions, a missing part, an early end.
 
-Want of memory in a training step is in tests/unit/test_training_resume.py.
+Lack of memory in a training step is in tests/unit/training/test_training_resume.py.
 
-Invariants: each is told in one line that names the place and what to do; nothing that was finished
-is lost; once the fault is gone, the same run goes on to its end.
+Invariants: each gives one line that names the place and the remedy; nothing finished is lost; once
+the fault is gone, the same run continues to its end.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog
-from tasks.progress import Event, listening
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
+from tasks.stage.progress import Event, listening
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.commands import environment, genenv
+from tests.waiting import BOUND_S, until
 
 
 @contextmanager
 def on(kind: str, stage: str, act: Callable[[], None]) -> Iterator[None]:
-    """Do something once, when something happens to a stage of epoch 1."""
+    """Call `act` at the first event of this kind of a stage of epoch 1."""
     done = False
 
     def listener(event: Event) -> None:
@@ -45,28 +45,28 @@ def on(kind: str, stage: str, act: Callable[[], None]) -> Iterator[None]:
 
 
 def fails(config, *words: str) -> None:
-    """Assert that the run fails, and which words the stage that failed first says."""
-    told: list[str] = []
+    """Assert that the run fails and that its first failed stage reports these words."""
+    messages: list[str] = []
 
     def listener(event: Event) -> None:
         if event.kind == "failed":
-            told.append(event.message)
+            messages.append(event.message)
 
     with listening(listener), pytest.raises(Exception):  # noqa: B017
         run(config)
     for word in words:
-        assert word in told[0]
+        assert word in messages[0]
 
 
 def finishes(config) -> None:
-    """Assert that the run goes on to its end."""
+    """Continue the run and assert that it completes."""
     run(config)
     assert states(config)[-1][1:] == ("publish", "computed")
 
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
+    """Mount a file system of a few megabytes."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small tmpfs needs root")
@@ -110,7 +110,7 @@ def test_a_clock_that_jumps_backwards_changes_no_output(
             return datetime.now(tz) - timedelta(hours=jumps)
 
     real = time.time
-    monkeypatch.setattr("tasks.stage.record.datetime", Backwards)
+    monkeypatch.setattr("tasks.stage.execution.datetime", Backwards)
     config = tiny(tmp_path, "curriculum.alpha=0.45", epochs=1, run_id="clock")
     with on("finished", "rollout", lambda: monkeypatch.setattr(time, "time", lambda: real() - 1e6)):
         run(config)
@@ -139,7 +139,7 @@ def test_a_part_that_goes_away_between_two_stages_is_made_again(api, tiny_root: 
 
 
 def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatch):
-    from genenv_core.storage import artifacts
+    from genenv_core.storage.records import artifacts
 
     config = tiny(tiny_root, "curriculum.alpha=0.65", epochs=1, run_id="vanishing")
     original = artifacts.read_parquet
@@ -157,7 +157,7 @@ def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatc
 
 @pytest.mark.slow
 def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
-    """Root without the right to override permissions is like anybody else."""
+    """The command runs as root without the capability to override permissions."""
     root = tmp_path / "root"
     arguments = ("run", "tiny", "--root", str(root), "--run-id", "x", "--epochs", "1")
     plain = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
@@ -170,11 +170,9 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 120
-    while not (root / "stages" / "bootstrap").is_dir() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: (root / "stages" / "bootstrap").is_dir())
     (root / "tmp").chmod(0o555)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=BOUND_S)
     (root / "tmp").chmod(0o755)
     assert process.returncode == 1
     (line,) = error.strip().splitlines()
@@ -184,27 +182,28 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
 
 ENDLESS_SHARD = """
 import time
-from flows import signals
-from flows.cli import app, run
+from flows.running import signals
+from flows.cli import app
 
 signals.SOFT_S = signals.HARD_S = 0.5
-supervise = run.supervise
+supervise = signals.supervise
 
-def with_an_endless_shard(work):
+def with_an_endless_shard(work, soft):
     from tasks import rollout  # as late as the command itself: Prefect's settings are made first
 
-    attempt = rollout._attempt
+    attempt = rollout.attempt
 
-    def endless(context, sampling, shards, tasks):
-        if 0 not in shards:
-            print("sampling", flush=True)
-            time.sleep(600)
-        return attempt(context, sampling, shards, tasks)
+    def endless(*given, **settings):
+        for number, tables in attempt(*given, **settings):
+            if number:
+                print("sampling", flush=True)
+                time.sleep(3600)
+            yield number, tables
 
-    rollout._attempt = endless
-    return supervise(work)
+    rollout.attempt = endless
+    return supervise(work, soft)
 
-run.supervise = with_an_endless_shard
+signals.supervise = with_an_endless_shard
 app.main()
 """
 
@@ -232,10 +231,8 @@ def test_a_signal_in_a_shard_that_takes_longer_than_the_grace(
     )
     assert process.stdout is not None
     assert "sampling\n" in iter(process.stdout.readline, "")
-    sent = time.monotonic()
     process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert time.monotonic() - sent < 15
+    _, error = process.communicate(timeout=BOUND_S)
     assert process.returncode == status
     (line,) = error.strip().splitlines()
     assert words in line, error

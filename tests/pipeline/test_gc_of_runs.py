@@ -1,7 +1,7 @@
 """A real run that is collected and compacted, and then started again.
 
 Invariants: after `genenv gc`, and after `genenv compact` and another gc, the same command and the
-same configuration under another name compute nothing; the tables say the same; the root is whole.
+same configuration under another name compute nothing; the tables are equal; the root is whole.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage import compaction
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.verify import verify
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep import compaction
+from genenv_core.storage.upkeep.verify import verify
 from schemas.registry import TABLES
-from tasks.progress import Event, listening
+from tasks.stage.progress import Event, listening
 from tests.pipeline.builders import computed, run, sql, states, tiny
 from tests.unit.builders_runs import age
 
@@ -33,17 +33,17 @@ def asked(*arguments: str) -> dict:
 
 
 def collected(root: Path) -> dict[str, int]:
-    """Make everything old, collect it for real, and return how much of each kind went."""
+    """Make every file old and collect garbage; returns the number of removed files by kind."""
     age(LocalStore(root))
-    told = asked("gc", "--root", str(root), "--keep-checkpoints", "1")
-    assert told["dry_run"] is False
-    assert not any(os.path.exists(root / path) for path in told["paths"])
+    answer = asked("gc", "--root", str(root), "--keep-checkpoints", "1")
+    assert answer["dry_run"] is False
+    assert not any(os.path.exists(root / path) for path in answer["paths"])
     assert verify(LocalStore(root)).damaged == []
-    return {kind: found["count"] for kind, found in told["kinds"].items() if found["count"]}
+    return {kind: found["count"] for kind, found in answer["kinds"].items() if found["count"]}
 
 
 def computes_nothing(config: RunConfig, name: str) -> None:
-    """Assert that the run, and the same one under a new name, finds everything finished."""
+    """Assert that this run, and an equal one under a new name, compute no stage."""
     ends: list[tuple[int, str, str]] = []
 
     def listener(event: Event) -> None:

@@ -1,8 +1,7 @@
 """The API of a run, as its stages use it: several at once.
 
-Invariant: requests that write side by side are all served at the first attempt. One that is
-refused costs its client two seconds, because SQLite gives no second chance to a transaction that
-has read before another one wrote.
+Invariant: requests that write side by side are all served at the first attempt. SQLite refuses a
+transaction that has read before another one wrote, and the client then waits two seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from pathlib import Path
 
 import httpx
 
+from tests.waiting import BOUND_S
+
 
 def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
-    from flows.environment import QUIET
-    from flows.local_server import LocalServer
+    from flows.running.environment import QUIET
+    from flows.running.local_server import LocalServer
 
     for name, value in QUIET.items():
         monkeypatch.setenv(name, value)
@@ -25,7 +26,7 @@ def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
     server = LocalServer(tmp_path / "prefect")
     try:
         server.wait()
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        with httpx.Client(base_url=server.url, timeout=BOUND_S) as client:
             flow = client.post("/flows/", json={"name": "x"}).json()["id"]
 
             def write(number: int) -> list[int]:
@@ -45,8 +46,8 @@ def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
                     answers += [run.status_code, task.status_code]
                 return answers
 
-            with ThreadPoolExecutor(8) as pool:
-                answers = Counter(code for codes in pool.map(write, range(8)) for code in codes)
+            with ThreadPoolExecutor(8) as threads:
+                answers = Counter(code for codes in threads.map(write, range(8)) for code in codes)
     finally:
         server.stop()
     assert answers == {201: 128}

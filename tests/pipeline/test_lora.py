@@ -1,9 +1,8 @@
 """A whole co-evolution that trains adapters.
 
-Invariants: each published checkpoint is the first one's weights, stored once, and an adapter of
-its own; later epochs train and sample with it; the same command again computes nothing; the root
-is sound; what changes no result (gradient checkpointing) changes no key, and what does (the rank)
-does.
+Invariants: each published checkpoint is the first one's weights, stored once, and its own adapter;
+later epochs train and sample with it; the same command again computes nothing; the root is sound;
+gradient checkpointing changes no result and no key, the rank changes both.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flows.planner import plan_run
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.verify import verify
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.verify import verify
 from tests.pipeline.builders import computed, manifests, run, states, tiny
 
 LORA = ("training.lora.rank=4", "training.lora.alpha=8", "grpo.learning_rate=1e-2")

@@ -1,10 +1,10 @@
-"""A stage whose lease went to somebody else while its holder was stopped, and then went on.
+"""A stage that loses its lease while its process is stopped, and then continues.
 
-Trainer checkpoints are in tests/unit/test_training_two.py.
+Trainer checkpoints are in tests/unit/training/test_training_two.py.
 
-Invariants: two that sample the same shards at the same moment, or one after the other's commit, end
-on one output, bit for bit that of a stage that nobody disturbed, in the same run; what the late one
-leaves is nothing that `genenv verify` finds damaged.
+Invariants: two processes that sample the same shards at the same moment, or one after the other's
+commit, end on one output, bit for bit that of an undisturbed stage, in the same run; `genenv
+verify` finds no damage in the files of the late one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ import pytest
 
 from flows.planner import planned_stage
 from genenv_core.storage import paths
-from genenv_core.storage.copying import copy_run
-from genenv_core.storage.leases import Leases
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.manifest import ArtifactRef
-from genenv_core.storage.verify import verify
+from genenv_core.storage.records.manifest import ArtifactRef
+from genenv_core.storage.store.leases import Leases
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.copying import copy_run
+from genenv_core.storage.upkeep.verify import verify
 from tasks import rollout
-from tasks.progress import listening
 from tasks.stage import execution
+from tasks.stage.progress import listening
 from tests.pipeline.builders import manifests, run, tiny
+from tests.waiting import BOUND_S
 
 
 class Stopped:
-    """A rollout stage whose holder's heart stands still, and one that takes it over."""
+    """A rollout stage whose holder sends no heartbeat, and a second process that takes over."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Play a run, and forget that its rollout is finished."""
+        """Complete a run, then delete the output of its rollout."""
         self.config = tiny(root, epochs=1, run_id="lost")
         run(self.config)
         self.store = LocalStore(root)
@@ -44,7 +45,7 @@ class Stopped:
             self.store.delete(part.path)
         self.planned = planned_stage(self.config, "rollout", 1)
         assert self.planned.status == "miss"
-        # Nobody beats within a test; who waits takes over after a moment.
+        # No lease beats within a test; a waiter takes over after a moment.
         self.leases = {True: Leases(self.store, ttl_s=1e6), False: Leases(self.store, ttl_s=0.5)}
         self.thread = threading.local()
         self.begun = threading.Event()
@@ -55,17 +56,17 @@ class Stopped:
         return self.thread.first
 
     def compute(self, first: bool) -> tuple[ArtifactRef, bool]:
-        """Return the stage's output; the second one comes when the first has begun."""
+        """Return the stage's output; the second process starts after the first has begun."""
         self.thread.first = first
-        assert first or self.begun.wait(60)
+        assert first or self.begun.wait(BOUND_S)
         given = self.config, 1, self.planned.inputs
         return execution.run_stage(rollout.STAGE, rollout.compute, *given)
 
     def both(self) -> None:
-        """Let both compute it, and assert that one output came of it."""
-        with listening(lambda event: None), ThreadPoolExecutor(2) as pool:
-            ends = [pool.submit(self.compute, first) for first in (True, False)]
-            assert [end.result(timeout=120)[1] for end in ends] == [False, False]
+        """Let both processes compute the stage, and assert that they end on one output."""
+        with listening(lambda event: None), ThreadPoolExecutor(2) as threads:
+            ends = [threads.submit(self.compute, first) for first in (True, False)]
+            assert [end.result(timeout=BOUND_S)[1] for end in ends] == [False, False]
             digests = {end.result()[0].digest for end in ends}
         assert digests == {self.undisturbed.digest}
         assert manifests(self.config)[(1, "rollout")] == self.undisturbed
@@ -81,37 +82,39 @@ def stopped(api: None, tiny_root: Path, tmp_path: Path, monkeypatch: pytest.Monk
     return Stopped(root, monkeypatch)
 
 
-def test_two_that_sample_the_same_shards_at_once(stopped: Stopped, monkeypatch: pytest.MonkeyPatch):
-    original, together = rollout._attempt, threading.Barrier(2, timeout=60)
+def test_two_processes_sample_the_same_shards(stopped: Stopped, monkeypatch: pytest.MonkeyPatch):
+    original, together = rollout.attempt, threading.Barrier(2, timeout=BOUND_S)
     attempted: list[tuple[bool, int]] = []
 
-    def attempt(context: Any, sampling: Any, shards: dict[int, range], tasks: Any) -> Any:
+    def attempt(
+        sampling: Any, tasks: Any, shards: dict[int, range], *rest: Any, **more: Any
+    ) -> Any:
         stopped.begun.set()
         together.wait()
         attempted.extend((stopped.is_first, number) for number in shards)
-        parts = list(original(context, sampling, shards, tasks))
-        together.wait()  # both have their parts, and neither a record
-        return parts
+        made = list(original(sampling, tasks, shards, *rest, **more))
+        together.wait()  # both have their rows, and neither a record
+        return made
 
-    monkeypatch.setattr(rollout, "_attempt", attempt)
+    monkeypatch.setattr(rollout, "attempt", attempt)
     stopped.both()
     shards = {number for _, number in attempted}
     assert len(shards) > 1
     assert sorted(attempted) == sorted((who, n) for who in (True, False) for n in shards)
 
 
-def test_one_that_goes_on_after_the_other_has_committed(
+def test_one_process_continues_after_the_other_has_committed(
     stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
     original, committed = rollout._finish, threading.Event()
     written: list[tuple[bool, int]] = []
 
-    def finish(context: Any, number: int, parts: Any) -> None:
-        if stopped.is_first and number == 1:  # stopped between its parts and their record
+    def finish(context: Any, number: int, tables: Any) -> Any:
+        if stopped.is_first and number == 1:  # stopped between its rows and their record
             stopped.begun.set()
-            assert committed.wait(60)
+            assert committed.wait(BOUND_S)
         written.append((stopped.is_first, number))
-        original(context, number, parts)
+        return original(context, number, tables)
 
     def compute(context: Any) -> Any:
         facts = whole(context)

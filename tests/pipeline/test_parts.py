@@ -1,8 +1,8 @@
 """One stage or one epoch of a run, and a stage that fails on purpose.
 
-Invariants: a stage is found with the inputs that the run would give it, or it is said what is
-missing; a fault is refused where nobody allowed it, and ends with the first attempt; what failed is
-what is raised, also by a stage that others wait for.
+Invariants: a stage is found with the inputs that the run would give it, or an error names the
+missing one; a fault is refused unless it is allowed, and ends with the first attempt; the error of
+a failed stage is raised, also when others wait for that stage.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 from flows.planner import planned_stage, state_before
 from genenv_core.errors import ConfigError, StageError
+from tasks.stage.inputs import identities
 from tests.pipeline.builders import computed, run, states, tiny
 
 
@@ -22,11 +23,11 @@ def test_a_stage_of_a_run_is_found_with_its_inputs(api: None, tiny_root: Path):
     run(config)
     rollout = planned_stage(config, "rollout", 1)
     assert rollout.status == "hit"
-    assert set(rollout.inputs) == {"tasks", "bootstrap", "agent"}
+    assert set(identities(rollout.inputs)) == {"tasks", "bootstrap", "agent"}
     assert planned_stage(config, "bootstrap", 1).epoch == 0
     following = planned_stage(config, "generate_tasks", 2)
     assert (following.status, following.epoch) == ("miss", 2)
-    assert following.inputs["env"] == state_before(config, 2).env
+    assert following.inputs.env == state_before(config, 2).env
     for stage, number in (("rollout", 2), ("generate_tasks", 3), ("evaluate", 2)):
         with pytest.raises(ConfigError, match="generate_tasks of epoch 2 of run parts is not"):
             planned_stage(config, stage, number)

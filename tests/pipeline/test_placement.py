@@ -1,9 +1,9 @@
 """Stages on a work pool with a real Prefect server and a real process worker.
 
-Invariants: a run whose stages are on a pool gives the keys, tables and weights of one that is
-inline, and computes nothing twice; a child that crashed, was cancelled, is lost or late fails its
-stage with the reason, and the same command goes on with the next attempt; a flow that died leaves a
-child that the next one takes over; one that was stopped takes its child with it.
+Invariants: a run with stages on a work pool gives the keys, tables and weights of an inline one,
+and computes nothing twice; a child that crashed, was cancelled, is lost or late fails its stage
+with the reason, and the same command continues with the next attempt; the next flow takes over the
+child of a flow that died; a stopped flow cancels its child.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from flows.coevolution import coevolution
 from genenv_core.config.load import dump
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, StageError
-from genenv_core.storage.registry import open_store
-from genenv_core.storage.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.store.opening import open_store
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
-from tests.pipeline.pools import REPOSITORY, child_states, children, environment, until, worker
+from tests.pipeline.workers import REPOSITORY, child_states, children, environment, worker
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-POOL = "machine"
+WORK_POOL = "machine"
 PLACED = ("rollout", "grpo_update", "rwr_update")
 LONG = ("grpo.passes=60", "grpo.groups_per_step=1", "execution.checkpoint_seconds=0")
 """An update that takes a while."""
@@ -42,25 +43,25 @@ WAIT_S = 500
 
 
 @pytest.fixture(scope="module")
-def pool(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A pool with all deployments and a worker."""
-    from flows.pools import make_pool
+def work_pool(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a work pool with all deployments and a worker; yields its name."""
+    from flows.deploy.stage_on_pool import make_work_pool
 
-    make_pool(POOL, kind="process", stages=STAGES)
-    with worker(POOL, tmp_path_factory.mktemp("worker") / "log"):
-        yield POOL
+    make_work_pool(WORK_POOL, kind="process", stages=STAGES)
+    with worker(WORK_POOL, tmp_path_factory.mktemp("worker") / "log"):
+        yield WORK_POOL
 
 
 class Command:
-    """`genenv run` with grpo_update on a pool, in processes of its own, one after the other.
+    """Runs `genenv run` with grpo_update on a work pool, one process after the other.
 
-    Each has its own GRPO settings, and shares everything before that with all others.
+    Each run has its own GRPO settings and shares all earlier stages with the others.
     """
 
-    def __init__(self, root: Path | str, run_id: str, *overrides: str, pool: str = POOL) -> None:
-        self.root, self.run_id, self.pool = root, run_id, pool
+    def __init__(self, root: Path | str, run_id: str, *overrides: str, at: str = WORK_POOL) -> None:
+        self.root, self.run_id = root, run_id
         distinct = f"grpo.max_grad_norm=1.{sum(map(ord, run_id))}"
-        places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
+        places = (f"placement.grpo_update={at}", "placement.poll_seconds=0.3")
         self.settings = ("tracking.enabled=false", *places, *LONG, distinct, *overrides)
         self.process: subprocess.Popen[str] | None = None
 
@@ -81,14 +82,14 @@ class Command:
         return self.process
 
     def at_work(self) -> subprocess.Popen[str]:
-        """Start it, and return once its child has begun the update."""
+        """Start the command; returns once its child has begun the update."""
         process = self.start()
         until(lambda: process.poll() is not None or self.pid(), WAIT_S)
         assert process.poll() is None, process.communicate()
         return process
 
     def pid(self) -> int:
-        """Return the process that computes the update now, 0 when none does."""
+        """Return the id of the process that computes the update, 0 if there is none."""
         tried = [a for a in self.attempts() if a.state == "running"]
         runs = children(self.run_id)
         return tried[-1].pid if tried and runs and runs[-1].state.is_running() else 0
@@ -99,7 +100,7 @@ class Command:
         return sorted(mine, key=lambda attempt: attempt.attempt)
 
     def end(self) -> tuple[int, str]:
-        """Return the status and the error of the process."""
+        """Return the process's exit status and error output."""
         assert self.process
         _, error = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode, error
@@ -109,8 +110,8 @@ class Command:
 def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
     made: list[Command] = []
 
-    def make(run_id: str, *overrides: str, pool: str = POOL) -> Command:
-        made.append(Command(tiny_root, run_id, *overrides, pool=pool))
+    def make(run_id: str, *overrides: str, at: str = WORK_POOL) -> Command:
+        made.append(Command(tiny_root, run_id, *overrides, at=at))
         return made[-1]
 
     yield make
@@ -121,42 +122,42 @@ def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
             one.process.wait()
 
 
-def is_as_inline(pool: str, root: Path | str, tiny_root: Path) -> None:
-    """Fail unless a run in `root` with stages on a pool has the outputs of one that has none."""
+def is_as_inline(place: str, root: Path | str, tiny_root: Path) -> None:
+    """Assert that a run with stages on a work pool has the outputs of an inline run."""
     inline = tiny(tiny_root, epochs=1, run_id="here")
-    places = [f"placement.{stage}={pool}" for stage in PLACED]
-    away = tiny(root, *places, "placement.poll_seconds=0.3", epochs=1, run_id=f"on-{pool}")
+    places = [f"placement.{stage}={place}" for stage in PLACED]
+    away = tiny(root, *places, "placement.poll_seconds=0.3", epochs=1, run_id=f"on-{place}")
     run(inline)
     run(away)
     ours, theirs = manifests(inline), manifests(away)
     assert {k: m.key for k, m in ours.items()} == {k: m.key for k, m in theirs.items()}
     assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
-    assert sorted(child_states(f"on-{pool}")) == sorted((stage, "Completed") for stage in PLACED)
+    assert sorted(child_states(f"on-{place}")) == sorted((stage, "Completed") for stage in PLACED)
     tried = states(away)
     assert len(tried) == len(computed(tried)) == len(ours)
     pids = dict(sql(away, "SELECT stage, pid FROM stage_runs WHERE epoch = 1").iter_rows())
     assert {stage for stage, pid in pids.items() if pid != os.getpid()} == set(PLACED)
 
     run(away)  # all of it is reused, and no child is made
-    assert len(children(f"on-{pool}")) == len(PLACED)
+    assert len(children(f"on-{place}")) == len(PLACED)
     assert states(away) == tried
 
 
-def test_a_run_on_a_pool_gives_what_an_inline_run_gives(pool: str, tiny_root: Path, tmp_path: Path):
-    is_as_inline(pool, tmp_path, tiny_root)
+def test_a_placed_run_gives_what_an_inline_gives(work_pool: str, tiny_root: Path, tmp_path: Path):
+    is_as_inline(work_pool, tmp_path, tiny_root)
 
 
 def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(
-    pool: str, command: Callable[..., Command]
+    work_pool: str, command: Callable[..., Command]
 ):
     one = command("killed")
     one.at_work()
     os.kill(one.pid(), signal.SIGKILL)
     status, error = one.end()
     assert status == 1
-    assert "stage grpo_update of epoch 1 on pool machine crashed: " in error and "-9" in error, (
-        error
-    )
+    assert (
+        "stage grpo_update of epoch 1 on work pool machine crashed: " in error and "-9" in error
+    ), error
     assert child_states("killed") == [("grpo_update", "Crashed")]
 
     one.start()
@@ -166,7 +167,7 @@ def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(
 
 
 def test_a_flow_that_died_leaves_a_child_that_the_next_one_takes_over(
-    pool: str, command: Callable[..., Command]
+    work_pool: str, command: Callable[..., Command]
 ):
     one = command("died")
     os.killpg(one.at_work().pid, signal.SIGKILL)
@@ -178,7 +179,7 @@ def test_a_flow_that_died_leaves_a_child_that_the_next_one_takes_over(
     assert [a.state for a in one.attempts()] == ["computed"]
 
 
-def test_a_stopped_run_takes_its_child_with_it(pool: str, command: Callable[..., Command]):
+def test_a_stopped_run_takes_its_child_with_it(work_pool: str, command: Callable[..., Command]):
     one = command("stopped")
     one.at_work().send_signal(signal.SIGTERM)
     status, error = one.end()
@@ -186,27 +187,27 @@ def test_a_stopped_run_takes_its_child_with_it(pool: str, command: Callable[...,
     until(lambda: child_states("stopped") == [("grpo_update", "Cancelled")])
 
 
-def test_a_child_cancelled_by_a_person_fails_its_stage(pool: str, command: Callable[..., Command]):
+def test_a_child_cancelled_by_hand_ends_its_stage(work_pool: str, command: Callable[..., Command]):
     one = command("cancelled")
     one.at_work()
     with get_client(sync_client=True) as client:
         client.set_flow_run_state(children("cancelled")[0].id, Cancelling())
     status, error = one.end()
     assert status == 1
-    assert "stage grpo_update of epoch 1 on pool machine was cancelled" in error
+    assert "stage grpo_update of epoch 1 on work pool machine was cancelled" in error
 
 
-def test_a_flow_cancelled_from_outside_takes_its_child_with_it(pool: str, tiny_root: Path):
-    """As with the button in the UI: the flow runs under a worker, and its process is killed."""
+def test_a_flow_cancelled_from_outside_takes_its_child_with_it(work_pool: str, tiny_root: Path):
+    """Cancel the flow as the UI does: it runs under a worker, which kills its process."""
     distinct = ("grpo.max_grad_norm=1.5", "tracking.enabled=false")
-    places = (f"placement.grpo_update={pool}", "placement.poll_seconds=0.3")
+    places = (f"placement.grpo_update={work_pool}", "placement.poll_seconds=0.3")
     config = tiny(tiny_root, *LONG, *distinct, *places, epochs=1, run_id="outside")
     with get_client(sync_client=True) as client:
         client.create_deployment(
             flow_id=client.create_flow(coevolution),
             name="outside",
             entrypoint="flows.coevolution.coevolution",
-            work_pool_name=pool,
+            work_pool_name=work_pool,
             enforce_parameter_schema=False,
         )
         parameters = {"config": dump(config)}
@@ -218,9 +219,9 @@ def test_a_flow_cancelled_from_outside_takes_its_child_with_it(pool: str, tiny_r
 
 
 def test_without_a_worker_a_stage_says_so_and_fails_in_time(api: None, tiny_root: Path):
-    from flows.pools import make_pool
+    from flows.deploy.stage_on_pool import make_work_pool
 
-    make_pool("nobody", kind="process", stages=["rollout"])
+    make_work_pool("nobody", kind="process", stages=["rollout"])
     settings = ("placement.rollout=nobody", "placement.start_seconds=3", "rollout.shard_groups=3")
     config = tiny(tiny_root, *settings, "rollout.max_turns=9", epochs=1, run_id="nobody")
     with pytest.raises(StageError, match="no worker is alive: prefect worker start --pool nobody"):
@@ -231,13 +232,13 @@ def test_without_a_worker_a_stage_says_so_and_fails_in_time(api: None, tiny_root
 def test_a_child_that_shows_no_life_is_lost(
     api: None, command: Callable[..., Command], tmp_path: Path
 ):
-    from flows.pools import make_pool
+    from flows.deploy.stage_on_pool import make_work_pool
 
-    make_pool("weak", kind="process", stages=["grpo_update"])
+    make_work_pool("weak", kind="process", stages=["grpo_update"])
     with worker("weak", tmp_path / "log") as process:
-        one = command("lost", "placement.lost_seconds=20", pool="weak")
+        one = command("lost", "placement.lost_seconds=20", at="weak")
         one.at_work()
-        process.kill()  # nobody is left to tell how the child ended
+        process.kill()  # nobody is left to report the child's end
         os.kill(one.pid(), signal.SIGKILL)
         status, error = one.end()
     assert status == 1
@@ -245,8 +246,8 @@ def test_a_child_that_shows_no_life_is_lost(
     assert child_states("lost") == [("grpo_update", "Crashed")]
 
 
-def test_a_pool_without_deployments_is_refused_before_any_work(api: None, tmp_path: Path):
+def test_a_work_pool_without_deployments_is_refused_before_any_work(api: None, tmp_path: Path):
     config = tiny(tmp_path, "placement.rollout=nowhere", epochs=1, run_id="x")
-    with pytest.raises(ConfigError, match=r"placement.rollout 'nowhere'.*genenv pool nowhere"):
+    with pytest.raises(ConfigError, match=r"placement.rollout 'nowhere'.*genenv work-pool nowhere"):
         run(config)
     assert not (tmp_path / "runs").exists()

@@ -1,9 +1,9 @@
 """Stages on a work pool of a root in a bucket, with a real worker that has its own cache and state.
 
-Invariants: a run whose stages are on a pool gives, in a bucket, the keys, tables and weights of one
-that is inline in a directory, and each stage is computed where it was placed; a child that was
-killed fails its stage with the reason, and the same command goes on; credentials come from the
-worker's environment and are in no parameter, log or object.
+Invariants: a run with stages on a work pool gives, in a bucket, the keys, tables and weights of an
+inline one in a directory, and each stage is computed where it was placed; a killed child fails its
+stage with the reason, and the same command continues; credentials come from the worker's
+environment and are in no parameter, log or object.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from pathlib import Path
 import pytest
 
 from genenv_core.config.stages import STAGES
-from genenv_core.storage.s3_bucket import Bucket
-from tests.pipeline.pools import child_states, children, worker
+from genenv_core.storage.store.s3.bucket import Bucket
 from tests.pipeline.test_placement import Command, is_as_inline
-from tests.unit.s3_double import BUCKET, moto, settled
+from tests.pipeline.workers import child_states, children, worker
+from tests.unit.storage.s3.s3_double import BUCKET, moto, settled
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-POOL = "bucket"
+WORK_POOL = "bucket"
 
 
 @pytest.fixture(scope="module")
 def elsewhere(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a worker beside us that sees the bucket and nothing else of ours."""
-    from flows.pools import make_pool
+    """Run a worker that shares only the bucket with the flow; yields its folder."""
+    from flows.deploy.stage_on_pool import make_work_pool
 
     folder = tmp_path_factory.mktemp("elsewhere")
     with moto() as url, pytest.MonkeyPatch.context() as patch:
-        make_pool(POOL, kind="process", stages=STAGES)
+        make_work_pool(WORK_POOL, kind="process", stages=STAGES)
         settled(url, folder, patch)
-        with worker(POOL, folder / "log"):
+        with worker(WORK_POOL, folder / "log"):
             settled(url, tmp_path_factory.mktemp("here"), patch)
             yield folder
 
 
-def test_a_run_in_a_bucket_with_stages_on_a_pool_is_the_run(
+def test_a_run_in_a_bucket_with_stages_on_a_work_pool_is_the_run(
     elsewhere: Path, tiny_root: Path
 ) -> None:
-    is_as_inline(POOL, f"s3://{BUCKET}/placed", tiny_root)
+    is_as_inline(WORK_POOL, f"s3://{BUCKET}/placed", tiny_root)
     assert list((elsewhere / "state").rglob("checkpoints"))  # the worker's own copies
 
 
 def test_a_killed_child_in_a_bucket_is_continued(elsewhere: Path) -> None:
-    one = Command(f"s3://{BUCKET}/placed", "shot", pool=POOL)
+    one = Command(f"s3://{BUCKET}/placed", "shot", at=WORK_POOL)
     try:
         one.at_work()
         os.kill(one.pid(), signal.SIGKILL)
         status, error = one.end()
         assert status == 1
-        assert "stage grpo_update of epoch 1 on pool bucket crashed: " in error, error
+        assert "stage grpo_update of epoch 1 on work pool bucket crashed: " in error, error
         one.start()
         status, error = one.end()
         assert status == 0, error

@@ -1,8 +1,8 @@
-"""What a run leaves to be read: report, trace, export; and runs that start from other base data.
+"""Commands that read a run: report, trace, export; and runs that start from other base data.
 
-Invariants: each command works on a real run and on its ids; a trace shows the very tokens, what
-judged it and what trained on it; an unknown id is told how to find one; pi_env's exported prompts
-are those that it was given; a run on imported base tasks plays with just these.
+Invariants: each command works on a real run and on its ids; a trace shows the same tokens, its
+verdict and the updates that used it; the error on an unknown id says how to find one; exported
+prompts are those that pi_env got; a run on imported base tasks uses only these.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import QueryError
-from genenv_core.lookup import look_up
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.sql.lookup import look_up
+from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import genenv, refused
 

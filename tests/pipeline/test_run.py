@@ -3,38 +3,28 @@
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; a second run with the same
 configuration computes nothing, under another run id too; a second root gives the same digests, bit
-for bit; a damaged part is computed again while what reads an equal output stays cached; a stage
-that failed is continued by the next run.
+for bit; a damaged part is computed again while stages that read an equal output stay cached; the
+next run continues a failed stage.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
+from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.errors import StageError
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.manifest import Manifest
-from genenv_core.storage.parquet import read_parquet
-from genenv_core.storage.verify import verify
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.parquet import read_parquet
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.verify import verify
 from schemas.registry import TABLES
 from schemas.validate import validate
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
+from tests.waiting import BOUND_S, until
 
-EPOCH_STAGES = {
-    "generate_tasks",
-    "rollout",
-    "score",
-    "filter",
-    "pool",
-    "grpo_update",
-    "rwr_update",
-    "evaluate",
-    "publish",
-}
 EPOCH_COLUMNS = (
     "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
     "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
@@ -45,7 +35,7 @@ EPOCH_COLUMNS = (
 
 @pytest.fixture(scope="module")
 def first(api: None, tmp_path_factory: pytest.TempPathFactory):
-    """The run that the tests of this module look at, alone in its root: it computes every stage."""
+    """Complete the run that this module's tests examine, in a root of its own."""
     config = tiny(tmp_path_factory.mktemp("first"), run_id="first")
     run(config)
     return config
@@ -55,7 +45,7 @@ def test_every_stage_leaves_a_manifest_with_readable_key_parts(first):
     found = manifests(first)
     assert {s for e, s in found if e == 0} == {"bootstrap", "evaluate", "publish"}
     for epoch in (1, 2):
-        assert {s for e, s in found if e == epoch} == EPOCH_STAGES
+        assert {s for e, s in found if e == epoch} == set(EPOCH_STAGES)
     for manifest in found.values():
         assert manifest.key_parts["stage"] == manifest.stage
         assert "config" in manifest.key_parts and "code" in manifest.key_parts
@@ -118,11 +108,11 @@ def test_the_view_curriculum_agrees_with_the_summaries(first):
 
 
 def from_api(path: str, **body: object) -> list[dict]:
-    """Return what the Prefect API answers to a filter."""
+    """Return the Prefect API's answer to a filter."""
     import httpx
     from prefect.settings import PREFECT_API_URL
 
-    answer = httpx.post(f"{PREFECT_API_URL.value()}/{path}/filter", json=body, timeout=30)
+    answer = httpx.post(f"{PREFECT_API_URL.value()}/{path}/filter", json=body, timeout=BOUND_S)
     answer.raise_for_status()
     return answer.json()
 
@@ -137,13 +127,12 @@ def test_a_second_run_reuses_everything_and_says_cached(first, api):
     runs = from_api("flow_runs", flow_runs={"name": {"like_": "again · epoch"}})
     assert len(runs) == 2 and {r["state"]["name"] for r in runs} == {"Completed"}
     ids = [r["id"] for r in runs]
-    names: list[str] = []
-    deadline = time.monotonic() + 120  # the server records the states of task runs a moment later
-    while names != ["Cached"] * 2 * len(EPOCH_STAGES) and time.monotonic() < deadline:
-        time.sleep(0.2)
+
+    def all_cached() -> bool:  # the server records the states of task runs a moment later
         tasks = from_api("task_runs", flow_runs={"id": {"any_": ids}})
-        names = [task["state_name"] for task in tasks]  # None before the first one
-    assert names == ["Cached"] * 2 * len(EPOCH_STAGES)
+        return [task["state_name"] for task in tasks] == ["Cached"] * 2 * len(EPOCH_STAGES)
+
+    until(all_cached)
 
 
 def test_replaying_a_run_adds_no_history(first):
@@ -192,7 +181,7 @@ def test_a_failed_stage_is_recorded_and_the_next_run_continues(first, api, monke
         raise ValueError("no luck")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_task_rows", fail)
+        patch.setattr(module, "to_tasks", fail)
         with pytest.raises(StageError, match="score of epoch 1: ValueError: no luck"):
             run(config)
     assert (1, "score", "failed") in states(config)

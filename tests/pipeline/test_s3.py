@@ -1,9 +1,9 @@
 """Whole runs on a bucket, with real models, Prefect and MLflow, against moto's server.
 
-Invariants: a run whose requests fail at random, before or after they took effect, ends with the
+Invariants: when requests fail at random, before or after they took effect, a run ends with the
 tables, manifests, weights and MLflow entries of one in a directory; so does one that is killed
-again and again; a second run, and one on a copy in a directory, computes nothing; no secret is in
-the bucket, the log or this machine's folders.
+repeatedly; a second run, and one on a copy in a directory, computes nothing; no secret is in the
+bucket, the log or this machine's folders.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.storage import s3_requests
-from genenv_core.storage.copying import copy_run
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.registry import open_store
-from genenv_core.storage.runs import RunLog
-from genenv_core.storage.s3_bucket import Bucket
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.store.s3 import requests as s3_requests
+from genenv_core.storage.store.s3.bucket import Bucket
+from genenv_core.storage.upkeep.copying import copy_run
 from tests.pipeline.builders import run, tiny
 from tests.storm import points
 from tests.storm.compare import differences
 from tests.storm.points import Plan
 from tests.storm.storm import RUN, Zygote, last_line
-from tests.unit.s3_double import BUCKET, FAULTS, Faults, moto, proxy, settled
+from tests.unit.storage.s3.s3_double import BUCKET, FAULTS, Faults, moto, proxy, settled
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ KILLS = [
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The usual environment of a bucket; yields its address."""
+    """Serve a bucket and set the environment for it; yields its address."""
     folder = tmp_path_factory.mktemp("machine")
     with moto() as url, pytest.MonkeyPatch.context() as patch:
         settled(url, folder, patch)
@@ -54,7 +54,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def reference(api: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a run in a directory."""
+    """Complete the same run in a directory; returns its root."""
     config = tiny(tmp_path_factory.mktemp("reference"), *TRACKED, run_id=RUN)
     run(config)
     return Path(config.root)

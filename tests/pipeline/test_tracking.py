@@ -2,7 +2,7 @@
 
 Invariants: one run a co-evolution with the resolved config as parameters; metrics by epoch; both
 models as versions tagged with digest and stage key; `best` and `latest` load weights with the
-digest of their tag, which generate; logging twice changes nothing.
+digest of their tag, and these generate; logging twice changes nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.storage.artifacts import file_sha256
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.local import LocalStore
+from genenv_core.storage.records.artifacts import file_sha256
+from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import manifests as manifests_of
 from tests.pipeline.builders import run, sql, tiny
 
@@ -27,7 +27,7 @@ def tracked(api: None, tiny_root: Path):
 
 @pytest.fixture(scope="module")
 def client(tracked):
-    from tasks.tracking import open_client
+    from tasks.tracking.track import open_client
 
     return open_client(tracked, LocalStore(Path(tracked.root)).root)
 
@@ -58,7 +58,7 @@ def test_an_alias_loads_weights_with_the_digest_of_its_tag(tracked, client, alia
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tasks.tracking import model_name, tracking_uri
+    from tasks.tracking.track import model_name, tracking_uri
 
     uri = tracking_uri(tracked, LocalStore(Path(tracked.root)).root)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # put back at the end; the next line sets it too
@@ -80,7 +80,7 @@ def test_an_alias_loads_weights_with_the_digest_of_its_tag(tracked, client, alia
 
 
 def test_every_published_update_is_a_version(tracked, client):
-    from tasks.tracking import model_name
+    from tasks.tracking.track import model_name
 
     for policy, stage in (("agent", "grpo_update"), ("env", "rwr_update")):
         made = [
@@ -95,8 +95,8 @@ def test_every_published_update_is_a_version(tracked, client):
 
 
 def test_logging_again_changes_nothing(tracked, client):
-    from genenv_core.storage.runs import RunLog
-    from tasks.tracking import TRACKED, model_name
+    from genenv_core.storage.records.runs import RunLog
+    from tasks.tracking.track import TRACKED, model_name
 
     store = LocalStore(Path(tracked.root))
     log = RunLog(store, str(tracked.run_id))

@@ -1,10 +1,10 @@
 """MLflow on a server elsewhere that comes and goes.
 
-Invariants: while the server is away the run goes on, warns and notes what is missing; the next
+Invariants: while the server is away the run continues, warns and notes what is missing; the next
 epoch that reaches it logs that first, and a later command the rest; every metric and version is
-there once, also where a request was carried out whose answer was lost; no credential is logged;
-versions refer to a folder or to a bucket by URI and digest, or to an upload that is equal to it;
-what is in a bucket is loaded by its alias on a machine that has nothing of the root.
+there once, also when a request took effect and its answer was lost; no credential is logged;
+versions refer to a folder or to a bucket by URI and digest, or to an equal upload; a checkpoint in
+a bucket is loaded by its alias on a machine that has nothing of the root.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +24,15 @@ from typing import Any
 import pytest
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage.artifacts import file_sha256
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import TRACKED, RunLog
-from tasks import mlflow_client, tracking
+from genenv_core.storage.records.artifacts import file_sha256
+from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.store.local import LocalStore
+from tasks.tracking import client as mlflow_client
+from tasks.tracking import track as tracking
 from tests.pipeline.builders import manifests, run, tiny
-from tests.unit.s3_double import moto, settled
+from tests.unit.storage.s3.s3_double import moto, settled
+from tests.waiting import until
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -40,7 +41,7 @@ import sys
 from pathlib import Path
 import mlflow, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from genenv_core.storage.artifacts import file_sha256
+from genenv_core.storage.records.artifacts import file_sha256
 from genenv_core.storage.canonical import digest
 
 client = mlflow.MlflowClient()
@@ -62,7 +63,7 @@ for name in sys.argv[1:]:
 
 
 class Server:
-    """A real `mlflow server` on a free port, which can be stopped and started again."""
+    """Runs a real `mlflow server` on a free port; a test can stop and restart it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,10 +90,13 @@ class Server:
             env=environment, cwd=self.folder, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        deadline = time.monotonic() + 240
-        while mlflow_client.unreachable(self.uri):
-            assert self.process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.3)
+        process = self.process
+
+        def answers() -> bool:
+            assert process.poll() is None
+            return not mlflow_client.unreachable(self.uri)
+
+        until(answers)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -109,7 +113,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def logged(server: Server, config: RunConfig) -> tuple[Any, dict[str, list[tuple[int, float]]]]:
-    """Return the only MLflow run of a config, and every point of every metric."""
+    """Return the only MLflow run of a config, and all points of its metrics."""
     from mlflow import MlflowClient
 
     client = MlflowClient(server.uri, server.uri)
@@ -227,7 +231,7 @@ def test_checkpoints_are_uploaded_where_it_is_asked_for(
 
 
 def installed(folder: Path) -> Path:
-    """Return a folder for PYTHONPATH that makes the project's entry points known."""
+    """Return a folder for PYTHONPATH that registers the project's entry points."""
     named = tomllib.loads(PYPROJECT.read_text())["project"]["entry-points"]
     info = folder / "genenv_here-0.dist-info"
     info.mkdir(parents=True)

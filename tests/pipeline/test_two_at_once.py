@@ -1,8 +1,8 @@
-"""Runs that are started together, as processes of their own on one root.
+"""Runs that start together, each in its own process, on one root.
 
-Invariants: two identical runs both end well, having computed every stage once between them; two
-different ones share what they have in common; the root is whole afterwards; each MLflow run and
-model version is made once.
+Invariants: two identical runs both end well and compute every stage once between them; two
+different ones share their common stages; the root is whole afterwards; each MLflow run and model
+version is made once.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.storage.artifacts import Artifacts
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog, list_runs
-from genenv_core.storage.verify import verify
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.runs import RunLog, list_runs
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.verify import verify
 from tests.pipeline.builders import sql, tiny
 from tests.pipeline.commands import environment
 
 
 def together(root: Path, *commands: tuple[str, ...]) -> None:
-    """Run the commands at once; every one has to end well."""
+    """Run the commands at the same time, and assert that all succeed."""
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "flows.cli.app", "run", "tiny", "--root", str(root), *arguments],

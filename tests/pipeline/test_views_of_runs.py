@@ -1,8 +1,8 @@
-"""What the views and what_if say about real runs: of each arm, and of one that was stopped.
+"""The views and what_if on real runs: of each arm, and of a stopped one.
 
-Invariants: every view answers, with the columns that the dictionary promises; the numbers are those
-of the tables, counted here; an arm shows what it does and nothing that it does not do; a run that
-was stopped shows what was finished, and no epoch.
+Invariants: every view answers, with the columns of the dictionary; the numbers are those of the
+tables, counted here; an arm shows what it does and nothing else; a stopped run shows its finished
+stages, and no epoch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import polars as pl
 import pytest
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import LAST
 from genenv_core.errors import StageError
-from genenv_core.storage.catalog import query
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.pools import open_pools
-from genenv_core.storage.runs import LAST, RunLog
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
 from schemas.relations import describe
 from tests.pipeline.builders import run, sql, tiny
 
@@ -29,9 +30,9 @@ Views = dict[str, pl.DataFrame]
 
 
 def views_of(config: RunConfig) -> Views:
-    """Return every view and macro over one run, and the tables that they are compared with."""
+    """Return all views and macros over one run, and the tables to compare them with."""
     found: Views = {}
-    with open_pools(LocalStore(Path(config.root)), [str(config.run_id)]) as connection:
+    with open_tables(LocalStore(Path(config.root)), [str(config.run_id)]) as connection:
         for relation in ASKED:
             found[relation.name] = query(connection, f"FROM {relation.reference}")
             assert found[relation.name].columns == [column.name for column in relation.columns]
@@ -58,7 +59,7 @@ def offline_file(api: None, tiny_root: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(params=["static", "random", "base", "offline"])
 def played(request: pytest.FixtureRequest, tiny_root: Path, offline_file: Path) -> RunConfig:
-    """A run of an arm; those that `test_edges` has played are taken as they are."""
+    """Complete a run of an arm, or reuse the one of `test_edges`."""
     settings = [f"arm={request.param}"]
     epochs = None
     if request.param == "offline":
@@ -117,19 +118,19 @@ def says_what_failed_and_what_was_rejected(views: Views) -> None:
     failed = views["scores"].filter(~pl.col("success"))
     counts = failed.group_by("epoch", "failure").len("attempts")
     by = ["epoch", "failure"]
-    told = views["failures"]
-    assert told.select(*by, "attempts").sort(by).rows() == counts.sort(by).rows()
-    assert set(told["example_trace_id"]) <= set(failed["trace_id"])
+    shown = views["failures"]
+    assert shown.select(*by, "attempts").sort(by).rows() == counts.sort(by).rows()
+    assert set(shown["example_trace_id"]) <= set(failed["trace_id"])
     invalid = views["tasks"].filter(~pl.col("valid"))
     rejected = views["rejections"].filter(pl.col("kept_from") == "tasks")
     assert rejected["rejections"].sum() == invalid.height
     assert set(rejected["rejection"]) == set(invalid["rejection"])
     groups = views["selections"].filter(pl.col("reason") != "invalid_task")
     unused = groups.filter(~pl.col("kept")).group_by("epoch", "update", "reason").len()
-    told = views["rejections"].filter(pl.col("kept_from") != "tasks")
+    dropped = views["rejections"].filter(pl.col("kept_from") != "tasks")
     by = ["epoch", "kept_from", "rejection"]
     expected = unused.sort("epoch", "update", "reason").rows()
-    assert told.select(*by, "rejections").sort(by).rows() == expected
+    assert dropped.select(*by, "rejections").sort(by).rows() == expected
     near = groups.filter((pl.col("update") == "env") & pl.col("kept"))
     assert sorted(views["near_alpha"]["task_id"]) == sorted(near["task_id"])
     assert (views["near_alpha"]["distance"] <= 0.25 + 1e-9).all()
@@ -207,8 +208,8 @@ def test_the_views_of_a_run_that_was_stopped(
     assert failed.select("epoch", "stage", "attempts").rows() == [(1, stage, 1)]
     assert cost["kept_rollouts"].sum() == 0
     assert cost["seconds_per_kept_rollout"].null_count() == cost.height
-    told = {"settings", "cost", "rejections", "suspects", "tasks", "traces"}
-    assert {name for name, frame in views.items() if not frame.is_empty()} <= told
+    filled = {"settings", "cost", "rejections", "suspects", "tasks", "traces"}
+    assert {name for name, frame in views.items() if not frame.is_empty()} <= filled
     assert views["traces"].is_empty() == (stage == "generate_tasks")
     invalid = views["tasks"].filter(~pl.col("valid"))
     assert views["rejections"]["rejections"].sum() == invalid.height

@@ -1,4 +1,4 @@
-"""`make crash-storm`: kills runs, continues them, and says what came out different."""
+"""`make crash-storm`: kills runs, continues them, and reports the differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a root that was killed differs from one that never was: each difference is one line."""
+"""The differences between a root with kills and one without: one line for each."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.storage import paths
-from genenv_core.storage.artifacts import Artifacts
-from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.storage.catalog import query
-from genenv_core.storage.leases import Lease
-from genenv_core.storage.manifest import Manifest
-from genenv_core.storage.pools import open_pools
-from genenv_core.storage.process import has_ended
-from genenv_core.storage.registry import home_of, open_store
-from genenv_core.storage.runs import TRACKED, RunLog
-from genenv_core.storage.verify import verify
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.leases import Lease
+from genenv_core.storage.store.opening import home_of, open_store
+from genenv_core.storage.store.process import has_ended
+from genenv_core.storage.store.protocol import Store
+from genenv_core.storage.upkeep.verify import verify
 from schemas.registry import TABLES
 from schemas.relations import SQL_NAMES
 
@@ -88,8 +88,8 @@ def _manifests(reference: Root, root: Root, run: str) -> Iterator[str]:
 
 def _tables(reference: Root, root: Root, run: str) -> Iterator[str]:
     with (
-        open_pools(_store(reference), [run]) as before,
-        open_pools(_store(root), [run]) as after,
+        open_tables(_store(reference), [run]) as before,
+        open_tables(_store(root), [run]) as after,
     ):
         for table, spec in TABLES.items():
             if table in HISTORY:

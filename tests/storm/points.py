@@ -1,4 +1,4 @@
-"""Where a kill falls: the operations of a run that can be counted, and the plan of one kill.
+"""The place of a kill: the operations of a run that are counted, and the plan of one kill.
 
 A victim counts the operations of one kind and kills at the n-th, before or after it. Those of
 `WORKER` happen in the training workers, all others in the process of the command.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from genenv_core.record import Record
 
 Whom = Literal["tree", "parent", "worker"]
 
@@ -38,14 +38,12 @@ WORKER = (STEP, STEP_END, SEAL)
 OPERATIONS = (*STORE, LINK, LAYOUT, APPEND, MLFLOW, MLFLOW_SQL, *WORKER)
 
 
-class Plan(BaseModel):
-    """One kill: at operation `number` of `kind`, `after` or before it, whom, and by which signal.
+class Plan(Record):
+    """Plans one kill: `whom`, by which signal, before or `after` operation `number` of `kind`.
 
-    Without a number nothing is killed. `census` is a folder in which every operation leaves a byte
-    in a file named after its kind, '' for none.
+    Number 0 kills nothing. `census` is a folder where each operation adds a byte to the file named
+    after its kind; '' counts nothing.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: str = ""
     number: int = 0

@@ -19,9 +19,9 @@ from itertools import cycle
 from math import ceil
 from pathlib import Path
 
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.process import identity
-from genenv_core.storage.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.process import identity
 from tests.storm import points
 from tests.storm.compare import differences
 from tests.storm.points import Plan, Whom
@@ -37,7 +37,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @dataclass
 class Tally:
-    """What has happened so far; shared by the threads that drive victims."""
+    """Counts the kills and differences so far; all driving threads share it."""
 
     wanted: int
     kinds: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class Zygote:
     """Forks victims one after another; see `tests.storm.zygote`."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        """Start it; it imports for a while."""
+        """Start the process; its imports take a while."""
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.storm.zygote"],
@@ -91,7 +91,7 @@ class Zygote:
     def run(
         self, root: Path | str, plan: Plan, output: Path, delay: float = 0.0, *options: str
     ) -> Ended:
-        """Run the command in a victim; with a delay, kill by time instead of by operation."""
+        """Run the command in a victim; a delay kills after that time, not at an operation."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout
         request = {
@@ -114,14 +114,14 @@ class Zygote:
 
     @property
     def ready(self) -> bool:
-        """Return whether it serves, waiting for it the first time."""
+        """Return whether the process serves; the first call waits for it."""
         if not hasattr(self, "_ready"):
             assert self._process.stdout
             self._ready = self._process.stdout.readline() == "ready\n"
         return self._ready
 
     def close(self) -> None:
-        """Let it end, and with it its fork server."""
+        """End the process and its fork server."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait(60)
@@ -129,7 +129,7 @@ class Zygote:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a victim ended."""
+    """The end of a victim."""
 
     status: int
     pid: int
@@ -138,7 +138,7 @@ class Ended:
 
 
 def kill(leader: int, whom: Whom) -> None:
-    """Kill a victim's group, its leader, or one of its training workers if there is one."""
+    """Kill a victim's group, its leader, or one of its training workers (else the leader)."""
     workers = members(leader)
     try:
         if whom == "tree":
@@ -164,7 +164,7 @@ def members(leader: int) -> list[int]:
 
 
 def stage_of(root: Path, ended: Ended) -> str:
-    """Return what a victim was computing when it was killed."""
+    """Return the stages that a victim was computing when it was killed."""
     attempts = RunLog(LocalStore(root), RUN).attempts()
     mine = [a for a in attempts if a.process == ended.process and _is_open(a)]
     return " + ".join(sorted({a.stage for a in mine})) or "between stages"
@@ -175,19 +175,19 @@ def _is_open(attempt: Attempt) -> bool:
 
 
 def census(folder: Path) -> dict[str, int]:
-    """Return how often each kind of operation happened."""
+    """Return the number of operations of each kind."""
     return {path.name: path.stat().st_size for path in folder.iterdir()}
 
 
 def by_operation(rng: random.Random, kind: str, count: float) -> tuple[Plan, float]:
-    """Return a kill at one of the first `count` operations of a kind, early ones likelier."""
+    """Return a kill at one of a kind's first `count` operations; early ones are likelier."""
     whom = rng.choice(("worker", "tree", "parent") if kind in points.WORKER else ("tree", "parent"))
     number = max(1, ceil(count * rng.random() ** 2))
     return Plan(kind=kind, number=number, after=rng.random() < 0.5, whom=whom), 0.0
 
 
 def by_time(rng: random.Random, seconds: float) -> tuple[Plan, float]:
-    """Return a kill within so many seconds, and its delay."""
+    """Return a kill at a random time within `seconds`, and its delay."""
     whom = rng.choice(("tree", "parent", "worker"))
     return Plan(kind=points.TIME, whom=whom), rng.uniform(0.05, seconds)
 
@@ -195,10 +195,10 @@ def by_time(rng: random.Random, seconds: float) -> tuple[Plan, float]:
 def plans(
     rng: random.Random, first: str, counts: dict[str, int], seconds: float, tally: Tally
 ) -> Iterator[tuple[Plan, float]]:
-    """Yield the kills of one root, the first of them at a kind that a fresh run surely reaches.
+    """Yield the kills of one root; the first is of a kind that a new run always reaches.
 
-    What continues has less before it than a fresh run, so it is killed sooner. The last plan kills
-    nobody.
+    A continued run has less work left than a new one, so it is killed earlier. The last plan kills
+    nothing.
     """
     yield by_operation(rng, first, counts[first])
     for _ in range(KILLS_A_ROOT - 1):
@@ -215,7 +215,7 @@ def plans(
 def survive(
     zygote: Zygote, name: str, folder: Path, kills: Iterator[tuple[Plan, float]], tally: Tally
 ) -> None:
-    """Play one run in a fresh root through kills until it ends, and compare it."""
+    """Start one run in a new root again after each kill until it ends, then compare it."""
     root, output = folder / name, folder / f"{name}.log"
     for plan, delay in kills:
         ended = zygote.run(root, plan, output, delay)
@@ -244,12 +244,12 @@ def last_line(output: Path) -> str:
 
 @contextmanager
 def prefect_api(home: Path) -> Iterator[dict[str, str]]:
-    """Start one Prefect API for all victims; yields the environment that names it."""
-    from flows.environment import prepare
+    """Start one Prefect API for all victims; yields an environment with its address."""
+    from flows.running.environment import prepare
 
     prepare()
     os.environ["PREFECT_HOME"] = str(home)
-    from flows.local_server import LocalServer
+    from flows.running.local_server import LocalServer
 
     server = LocalServer(home)
     try:
@@ -261,7 +261,7 @@ def prefect_api(home: Path) -> Iterator[dict[str, str]]:
 
 
 def storm(folder: Path, kills: int, seed: int, jobs: int) -> Tally:
-    """Return what so many kills did; `folder` holds all roots, and keeps those that differ."""
+    """Kill runs `kills` times; returns the tally. `folder` keeps the roots that differ."""
     tally = Tally(kills)
     with prefect_api(folder / "prefect") as environment:
         zygotes = [Zygote(environment, folder / "zygotes.log") for _ in range(jobs)]
@@ -282,7 +282,7 @@ def storm(folder: Path, kills: int, seed: int, jobs: int) -> Tally:
 
 
 def _reference(folder: Path, environment: dict[str, str]) -> None:
-    """Run the command as everybody does, in a process of its own, without a kill."""
+    """Run the command in a normal process, without a kill."""
     command = [sys.executable, "-m", "flows.cli.app", *COMMAND]
     subprocess.run(
         [*command, "--root", str(folder / "reference")],
@@ -294,7 +294,7 @@ def _reference(folder: Path, environment: dict[str, str]) -> None:
 
 
 def _census(zygote: Zygote, folder: Path, tally: Tally) -> tuple[dict[str, int], float]:
-    """Return how often each operation happens in a run, and how many seconds one takes."""
+    """Return the number of operations of each kind in a run, and the run's seconds."""
     counted = folder / "census"
     counted.mkdir()
     ended = zygote.run(folder / "counted", Plan(census=str(counted)), folder / "counted.log")

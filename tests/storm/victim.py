@@ -30,7 +30,7 @@ CHANGES = ("CREATE", "ALTER", "DROP", "INSERT", "UPDATE", "DELETE")
 
 
 class Bomb:
-    """Counts the operations of one process, and kills when it is the planned one's turn."""
+    """Counts the operations of one process, and kills at the planned one."""
 
     def __init__(self, plan: Plan, leader: int) -> None:
         """Follow a plan in the process `leader` or in one of its workers."""
@@ -39,7 +39,7 @@ class Bomb:
         self._lock = threading.Lock()
 
     def before(self, kind: str) -> bool:
-        """Count an operation; returns whether to kill after it."""
+        """Count an operation and kill if it is due; returns whether it is the planned one."""
         if self._plan.census:
             handle = os.open(Path(self._plan.census) / kind, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.write(handle, b".")
@@ -55,7 +55,7 @@ class Bomb:
         return True
 
     def kill(self) -> None:
-        """Send the signal to whom the plan says; a worker is this very process."""
+        """Send the planned signal to its target; a worker is this process itself."""
         if self._plan.whom == "tree":
             os.killpg(self._leader, self._plan.signal)
         else:
@@ -65,7 +65,7 @@ class Bomb:
             threading.Event().wait()  # it takes a moment to arrive
 
     def wrap(self, owner: Any, name: str, kind_of: Callable[..., str | None]) -> None:
-        """Make every call of a function an operation of the kind that its arguments tell."""
+        """Count each call of a function as an operation, whose kind follows from its arguments."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -81,8 +81,8 @@ class Bomb:
 
 
 def prepare(plan: Plan) -> None:
-    """Arm this process, and the training workers that it will start from the fork server."""
-    from genenv_core.training import workers
+    """Arm this process, and the training workers that it starts from the fork server."""
+    from genenv_core.training.processes import workers
 
     os.setpgid(0, 0)
     leader = os.getpid()
@@ -94,17 +94,20 @@ def prepare(plan: Plan) -> None:
 
 
 def start_worker(plan: Plan, leader: int, *arguments: Any) -> None:
-    """Prepare a training worker: in the group of its parent, and armed."""
+    """Put a training worker into its parent's process group, arm it and start it."""
     from transformers import Trainer
 
-    from genenv_core.training import checkpoints, workers
+    from genenv_core.storage import files
+    from genenv_core.training.loop import checkpoints
+    from genenv_core.training.processes import workers
 
     os.setpgid(0, leader)
     bomb = Bomb(plan, leader)
     bomb.wrap(Trainer, "training_step", lambda *_: points.STEP)
     keeper = checkpoints.CheckpointKeeper
     bomb.wrap(keeper, "on_step_end", lambda *_, **__: points.STEP_END)
-    for owner, name in ((keeper, "on_save"), (keeper, "_delete_all_but"), (checkpoints, "_sync")):
+    sealing = ((keeper, "on_save"), (keeper, "_delete_all_but"))
+    for owner, name in (*sealing, (checkpoints, "sync"), (files, "sync")):
         bomb.wrap(owner, name, lambda *_, **__: points.SEAL)
     workers._start(*arguments)
 
@@ -115,12 +118,12 @@ def _arm(bomb: Bomb) -> None:
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
-    from genenv_core.storage.artifacts import Artifacts, ArtifactWriter
-    from genenv_core.storage.local import LocalStore
+    from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
+    from genenv_core.storage.store.local import LocalStore
 
     stores: list[Any] = [LocalStore]
     if "AWS_ENDPOINT_URL" in os.environ:  # a run on a bucket, then
-        from genenv_core.storage.s3 import S3Store
+        from genenv_core.storage.store.s3.store import S3Store
 
         stores.append(S3Store)
     methods = {method for method, _ in points.STORE.values()}

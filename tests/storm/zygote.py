@@ -16,24 +16,24 @@ from pathlib import Path
 
 PRELOADED = [
     "flows.coevolution",
-    "flows.cli.live",
+    "flows.cli.runs.live",
     "mlflow.store.tracking.sqlalchemy_store",
     "mlflow.store.model_registry.sqlalchemy_store",
-    "genenv_core.engines.transformers_engine",
+    "genenv_core.engines.transformers.engine",
 ]
 WORKERS_PRELOADED = [
-    "genenv_core.training.grpo",
-    "genenv_core.training.rwr",
-    "genenv_core.training.warmstart",
+    "genenv_core.training.grpo.trainer",
+    "genenv_core.training.rwr.trainer",
+    "genenv_core.training.warm_start.models",
 ]
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    from flows.environment import prepare
+    from flows.running.environment import prepare
 
     prepare()
-    multiprocessing.set_forkserver_preload(["flows.environment", *WORKERS_PRELOADED])
+    multiprocessing.set_forkserver_preload(["flows.running.environment", *WORKERS_PRELOADED])
     multiprocessing.forkserver.ensure_running()
     from flows.cli import app
 

@@ -1,7 +1,7 @@
 """Tiny models, tokenizers and checkpoints for the tests of engines and rollouts.
 
-Random weights, but not degenerate ones: logits are spread enough that greedy decoding does not
-repeat one token, and the end token has a set probability, so that completions differ in length.
+Weights are random, but logits are spread enough that greedy decoding does not repeat one token, and
+the end token has a set probability, so that completions differ in length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from genenv_core.engines.transformers_engine import TransformersEngine
+from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.types import Completion, SampleRequest, SamplingParams
 
 END = "<|im_end|>"
@@ -54,8 +54,8 @@ def tiny_model(
 ) -> Qwen2ForCausalLM:
     """Return a float32 Qwen2 with random weights whose next-token logits have std `spread`.
 
-    Feature 0 of every embedding is a large constant that the blocks hardly touch; the end token's
-    row of the output matrix reads it, which acts as a bias on that one logit.
+    Feature 0 of every embedding is a large constant, which the blocks hardly change. Only the end
+    token's row of the output matrix reads it, so it acts as a bias on that logit.
     """
     torch.manual_seed(seed)
     model = Qwen2ForCausalLM(tiny_config(**changes)).eval().requires_grad_(False)
@@ -90,7 +90,7 @@ def tiny_tokenizer(template: str | None = CHATML) -> PreTrainedTokenizerFast:
     """Return a byte-level tokenizer with a chat template and a few merges, under 220 tokens.
 
     The merges ("a"+"b" and the like) make most strings tokenisable in several ways, so that a
-    sampled id sequence usually differs from the ids of its own text encoded again.
+    sampled id sequence usually differs from the ids of its own text when that is encoded.
     """
     letters = [chr(code) for code in range(33, 127)]
     alphabet = [*letters, "\u0120", "\u010a"]
@@ -113,6 +113,12 @@ def tiny_tokenizer(template: str | None = CHATML) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def spell(text: str) -> tuple[int, ...]:
+    """Return ids of single letters, never what the tokenizer's merges would give."""
+    vocab = tiny_tokenizer().get_vocab()
+    return tuple(vocab[letter] for letter in text)
+
+
 def write_checkpoint(directory: Path, **model_settings: Any) -> Path:
     """Return `directory`, now holding a tiny model and its tokenizer, with one vocabulary."""
     tokenizer = tiny_tokenizer()
@@ -127,7 +133,7 @@ def engine_of(model: object, **settings: int) -> TransformersEngine:
 
 
 def requests_of(prompts: list[list[int]], samples: int = 1) -> list[SampleRequest]:
-    """Return `samples` requests a prompt, each with its own seed."""
+    """Return `samples` requests for each prompt, each with its own seed."""
     return [
         SampleRequest(tuple(prompt), seed=1000 * index + sample)
         for index, prompt in enumerate(prompts)
@@ -152,7 +158,7 @@ def assert_close_to_forward(
     answers: list[Completion],
     temperature: float = 1.0,
 ) -> None:
-    """Return nothing; fail unless every logprob is that of a plain forward pass, to 1e-4."""
+    """Assert that every logprob equals that of a plain forward pass, to 1e-4."""
     for request, answer in zip(requests, answers, strict=True):
         expected = forward_logprobs(model, request.prompt_ids, answer, temperature)
         assert answer.logprobs == pytest.approx(expected, abs=1e-4)

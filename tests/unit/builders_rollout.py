@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from genenv_core.engines.base import Engine
+from genenv_core.engines.protocol import Engine
 from genenv_core.types import (
     Completion,
     Context,
@@ -13,6 +13,7 @@ from genenv_core.types import (
     Message,
     Observation,
     Rejected,
+    Rollout,
     SampleRequest,
     SamplingParams,
     TaskDraft,
@@ -22,7 +23,7 @@ from genenv_core.types import (
 
 @dataclass
 class EchoEpisode:
-    """Answers each action with its turn number until it said so `turns` times."""
+    """Answers each action with the turn number; it is done after `turns` turns."""
 
     turns: int
     seed: int
@@ -37,7 +38,7 @@ class EchoEpisode:
 
 
 class EchoDomain:
-    """A multi-turn domain: a task's spec says after how many turns its episodes are done."""
+    """A multi-turn domain. A task's spec sets the number of turns of its episodes."""
 
     name = "echo"
     version = "1"
@@ -77,9 +78,7 @@ class EchoDomain:
 
 
 class ScriptedEngine:
-    """Says what a script says for each prompt, and remembers every call."""
-
-    thread_safe = False
+    """Answers each request by a script, and records every call."""
 
     def __init__(self, script: Callable[[int, SampleRequest], Completion]) -> None:
         self.script = script
@@ -93,7 +92,7 @@ class ScriptedEngine:
 
 
 class RecordingEngine(ScriptedEngine):
-    """Passes calls on to a real engine and remembers request -> completion."""
+    """Passes calls on to a real engine, and records the completion of each request."""
 
     def __init__(self, engine: Engine) -> None:
         self.answers: dict[SampleRequest, Completion] = {}
@@ -103,3 +102,8 @@ class RecordingEngine(ScriptedEngine):
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
         self.answers.update(zip(requests, self.engine.sample(requests, params), strict=True))
         return super().sample(requests, params)
+
+
+def flat(made: Iterable[tuple[int, list[Rollout]]]) -> list[Rollout]:
+    """Return all rollouts, in task order."""
+    return [one for _, group in sorted(made, key=lambda item: item[0]) for one in group]

@@ -1,4 +1,4 @@
-"""A small root on disk, committed as runs do it, stage by stage."""
+"""A small root on disk, committed stage by stage as in a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
-from genenv_core.storage.artifacts import ArtifactWriter
-from genenv_core.storage.base import Store
 from genenv_core.storage.canonical import sha256
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.runs import RunLog
+from genenv_core.storage.records.artifacts import ArtifactWriter
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.protocol import Store
 from schemas.registry import TABLES
 from tests.unit.builders_tables import sample_frame
 
@@ -47,7 +47,7 @@ def commit_epoch(store: Store, log: RunLog, epoch: int) -> None:
 
 
 def rows_of(table: str, epoch: int) -> pl.DataFrame:
-    """Return the sample rows of an epoch; later epochs repeat the two that there are."""
+    """Return the sample rows of an epoch; later epochs repeat the rows of the first two."""
     frame = sample_frame(table)
     like = 1 + (epoch - 1) % 2 if epoch else 0
     if "epoch" not in frame.columns:

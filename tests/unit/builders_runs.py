@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 
 from genenv_core.storage import paths
-from genenv_core.storage.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.manifest import Manifest
-from genenv_core.storage.runs import Attempt, RunLog
+from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.store.local import LocalStore
 from tests.unit.builders_tables import world
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -38,7 +38,7 @@ POLICY_OF = {"grpo_update": "agent", "rwr_update": "env"}
 
 @contextlib.contextmanager
 def without_fsync() -> Iterator[None]:
-    """Write without waiting for the disk: a thousand epochs in a minute, nothing else differs."""
+    """Turn off fsync inside the block, so that a thousand epochs take a minute."""
     real = os.fsync
     os.fsync = lambda fd: None
     try:
@@ -55,7 +55,7 @@ def _template(table: str) -> pl.DataFrame:
 
 
 def rows_of(table: str, epoch: int, variant: int = 0) -> pl.DataFrame:
-    """Return a table's rows of an epoch, their ids with it; another variant has other ids."""
+    """Return a table's rows of an epoch; their ids name the epoch and the variant."""
     frame = _template(table)
     prefix = f"e{epoch:04d}v{variant}-"
     ids = [name for name in frame.columns if name.endswith("_id")]
@@ -66,7 +66,7 @@ def rows_of(table: str, epoch: int, variant: int = 0) -> pl.DataFrame:
 
 
 def _tables_of(stage: str, epoch: int, variant: int) -> dict[str, pl.DataFrame]:
-    """Return what a stage writes."""
+    """Return the tables that a stage writes."""
     if stage == "bootstrap":
         return {"tasks": world(4)["tasks"].filter(pl.col("epoch") == 0)}
     frames = {name: rows_of(name, epoch, variant) for name in EPOCH_STAGES[stage]}
@@ -92,7 +92,7 @@ def write_stage(
     weights: bool = False,
     facts: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Commit one stage's output, with a checkpoint where the stage makes one."""
+    """Commit one stage's output; with `weights`, also the checkpoints that the stage makes."""
     key = key_of(stage, epoch, variant, seed)
     writer = ArtifactWriter(store, stage, {"epoch": epoch, "seed": seed}, key)
     if tables is None:
@@ -103,10 +103,10 @@ def write_stage(
     for policy in policies if weights else ():
         if policy is not None:
             _write_weights(store, writer, policy, f"{policy} {epoch} {variant} {seed}")
-    told = dict(facts or {})
+    all_facts = dict(facts or {})
     if stage == "publish":
-        told = {"published": {"agent": True, "env": True}, "is_best": False, **told}
-    manifest, _ = writer.commit(told)
+        all_facts = {"published": {"agent": True, "env": True}, "is_best": False, **all_facts}
+    manifest, _ = writer.commit(all_facts)
     return manifest
 
 
@@ -129,7 +129,7 @@ def write_epoch(
     stages: Iterable[str] | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Manifest]:
-    """Compute an epoch, 0 being bootstrap, and note it as a run does; reuses what is there."""
+    """Write an epoch (0 is bootstrap) and note its keys as a run does; reuses existing outputs."""
     log, made = RunLog(store, run_id), dict[str, Manifest]()
     default = ("bootstrap",) if epoch == 0 else tuple(EPOCH_STAGES)
     for index, stage in enumerate(default if stages is None else stages):
@@ -174,7 +174,7 @@ def write_publish_zero(store: LocalStore, seed: int = 0) -> Manifest:
 
 
 def open_run(store: LocalStore, run_id: str, epochs: int) -> RunLog:
-    """Open a run of a number of epochs."""
+    """Open a run of `epochs` epochs."""
     log = RunLog(store, run_id)
     log.open(
         {"epochs": epochs, "arm": "genenv", "domain": {"name": "desk"}, "seed": 0},
@@ -201,7 +201,7 @@ def write_run(
 
 
 def age(store: LocalStore, hours: float = 48.0) -> None:
-    """Make every file of a store older."""
+    """Make every file of a store `hours` older."""
     for path in sorted(store.root.rglob("*")):
         then = path.stat().st_mtime - hours * 3600
         os.utime(path, (then, then))

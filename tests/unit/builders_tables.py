@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def sample_frame(name: str, rows: int | None = None) -> pl.DataFrame:
-    """Return a valid frame: the small world's, or `rows` rows (fewer where tables do not grow)."""
+    """Return a valid frame, of `rows` rows if given (fewer if the table cannot grow)."""
     tasks = 4
     frame = world(tasks)[name]
     if rows is None:

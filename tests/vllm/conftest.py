@@ -1,4 +1,4 @@
-"""Where vLLM is, and what it is told about these machines."""
+"""Where vLLM is, and its settings for these machines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from genenv_core.config.vllm import VllmConfig, VllmServing
+from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.setup import VllmSetup
+from genenv_core.engines.vllm.server import VllmSetup
 from tests.unit.builders_engine import write_checkpoint
 
 SMALL = {"OMP_NUM_THREADS": "1"}
@@ -25,7 +25,7 @@ CONFIG = VllmConfig(arguments=ARGUMENTS)
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings() -> Iterator[None]:
-    """Skip without vLLM; else set what is small here for the session."""
+    """Skip without vLLM; otherwise set small sizes for the session."""
     if not os.environ.get("GENENV_VLLM_PYTHON"):
         pytest.skip("no vLLM here: `make test-vllm` builds its environment and runs these tests")
     with pytest.MonkeyPatch.context() as patch:
@@ -36,7 +36,7 @@ def surroundings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two tiny models of one shape; vLLM's CPU attention wants heads of 32 and more."""
+    """Make two tiny models of one shape; vLLM's CPU attention needs heads of at least 32."""
     shape = {"num_attention_heads": 2, "hidden_size": 64}
     folders = [tmp_path_factory.mktemp(f"model-{seed}") for seed in range(2)]
     return [write_checkpoint(folder, seed=seed, **shape) for seed, folder in enumerate(folders)]
@@ -46,7 +46,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def engine(
     checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[VllmEngine]:
-    """The one server that most tests share: a start takes minutes here."""
+    """Start the server that most tests share, because a start takes minutes here."""
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     serving = VllmServing(stall_seconds=20, restarts=4)
     engine = VllmEngine(checkpoints[0], VllmSetup("genenv-first", CONFIG, serving, log))

@@ -1,9 +1,9 @@
-"""A whole co-evolution whose two policies are served by real vLLM, killed and hung on the way.
+"""A whole co-evolution with real vLLM for both policies; servers are killed and hung on the way.
 
 Invariants: the run ends well; every group is whole and without an error; shards that were finished
-before the blow are not sampled again; pi_env, held to the domain's grammar, writes nothing that is
-misspelt; the logprob gap is in the metrics and within tolerance; no server is left; the same
-command again computes nothing.
+before a server was lost are not sampled again; under the domain's grammar pi_env writes only valid
+text; the logprob gap is in the metrics and within tolerance; no server is left; the same command
+again computes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 import psutil
 import pytest
 
-from genenv_core.storage import catalog
-from genenv_core.storage.local import LocalStore
-from genenv_core.storage.pools import open_pools
+from genenv_core.storage.sql import catalog
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -51,7 +51,7 @@ def command(root: Path, *rest: str) -> list[str]:
 
 
 class Trouble(threading.Thread):
-    """Hits the server of the stage `rollout` twice: once a shard is there, and again after that."""
+    """Hits the server of the stage `rollout` twice, each time after a new shard."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
@@ -60,7 +60,7 @@ class Trouble(threading.Thread):
         self.shards: list[dict[str, float]] = []
 
     def run(self) -> None:
-        """Wait for one more shard than at the last blow, and strike the server that made it."""
+        """Wait for a new shard before each signal, and send it to the server of that shard."""
         for number in BLOWS:
             known = self._shards()
             while (found := self._shards()).keys() == known.keys() or not self._server():
@@ -78,7 +78,7 @@ class Trouble(threading.Thread):
         }
 
     def _server(self) -> int | None:
-        """Return the newest server of the stage that was not hit yet."""
+        """Return the stage's newest server, unless it was hit already."""
         for log in self._root.glob("progress/rollout/*/genenv-*.log"):
             found = re.findall(r"APIServer pid=(\d+)", log.read_text("utf-8", errors="replace"))
             if found and int(found[-1]) not in self.hit:
@@ -87,7 +87,7 @@ class Trouble(threading.Thread):
 
 
 def query(root: Path, text: str) -> list[dict[str, Any]]:
-    with open_pools(LocalStore(root), ["real"]) as connection:
+    with open_tables(LocalStore(root), ["real"]) as connection:
         return catalog.query(connection, text).to_dicts()
 
 

@@ -3,7 +3,7 @@
 Invariants: logprobs are those of transformers on the same tokens, at each temperature and greedily;
 a request's tokens depend on its prompt and seed, also as one of `n`; a bad request fails alone; a
 server that is killed or hangs is started anew and nothing is missing; whole weights and adapters
-get into a server that runs already, and its answers are theirs; memory is given back.
+are loaded into a running server, and its answers are theirs; memory is freed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import psutil
 import pytest
 import torch
 
-from genenv_core.config.vllm import VllmServing
-from genenv_core.engines.gap import Sampled, logprob_gap
-from genenv_core.engines.loading import load_model
+from genenv_core.config.sections.compute import VllmServing
+from genenv_core.engines.transformers.gap import Sampled, logprob_gap
+from genenv_core.engines.transformers.loading import load_model
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.server import Server, interpreter, launch
-from genenv_core.engines.vllm.setup import VllmSetup
+from genenv_core.engines.vllm.server import Server, VllmSetup, interpreter, server_command
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, requests_of
@@ -146,12 +145,12 @@ def test_a_lost_server_is_started_anew(
 def elsewhere(
     checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server that serves the first model under a name of its own, as others run them."""
+    """Run a server as another team would: it serves the first model under its own name."""
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     config = CONFIG.model_copy(
         update={"arguments": (*CONFIG.arguments, "--enable-lora", "--max-lora-rank=8")}
     )
-    how = launch(
+    how = server_command(
         checkpoints[0],
         "base",
         config,
@@ -195,7 +194,7 @@ def test_weights_get_into_a_server_that_runs(elsewhere: Server, checkpoints: lis
 
 
 def add_adapter(checkpoint: Path, adapters: Path) -> None:
-    """Write a LoRA adapter that changes the checkpoint's answers, as training leaves it."""
+    """Write a LoRA adapter in training's format that changes the checkpoint's answers."""
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(0)
@@ -204,14 +203,14 @@ def add_adapter(checkpoint: Path, adapters: Path) -> None:
         LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False),
     )
     model.save_pretrained(adapters)
-    told = json.loads((adapters / "adapter_config.json").read_text("utf-8"))
-    told["base_model_name_or_path"] = None
-    (adapters / "adapter_config.json").write_text(json.dumps(told), encoding="utf-8")
+    config = json.loads((adapters / "adapter_config.json").read_text("utf-8"))
+    config["base_model_name_or_path"] = None
+    (adapters / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 @pytest.fixture
 def adapted(checkpoints: list[Path], tmp_path: Path) -> Path:
-    """A checkpoint as LoRA training makes it: the base's files and the adapter beside them."""
+    """Return a checkpoint as LoRA training makes it: the base's files and an adapter."""
     folder = tmp_path / "adapted"
     shutil.copytree(checkpoints[0], folder)
     add_adapter(checkpoints[0], folder)

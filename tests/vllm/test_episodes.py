@@ -1,9 +1,9 @@
-"""Attempts of several turns whose agent, and whose simulated tools, a real vLLM server samples.
+"""Attempts of several turns; a real vLLM server samples the agent and the simulated tools.
 
-Invariants: attempts advance on their own while tools take time, raise and hang; what training gets
-are the ids that the server sampled, with its logprobs, which are those of transformers also behind
-observations; a turn's prompt is found in the server's prefix cache as far as the last turn went;
-what pi_env writes in the place of tools is held to the domain's schema, and marked.
+Invariants: attempts advance independently while tools take time, raise and hang; training gets the
+ids that the server sampled, with its logprobs, which are those of transformers also after
+observations; the server's prefix cache holds a turn's prompt up to the end of the last turn;
+pi_env's text in the place of tools follows the domain's schema, and is marked.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import ClassVar
 
 import pytest
 
-from genenv_core.attempts import EPISODE_TURN, Bounds, Play
-from genenv_core.chat import ChatFormat
-from genenv_core.engines.gap import Sampled, logprob_gap
+from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.episodes import Simulation, Tools, run_episodes
 from genenv_core.ids import seed_from
-from genenv_core.simulation import Simulator
+from genenv_core.play.attempt import EPISODE_TURN, Bounds, Play
+from genenv_core.play.chat import ChatFormat
+from genenv_core.play.driver import Simulation, Tools, run_episodes
+from genenv_core.play.simulator import Simulator
 from genenv_core.types import (
     FinishReason,
     JsonObject,
@@ -36,6 +36,7 @@ from genenv_core.types import (
     TaskDraft,
 )
 from tests.unit.builders_rollout import EchoDomain, EchoEpisode
+from tests.waiting import BOUND_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -51,7 +52,7 @@ RAISES, HANGS = seed_from("t3", 0, EPISODE_TURN), seed_from("t7", 1, EPISODE_TUR
 
 
 class Episode(EchoEpisode):
-    """Takes up to 60 ms a step; one of them raises once, and one hangs once."""
+    """Takes up to 60 ms a step; one episode raises once, and one hangs once."""
 
     struck: ClassVar[set[int]] = set()
     forever = threading.Event()
@@ -84,7 +85,7 @@ SCHEMA: JsonObject = {
 
 
 class SimulatedDomain(EchoDomain):
-    """Has pi_env answer until the agent has spoken as often as the task says."""
+    """Lets pi_env answer until the agent has taken as many turns as the task's spec asks for."""
 
     observation_schema = SCHEMA
 
@@ -109,9 +110,9 @@ def play(
 
 
 def counted(engine: VllmEngine, name: str) -> float:
-    """Return a counter of the server's metrics."""
+    """Return the value of one of the server's metrics."""
     assert engine.server is not None
-    with urllib.request.urlopen(f"{engine.server.url}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{engine.server.url}/metrics", timeout=BOUND_S) as answer:
         text = answer.read().decode()
     return sum(map(float, re.findall(rf"^vllm:{name}_total\{{.*\}} (\S+)$", text, re.MULTILINE)))
 
@@ -125,7 +126,7 @@ def largest_gap(checkpoint: Path, made: Sequence[Rollout]) -> float:
 
 
 def cached_at_least(one: Rollout) -> int:
-    """Return how many tokens of this attempt's prompts the server had read in the turn before."""
+    """Return how many of this attempt's prompt tokens earlier turns left in the server's cache."""
     found, mask = 0, [*one.loss_mask, 0]
     ends = [i for i in range(1, len(mask)) if mask[i - 1] and not mask[i]]
     for end in ends[:-1]:
@@ -143,8 +144,8 @@ def test_attempts_with_slow_tools(engine: VllmEngine, checkpoints: list[Path]) -
     computed = counted(engine, "prompt_tokens") - computed
     assert len(made) == 24 and not [one.error for one in made if one.error]
     assert sum(one.turns > 1 for one in made) >= 8
-    told = [m["content"] for one in made for m in one.messages if m.get("error")]
-    assert sorted(told) == [
+    errors = [m["content"] for one in made for m in one.messages if m.get("error")]
+    assert sorted(errors) == [
         "error: OSError: the shelf fell over",
         "error: TimeoutError: the tools gave no answer within 3 s",
     ]

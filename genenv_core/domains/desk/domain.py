@@ -8,12 +8,13 @@ held-out tasks, whatever the seeds.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from genenv_core.domains.desk.program import (
     Program,
@@ -26,7 +27,7 @@ from genenv_core.domains.desk.program import (
     render_program,
     render_request,
 )
-from genenv_core.domains.desk.scoring import OPEN, Call, judge, read_calls
+from genenv_core.domains.desk.scoring import Call, judge, read_calls
 from genenv_core.domains.desk.wording import (
     AGENT_RULES,
     DIALOGUE_RULES,
@@ -37,9 +38,11 @@ from genenv_core.domains.desk.wording import (
     TOOLS,
     env_rules,
 )
-from genenv_core.domains.seed import SeedExample
+from genenv_core.domains.protocol import SeedExample
+from genenv_core.domains.tool_calls import OPEN
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
+from genenv_core.record import Record
 from genenv_core.types import (
     AgentHistory,
     Context,
@@ -58,10 +61,8 @@ _TOOL_SHARE = 0.25  # of pi_env's seed data in a dialogue: answers in the place 
 _TRIES = 400  # draws without a new task before a number of calls counts as used up
 
 
-class DeskOptions(BaseModel):
+class DeskOptions(Record, use_attribute_docstrings=True):
     """Options of the domain desk, from `domain.options` of the run's configuration."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     max_calls: int = Field(default=6, ge=1, le=12)
     """Most tool calls in one task; a longer program is out of range."""
@@ -114,12 +115,10 @@ class DeskDomain:
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
         rng = random.Random(seed_from("desk", "heldout", seed))
-        turn = -1
+        turn = itertools.count()
 
         def pick(open_calls: Sequence[int]) -> int:
-            nonlocal turn
-            turn += 1
-            return open_calls[turn % len(open_calls)]
+            return open_calls[next(turn) % len(open_calls)]
 
         drafts = self._distinct(rng, count, pick, heldout=True)
         rng.shuffle(drafts)
@@ -186,6 +185,9 @@ class DeskDomain:
         if self.options.dialogue and len(said) > 1 and said[-1].strip() == DONE:
             said.pop()
         return judge("".join(said), expected)
+
+    def count_calls(self, message: Message) -> int:
+        return message["content"].count(OPEN)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return the empty answer, two constant ones and echoes of the prompt and the program."""
@@ -279,10 +281,9 @@ class DeskDomain:
 
 
 class DeskEpisode:
-    """One attempt, whose tool calls are acknowledged; without a dialogue it is a single turn."""
+    """One attempt. Its tool calls are acknowledged; without a dialogue it is a single turn."""
 
     def __init__(self, dialogue: bool = False) -> None:
-        """Begin an attempt."""
         self._dialogue = dialogue
 
     def step(self, action: str) -> Observation:

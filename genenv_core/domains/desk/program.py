@@ -7,12 +7,12 @@ a number: `+ 8 bolts 7` (8 in stock, receive 7 more), `- 8 bolts 3` (8 in stock,
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+from genenv_core.domains.tool_calls import written
 from genenv_core.types import Rejected, Rejection
 
 Operation = Literal["+", "-", "*"]
@@ -111,7 +111,7 @@ def parse_program(text: str, *, max_calls: int, max_operand: int) -> Program | R
             if len(number) > _MAX_DIGITS or not 1 <= int(number) <= max_operand:
                 detail = f"operand {number[:20]} is not in 1..{max_operand}"
                 return Rejected(Rejection.OUT_OF_RANGE, detail)
-        program.append(Clause(_operation(operation), int(left), item, int(right)))
+        program.append(Clause(cast(Operation, operation), int(left), item, int(right)))
     for clause in program:
         if clause.total < 0:
             detail = f"ships {clause.right} {clause.item} of {clause.left}"
@@ -163,7 +163,7 @@ def render_answer(program: Program) -> str:
 def render_call(number: int, name: str, item: str, total: int) -> str:
     """Return one tool call as text; `number` counts from 1."""
     call = {"id": number, "name": name, "arguments": {"item": item, "total": total}}
-    return f"<tool_call>{json.dumps(call)}</tool_call>"
+    return written(call)
 
 
 def draw_program(rng: random.Random, calls: int, max_operand: int) -> Program:
@@ -177,7 +177,3 @@ def _draw_clause(rng: random.Random, max_operand: int) -> Clause:
     if operation == "-":
         left, right = max(left, right), min(left, right)
     return Clause(operation, left, rng.choice(ITEMS), right)
-
-
-def _operation(symbol: str) -> Operation:
-    return next(operation for operation in OPERATIONS if operation == symbol)

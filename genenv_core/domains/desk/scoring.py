@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
+from genenv_core.domains.tool_calls import CLOSE, OPEN
 from genenv_core.types import Verdict
-
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)

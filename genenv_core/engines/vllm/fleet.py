@@ -1,13 +1,13 @@
 """Requests spread over servers, tried again, and never from other weights: the loop's side.
 
-What goes wrong, and what comes of it:
+Failures, and what the loop does about them:
 
-- an answer 5xx, a lost connection, a time-out: the request is tried again, elsewhere if there is an
-  elsewhere; one that fails to the end while others succeed is a completion with the reason `error`;
+- an answer 5xx, a lost connection, a time-out: the request is tried again, on another server if
+  there is one; one that never succeeds while others do is a completion with the reason `error`;
 - a request that the server refuses: a completion with the reason `error`, unless it refuses all;
 - a server that is gone, hangs or has forgotten the checkpoint: `upkeep` brings it back. What it was
   working on is done again, from the same seeds;
-- other weights than those asked for, or an answer that is not what was asked: the engine fails.
+- other weights than requested, or an answer that does not fit the request: the engine fails.
 
 A failed engine ends every request with its error.
 """
@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.engines.vllm.replica import Forgotten, Lost, Refused, Replica
-from genenv_core.engines.vllm.server import Server
-from genenv_core.engines.vllm.setup import VllmSetup
+from genenv_core.engines.vllm.server import Server, VllmSetup
 from genenv_core.engines.vllm.upkeep import Upkeep
 from genenv_core.engines.vllm.wire import Asked, asked
 from genenv_core.errors import EngineError
@@ -183,8 +182,8 @@ class Fleet:
         """Answer a request that no server will take; that all are of this kind is an error."""
         self._refused += 1
         if not self._good and self._refused >= REFUSALS:
-            told = f"engine vllm: each of the first {self._refused} requests failed: {why}"
-            self._fail(EngineError(f"{told}{self._upkeep.told()}"))
+            failed = f"engine vllm: each of the first {self._refused} requests failed: {why}"
+            self._fail(EngineError(f"{failed}{self._upkeep.log_end()}"))
         _settle(job, [_error(why)] * job.ask.n)
 
     def _served(self, job: _Job, replica: Replica, task: asyncio.Task[None]) -> None:
@@ -210,7 +209,7 @@ class Fleet:
             if self._upkeep.answered > job.since:
                 _settle(job, [_error(why)] * job.ask.n)
             else:
-                self._fail(EngineError(f"engine vllm: {why}{self._upkeep.told()}"))
+                self._fail(EngineError(f"engine vllm: {why}{self._upkeep.log_end()}"))
             return
         pause = min(self._serving.backoff_seconds * 2 ** (job.tries - 1), LONGEST_PAUSE_S)
         log.info("engine=vllm try=%d pause=%.1f error=%s", job.tries, pause, error)

@@ -37,8 +37,8 @@ def main(command: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=watch, daemon=True).start()
     status = server.wait()
-    told = f"by signal {-status}" if status < 0 else f"with status {status}"
-    print(f"genenv: the server ended {told}", flush=True)
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    print(f"genenv: the server ended {how}", flush=True)
     end_group()
 
 

@@ -5,8 +5,8 @@ How the checkpoint gets into a server that we did not start, and how its answers
 - it serves a model under the checkpoint's name already: every answer names it;
 - adapters are loaded under that name by the LoRA endpoint: every answer names it;
 - whole weights are read by the weight-update endpoints from a path that both sides see. An answer
-  names the server's own model then, so the server's weight version, which we set, is read again
-  behind every answer; another client that loads other weights changes it first.
+  then names the server's own model. So the server's weight version, which we set, is read again
+  after every answer; another client that loads other weights changes it first.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 import aiohttp
 from pydantic import ValidationError
 
-from genenv_core.config.vllm import VllmConfig
+from genenv_core.config.sections.compute import VllmConfig
 from genenv_core.engines.vllm.server import Server, adapter_rank
 from genenv_core.engines.vllm.wire import Aborted, Asked, Models, body, completions, wrong_model
-from genenv_core.errors import EngineError
+from genenv_core.errors import EngineError, one_line
 from genenv_core.types import Completion, SamplingParams
 
 Result = TypeVar("Result")
@@ -40,7 +40,7 @@ COLLECT_S = 0.02
 
 CUT = 300
 COMPUTED = re.compile(rb"^vllm:(?:prompt|generation)_tokens_total(?:\{[^}]*\})? (\S+)$", re.M)
-"""What a server's metrics say of the tokens that it has computed."""
+"""The tokens that a server has computed, in its metrics."""
 
 
 class Lost(Exception):
@@ -56,7 +56,7 @@ class Forgotten(Lost):
 
 
 class Refused(Exception):
-    """The server says that it is the request that is wrong."""
+    """The server refuses the request as wrong."""
 
 
 class Replica:
@@ -137,8 +137,8 @@ class Replica:
         Raises Lost when another try may help, Refused when it will not, EngineError when nothing
         of this server can be used.
         """
-        told = body(self._model, ask, params, max_tokens)
-        status, data = await self._call("POST", "/v1/completions", timeout_s, told)
+        payload = body(self._model, ask, params, max_tokens)
+        status, data = await self._call("POST", "/v1/completions", timeout_s, payload)
         if status >= 500 or status in (408, 429):
             raise Lost(f"{self.url} answers {status}: {_cut(data)}")
         if status == 404:
@@ -160,8 +160,8 @@ class Replica:
     async def alive(self, timeout_s: float, *, token: bool) -> bool:
         """Return whether it answers in time; `token`: with a token, which a hung engine cannot.
 
-        The token waits behind what was asked for before it, so that a server that computes other
-        tokens meanwhile counts as alive too.
+        The token waits behind earlier requests, so a server that computes other tokens meanwhile
+        counts as alive too.
         """
         if self.server is not None and not self.server.running:
             return False
@@ -182,7 +182,7 @@ class Replica:
         return status < 500
 
     async def _computed(self, timeout_s: float) -> float | None:
-        """Return how many tokens it has computed so far, None where it does not tell."""
+        """Return how many tokens it has computed so far, None where it has no such metric."""
         try:
             status, data = await self._call("GET", "/metrics", min(timeout_s, SHORT_S))
         except Lost:
@@ -193,14 +193,14 @@ class Replica:
     async def _warm_up(self) -> None:
         """Sample one token: the first one may compile code for a minute, which is no hanging."""
         ask = Asked((0,), 0, 1)
-        told = body(self._model, ask, SamplingParams(max_tokens=1), 1)
-        status, data = await self._call("POST", "/v1/completions", LOAD_S, told)
+        payload = body(self._model, ask, SamplingParams(max_tokens=1), 1)
+        status, data = await self._call("POST", "/v1/completions", LOAD_S, payload)
         if status != 200:
             raise Lost(f"{self.url} answers {status}: {_cut(data)}")
 
     async def _check_version(self, wanted: str) -> None:
-        told = await self._json("GET", "/version")
-        found = str(told.get("version", "unknown")).partition("+")[0]
+        answer = await self._json("GET", "/version")
+        found = str(answer.get("version", "unknown")).partition("+")[0]
         if found != wanted:
             raise EngineError(
                 f"{self.where} runs vLLM {found}, and compute.vllm.version says {wanted}: results "
@@ -220,15 +220,15 @@ class Replica:
         return models
 
     async def _load_adapter(self, name: str, checkpoint: Path) -> None:
-        told = {"lora_name": name, "lora_path": str(checkpoint)}
-        status, data = await self._call("POST", "/v1/load_lora_adapter", LOAD_S, told)
+        payload = {"lora_name": name, "lora_path": str(checkpoint)}
+        status, data = await self._call("POST", "/v1/load_lora_adapter", LOAD_S, payload)
         if status == 404:
             raise EngineError(
                 f"{self.where} has no LoRA endpoint, and the model {name!r} is none of its own: "
                 "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
             )
         if status != 200:
-            raise EngineError(f"{self.where} does not load the adapters {told}: {_cut(data)}")
+            raise EngineError(f"{self.where} does not load the adapters {payload}: {_cut(data)}")
         names = (await self._models()).names
         if name not in names:
             raise wrong_model(self.where, wanted=name, found=", ".join(names))
@@ -257,8 +257,8 @@ class Replica:
             await self._step("/update_weight_version", {"new_version": name})
         self._version = name
 
-    async def _step(self, path: str, told: dict[str, Any] | None = None) -> None:
-        status, data = await self._call("POST", path, LOAD_S, told)
+    async def _step(self, path: str, payload: dict[str, Any] | None = None) -> None:
+        status, data = await self._call("POST", path, LOAD_S, payload)
         if status != 200:
             raise EngineError(
                 f"{self.where}{path} answers {status}: {_cut(data)}; the server has to see the "
@@ -266,7 +266,7 @@ class Replica:
             )
 
     async def _confirm(self) -> None:
-        """Return once the server told, after this call, that it still has our weights."""
+        """Return once the server has confirmed, after this call, that it still has our weights."""
         if not self._version:
             return
         if self._confirming is None:
@@ -289,7 +289,7 @@ class Replica:
         return _json(data)
 
     async def _call(
-        self, method: str, path: str, timeout_s: float, told: dict[str, Any] | None = None
+        self, method: str, path: str, timeout_s: float, payload: dict[str, Any] | None = None
     ) -> tuple[int, bytes]:
         """Return status and body; raises Lost without an answer in time."""
         key = self.server.key if self.server else self._key
@@ -298,13 +298,13 @@ class Replica:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    method, f"{self.url}{path}", json=told, headers=headers
+                    method, f"{self.url}{path}", json=payload, headers=headers
                 ) as answer,
             ):
                 return answer.status, await answer.read()
         except TimeoutError:
-            told_path = path.partition("?")[0]
-            raise Lost(f"{self.url}{told_path}: no answer in {timeout_s:g} s", slow=True) from None
+            plain = path.partition("?")[0]
+            raise Lost(f"{self.url}{plain}: no answer in {timeout_s:g} s", slow=True) from None
         except (aiohttp.ClientError, OSError) as error:
             raise Lost(f"{self.url}: {type(error).__name__}: {error}"[:CUT]) from error
 
@@ -345,7 +345,7 @@ def _json(data: bytes) -> dict[str, Any]:
 
 def _cut(data: bytes) -> str:
     """Return the message of an error's body, in one short line."""
-    told = _json(data).get("error", "")
-    message = told.get("message", "") if isinstance(told, dict) else told  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    error = _json(data).get("error", "")
+    message = error.get("message", "") if isinstance(error, dict) else error  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     text = str(message or data.decode(errors="replace"))  # pyright: ignore[reportUnknownArgumentType]
-    return " ".join(text.split())[:CUT]
+    return one_line(text, CUT)

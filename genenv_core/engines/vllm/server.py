@@ -17,15 +17,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from genenv_core.config.vllm import VllmConfig
+from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_FILES
 from genenv_core.engines.vllm import cpu, guard
 from genenv_core.errors import ConfigError, EngineError, ModelError
@@ -36,13 +36,13 @@ MODULE = "vllm.entrypoints.openai.api_server"
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as its largest rank."""
 
-TOLD_LINES = 6
+QUOTED_LINES = 6
 """Lines of the log that an error quotes."""
 
 LOG_BYTES = 2**18
 """Bytes of the log's end that are looked at."""
 
-TOLD_LETTERS = 300
+QUOTED_LETTERS = 300
 PLACE = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\] ?)?")
 ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b(?!`)")
 NOISE = "resource_tracker"
@@ -52,7 +52,24 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class VllmSetup:
+    """What the engine needs beside the checkpoint.
+
+    `name` is what the model is called, unique to the checkpoint's content. `logprobs_mode` is
+    `processed_logprobs` unless a nucleus cuts the distribution. `check` is called often and may
+    raise, to end a wait.
+    """
+
+    name: str
+    config: VllmConfig
+    serving: VllmServing
+    log: Path
+    logprobs_mode: str = "processed_logprobs"
+    check: Callable[[], None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCommand:
     """How a server is started: everything but its port."""
 
     python: str
@@ -64,9 +81,9 @@ class Launch:
     """Environment variables that it gets besides those of this process."""
 
 
-def launch(
+def server_command(
     checkpoint: Path, name: str, config: VllmConfig, *, python: str, logprobs_mode: str, log: Path
-) -> Launch:
+) -> ServerCommand:
     """Return how a server of this checkpoint is started, under a model name of ours.
 
     One with an adapter is served as that adapter on its base.
@@ -79,9 +96,9 @@ def launch(
         names += ["--enable-lora", f"--max-lora-rank={rank}"]
     dtype, own, surroundings = config.dtype, list[str](), dict[str, str]()
     if cpu.is_cpu_build(python):
-        told = _json_object(Path(model) / "config.json")
-        own = cpu.arguments(checkpoint, told, config)
-        dtype, surroundings = cpu.dtype(told, config), cpu.surroundings(os.environ, config)
+        shape = _json_object(Path(model) / "config.json")
+        own = cpu.arguments(checkpoint, shape, config)
+        dtype, surroundings = cpu.dtype(shape, config), cpu.surroundings(os.environ, config)
     arguments = [
         f"--dtype={dtype}",
         f"--tensor-parallel-size={config.tensor_parallel}",
@@ -93,7 +110,7 @@ def launch(
     if config.max_model_len is not None:
         arguments.append(f"--max-model-len={config.max_model_len}")
     every = (*arguments, *names, *own, *config.arguments)
-    return Launch(python, model, name, every, log, surroundings)
+    return ServerCommand(python, model, name, every, log, surroundings)
 
 
 def adapter_rank(checkpoint: Path) -> int:
@@ -167,18 +184,13 @@ def interpreter(given: str | None) -> str:
 class Server:
     """One started server. `start` may be called again after `stop`."""
 
-    def __init__(self, how: Launch) -> None:
+    def __init__(self, how: ServerCommand) -> None:
         """Start nothing yet."""
         self._how = how
         self._process: subprocess.Popen[bytes] | None = None
         self._from = 0
         self.url = ""
         self.key = ""
-
-    @property
-    def log(self) -> Path:
-        """Return where its output goes."""
-        return self._how.log
 
     @property
     def pid(self) -> int:
@@ -226,9 +238,9 @@ class Server:
             process.stdin.close()
         self._process = None
 
-    def told(self) -> str:
-        """Return what this start's log says of its end, in one line, and where the log is."""
-        shown = _telling([" ".join(line.split()) for line in self._lines()])
+    def log_end(self) -> str:
+        """Return what this start's log shows of its end, in one line, and the log's path."""
+        shown = _explaining([" ".join(line.split()) for line in self._lines()])
         return f"{' | '.join(shown) or 'no output'} (all of it: {self._how.log})"
 
     def port_was_taken(self) -> bool:
@@ -243,14 +255,14 @@ class Server:
         return [line for line in text.splitlines() if line.strip()]
 
 
-def _telling(lines: Sequence[str]) -> list[str]:
+def _explaining(lines: Sequence[str]) -> list[str]:
     """Return the first error and the last one, and the last lines; each once, without its place.
 
     The first one is the cause: what comes behind it are processes that miss another one.
     """
-    bare = [PLACE.sub("", line)[:TOLD_LETTERS] for line in lines if NOISE not in line]
+    bare = [PLACE.sub("", line)[:QUOTED_LETTERS] for line in lines if NOISE not in line]
     errors = [line for line in bare if ERROR.match(line)]
-    last = bare[-TOLD_LINES:]
+    last = bare[-QUOTED_LINES:]
     first = [error for error in (*errors[:1], *errors[-1:]) if error not in last]
     return list(dict.fromkeys([*first, *last]))
 

@@ -4,7 +4,7 @@
 - One at a URL is left out until it answers again; none for `lost_seconds` is the end.
 - One that has forgotten the checkpoint, because somebody started it anew, is given it again.
 
-What cannot be mended is handed to `fail`, once.
+`fail` is called once, with what cannot be repaired.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any
 import aiohttp
 
 from genenv_core.engines.vllm.replica import Lost, Replica, until
-from genenv_core.engines.vllm.server import KEY_VARIABLE, Server
-from genenv_core.engines.vllm.setup import VllmSetup
+from genenv_core.engines.vllm.server import KEY_VARIABLE, Server, VllmSetup
 from genenv_core.errors import EngineError
 
 log = logging.getLogger("genenv.engine")
@@ -65,7 +64,7 @@ class Upkeep:
         """When an answer came last."""
 
     def open(self) -> None:
-        """Begin to bring the replicas up; `changed` or `fail` tell what came of it."""
+        """Begin to start the replicas; `changed` or `fail` reports the result."""
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S)
         timeout = aiohttp.ClientTimeout(total=None)
         session = self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
@@ -84,14 +83,14 @@ class Upkeep:
 
     @property
     def longest(self) -> int | None:
-        """Return the longest sequence that every replica takes, None while nobody has told."""
-        told = [r.longest for r in self.replicas if r.longest is not None]
-        return min([*told, *filter(None, [self._setup.config.max_model_len])], default=None)
+        """Return the longest sequence that every replica takes, None while it is unknown."""
+        known = [r.longest for r in self.replicas if r.longest is not None]
+        return min([*known, *filter(None, [self._setup.config.max_model_len])], default=None)
 
-    def told(self) -> str:
+    def log_end(self) -> str:
         """Return the end of our server's log, for an error."""
         with contextlib.suppress(OSError):
-            return f"; its log ends: {self._server.told()}" if self._server else ""
+            return f"; its log ends: {self._server.log_end()}" if self._server else ""
         return ""
 
     async def examine(self, replica: Replica, error: Lost) -> bool:
@@ -135,7 +134,7 @@ class Upkeep:
                 raise EngineError(
                     f"engine vllm: the server failed {self._restarts} times"
                     f"{', twice without an answer' if self._fruitless > 1 else ''} "
-                    f"(execution.vllm.restarts {self._serving.restarts}): {why}{self.told()}"
+                    f"(execution.vllm.restarts {self._serving.restarts}): {why}{self.log_end()}"
                 )
         begun = time.monotonic()
         for port in range(PORTS):
@@ -154,7 +153,7 @@ class Upkeep:
                 waited = f"after {time.monotonic() - begun:.0f} s"
                 limit = f"(execution.vllm.start_seconds {self._serving.start_seconds:g}): {error}"
                 what = f"does not answer {waited} {limit}" if server.running else f"ended {waited}"
-                raise EngineError(f"engine vllm: the server {what}{self.told()}") from error
+                raise EngineError(f"engine vllm: the server {what}{self.log_end()}") from error
         log.info("engine=vllm url=%s ready=%.1f s", replica.url, time.monotonic() - begun)
 
     async def _find(self, replica: Replica) -> None:

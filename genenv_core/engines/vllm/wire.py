@@ -80,16 +80,16 @@ class Models(BaseModel):
 
     @property
     def longest(self) -> int | None:
-        """Return the longest sequence that every model served takes, where the server tells it."""
-        told = [model.max_model_len for model in self.data if model.max_model_len]
-        return min(told) if told else None
+        """Return the longest sequence that every served model takes, None if it is unknown."""
+        known = [model.max_model_len for model in self.data if model.max_model_len]
+        return min(known, default=None)
 
 
 def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
     """Return requests as few HTTP requests, in order, none for more than `most` samples.
 
     Neighbours with one prompt and rising seeds share one: vLLM gives sample i of a request with
-    seed s the seed s + i, which is what it would have had alone.
+    seed s the seed s + i, the seed that it would have had alone.
     """
     groups: list[Asked] = []
     for request in requests:
@@ -110,7 +110,7 @@ def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
 
 def body(model: str, ask: Asked, params: SamplingParams, max_tokens: int) -> dict[str, Any]:
     """Return the JSON body of POST /v1/completions."""
-    told: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "model": model,
         "prompt": list(ask.prompt_ids),
         "max_tokens": max_tokens,
@@ -127,15 +127,15 @@ def body(model: str, ask: Asked, params: SamplingParams, max_tokens: int) -> dic
         "return_token_ids": True,
         # Spares the server the spelling of each token.
         "return_tokens_as_token_ids": True,
-        # What ends a completion is what the caller says, the checkpoint's end token included.
+        # Only the caller's stop tokens end a completion; they include the checkpoint's end token.
         "ignore_eos": True,
         "stop_token_ids": list(params.stop_token_ids),
         "add_special_tokens": False,
         "skip_special_tokens": False,
     }
     if ask.grammar is not None:
-        told["structured_outputs"] = {ask.grammar.kind: ask.grammar.text}
-    return told
+        payload["structured_outputs"] = {ask.grammar.kind: ask.grammar.text}
+    return payload
 
 
 def completions(
@@ -143,7 +143,7 @@ def completions(
 ) -> list[Completion]:
     """Return the `n` completions of an answer.
 
-    Raises EngineError when it is not what was asked, Aborted when the server gave it up.
+    Raises EngineError when the answer does not fit the request, Aborted when the server gave up.
     """
     try:
         answer = _Answer.model_validate_json(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ class Api:
     def __init__(self, store: Store, namespace: str, rights: Mapping[str, Rules]) -> None:
         self.store, self.namespace, self.rights = store, namespace, rights
         self.away = False
+        self.missed: Counter[str] = Counter()
+        """How many requests of each `Bearer TOKEN METHOD` came while the API was away."""
         self.refused: list[str] = []
         """Requests that a token had no right to."""
         self.logs: dict[str, Any] = {}
@@ -57,6 +60,7 @@ class Api:
     @web.middleware
     async def _errors(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.away:
+            self.missed[f"{request.headers.get('Authorization')} {request.method}"] += 1
             if request.transport:
                 request.transport.abort()
             raise ConnectionResetError
@@ -196,7 +200,7 @@ class Api:
 
 
 def admit(job: Object) -> None:
-    """Do what the API server does to a new job: schema, pod security, names; or refuse it."""
+    """Check a new job as the API server does: schema, pod security and names."""
     spec = job["spec"]["template"]["spec"]
     for misplaced in ("parallelism", "completions"):  # unknown to a pod: dropped
         spec.pop(misplaced, None)

@@ -18,6 +18,7 @@ from tests.infra.checks import amount
 from tests.infra.cluster.api import Api, Rules
 from tests.infra.cluster.kubelet import Kubelet
 from tests.infra.cluster.store import Object, Store
+from tests.waiting import BOUND_S
 
 Answer = TypeVar("Answer")
 TICK_S = 0.1
@@ -39,7 +40,7 @@ class Cluster:
     def __init__(
         self, namespace: str, nodes: list[Node], rights: Mapping[str, Rules], folder: Path
     ) -> None:
-        """Start it; `rights` are the rules of each service account, whose token is its name."""
+        """Start the cluster; `rights` are the rules of each account, whose token is its name."""
         self.namespace, self.nodes, self.folder = namespace, nodes, folder
         self.images: set[str] = set()
         self._loop = asyncio.new_event_loop()
@@ -47,7 +48,7 @@ class Cluster:
         self._rights = rights
         self._thread = threading.Thread(target=self._main, name="cluster", daemon=True)
         self._thread.start()
-        assert self._started.wait(30)
+        assert self._started.wait(BOUND_S)
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -81,7 +82,7 @@ class Cluster:
         await self._runner.cleanup()
 
     async def _jobs(self) -> None:
-        """The job controller: one pod after the other, as many as backoffLimit admits."""
+        """Create the pods of each job, one after the other, as often as backoffLimit admits."""
         for job in self.store.list("jobs", self.namespace):
             status = job.setdefault("status", {})
             if "deletionTimestamp" in job["metadata"] or status.get("conditions"):
@@ -115,7 +116,7 @@ class Cluster:
         await self.store.create("pods", self.namespace, pod)
 
     async def _deletions(self) -> None:
-        """Delete in the foreground: a job after its pods, a pod after its process."""
+        """Delete in the foreground: first the process, then its pod, then the job."""
         for job in self.store.list("jobs", self.namespace):
             if "deletionTimestamp" not in job["metadata"]:
                 continue
@@ -141,7 +142,7 @@ class Cluster:
         ]
 
     async def _schedule(self) -> None:
-        """The scheduler: the first node whose labels, taints and free room fit."""
+        """Put each pod on the first node whose labels, taints and free room fit."""
         for pod in self.store.list("pods", self.namespace):
             if "nodeName" in pod["spec"] or "deletionTimestamp" in pod["metadata"]:
                 continue
@@ -194,7 +195,7 @@ class Cluster:
         return ""
 
     def call(self, make: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return what a coroutine made in the cluster's thread returns."""
+        """Run a coroutine in the cluster's thread and return its result."""
 
         async def run() -> Answer:
             return await make()
@@ -202,7 +203,7 @@ class Cluster:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
 
     def look(self, what: Callable[[], Answer]) -> Answer:
-        """Return what a function returns in the cluster's thread."""
+        """Call a function in the cluster's thread and return its result."""
 
         async def run() -> Answer:
             return what()
@@ -222,7 +223,7 @@ class Cluster:
         self.call(run)
 
     def drop(self, resource: str, name: str) -> None:
-        """Remove an object that is there."""
+        """Remove an existing object."""
         item = self.look(lambda: self.store.get(resource, self.namespace, name))
         self.call(lambda: self.store.remove(resource, item))
 
@@ -237,12 +238,12 @@ class Cluster:
         return self.look(lambda: self.store.list("jobs", self.namespace, label))
 
     def log(self, pod: Object) -> str:
-        """Return what a pod's process has printed."""
+        """Return the output of a pod's process."""
         path = self.api.logs.get(pod["metadata"]["name"])
         return path.read_text(errors="replace") if path else ""
 
     def evict(self, pod: Object, why: str = "The node was low on resource: memory.") -> None:
-        """Evict a running pod, as a node under pressure does: SIGTERM, its grace, SIGKILL."""
+        """Evict a running pod as a full node does: SIGTERM, then SIGKILL after its grace."""
         uid = pod["metadata"]["uid"]
         self.look(lambda: self.kubelet.evicting.__setitem__(uid, why))
 
@@ -252,12 +253,13 @@ class Cluster:
         def switch() -> None:
             self.api.away = away
             if away:
+                self.api.missed.clear()
                 self.api.cut()
 
         self.look(switch)
 
     def compact(self) -> None:
-        """Forget the history and end all watches, which then begin too early: 410."""
+        """Forget the history and end all watches, which get 410 when they start again."""
 
         def forget() -> None:
             self.store.compact()
@@ -293,9 +295,9 @@ class Cluster:
         return path
 
     def close(self) -> None:
-        """Stop it and every process of a pod."""
+        """Stop the cluster and the processes of all pods."""
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(30)
+        self._thread.join(BOUND_S)
 
 
 def _requests(pod: Object) -> dict[str, float]:

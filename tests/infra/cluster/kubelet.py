@@ -59,7 +59,7 @@ class Container:
             )
 
     def memory(self) -> int:
-        """Return the resident bytes of all of its processes, that count as its own."""
+        """Return the memory of all processes of the container, in bytes that they do not share."""
         total = 0
         for process in self.family():
             with contextlib.suppress(psutil.Error):
@@ -68,7 +68,7 @@ class Container:
         return total
 
     def family(self) -> list[psutil.Process]:
-        """Return its processes; those that outlive their parents are in its session still."""
+        """Return the first process of the container and all its descendants."""
         assert self.process
         with contextlib.suppress(psutil.NoSuchProcess):
             main = psutil.Process(self.process.pid)
@@ -76,7 +76,7 @@ class Container:
         return []
 
     def signal(self, number: int) -> None:
-        """Send a signal as a container runtime does: SIGTERM to the first process only."""
+        """Send a signal as a container runtime does: only SIGKILL reaches every process."""
         assert self.process
         family = self.family()
         with contextlib.suppress(ProcessLookupError):
@@ -88,7 +88,7 @@ class Container:
 
 
 class Kubelet:
-    """Runs the pods of all nodes; `folder` holds what goes with a pod."""
+    """Runs the pods of all nodes; `folder` holds the files of each pod."""
 
     def __init__(self, store: Store, folder: Path, images: set[str], logs: dict[str, Any]) -> None:
         self.store, self.folder, self.images, self.logs = store, folder, images, logs
@@ -98,7 +98,7 @@ class Kubelet:
         self.env: dict[str, str] = dict(IMAGE_ENV)
 
     async def sync(self, namespace: str) -> None:
-        """Start what is scheduled, once a pod."""
+        """Start each scheduled pod once."""
         for pod in self.store.list("pods", namespace):
             uid = pod["metadata"]["uid"]
             if uid in self.running or not pod["spec"].get("nodeName"):
@@ -112,7 +112,7 @@ class Kubelet:
         box = pod["spec"]["containers"][0]
         if box["image"] not in self.images:
             await self._wait(pod, "ErrImagePull", f"failed to pull image {box['image']}: not found")
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # a real one shows both states in turn
             text = f'Back-off pulling image "{box["image"]}"'
             await self._stay(pod, "ImagePullBackOff", text)
             return
@@ -143,7 +143,7 @@ class Kubelet:
         shutil.rmtree(folder / "volumes", ignore_errors=True)
 
     async def _watch(self, pod: Object, container: Container) -> int:
-        """Return the exit code; kills on the memory limit and after the grace of a deletion."""
+        """Return the exit code; kills a pod above its memory limit or after its grace."""
         assert container.process
         uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
         exited = asyncio.create_task(container.process.wait())
@@ -171,7 +171,7 @@ class Kubelet:
         return 128 - code if code < 0 else code
 
     def _environment(self, pod: Object, namespace: str) -> dict[str, str]:
-        """Return the container's variables; raises LookupError for a secret that is not there."""
+        """Return the container's variables; raises LookupError for a missing secret."""
         box = pod["spec"]["containers"][0]
         volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
         mounts: dict[str, Path] = {}
@@ -210,7 +210,7 @@ class Kubelet:
         await self._status(pod, phase="Pending", containerStatuses=[status])
 
     async def _stay(self, pod: Object, reason: str, message: str) -> None:
-        """Keep a pod waiting until somebody deletes it."""
+        """Keep a pod pending until it is deleted."""
         await self._wait(pod, reason, message)
         uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
 
@@ -232,7 +232,7 @@ class Kubelet:
         await self.store.update("pods", item)
 
     async def close(self) -> None:
-        """Kill every process that is left."""
+        """Kill every remaining process."""
         for container in self.containers.values():
             if container.process and container.process.returncode is None:
                 container.signal(signal.SIGKILL)
@@ -246,7 +246,7 @@ def _uid(item: Object) -> str:
 
 
 def _mounted(value: str, mounts: Mapping[str, Path]) -> str:
-    """Return a value with a path of the pod replaced by where the volume is on this machine."""
+    """Return a value with the pod's path replaced by the volume's path on this machine."""
     for path, where in mounts.items():
         if value == path or value.startswith(f"{path}/"):
             return str(where) + value.removeprefix(path)

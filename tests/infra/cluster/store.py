@@ -16,11 +16,11 @@ Place = tuple[str, str, str]
 
 
 class Gone(Exception):
-    """The version that a watch wants to start from is not kept any more."""
+    """The store has forgotten the version from which a watch wants to start."""
 
 
 class Refused(Exception):
-    """A request that the API refuses: status, reason, message."""
+    """The API refuses a request with this status, reason and message."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """One change: its version, what happened to which resource, and the object after it."""
+    """One change: its version, its type, the resource and the object afterwards."""
 
     version: int
     kind: str
@@ -38,7 +38,7 @@ class Change:
 
 
 class Store:
-    """Objects by place; every change has the next version and stays in a history for watches."""
+    """Objects by place. Each change gets the next version and is kept for watches."""
 
     def __init__(self) -> None:
         self.objects: dict[Place, Object] = {}
@@ -55,7 +55,7 @@ class Store:
         return copy.deepcopy(found)
 
     def list(self, resource: str, namespace: str, selector: str = "") -> list[Object]:
-        """Return copies of the objects of a resource that a label selector takes."""
+        """Return copies of the objects of a resource that a label selector matches."""
         return [
             copy.deepcopy(item)
             for (kind, space, _), item in self.objects.items()
@@ -63,7 +63,7 @@ class Store:
         ]
 
     async def create(self, resource: str, namespace: str, item: Object) -> Object:
-        """Add an object; it gets its name, uid and time."""
+        """Add an object and set its name, uid and creation time."""
         meta = item.setdefault("metadata", {})
         if "name" not in meta:
             meta["name"] = meta.get("generateName", "x-") + uuid.uuid4().hex[:5]
@@ -79,7 +79,7 @@ class Store:
         return copy.deepcopy(item)
 
     async def update(self, resource: str, item: Object) -> None:
-        """Replace an object that is there and differs; one that has gone stays away."""
+        """Replace an existing object if it differs; a deleted one stays deleted."""
         place = (resource, item["metadata"]["namespace"], item["metadata"]["name"])
         known = self.objects.get(place)
         if known is None or known["metadata"]["uid"] != item["metadata"]["uid"]:
@@ -107,12 +107,12 @@ class Store:
             self._changed.notify_all()
 
     def compact(self) -> None:
-        """Forget the history: watches that start before now are refused."""
+        """Forget the history, so that watches from an older version are refused."""
         self._history.clear()
         self._oldest = self.version
 
     async def watch(self, resource: str, namespace: str, since: int) -> AsyncIterator[Change]:
-        """Yield the changes after a version as they come; raises Gone when it is too old."""
+        """Yield each change after a version when it happens; raises Gone if that is too old."""
         while True:
             if since < self._oldest:
                 raise Gone
@@ -126,7 +126,7 @@ class Store:
 
 
 def selected(item: Object, selector: str) -> bool:
-    """Return whether a label selector (equality and existence) takes an object."""
+    """Return whether a label selector (equality and existence) matches an object."""
     labels = item["metadata"].get("labels", {})
     for term in filter(None, selector.split(",")):
         key, equals, value = term.replace("==", "=").partition("=")

@@ -1,0 +1,51 @@
+"""What `genenv sql` and its prompt share: running a query, listing tables and views."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from genenv_core.errors import QueryError
+
+if TYPE_CHECKING:
+    from genenv_core.pools import Limits
+
+
+class Format(StrEnum):
+    """How `genenv sql` writes rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+def run_query(
+    root: str, text: str, wanted: Format, limits: Limits, output: Path | None = None
+) -> None:
+    """Run one query and write its rows."""
+    from flows.cli.rows import write
+    from genenv_core.pools import answer
+
+    write(answer(root, text, limits=limits), wanted.value, output)
+
+
+def show_schema(name: str) -> None:
+    """Print every table and view with its columns, or one of them."""
+    import difflib
+
+    from schemas.relations import describe
+
+    relations = {relation.name: relation for relation in describe()}
+    if name and name not in relations:
+        near = difflib.get_close_matches(name, relations, n=1)
+        hint = f", did you mean {near[0]}?" if near else f"; there are {', '.join(relations)}"
+        raise QueryError(f"{name!r} is no table or view{hint}")
+    for relation in [relations[name]] if name else relations.values():
+        typer.echo(f"{relation.signature} ({relation.kind}): {relation.description}")
+        given = [(f"{parameter.name} :=", parameter) for parameter in relation.parameters]
+        for label, column in [*given, *((column.name, column) for column in relation.columns)]:
+            typer.echo(f"    {label:24} {column.sql_type:12} {column.description}")

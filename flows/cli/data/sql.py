@@ -1,0 +1,93 @@
+"""`genenv sql`: one query, given or in a file, or a prompt."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.data.query import Format, run_query, show_schema
+from flows.cli.options import DEFAULT_ROOT, Root
+from genenv_core.errors import QueryError
+
+TABLE_ROWS = 100
+"""Rows that a table shows unless --limit-rows says otherwise; the other formats give all."""
+
+
+def sql(
+    query: Annotated[
+        str, typer.Argument(help="One SELECT over the tables and views; - reads it from a pipe.")
+    ] = "",
+    root: Root = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Read the query from a file.")] = None,
+    format_: Annotated[
+        Format | None,
+        typer.Option("--format", help="Output format (default: the ending of OUTPUT, or table)."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file.")
+    ] = None,
+    schema: Annotated[
+        bool,
+        typer.Option("--schema", help="List tables, views and columns; QUERY may be one name."),
+    ] = False,
+    limit_rows: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"Most rows, 0 for all (default: {TABLE_ROWS} in a table)."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Most seconds that a query takes.")] = 60,
+    memory: Annotated[str, typer.Option(help="Most memory that a query uses.")] = "1GB",
+) -> None:
+    """Query the pools with SQL, read-only; without a query, a prompt."""
+    if schema:
+        show_schema(query)
+        return
+    wanted = _format(format_, output)
+    if limit_rows is None and wanted is Format.TABLE:
+        limit_rows = TABLE_ROWS
+    from genenv_core.pools import Limits, reader
+
+    limits = Limits(timeout, memory, limit_rows or None)
+    place = root or DEFAULT_ROOT
+    _check_output(reader(place).home, wanted, output)
+    text = _text(query, file)
+    if text is None and sys.stdin.isatty() and output is None:
+        from flows.cli.data.prompt import prompt
+
+        prompt(place, wanted, limits)
+    elif text is None:
+        raise QueryError('give a query, for example: genenv sql "SELECT * FROM epochs"')
+    else:
+        run_query(place, text, wanted, limits, output)
+
+
+def _format(given: Format | None, output: Path | None) -> Format:
+    if given is not None:
+        return given
+    suffix = output.suffix.removeprefix(".") if output else ""
+    return Format(suffix) if suffix in set(Format) else Format.TABLE
+
+
+def _check_output(root: Path, wanted: Format, output: Path | None) -> None:
+    if output is None:
+        if wanted is Format.PARQUET and sys.stdout.isatty():
+            raise QueryError("parquet is not text: write it to a file with -o rows.parquet")
+    elif output.resolve().is_relative_to(root.resolve()):
+        raise QueryError(f"-o {output} is inside the root {root}: choose another place")
+    elif not output.resolve().parent.is_dir():
+        raise QueryError(f"-o {output}: there is no folder {output.resolve().parent}")
+
+
+def _text(query: str, file: Path | None) -> str | None:
+    if file is not None:
+        if query:
+            raise QueryError("give a query or --file, not both")
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise QueryError(f"--file {file}: {error}") from error
+    if query == "-":
+        return sys.stdin.read()
+    return query or None

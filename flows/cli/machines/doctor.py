@@ -1,0 +1,99 @@
+"""Checks of this machine for `genenv doctor`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from genenv_core.errors import GenenvError
+from genenv_core.storage.sql.confine import landlock_version
+from genenv_core.storage.store.opening import open_store
+from genenv_core.training.memory.devices import gpus
+
+NEEDED = (
+    "prefect", "fastapi", "mlflow", "duckdb", "polars", "pandera", "torch", "transformers", "trl"
+)  # fmt: skip
+FREE_BYTES = 2 * 10**9
+MEMORY_BYTES = 3 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check; `detail` says what was found, and what to do when it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def checks(root: str) -> list[Check]:
+    """Return what was found, in order."""
+    machine = [_memory(), _cores(), _gpus(), _sandbox()]
+    return [_python(), _libraries(), _duckdb(), _root(root), *machine]
+
+
+def _python() -> Check:
+    text = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", sys.version_info >= (3, 11), f"{text} (3.11 or later is needed)")
+
+
+def _libraries() -> Check:
+    have: list[str] = []
+    missing: list[str] = []
+    for name in NEEDED:
+        try:
+            have.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Check("libraries", False, f"missing {', '.join(missing)}: run `make install`")
+    return Check("libraries", True, ", ".join(have))
+
+
+def _sandbox() -> Check:
+    found = landlock_version()
+    kernel = f"Landlock {found}" if found else "no Landlock: the other layers remain"
+    return Check("sandbox of genenv sql", True, kernel)
+
+
+def _duckdb() -> Check:
+    found = version("duckdb")
+    good = found.startswith("1.5.")
+    remedy = "" if good else ": install duckdb 1.5; 2.0 returned wrong rows through fsspec"
+    return Check("duckdb", good, f"{found}{remedy}")
+
+
+def _root(root: str) -> Check:
+    try:
+        store = open_store(root)
+    except GenenvError as error:
+        return Check("root", False, str(error))
+    free = shutil.disk_usage(store.home).free
+    good = free > FREE_BYTES
+    remedy = "" if good else "; a run needs 2 GB"
+    where = f"{store.uri} is writable, {free / 1e9:.1f} GB free in {store.home}"
+    return Check("root", good, f"{where}{remedy}")
+
+
+def _memory() -> Check:
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    total = pages * size
+    good = total >= MEMORY_BYTES
+    remedy = "" if good else "; the quickstart needs 3 GB"
+    return Check("memory", good, f"{total / 1e9:.1f} GB{remedy}")
+
+
+def _gpus() -> Check:
+    found = gpus()
+    if not found:
+        return Check("GPUs", True, "none: training.device=cpu, for tiny models")
+    listed = ", ".join(f"{gpu.name} {gpu.memory / 1e9:.0f} GB" for gpu in found)
+    return Check("GPUs", True, f"{listed}; `genenv plan` says what updates need of one")
+
+
+def _cores() -> Check:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Check("cores", True, f"{count}")

@@ -1,0 +1,124 @@
+"""The flows that deployments name: they resolve a person's request and run the same flows.
+
+Each takes one request model, from which the UI makes its form. `coevolution` here and in
+`flows/coevolution.py` are one flow for Prefect: same name, same work. Under a worker, people look
+at the Prefect API, and the worker sends signals. Prefect's own SIGTERM handler stays in place,
+because a flow learns from it that it was cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from prefect import Flow, flow, get_run_logger
+from prefect.exceptions import TerminationSignal
+from prefect.runtime import flow_run
+
+from flows.coevolution import play
+from flows.deploy.requests import configuration, next_epoch, recorded
+from flows.epoch import epoch as play_epoch
+from flows.planner import planned_stage, state_before
+from flows.running.work import do_work
+from flows.shown import Publisher, publish_summary
+from flows.stages import TASKS
+from genenv_core.config.request import EpochRequest, RunRequest, StageRequest
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import STAGES
+from genenv_core.errors import GenenvError
+from tasks.placement.parents import cancel_children
+from tasks.stage import StageTask, progress
+from tasks.stage.stores import leases_of
+from tasks.upkeep.opening import open_run
+
+LEASE = "run"
+"""Kind of lease that a flow holds on its run, so that a second one of the same run waits."""
+
+
+def _carry_out(config: RunConfig, work: Callable[[], object]) -> None:
+    """Do `work` as a worker's flow on the run of this configuration."""
+    logging.getLogger("genenv").setLevel(logging.INFO)  # for the stages' lines in the log
+    publisher = Publisher(config)
+    with progress.listening(publisher.listen):
+        try:
+            do_work(lambda: _alone(config, work), TerminationSignal)
+        finally:
+            publisher.close()
+            publish_summary(config, publisher)
+
+
+def _alone(config: RunConfig, work: Callable[[], object]) -> None:
+    """Do the work while no other flow works on the same run."""
+    logger = get_run_logger()
+
+    def waiting(holder: str) -> None:
+        logger.info("run %s is at work in %s: waiting for it to end", config.run_id, holder)
+
+    leases, run = leases_of(config.root), str(config.run_id)
+    with leases.hold(LEASE, run, lambda: None, waiting=waiting, check=progress.check):
+        work()
+
+
+def _run_label() -> str:
+    """Return the name of a flow run of `coevolution`; the flow itself reports a wrong request."""
+    try:
+        config = configuration(RunRequest.model_validate(flow_run.parameters["request"]))
+    except (GenenvError, ValueError):
+        return "coevolution"
+    return f"{config.run_id} · {config.epochs} epoch{'s' if config.epochs > 1 else ''}"
+
+
+@flow(
+    name="coevolution",
+    flow_run_name=_run_label,
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
+def coevolution(request: RunRequest) -> None:
+    """Train pi_agent against pi_env: bootstrap, then epoch after epoch.
+
+    Stages that this run or another one of the root has finished are reused and show Cached.
+    """
+    config = configuration(request)
+    _carry_out(config, lambda: play(config))
+
+
+@flow(
+    name="epoch",
+    flow_run_name="{request.run_id} · one epoch",
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
+def epoch(request: EpochRequest) -> None:
+    """Carry out one epoch of a run whose earlier epochs are finished."""
+    config = recorded(request)
+    number = request.epoch or next_epoch(config)
+    config = config.model_copy(update={"epochs": max(config.epochs, number)})
+    state = state_before(config, number)
+    open_run(config)
+    _carry_out(config, lambda: play_epoch.fn(config, number, state))
+
+
+def _stage_flow(task: StageTask[Any]) -> Flow[[StageRequest], None]:
+    """Return the flow that carries out one stage of one epoch of a run."""
+
+    name = task.stage.name
+
+    def run(request: StageRequest) -> None:
+        config = recorded(request)
+        stage = planned_stage(config, name, request.epoch)
+        _carry_out(config, lambda: task(config, stage.epoch, stage.inputs))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"Carry out {name} of one epoch, from what its run has finished, or reuse it."
+    label = f"{{request.run_id}} · {name} · epoch {{request.epoch}}"
+    return flow(
+        name=name,
+        flow_run_name=label,
+        persist_result=False,
+        on_cancellation=[cancel_children],
+    )(run)
+
+
+globals().update({name: _stage_flow(TASKS[name]) for name, entry in STAGES.items() if entry.model})

@@ -1,0 +1,81 @@
+"""Resolves a person's request, in the Prefect UI or API, to the configuration of a run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pydantic import BaseModel
+
+from flows.running.environment import ROOT_VARIABLE
+from genenv_core.config.load import preset_values, run_name, validated
+from genenv_core.config.request import EpochRequest, RunRequest, StageRequest, overrides
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import LAST
+from genenv_core.errors import ConfigError, NotFound
+from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
+from genenv_core.storage.store.opening import open_store
+
+
+def configuration(request: RunRequest) -> RunConfig:
+    """Return the resolved configuration, with a run id; raises ConfigError with the path."""
+    root = _root(request.root)
+    changes = overrides(request)
+    if request.resume is not None:
+        return _resumed(request, root, changes)
+    values = _merged(preset_values(request.preset.value), changes, RunConfig)
+    config = validated(values, "request", {"root": root, "run_id": request.run_id})
+    return config.model_copy(update={"run_id": run_name(config, request.preset.value)})
+
+
+def recorded(request: EpochRequest | StageRequest) -> RunConfig:
+    """Return the configuration that a run of the root was started with."""
+    return _known(request.run_id, _root(request.root), {})
+
+
+def next_epoch(config: RunConfig) -> int:
+    """Return the first epoch of a run that is not finished; after the last one, one more."""
+    log = RunLog(open_store(config.root), str(config.run_id))
+    number = 1
+    while LAST in log.keys(number):
+        number += 1
+    return number
+
+
+def _resumed(request: RunRequest, root: str, changes: dict[str, Any]) -> RunConfig:
+    epochs = changes.pop("epochs", None)
+    refused = sorted(changes) + (["run_id"] if request.run_id is not None else [])
+    if refused:
+        raise ConfigError(
+            f"request: {', '.join(refused)} beside resume: a run is continued with the "
+            "configuration it was started with; leave one of the two out"
+        )
+    return _known(str(request.resume), root, {"epochs": epochs})
+
+
+def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
+    store = open_store(root)
+    try:
+        known = RunLog(store, run).info().config
+    except NotFound:
+        raise ConfigError(no_such_run(run, list_runs(store), f"in {root}")) from None
+    return validated(known, f"run {run}", {**fields, "root": root, "run_id": run})
+
+
+def _root(given: str | None) -> str:
+    root = given or os.environ.get(ROOT_VARIABLE)
+    if not root:
+        raise ConfigError(f"request.root is empty and {ROOT_VARIABLE} is not set: give one of them")
+    return root
+
+
+def _merged(values: dict[str, Any], changes: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return values with changes on top; sections merge, other mappings are replaced."""
+    merged = dict(values)
+    for name, value in changes.items():
+        known = model.model_fields.get(name)  # none for an alias, which is no section
+        inner = known.annotation if known else None
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            value = _merged(merged.get(name, {}), value, inner)
+        merged[name] = value
+    return merged

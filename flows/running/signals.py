@@ -1,0 +1,87 @@
+"""Ctrl-C and SIGTERM: how a run ends early.
+
+Ctrl-C ends it at once, training workers included. After SIGTERM, as Kubernetes sends it, the work
+runs to where it can be continued: the end of a shard, of an optimizer step, of a short stage.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from types import FrameType
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+SOFT_S = 15.0
+"""After SIGTERM, how long training may take to reach the end of a step; Kubernetes gives 30 s."""
+
+HARD_S = 8.0
+"""How long the stages have to end once their workers are gone."""
+
+POLL_S = 0.2
+"""How often the main thread wakes. Polars handles SIGINT with SA_RESTART, so a Ctrl-C does not
+interrupt a wait without an end: Python would see it only when the run is over."""
+
+
+class Terminated(BaseException):
+    """SIGTERM has come; the message names the stages that the next run continues."""
+
+
+def heed_sigterm() -> None:
+    """Turn the first SIGTERM into `Terminated`, raised in the main thread; later ones do nothing.
+
+    Without it the first process of a container would ignore SIGTERM.
+    """
+    announced = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal announced
+        if not announced:
+            announced = True
+            raise Terminated
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated) -> Result:
+    """Return what `work` returns; raises KeyboardInterrupt or `soft` after ending it.
+
+    `work` runs in a thread, so that a signal never interrupts Prefect's own bookkeeping. Prefect
+    handles SIGTERM in main threads only, so it is handled here.
+    """
+    done: Future[Result] = Future()
+    context = contextvars.copy_context()
+
+    def carry_out() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=carry_out, name="run", daemon=True).start()
+    try:
+        while not wait([done], POLL_S).done:
+            pass
+        return done.result()
+    except KeyboardInterrupt:
+        _end(done, soft_s=0)
+        raise
+    except soft:
+        _end(done, soft_s=SOFT_S)
+        raise
+
+
+def _end(done: Future[Result], soft_s: float) -> None:
+    """Ask all work to end, end the workers if it takes too long, and wait a little."""
+    from tasks.policies import trainer as services
+    from tasks.stage import progress
+
+    progress.cancel()
+    services.trainer().request_stop()
+    wait([done], soft_s)
+    services.close()
+    wait([done], HARD_S)

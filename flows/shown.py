@@ -1,0 +1,268 @@
+"""What a run shows in the Prefect UI: a progress artifact a stage, a table an epoch, a summary.
+
+A thread of its own sends them, so that no stage waits for the API. An artifact that cannot be sent
+causes a line in the log and nothing worse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.context import FlowRunContext, TaskRunContext
+
+from flows.cli.tables import epoch_cells
+from flows.running.environment import MLFLOW_VARIABLE
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import LAST
+from schemas.enums import StageState
+from tasks.stage.progress import Event
+
+log = logging.getLogger("genenv.flows")
+
+SEND_S = 1.0
+"""Least time between two updates of the artifacts."""
+
+CLOSE_S = 5.0
+
+COMMANDS = (
+    "genenv status {run} --root {root}",
+    "genenv report {run} --root {root} -o report.html",
+    "genenv resume {run} --root {root}",
+)
+QUERIES = (
+    ("SELECT epoch, p_hat, r_env, share_in_band FROM curriculum", "ORDER BY epoch"),
+    ("SELECT failure, sum(attempts) AS n FROM failures", "GROUP BY failure ORDER BY n DESC"),
+    ("SELECT epoch, stage, attempt, state, seconds, error FROM stage_runs", "ORDER BY started_at"),
+)
+"""Queries that a summary suggests: what stands before and after `WHERE run_id = ...`."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """An event, and the flow run and task run that it came from."""
+
+    event: Event
+    flow_run: UUID | None
+    task_run: UUID | None
+
+
+@dataclass
+class Progress:
+    """One progress artifact: what it shows now, and what it was last sent as."""
+
+    flow_run: UUID | None
+    task_run: UUID | None
+    percent: float = 0.0
+    text: str = ""
+    sent: tuple[float, str] | None = None
+    identity: UUID | None = None
+
+
+@dataclass
+class Publisher:
+    """Turns the events of one run into artifacts; `listen` is the listener, `close` ends it."""
+
+    config: RunConfig
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    failure: str = ""
+
+    def __post_init__(self) -> None:
+        """Start the thread; artifacts on the whole run belong to the current flow run."""
+        self._flow_run = _flow_run()
+        self._queue: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
+        self._progress: dict[tuple[int, str], Progress] = {}
+        self._cached: dict[int, bool] = {}
+        self._thread = threading.Thread(target=self._work, name="artifacts", daemon=True)
+        self._thread.start()
+
+    def listen(self, event: Event) -> None:
+        """Take an event of a stage."""
+        if event.kind == "failed":
+            self.failure = self.failure or event.message
+        task = TaskRunContext.get()
+        flow_run = task.task_run.flow_run_id if task else _flow_run()
+        self._queue.put(Report(event, flow_run, task.task_run.id if task else None))
+
+    def close(self) -> None:
+        """Send what is left, and end."""
+        self._queue.put(None)
+        self._thread.join(CLOSE_S)
+
+    def _work(self) -> None:
+        with get_client(sync_client=True) as client:
+            while True:
+                batch = [self._queue.get()]
+                time.sleep(SEND_S if batch[0] is not None and self._queue.empty() else 0)
+                while not self._queue.empty():
+                    batch.append(self._queue.get())
+                for report in batch:
+                    if report is not None:
+                        self._take(client, report)
+                for (epoch, stage), progress in self._progress.items():
+                    _tried(self._send, client, epoch, stage, progress)
+                if None in batch:
+                    return
+
+    def _take(self, client: SyncPrefectClient, report: Report) -> None:
+        event = report.event
+        key = (event.epoch, event.stage)
+        if event.kind == "advanced":
+            progress = self._progress.setdefault(key, Progress(report.flow_run, report.task_run))
+            progress.percent = 100.0 * event.done / max(event.total, 1)
+            progress.text = f"{event.done} of {event.total} {event.unit}"
+        elif event.kind == "finished" and key in self._progress:
+            self._progress[key].percent = 100.0
+            self._progress[key].text = f"done in {event.seconds:.1f} s"
+        elif event.kind == "failed" and key in self._progress:
+            self._progress[key].text += f", {event.state}: {event.message}"
+        if event.kind == "finished":
+            self._cached[event.epoch] = self._cached.get(event.epoch, True) and (
+                event.state is StageState.CACHED
+            )
+        if event.kind == "finished" and event.stage == LAST:
+            _tried(self._table, client, event)
+
+    def _send(self, client: SyncPrefectClient, epoch: int, stage: str, progress: Progress) -> None:
+        now = (round(progress.percent, 1), progress.text)
+        if now == progress.sent:
+            return
+        title = f"{stage} · epoch {epoch} of {self.config.epochs}: {progress.text}"
+        if progress.identity is None:
+            made = client.create_artifact(
+                ArtifactCreate(
+                    key=artifact_key(self.config, stage.replace("_", "-")),
+                    type="progress",
+                    description=title,
+                    data=now[0],
+                    flow_run_id=progress.flow_run,
+                    task_run_id=progress.task_run,
+                )
+            )
+            progress.identity = made.id
+        else:
+            client.update_artifact(
+                progress.identity, ArtifactUpdate(data=now[0], description=title)
+            )
+        progress.sent = now
+
+    def _table(self, client: SyncPrefectClient, event: Event) -> None:
+        """Send the table of all epochs so far; each epoch makes a version of one artifact."""
+        row = {**event.facts["summary"], "epoch": event.epoch, "gates": event.facts["gates"]}
+        self.rows[event.epoch] = {**row, "cached": self._cached.get(event.epoch, False)}
+        client.create_artifact(
+            ArtifactCreate(
+                key=artifact_key(self.config, "epochs"),
+                type="table",
+                description=f"{self.config.run_id}: epochs 0 to {event.epoch}",
+                data=json.dumps(table(self.rows)),
+                flow_run_id=self._flow_run,
+            )
+        )
+
+
+def artifact_key(config: RunConfig, kind: str) -> str:
+    """Return the key of an artifact of a run: letters, digits and dashes."""
+    run = re.sub(r"[^a-z0-9]+", "-", str(config.run_id).lower()).strip("-")
+    return f"{kind}-{run}"
+
+
+def table(rows: dict[int, dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the epochs as the terminal shows them, without columns that are empty throughout."""
+    cells = [epoch_cells(rows[number]) for number in sorted(rows)]
+    titles = [name for name in cells[0] if any(cell[name] for cell in cells)]
+    return [{name or "notes": cell[name] for name in titles} for cell in cells]
+
+
+def _flow_run() -> UUID | None:
+    context = FlowRunContext.get()
+    return context.flow_run.id if context and context.flow_run else None
+
+
+def _tried(send: Any, *arguments: Any) -> None:
+    try:
+        send(*arguments)
+    except Exception as error:  # whatever the API says: the run matters more
+        log.warning("an artifact was not sent: %s: %s", type(error).__name__, str(error)[:300])
+
+
+def publish_summary(config: RunConfig, publisher: Publisher) -> None:
+    """Make the summary artifact of a flow run; a failure is only a line in the log."""
+    try:
+        create_markdown_artifact(
+            summary(config, publisher.rows, publisher.failure, _mlflow(config)),
+            key=artifact_key(config, "summary"),
+            description=f"{config.run_id}: where it stands and where to look further",
+        )
+    except Exception as error:  # the run matters more
+        log.warning("the summary was not sent: %s: %s", type(error).__name__, str(error)[:300])
+
+
+def summary(config: RunConfig, rows: dict[int, dict[str, Any]], failure: str, mlflow: str) -> str:
+    """Return the page as markdown; `mlflow` is the address of the MLflow run, '' without one."""
+    run, root = config.run_id, config.root
+    done = len([number for number in rows if number > 0])
+    parts = [f"# {run}: {done} of {config.epochs} epochs in this flow run"]
+    if failure:
+        parts.append(
+            f"**Stopped:** {failure}\n\n**Retry** continues it; finished stages are reused."
+        )
+    if rows:
+        parts += [_change(rows), _markdown_table(table(rows))]
+    link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""
+    commands = "\n".join(command.format(run=run, root=root) for command in COMMANDS)
+    queries = "\n".join(f"{select}\n  WHERE run_id = '{run}' {rest};" for select, rest in QUERIES)
+    parts.append(
+        f"## Look further\n\n{link}- on the command line, where the root is:\n\n"
+        f"```\n{commands}\n```\n\n- with SQL, in `genenv sql --root {root}`:\n\n"
+        f"```sql\n{queries}\n```"
+    )
+    return "\n\n".join(parts)
+
+
+def _change(rows: dict[int, dict[str, Any]]) -> str:
+    first, last = rows[min(rows)], rows[max(rows)]
+    return (
+        f"Held-out success {first['heldout_success']:.3f} in epoch {min(rows)}, "
+        f"{last['heldout_success']:.3f} in epoch {max(rows)} (sampled)."
+    )
+
+
+def _markdown_table(cells: list[dict[str, str]]) -> str:
+    titles = list(cells[0])
+    lines = [titles, ["---"] * len(titles), *(list(cell.values()) for cell in cells)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _mlflow(config: RunConfig) -> str:
+    """Return the address of the run in MLflow's own UI, '' when there is none to give."""
+    server = os.environ.get(MLFLOW_VARIABLE)
+    if not server or not config.tracking.enabled or "mlflow" not in sys.modules:
+        return ""
+    from tasks.stage.stores import artifacts_of
+    from tasks.tracking.client import open_client
+
+    with contextlib.suppress(Exception):  # a link less
+        client = open_client(config, artifacts_of(config.root).store.home)
+        experiment = client.get_experiment_by_name(config.tracking.experiment)
+        if experiment is None:
+            return ""
+        found = client.search_runs(
+            [experiment.experiment_id], f"tags.`genenv.run_id` = '{config.run_id}'"
+        )
+        if found:
+            return f"{server}/#/experiments/{experiment.experiment_id}/runs/{found[0].info.run_id}"
+    return ""

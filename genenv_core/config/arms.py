@@ -1,0 +1,51 @@
+"""The arms of a comparison: what each trains, and where its tasks come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Arm(StrEnum):
+    """One method in a comparison; all arms run the same code path."""
+
+    GENENV = "genenv"
+    RANDOM = "random"
+    STATIC = "static"
+    OFFLINE = "offline"
+    BASE = "base"
+
+
+class TaskSet(StrEnum):
+    """Where the tasks of an epoch come from."""
+
+    NEW = "new"
+    """pi_env writes them for this epoch."""
+    FIRST = "first"
+    """pi_env writes them once; every epoch plays the set of epoch 1."""
+    FILE = "file"
+    """They are read from `data.offline_file`, a window each epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSpec:
+    """What one arm does."""
+
+    does: str
+    trains_agent: bool = True
+    trains_env: bool = False
+    tasks: TaskSet = TaskSet.NEW
+
+    def set_of(self, epoch: int) -> int:
+        """Return the epoch that an epoch's tasks are made for."""
+        return 1 if self.tasks is TaskSet.FIRST else epoch
+
+
+ARMS: dict[Arm, ArmSpec] = {
+    Arm.GENENV: ArmSpec("both policies are trained", trains_env=True),
+    Arm.RANDOM: ArmSpec("pi_env is never updated"),
+    Arm.STATIC: ArmSpec("one set of tasks, generated before epoch 1", tasks=TaskSet.FIRST),
+    Arm.OFFLINE: ArmSpec("tasks from data.offline_file", tasks=TaskSet.FILE),
+    Arm.BASE: ArmSpec("no training", trains_agent=False),
+}
+"""Every arm; a new one is a member of `Arm` and its record here."""

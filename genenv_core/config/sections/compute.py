@@ -1,0 +1,136 @@
+"""What runs the numbers, and how the work is carried out."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from genenv_core.config.sections.section import Section
+
+EngineKind = Literal["transformers", "vllm"]
+"""Each is a package of `genenv_core.engines`."""
+
+
+OWN_FLAGS = (
+    "--model",
+    "--served-model-name",
+    "--host",
+    "--port",
+    "--dtype",
+    "--tensor-parallel-size",
+    "--max-model-len",
+    "--logprobs-mode",
+    "--generation-config",
+    "--api-key",
+    "--trust-remote-code",
+)
+"""What a server is started with by us; none of it may be said a second time, or at all."""
+
+
+class VllmConfig(Section):
+    """What decides the numbers of the engine vllm, so it is in the keys of stages that sample."""
+
+    version: str = Field(default="0.31.0", pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$")
+    """Version of vLLM; a server of another one is refused. The label of a build does not count."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Arithmetic of the server; auto goes by the checkpoint, but vLLM takes bfloat16 for float32 on
+    an accelerator."""
+    max_model_len: int | None = Field(default=None, ge=2, le=10_000_000)
+    """Longest sequence, prompt included, in tokens; None: what the model allows."""
+    tensor_parallel: int = Field(default=1, ge=1, le=1024)
+    """Accelerators that one server is spread over."""
+    arguments: tuple[str, ...] = ()
+    """More arguments of the server, such as --quantization=fp8; for a server that we start."""
+
+    @model_validator(mode="after")
+    def _foreign(self) -> Self:
+        for argument in self.arguments:
+            flag = argument.partition("=")[0].replace("_", "-")
+            if flag in OWN_FLAGS:
+                raise ValueError(
+                    f"compute.vllm.arguments {argument!r}: genenv sets {flag} itself: remove it"
+                )
+        return self
+
+
+class VllmServing(Section):
+    """How the engine vllm is run; none of these changes a result, so none is in a stage key."""
+
+    urls: tuple[str, ...] = ()
+    """Servers that run elsewhere, such as http://gpu-1:8000; requests are spread over them. Empty:
+    each stage starts a server of its own, and ends it."""
+    python: str | None = Field(default=None, min_length=1)
+    """Interpreter with vLLM that starts our server; None: that of GENENV_VLLM_PYTHON, else the one
+    that runs genenv. vLLM lives in an environment of its own, because of its many pins."""
+    concurrency: int = Field(default=256, ge=1, le=100_000)
+    """Completions asked of one server at the same time."""
+    start_seconds: float = Field(default=900.0, ge=1, le=86_400)
+    """Longest wait for a server to answer after its start; large models load for minutes."""
+    stop_seconds: float = Field(default=15.0, ge=0, le=3600)
+    """How long a server that was asked to end may take before it is killed."""
+    request_seconds: float = Field(default=1800.0, ge=0.1, le=86_400)
+    """Longest wait for the answer to one request."""
+    stall_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
+    """How long a server with requests at work may send no answer before it is asked for one token;
+    when that takes as long again, the server hangs: ours is killed and started anew, one at a URL
+    is left out until it answers."""
+    stage_seconds: float = Field(default=86_400.0, ge=1, le=2_592_000)
+    """Longest life of the engine in one stage."""
+    lost_seconds: float = Field(default=300.0, ge=0, le=86_400)
+    """How long none of the URLs may answer before the stage fails."""
+    retries: int = Field(default=5, ge=0, le=100)
+    """Further tries of one request after an answer 5xx, a lost connection or a time-out."""
+    backoff_seconds: float = Field(default=0.5, ge=0, le=600)
+    """Pause before the first further try; it doubles with each, up to 30 seconds."""
+    restarts: int = Field(default=3, ge=0, le=1000)
+    """How often a stage starts its own server anew before it fails."""
+
+    @model_validator(mode="after")
+    def _addresses(self) -> Self:
+        for url in self.urls:
+            if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
+                raise ValueError(
+                    f"execution.vllm.urls {url!r} is no address like http://host:8000 (a key goes "
+                    "into GENENV_VLLM_API_KEY, never into the address)"
+                )
+        if len(set(self.urls)) < len(self.urls):
+            raise ValueError("execution.vllm.urls names an address twice")
+        if self.urls and self.python:
+            raise ValueError(
+                "execution.vllm.python starts a server, and execution.vllm.urls names servers that "
+                "run already: remove one of them"
+            )
+        return self
+
+
+class ComputeConfig(Section):
+    """What runs the numbers; each of these changes results, so each is in the stage keys."""
+
+    engine: EngineKind = "transformers"
+    """Sampling engine: transformers in this process, or vllm behind an HTTP server."""
+    threads: int = Field(default=1, ge=1, le=256)
+    """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
+    vllm: VllmConfig = Field(default_factory=lambda: VllmConfig())
+    """Numbers of the engine vllm."""
+
+
+class ExecutionConfig(Section):
+    """How the work is carried out; none of these changes a result, so none is in a stage key."""
+
+    checkpoint_seconds: float = Field(default=30.0, ge=0, le=86_400)
+    """Least time between two trainer checkpoints of an update, which a killed one continues from;
+    0: after every optimizer step."""
+    tool_workers: int = Field(default=32, ge=1, le=4096)
+    """Steps of a domain's tools executed side by side, with tools.execution workers."""
+    open_attempts: int = Field(default=512, ge=1, le=1_000_000)
+    """Attempts under way at once where each advances on its own; bounds memory."""
+    test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
+    """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
+    unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
+    vllm: VllmServing = Field(default_factory=lambda: VllmServing())
+    """How the engine vllm is run."""
+    gradient_checkpointing: Literal["none", "full"] = "none"
+    """Whether updates keep only each layer's input for the backward pass and compute the rest of it
+    again: about a third more work for much less memory, and the same numbers."""

@@ -1,0 +1,65 @@
+"""The kind of task, and the data that the game starts from and is measured on."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from genenv_core.config.sections.section import Section
+
+
+class DomainConfig(Section):
+    """Which kind of task the game is about."""
+
+    name: str = Field(default="desk", min_length=1, max_length=64)
+    """Domain name: a built-in or one registered under the entry-point group genenv.domains."""
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Options of the domain itself; each domain validates its own."""
+
+
+BaseField = Literal["program", "prompt", "ground_truth"]
+"""What a base task is read from: its program alone, or a prompt and its answer."""
+
+
+class DataConfig(Section):
+    """The data that the game starts from and is measured on."""
+
+    base_tasks: int = Field(default=256, ge=1, le=1_000_000)
+    """Number of base tasks that the domain provides (most tasks taken of base_file, when given)."""
+    base_file: str | None = None
+    """A file of base tasks, or a folder with a Hugging Face dataset; None: the domain's own."""
+    base_format: Literal["auto", "jsonl", "csv", "parquet", "hf", "verl"] = "auto"
+    """How base_file is read: hf is a dataset folder (its split train), verl is Parquet with
+    `prompt` and `reward_model.ground_truth`; auto goes by the name's ending, a folder is hf."""
+    base_mapping: dict[BaseField, str] = Field(default_factory=dict[BaseField, str])
+    """Field of a task -> column of base_file, dots lead into structures: {program: extra_info.text}
+    or, where the domain reads tasks from these, {prompt: question, ground_truth: answer}. Empty:
+    {program: program}, or verl's own columns."""
+    skip_bad: bool = False
+    """Whether rows of base_file that are no task are skipped and listed; else the first one stops
+    the run."""
+    heldout_tasks: int = Field(default=720, ge=1, le=100_000)
+    """Number of held-out tasks; never trained on, and no generated task may equal one."""
+    offline_file: str | None = None
+    """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
+
+    @model_validator(mode="after")
+    def _base(self) -> Self:
+        given = self.model_fields_set & {"base_format", "base_mapping", "skip_bad"}
+        for name in sorted(given):
+            default = type(self).model_fields[name].get_default(call_default_factory=True)
+            if self.base_file is None and getattr(self, name) != default:
+                raise ValueError(
+                    f"data.{name} does nothing without data.base_file: set that or remove this"
+                )
+        if self.base_mapping and "program" in self.base_mapping and len(self.base_mapping) > 1:
+            raise ValueError(
+                "data.base_mapping names program beside prompt or ground_truth: a task is read "
+                "from its program alone, or from both of the others"
+            )
+        if set(self.base_mapping) in ({"prompt"}, {"ground_truth"}):
+            raise ValueError(
+                "data.base_mapping needs prompt and ground_truth together, or program alone"
+            )
+        return self

@@ -1,0 +1,29 @@
+"""How a checkpoint is measured, and what keeps it from being published."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from genenv_core.config.sections.section import Section
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation after each epoch."""
+
+    samples: int = Field(default=1, ge=1, le=64)
+    """Sampled attempts at each held-out task, at the rollout temperature."""
+    greedy: bool = True
+    """Whether each held-out task is also attempted greedily."""
+
+
+class GatesConfig(Section):
+    """What closes the gate in front of a checkpoint; the last good one then stays current."""
+
+    max_kl_env: float = Field(default=60.0, gt=0, le=1e6)
+    """Largest KL of pi_env to the initial simulator, nats a sequence."""
+    min_entropy: float = Field(default=0.005, ge=0, le=100)
+    """Smallest mean token entropy of pi_agent in its update, nats."""
+    min_reward_std: float = Field(default=0.0, ge=0, le=1)
+    """Smallest standard deviation of the rewards of an agent update."""
+    max_heldout_drop: float = Field(default=0.1, gt=0, le=1)
+    """Largest drop of held-out success below the current checkpoint's, absolute."""

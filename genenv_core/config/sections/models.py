@@ -1,0 +1,132 @@
+"""The two policies: given ones, or tiny ones that bootstrap makes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from genenv_core.config.sections.section import Section
+from genenv_core.types import Policy
+
+TEMPLATE_ARGUMENTS = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "compiled_template",
+        "continue_final_message",
+        "conversation",
+        "conversations",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "sanitize_control_tokens",
+        "self",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
+)
+"""Arguments of `apply_chat_template`, and names that it gives to templates: genenv sets them."""
+
+
+class ModelsConfig(Section):
+    """The two policies. `bootstrap` builds a tiny model; anything else is a directory or hub id."""
+
+    agent: str = Field(default="bootstrap", min_length=1)
+    """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
+    agent_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the hub repository of pi_agent; a hub id without it is refused."""
+    env: str = Field(default="bootstrap", min_length=1)
+    """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
+    env_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the hub repository of pi_env; a hub id without it is refused."""
+    agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3."""
+    env_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Variables for the chat template of pi_env."""
+
+    @field_validator("agent_chat_template_kwargs", "env_chat_template_kwargs")
+    @classmethod
+    def _variables(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        for name, value in given.items():
+            if name in TEMPLATE_ARGUMENTS:
+                raise ValueError(
+                    f"models.{info.field_name} {name!r} is set by genenv itself: remove it"
+                )
+            finite = not isinstance(value, float) or math.isfinite(value)
+            if not finite or not isinstance(value, str | int | float | None):
+                raise ValueError(
+                    f"models.{info.field_name} {name!r} should be true, false, null, a text or a "
+                    f"finite number, got {value!r}"
+                )
+        return given
+
+    @model_validator(mode="after")
+    def _revisions(self) -> Self:
+        for policy in Policy:
+            name, revision = getattr(self, policy), getattr(self, f"{policy}_revision")
+            hub = _is_hub_id(name)
+            if hub and revision is None:
+                raise ValueError(
+                    f"models.{policy} {name!r} is a hub id and needs its commit: set "
+                    f"models.{policy}_revision (a directory is written with a leading ./ or /)"
+                )
+            if revision is not None and not hub:
+                raise ValueError(
+                    f"models.{policy}_revision does nothing for {name!r}, which is no hub id: "
+                    "remove it"
+                )
+            if name == "bootstrap" and getattr(self, f"{policy}_chat_template_kwargs"):
+                raise ValueError(
+                    f"models.{policy}_chat_template_kwargs does nothing for the model that "
+                    "bootstrap makes: remove it"
+                )
+        return self
+
+
+def _is_hub_id(name: str) -> bool:
+    return name != "bootstrap" and re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) is not None
+
+
+class ModelSizeConfig(Section):
+    """Shape of a tiny Llama-architecture model made by bootstrap."""
+
+    hidden_size: int = Field(default=64, ge=8, le=4096, multiple_of=4)
+    """Width of the residual stream."""
+    layers: int = Field(default=2, ge=1, le=64)
+    """Number of decoder layers."""
+    heads: int = Field(default=4, ge=1, le=64)
+    """Number of attention heads; divides hidden_size."""
+    intermediate_size: int = Field(default=160, ge=8, le=16384)
+    """Width of the MLP."""
+
+
+class BootstrapConfig(Section):
+    """Warm start of the tiny models from generated seed data; unused when both models are given."""
+
+    agent: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig(layers=3))
+    """Shape of pi_agent."""
+    env: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
+    """Shape of pi_env."""
+    agent_steps: int = Field(default=1800, ge=1, le=1_000_000)
+    """Most supervised steps of pi_agent; it stops earlier, unfinished on purpose, at agent_target
+    (desk: after about 700)."""
+    env_steps: int = Field(default=360, ge=1, le=1_000_000)
+    """Supervised steps of pi_env: two thirds on all difficulties, one third on easy_skew's."""
+    batch_rows: int = Field(default=64, ge=1, le=4096)
+    """Rows in a step; rows of a step have about the same length."""
+    learning_rate: float = Field(default=3e-3, gt=0, le=1)
+    """Peak learning rate, warmed up over 5 % and decayed by a cosine."""
+    agent_target: float = Field(default=0.72, gt=0, le=1)
+    """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
+    that something is left to learn."""
+    easy_skew: float = Field(default=1.0, ge=0, le=1)
+    """How easy pi_env starts: 0 = difficulty uniform, 1 = nearly all of the lowest difficulty."""

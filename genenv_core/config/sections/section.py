@@ -1,0 +1,32 @@
+"""What every section of the configuration has in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+STRICT = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    use_attribute_docstrings=True,
+    populate_by_name=True,
+    allow_inf_nan=False,
+)
+"""How everything that people fill in is read: nothing unknown, nothing changed afterwards."""
+
+
+class Section(BaseModel):
+    """What the sections share."""
+
+    model_config = STRICT
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic would read as 1 or 0."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and (kind is int or kind is float):
+            raise PydanticCustomError("no_number", "Input should be a number, not true or false")
+        return value

@@ -1,0 +1,48 @@
+"""What is logged to MLflow, and where."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, field_validator
+
+from genenv_core.config.sections.section import Section
+
+
+def user_of(uri: str) -> str | None:
+    """Return what stands before the "@" of a URI's host: a user, maybe with a password."""
+    scheme, _, rest = uri.partition("://")
+    # A database's password may have a "/" of its own; a file's path, which begins with one, names
+    # no user.
+    named = rest.partition("/")[0] if scheme.startswith("http") or rest[:1] == "/" else rest
+    user, at, _ = named.rpartition("@")
+    return user if at else None
+
+
+class TrackingConfig(Section):
+    """MLflow."""
+
+    enabled: bool = True
+    """Whether runs, metrics and model versions are logged to MLflow."""
+    uri: str | None = None
+    """MLflow tracking URI, such as http://host:5000; None: the environment's MLFLOW_TRACKING_URI,
+    else a SQLite database under the root. Credentials only by MLflow's environment variables."""
+    upload: bool = False
+    """Whether the files of published checkpoints are uploaded to a server that tracks elsewhere;
+    else its model versions hold a reference and a digest."""
+    experiment: str = Field(default="genenv", min_length=1, max_length=200)
+    """MLflow experiment; registered models are named after it: <experiment>-agent, -env."""
+
+    @field_validator("uri")
+    @classmethod
+    def _no_secret(cls, uri: str | None) -> str | None:
+        """Refuse a password: the configuration is kept, shown and logged."""
+        given = uri or ""
+        user, rest = user_of(given), given.partition("://")[2]
+        shown = user is not None and (given.startswith("http") or ":" in user)
+        if shown or re.search("[?&](password|token)=", rest):
+            raise ValueError(
+                "tracking.uri holds a password: leave it out, and set MLFLOW_TRACKING_USERNAME and "
+                "MLFLOW_TRACKING_PASSWORD (or all of it as MLFLOW_TRACKING_URI) where runs start"
+            )
+        return uri

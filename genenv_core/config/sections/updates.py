@@ -1,0 +1,85 @@
+"""What the two updates learn from, and how far they go."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from genenv_core.config.sections.section import Section
+
+
+class MixtureConfig(Section):
+    """What an agent update trains on: shares of its groups, drawn from D_train."""
+
+    new: float = Field(default=0.6, ge=0, le=1)
+    """Share of this epoch's generated tasks."""
+    base: float = Field(default=0.2, ge=0, le=1)
+    """Share of base tasks, attempted again by the current agent."""
+    history: float = Field(default=0.2, ge=0, le=1)
+    """Share of stored groups of earlier epochs."""
+    max_policy_age: int = Field(default=2, ge=1, le=1000)
+    """Oldest admissible group of the history share, in policy versions behind the current one."""
+
+    @model_validator(mode="after")
+    def _sum(self) -> Self:
+        total = self.new + self.base + self.history
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"mixture.new + base + history is {total:g} and must be 1")
+        if self.new == 0:
+            raise ValueError("mixture.new is 0: the agent would never learn from generated tasks")
+        return self
+
+
+class GrpoConfig(Section):
+    """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
+
+    learning_rate: float = Field(default=1e-5, gt=0, le=1)
+    """Learning rate, constant over an update."""
+    passes: int = Field(default=2, ge=1, le=100)
+    """Passes over the update's groups (TRL: num_iterations)."""
+    groups_per_step: int = Field(default=8, ge=1, le=10_000)
+    """Groups in one optimizer step; the last step of a pass may hold fewer."""
+    micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
+    max_groups: int = Field(default=64, ge=1, le=100_000)
+    """Most groups an update draws from D_train, all sources together."""
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """Lower clip of the probability ratio: 1 - clip_low."""
+    clip_high: float = Field(default=0.28, gt=0, le=10)
+    """Upper clip of the probability ratio: 1 + clip_high."""
+    kl_coef: float = Field(default=0.0, ge=0, le=10)
+    """Weight of the KL to the reference (the checkpoint that the update started from)."""
+    scale_rewards: Literal["group", "none"] = "group"
+    """Whether advantages are divided by the group's standard deviation."""
+    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
+    """How TRL normalises the token losses."""
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
+    """Gradient norm above which gradients are scaled down."""
+
+
+class RwrConfig(Section):
+    """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
+
+    lambda_: float = Field(default=1.0, ge=0, le=100, alias="lambda")
+    """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
+    learning_rate: float = Field(default=1e-3, gt=0, le=1)
+    """Learning rate, constant over an update."""
+    steps: int = Field(default=16, ge=1, le=100_000)
+    """Most optimizer steps an update, each over all of its rows."""
+    steps_per_row: float = Field(default=1.0, gt=0, le=100_000)
+    """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
+    micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
+    """Gradient norm above which gradients are scaled down."""
+    kl_coef: float = Field(default=0.002, ge=0, le=100)
+    """Weight of KL(pi_env || pi_env^0), nats a sequence, beside the NLL, nats a token."""
+    kl_cap: float = Field(default=40.0, gt=0, le=1e6)
+    """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
+    kl_cap_action: Literal["pull", "roll_back"] = "pull"
+    """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
+    it still is not at the end; `roll_back` restores the last state under it and stops."""
+    window_epochs: int = Field(default=1, ge=1, le=1000)
+    """Rows of D_env of the last this many epochs take part in an update. Older rows were written
+    for a weaker agent; trained on again, they are memorised."""

@@ -1,0 +1,156 @@
+"""The Domain protocol: everything genenv needs to know about a kind of task.
+
+A domain is stateless and deterministic: the same arguments give the same answer in every process.
+It never sees token ids, models or storage. After `Domain` come the protocols that it may also have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from genenv_core.types import (
+    Context,
+    Grammar,
+    JsonObject,
+    Message,
+    Observation,
+    Rejected,
+    TaskDraft,
+    Verdict,
+)
+
+
+class Episode(Protocol):
+    """One attempt in progress.
+
+    `step` may raise anything. The agent then sees the error as an observation, and the step counts
+    as not having happened, so it must leave the episode unchanged. With
+    `tools.execution: workers`, steps of several episodes run side by side, and those of one episode
+    one after the other. A step that takes too long is abandoned, and the episode is made anew by
+    repeating the earlier actions.
+    """
+
+    def step(self, action: str) -> Observation:
+        """Return the environment's answer to the agent's text of this turn."""
+        ...
+
+
+class Domain(Protocol):
+    """A kind of task. Built-ins are in `genenv_core.domains.registry`; others are plug-ins.
+
+    `version` is part of every stage key that uses the domain: raise it when the same program
+    would give another task or another verdict.
+    """
+
+    name: str
+    version: str
+    tools: Sequence[JsonObject]
+
+    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct base tasks, the data that the game starts from."""
+        ...
+
+    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct tasks for evaluation only, disjoint from `base_tasks`."""
+        ...
+
+    def env_messages(self, context: Context) -> list[Message]:
+        """Return pi_env's prompt for this context."""
+        ...
+
+    def parse(self, text: str) -> list[TaskDraft | Rejected]:
+        """Return the tasks in one generation, in order, and `Rejected` for text that is no task.
+
+        It never raises on bad text and never returns an empty list.
+        """
+        ...
+
+    def agent_messages(self, draft: TaskDraft) -> list[Message]:
+        """Return the messages that open an attempt at this task."""
+        ...
+
+    def episode(self, draft: TaskDraft, seed: int) -> Episode:
+        """Return a fresh attempt; `seed` decides any randomness of its environment.
+
+        With `tools.execution: workers`, episodes open in a worker, within the time limit. Otherwise
+        a slow opening holds up all attempts.
+        """
+        ...
+
+    def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Return the verdict on a transcript; pure, so stored traces can be scored again."""
+        ...
+
+    def trivial_answers(self, draft: TaskDraft) -> list[str]:
+        """Return answers that no sound spec accepts: empty, constant, an echo of the prompt."""
+        ...
+
+
+SeedExample = tuple[list[Message], str]
+"""A prompt in chat messages and the text that the policy should answer with."""
+
+
+@runtime_checkable
+class SeedData(Protocol):
+    """A domain that can write its own supervised examples.
+
+    The caller may rely on: equal arguments give equal lists; prompts look as `agent_messages` and
+    `env_messages` build them; nothing equals a task that `heldout_tasks` could ever return.
+    """
+
+    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
+        """Return `count` requests with their right answers, mostly easy ones."""
+        ...
+
+    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
+        """Return `count` prompts for pi_env with valid generations.
+
+        `easy_skew` in [0, 1]: 0 = difficulty uniform, 1 = nearly all of the lowest difficulty.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsAnswers(Protocol):
+    """A domain that makes tasks from a prompt and its answer, as data in verl's style has them.
+
+    Without it, base tasks come only from programs, the texts that pi_env writes.
+    """
+
+    def from_answer(self, prompt: str, ground_truth: str) -> TaskDraft | Rejected:
+        """Return the task, or why it is none; never raises on bad text."""
+        ...
+
+
+@runtime_checkable
+class ConstrainsEnv(Protocol):
+    """A domain that has a schema or a grammar for pi_env's generations.
+
+    The caller may rely on: `parse` can read every text that the grammar allows. The task may still
+    be out of range, inconsistent or a duplicate.
+    """
+
+    def env_grammar(self, context: Context) -> Grammar:
+        """Return the grammar of a generation for this context."""
+        ...
+
+
+@runtime_checkable
+class SimulatedTools(Protocol):
+    """A domain that lets a language model write observations in place of its tools.
+
+    `observation_schema` is the JSON schema of pi_env's answer: an object for one observation. Its
+    field `content` is the text that the agent sees; the optional field `name` is the tool's name.
+    An engine that can enforce a schema does so. An answer that does not fit becomes a failed
+    observation.
+    """
+
+    observation_schema: JsonObject
+
+    def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
+        """Return pi_env's prompt for the tools' answer to the last message.
+
+        None when the transcript calls for no answer, which ends the episode.
+        """
+        ...

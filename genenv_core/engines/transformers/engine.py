@@ -1,0 +1,253 @@
+"""The in-process engine: its own decode loop over a Hugging Face causal language model.
+
+Why not `model.generate`: it keeps computing rows that have ended, prefills a prompt once for every
+sample of it, copies the whole cache at each token, and draws from one generator for the whole
+batch, so that a request's tokens depend on its neighbours. Here rows that ended leave the batch, a
+prompt is prefilled once, a step writes one cache column, and each request owns its randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from genenv_core.engines.protocol import EngineSetup, Session
+from genenv_core.engines.sessions import BatchSession
+from genenv_core.engines.transformers.continuous import ContinuousSession, closing_holes
+from genenv_core.engines.transformers.kv_cache import (
+    PREFILL_TOKENS,
+    AlignedState,
+    DecodeState,
+    PaddedState,
+    supports_padding,
+)
+from genenv_core.engines.transformers.loading import load_model, torch_threads
+from genenv_core.engines.transformers.sampling import check_params, choose_tokens, uniform_streams
+from genenv_core.errors import EngineError
+from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
+
+DROP_SHARE = 1 / 16
+"""Ended rows leave once they are this share of the batch, because each removal copies some rows."""
+
+
+def open_engine(setup: EngineSetup) -> TransformersEngine:
+    """Return the engine on a checkpoint."""
+    return TransformersEngine.load(setup.checkpoint, threads=setup.compute.threads)
+
+
+class TransformersEngine:
+    """Samples from one model in this process. See `Engine` for its guarantees.
+
+    Args:
+        model: any causal language model that takes a standard `past_key_values` cache.
+        threads: torch CPU threads while sampling; they change rounding, so they are part of keys.
+        max_batch_rows: sequences decoded side by side; bounds the memory of the cache.
+    """
+
+    def __init__(self, model: Any, *, threads: int, max_batch_rows: int = 512) -> None:
+        if threads < 1 or max_batch_rows < 1:
+            raise EngineError(
+                f"engine transformers: threads is {threads} and max_batch_rows {max_batch_rows}; "
+                "both must be at least 1"
+            )
+        self._model: Any = model.eval()
+        self._threads = threads
+        self._max_batch_rows = max_batch_rows
+        self._padded = supports_padding(model)
+        config = model.config.get_text_config()
+        self._vocab_size = int(model.get_input_embeddings().weight.shape[0])
+        # Architectures without position limits (ALiBi, recurrent ones) do not have the setting.
+        self._max_positions = int(getattr(config, "max_position_embeddings", None) or 2**31)
+
+    @classmethod
+    def load(cls, checkpoint: Path, *, threads: int) -> TransformersEngine:
+        """Return an engine on the checkpoint in a directory of config.json and safetensors."""
+        return cls(load_model(checkpoint, dtype=torch.float32), threads=threads)
+
+    def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
+        if self._model is None:
+            raise EngineError("engine transformers: sample was called after close")
+        check_params(params, self._vocab_size)
+        if any(request.grammar for request in requests):
+            raise EngineError(
+                "engine transformers: it cannot sample by a grammar: set compute.engine to vllm, "
+                "or generation.structured to false"
+            )
+        answers: dict[int, Completion] = {}
+        good: list[int] = []
+        for index, request in enumerate(requests):
+            problem = self._problem(request.prompt_ids)
+            if problem:
+                answers[index] = Completion((), (), FinishReason.ERROR, problem)
+            else:
+                good.append(index)
+        with torch_threads(self._threads), torch.inference_mode():
+            for batch in self._batches(requests, good):
+                answers.update(self._decode(requests, batch, params))
+        return [answers[index] for index in range(len(requests))]
+
+    def open_session(self, params: SamplingParams) -> Session:
+        """Return a session that rows join and leave; an architecture without padding has batches.
+
+        Completions have the same tokens as `sample`, up to the rounding of batched arithmetic.
+        """
+        if self._model is None:
+            raise EngineError("engine transformers: open_session was called after close")
+        check_params(params, self._vocab_size)
+        if not self._padded:
+            return BatchSession(self, params)
+        return ContinuousSession(
+            self._model,
+            params,
+            max_rows=self._max_batch_rows,
+            problem=self._problem,
+            positions=self._max_positions,
+            computing=partial(torch_threads, self._threads),
+        )
+
+    def close(self) -> None:
+        """Forget the model; later calls of `sample` are errors."""
+        self._model = None
+
+    def _problem(self, prompt: tuple[int, ...]) -> str:
+        """Return why this prompt cannot be continued, or ''."""
+        if not prompt:
+            return "the prompt is empty: give at least one token id"
+        if len(prompt) >= self._max_positions:
+            return (
+                f"the prompt has {len(prompt)} tokens and the model {self._max_positions} "
+                "positions, which leaves no room for a completion: shorten the prompt"
+            )
+        low, high = min(prompt), max(prompt)
+        if low < 0 or high >= self._vocab_size:
+            return (
+                f"the prompt has token id {low if low < 0 else high}, outside the model's "
+                f"vocabulary of {self._vocab_size}: use the checkpoint's own tokenizer"
+            )
+        return ""
+
+    def _batches(self, requests: Sequence[SampleRequest], indices: list[int]) -> list[list[int]]:
+        """Return request indices in batches, equal prompts side by side, lengths rising.
+
+        The order depends on prompts and seeds alone, so permuted requests give equal bits.
+        """
+        ordered = sorted(
+            indices,
+            key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids, requests[i].seed),
+        )
+        batches: list[list[int]] = []
+        for index in ordered:
+            length = len(requests[index].prompt_ids)
+            limit = self._max_batch_rows
+            if not self._padded:
+                limit = min(limit, max(1, PREFILL_TOKENS // length))
+            full = not batches or len(batches[-1]) >= limit
+            if full or (not self._padded and len(requests[batches[-1][0]].prompt_ids) != length):
+                batches.append([])
+            batches[-1].append(index)
+        return batches
+
+    def _state(self, prompts: list[tuple[int, ...]], max_tokens: int) -> DecodeState:
+        """Return the prefilled batch; `prompts` are sorted, one for each row."""
+        distinct = list(dict.fromkeys(prompts))
+        place = {prompt: index for index, prompt in enumerate(distinct)}
+        prompt_of_row = np.array([place[prompt] for prompt in prompts], dtype=np.int64)
+        if not self._padded:
+            return AlignedState(self._model, distinct, prompt_of_row)
+        return PaddedState(
+            self._model,
+            distinct,
+            prompt_of_row,
+            max_tokens=max_tokens,
+            prefill_tokens=PREFILL_TOKENS,
+        )
+
+    def _decode(
+        self, requests: Sequence[SampleRequest], batch: list[int], params: SamplingParams
+    ) -> dict[int, Completion]:
+        """Return the completions of one batch by request index."""
+        prompts = [requests[index].prompt_ids for index in batch]
+        budgets = np.array(
+            [min(params.max_tokens, self._max_positions - len(prompt)) for prompt in prompts]
+        )
+        longest = int(budgets.max())
+        try:
+            tokens, logprobs, lengths = self._loop(
+                self._state(prompts, longest),
+                [requests[index].seed for index in batch],
+                budgets,
+                params,
+                batch,
+            )
+        except RuntimeError as error:
+            raise EngineError(
+                f"engine transformers: {len(batch)} rows with prompts of up to "
+                f"{len(prompts[-1])} tokens failed: {error}; if memory ran out, lower "
+                f"max_batch_rows (now {self._max_batch_rows}) or max_tokens"
+            ) from error
+        stops = set(params.stop_token_ids)
+        answers: dict[int, Completion] = {}
+        for row, index in enumerate(batch):
+            ids = tuple(tokens[row, : lengths[row]].tolist())
+            answers[index] = Completion(
+                token_ids=ids,
+                logprobs=tuple(logprobs[row, : lengths[row]].tolist()),
+                finish_reason=FinishReason.STOP if ids[-1] in stops else FinishReason.LENGTH,
+            )
+        return answers
+
+    def _loop(
+        self,
+        state: DecodeState,
+        seeds: list[int],
+        budgets: NDArray[np.int64],
+        params: SamplingParams,
+        batch: list[int],
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """Return token ids and logprobs, `(rows, longest)`, and how many are valid, `(rows,)`.
+
+        Row i of the state writes row `slots[i]` of the answer. Ended rows are no longer `alive`;
+        they are still computed until enough of them can leave.
+        """
+        rows, longest = len(seeds), int(budgets.max())
+        tokens = np.zeros((rows, longest), dtype=np.int64)
+        logprobs = np.zeros((rows, longest), dtype=np.float32)
+        lengths = np.zeros(rows, dtype=np.int64)
+        is_stop = np.zeros(state.logits.shape[-1], dtype=np.bool_)
+        is_stop[list(params.stop_token_ids)] = True
+        streams = uniform_streams(seeds, longest) if params.temperature > 0 else None
+        slots, alive = np.arange(rows), np.ones(rows, dtype=np.bool_)
+        for step in range(longest):
+            uniforms = None
+            if streams is not None:
+                uniforms = torch.as_tensor(streams[slots, step]).to(state.logits.device)
+            chosen, chosen_logprobs = choose_tokens(state.logits, uniforms, params)
+            step_tokens = chosen.cpu().numpy()
+            step_logprobs = chosen_logprobs.cpu().numpy()
+            broken = alive & ~np.isfinite(step_logprobs)
+            if broken.any():
+                raise EngineError(
+                    f"engine transformers: request {batch[slots[broken][0]]} has logits that are "
+                    f"NaN or infinite at completion token {step}: the checkpoint is damaged or its "
+                    "training diverged"
+                )
+            tokens[slots, step], logprobs[slots, step] = step_tokens, step_logprobs
+            ended = is_stop[step_tokens] | (budgets[slots] == step + 1)
+            lengths[slots[alive & ended]] = step + 1
+            alive &= ~ended
+            remaining = int(alive.sum())
+            if not remaining:
+                break
+            if len(alive) - remaining >= DROP_SHARE * len(alive):
+                order = closing_holes(alive)
+                state.keep(order)
+                slots, alive = slots[order], alive[order]
+                chosen = chosen[torch.as_tensor(order).to(chosen.device)]
+            state.step(chosen)
+        return tokens, logprobs, lengths

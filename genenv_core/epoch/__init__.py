@@ -1,0 +1,1 @@
+"""The computations of the stages: pure functions from frames to rows, one module a stage."""

@@ -1,0 +1,88 @@
+"""The groups of D_train that an update of pi_agent learns from, and their advantages."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from genenv_core.algorithm.advantages import group_advantages
+from genenv_core.algorithm.mixture import Group, admissible, draw
+from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig
+from genenv_core.epoch.rows import UpdateRows, frame
+from genenv_core.types import Policy
+from schemas.enums import MixtureShare
+
+
+def agent_rows(
+    new: pl.DataFrame,
+    stored: pl.DataFrame,
+    tokens: pl.DataFrame,
+    *,
+    epoch: int,
+    policy_version: int,
+    mixture: MixtureConfig,
+    grpo: GrpoConfig,
+    seed: int,
+) -> UpdateRows:
+    """Return the rows of an update of pi_agent, whole groups adjacent, in drawn order.
+
+    `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` the
+    `trace_tokens` of both. `policy_version` is the agent's now.
+    """
+    current, max_age = policy_version, mixture.max_policy_age
+    young = [admissible(v, current=current, max_age=max_age) for v in stored["policy_version"]]
+    history = stored.filter(pl.Series(young, dtype=pl.Boolean)).with_columns(
+        source=pl.lit(MixtureShare.HISTORY.value)
+    )
+    rows = _drawn(pl.concat([new, history]), mixture, grpo, seed)
+    training = rows.join(tokens, on="trace_id", maintain_order="left").select(
+        "group_id",
+        "prompt_ids",
+        pl.col("token_ids").alias("completion_ids"),
+        "logprobs",
+        "loss_mask",
+        "reward",
+    )
+    return UpdateRows(training, _samples(rows, epoch, scale=grpo.scale_rewards == "group"))
+
+
+def _drawn(rows: pl.DataFrame, mixture: MixtureConfig, grpo: GrpoConfig, seed: int) -> pl.DataFrame:
+    groups = [
+        Group(group, MixtureShare(source), version)
+        for group, source, version in rows.select("group_id", "source", "policy_version")
+        .unique(maintain_order=True)
+        .iter_rows()
+    ]
+    # The pool admits groups by the filter of their epoch; one with equal rewards never trains.
+    drawn = draw(
+        groups,
+        shares={
+            MixtureShare.NEW: mixture.new,
+            MixtureShare.BASE: mixture.base,
+            MixtureShare.HISTORY: mixture.history,
+        },
+        max_groups=grpo.max_groups,
+        seed=seed,
+    )
+    order = pl.Series("group_id", [group.group_id for group in drawn], dtype=pl.String).to_frame()
+    return order.join(rows, on="group_id", maintain_order="left_right")
+
+
+def _samples(rows: pl.DataFrame, epoch: int, *, scale: bool) -> pl.DataFrame:
+    advantages = [
+        advantage
+        for _, members in rows.group_by("group_id", maintain_order=True)
+        for advantage in group_advantages(members["reward"].to_list(), scale=scale)
+    ]
+    samples = [
+        {
+            "row_id": row["trace_id"],
+            "policy": Policy.AGENT.value,
+            "epoch": epoch,
+            "group_id": row["group_id"],
+            "source": row["source"],
+            "policy_version": row["policy_version"],
+            "advantage": advantage,
+        }
+        for row, advantage in zip(rows.iter_rows(named=True), advantages, strict=True)
+    ]
+    return frame("update_samples", samples)

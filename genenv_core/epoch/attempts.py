@@ -1,0 +1,135 @@
+"""Stage `rollout`: the tasks that are attempted, their seeds, and the rows of the attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from genenv_core.algorithm.mixture import base_attempts
+from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.config.sections.updates import MixtureConfig
+from genenv_core.domains.protocol import Domain
+from genenv_core.domains.tool_calls import count_calls
+from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
+from genenv_core.ids import group_id, trace_id
+from genenv_core.play.attempt import Player
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
+
+
+def attempted(
+    tasks: pl.DataFrame, data: pl.DataFrame, mixture: MixtureConfig, seed_for: SeedFor
+) -> list[Task]:
+    """Return the epoch's valid new tasks, then base tasks among `data`, drawn for this epoch."""
+    new, base = to_tasks(tasks), to_tasks(of_source(data, TaskSource.BASE))
+    want = base_attempts(len(new), new_share=mixture.new, base_share=mixture.base)
+    rng = np.random.default_rng(seed_for("base"))
+    chosen = sorted(rng.choice(len(base), size=min(want, len(base)), replace=False).tolist())
+    return [*new, *(base[index] for index in chosen)]
+
+
+def attempt(
+    player: Player,
+    tasks: Sequence[Task],
+    shards: Mapping[int, range],
+    settings: RolloutConfig,
+    *,
+    epoch: int,
+    scope: str,
+    policy_version: int,
+    domain: Domain,
+    decode: Callable[[Sequence[int]], str],
+    seed_for: SeedFor,
+) -> Iterator[tuple[int, dict[str, pl.DataFrame]]]:
+    """Yield the number of each shard and its rows by table, once it is whole.
+
+    Args:
+        player: pi_agent.
+        tasks: all tasks of the epoch; a shard is a range of their places.
+        shards: the shards to attempt, by number.
+        settings: group size and sampling.
+        epoch: number of the round.
+        scope: the stage's, for ids.
+        policy_version: the player's.
+        domain: of the tasks; it counts an agent's tool calls.
+        decode: text of token ids.
+        seed_for: the seed of a turn.
+    """
+    wanted = [place for shard in shards.values() for place in shard]
+    shard_of = {place: number for number, shard in shards.items() for place in shard}
+    # By place, not by id: ids change with every setting, and the draw should not.
+    place_of = {tasks[place].task_id: place for place in wanted}
+    made: dict[int, dict[int, list[Rollout]]] = {number: {} for number in shards}
+    for index, rollouts in player.groups(
+        [[(tasks[place].task_id, tasks[place].draft) for place in s] for s in shards.values()],
+        n=settings.n,
+        params=SamplingParams(settings.max_tokens, settings.temperature, settings.top_p),
+        seed_of=lambda task, sample, turn: seed_for(place_of[task], sample, turn),
+    ):
+        place = wanted[index]
+        number = shard_of[place]
+        made[number][place] = rollouts
+        if len(made[number]) < len(shards[number]):
+            continue
+        whole = made.pop(number)
+        attempts = [(group_id(epoch, scope, at), one) for at in shards[number] for one in whole[at]]
+        traces = [_scalars(*one, epoch, policy_version, domain) for one in attempts]
+        tokens = [_payload(*one, decode) for one in attempts]
+        yield (
+            number,
+            {"traces": frame("traces", traces), "trace_tokens": frame("trace_tokens", tokens)},
+        )
+
+
+def spread(rows: Sequence[int], count: int) -> list[list[int]]:
+    """Return the rows of each part to take, so that `count`, or all, are evenly spread.
+
+    `rows` are the parts' numbers of rows; the result holds indices within each part.
+    """
+    total = sum(rows)
+    count = min(count, total)
+    wanted = [index * total // count for index in range(count)]
+    return [
+        [index - end + height for index in wanted if end - height <= index < end]
+        for end, height in zip(accumulate(rows), rows, strict=True)
+    ]
+
+
+def _scalars(
+    group: str, rollout: Rollout, epoch: int, version: int, domain: Domain
+) -> dict[str, Any]:
+    return {
+        "trace_id": trace_id(group, rollout.sample_index),
+        "epoch": epoch,
+        "task_id": rollout.task_id,
+        "group_id": group,
+        "sample_index": rollout.sample_index,
+        "policy_version": version,
+        "turns": rollout.turns,
+        "prompt_tokens": len(rollout.prompt_ids),
+        "response_tokens": sum(rollout.loss_mask),
+        "tool_calls": count_calls(domain, rollout.messages),
+        "finish_reason": rollout.finish_reason.value,
+        "error": rollout.error,
+    }
+
+
+def _payload(
+    group: str, rollout: Rollout, decode: Callable[[Sequence[int]], str]
+) -> dict[str, Any]:
+    sampled = [
+        token for token, mask in zip(rollout.token_ids, rollout.loss_mask, strict=True) if mask
+    ]
+    return {
+        "trace_id": trace_id(group, rollout.sample_index),
+        "prompt_ids": rollout.prompt_ids,
+        "token_ids": rollout.token_ids,
+        "logprobs": rollout.logprobs,
+        "loss_mask": rollout.loss_mask,
+        "messages": canonical_json(list(rollout.messages)).decode(),
+        "response_text": decode(sampled),
+    }

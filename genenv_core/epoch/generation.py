@@ -1,0 +1,333 @@
+"""Stage `generate_tasks`: turns pi_env's texts and given programs into tasks or rejected rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from genenv_core.algorithm.admission import admit
+from genenv_core.config.sections.curriculum import GenerationConfig
+from genenv_core.domains.protocol import ConstrainsEnv, Domain
+from genenv_core.engines.protocol import Engine
+from genenv_core.epoch.rows import (
+    Output,
+    Progress,
+    SeedFor,
+    draft_columns,
+    frame,
+    of_source,
+    to_tasks,
+)
+from genenv_core.errors import ConfigError, StageError
+from genenv_core.ids import task_id
+from genenv_core.play.chat import ChatFormat
+from genenv_core.types import (
+    AgentHistory,
+    Completion,
+    Context,
+    FinishReason,
+    Grammar,
+    Rejected,
+    Rejection,
+    SampleRequest,
+    SamplingParams,
+    Task,
+    TaskDraft,
+    TaskSource,
+)
+from schemas.registry import empty
+
+GrammarOf = Callable[[Context], Grammar | None]
+
+SHOWN = 120
+"""Characters of a rejected text that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """pi_env, ready to write tasks: its engine, its chat format, its version, its grammar."""
+
+    engine: Engine
+    chat: ChatFormat
+    policy_version: int
+    grammar: GrammarOf
+
+
+class _Intake:
+    """The rows of `tasks` while they grow; a draft becomes a task only if it is admitted.
+
+    `data` are the run's data tasks, `recent` the tasks of earlier epochs. A task equal to a
+    held-out one of `data` or to any of `recent` is rejected. Ids come from epoch and scope.
+    """
+
+    def __init__(
+        self, domain: Domain, data: pl.DataFrame, recent: pl.DataFrame, epoch: int, scope: str
+    ) -> None:
+        self.domain, self.epoch, self.scope = domain, epoch, scope
+        self._heldout = _fingerprints(of_source(data, TaskSource.HELDOUT))
+        self._history = _fingerprints(recent)
+        self._taken: set[str] = set()
+        self._rows: list[dict[str, Any]] = []
+
+    @property
+    def valid(self) -> int:
+        """Return how many tasks were admitted."""
+        return len(self._taken)
+
+    def add(self, item: TaskDraft | Rejected, **columns: Any) -> None:
+        """Add the row of a draft, or of a text that the domain makes no draft of."""
+        outcome = item
+        if isinstance(item, TaskDraft):
+            outcome = admit(
+                item,
+                self.domain,
+                batch=self._taken,
+                history=self._history,
+                heldout=self._heldout,
+            )
+        rejected = outcome if isinstance(outcome, Rejected) else None
+        if isinstance(outcome, TaskDraft):
+            self._taken.add(outcome.fingerprint)
+        self._rows.append(
+            {
+                **columns,
+                **(draft_columns(item) if isinstance(item, TaskDraft) else {}),
+                "task_id": task_id(self.epoch, self.scope, len(self._rows)),
+                "epoch": self.epoch,
+                "valid": rejected is None,
+                "rejection": rejected.reason.value if rejected else None,
+                "rejection_detail": rejected.detail if rejected else "",
+            }
+        )
+
+    def output(self, generations: Sequence[dict[str, Any]] = ()) -> Output:
+        """Return the tasks and the generations that they are from."""
+        rejected = Counter(row["rejection"] for row in self._rows if not row["valid"])
+        counts = {"generated": len(self._rows), "valid": self.valid}
+        facts: dict[str, Any] = {**counts, "rejected": dict(rejected)}
+        if not self.valid:
+            facts["no_task"] = self._no_task(rejected)
+        return Output(
+            {
+                "tasks": frame("tasks", self._rows),
+                "generations": frame("generations", list(generations)),
+            },
+            facts,
+        )
+
+    def _no_task(self, rejected: Counter[str]) -> str:
+        """Return in words why no row is a task: the commonest reason, with its first text."""
+        ((reason, count),) = rejected.most_common(1)
+        row = next(row for row in self._rows if row["rejection"] == reason)
+        text = str(row.get("generation_text") or row.get("program") or "")[:SHOWN]
+        detail = str(row["rejection_detail"])[:SHOWN]
+        return (
+            f"epoch {self.epoch} has no valid task: {len(self._rows)} rejected, {count} of them as "
+            f"{reason}, for example {text!r}" + (f" ({detail})" if detail else "")
+        )
+
+
+def check_tasks(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
+    """Raise StageError when neither this epoch nor the one before has a valid task.
+
+    `now` are the facts of an epoch's tasks, `before` those of the epoch before, if there is one.
+    """
+    if "no_task" in now and any("no_task" in facts for facts in before):
+        raise StageError(
+            f"{now['no_task']}. The epoch before had none either, so the run stops: change the "
+            "domain's prompt for pi_env, the section generation, or the model of pi_env"
+        )
+
+
+def agent_history(task_scores: pl.DataFrame, tasks: pl.DataFrame) -> AgentHistory:
+    """Return the agent's success statistics over the generated tasks of one epoch."""
+    new = task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(
+        tasks.select("task_id", "family"), on="task_id"
+    )
+    if new.is_empty():
+        return AgentHistory()
+    groups = new.group_by("family").agg(pl.col("successes").sum(), pl.col("n").sum())
+    return AgentHistory(
+        success_rate=int(new["successes"].sum()) / int(new["n"].sum()),
+        by_family={family: (k, n) for family, k, n in sorted(groups.iter_rows())},
+    )
+
+
+def grammar_of(domain: Domain, settings: GenerationConfig) -> GrammarOf:
+    """Return what pi_env may write for a context; raises ConfigError without a grammar."""
+    if not settings.structured:
+        return lambda _: None
+    if not isinstance(domain, ConstrainsEnv):
+        raise ConfigError(
+            f"generation.structured: the domain {domain.name} has no grammar for pi_env: set it to "
+            "false"
+        )
+    return domain.env_grammar
+
+
+def make_contexts(
+    base: Sequence[Task], history: AgentHistory, *, count: int, seed: int, epoch: int
+) -> list[Context]:
+    """Return `count` contexts of an epoch, each with its own base task while there are enough.
+
+    Ids are unique within a run and sort by (epoch, index).
+    """
+    if not base:
+        raise ValueError("make_contexts needs at least one base task")
+    rng = np.random.default_rng([seed, epoch, 0x6378])
+    order: list[int] = []
+    while len(order) < count:
+        order.extend(int(index) for index in rng.permutation(len(base)))
+    return [
+        Context(
+            context_id=f"c{epoch:06d}-{index:06d}",
+            base_task_id=base[choice].task_id,
+            base=base[choice].draft,
+            history=history,
+        )
+        for index, choice in enumerate(order[:count])
+    ]
+
+
+def write_tasks(
+    writer: Writer,
+    domain: Domain,
+    settings: GenerationConfig,
+    *,
+    data: pl.DataFrame,
+    recent: pl.DataFrame,
+    history: AgentHistory,
+    epoch: int,
+    scope: str,
+    seed: int,
+    seed_for: SeedFor,
+    progress: Progress,
+) -> Output:
+    """Return what pi_env writes until enough tasks are admitted or max_generations is reached.
+
+    Args:
+        writer: pi_env.
+        domain: what it writes tasks for.
+        settings: how many tasks, and how they are sampled.
+        data: the run's base and held-out tasks; the base tasks condition pi_env.
+        recent: tasks of earlier epochs; one equal to these is a duplicate.
+        history: the agent's success statistics, which condition pi_env too.
+        epoch: number of the round.
+        scope: the stage's, for ids.
+        seed: the run's, which orders the contexts.
+        seed_for: the seed of a generation.
+        progress: called before each batch.
+    """
+    intake = _Intake(domain, data, recent, epoch, scope)
+    chat = writer.chat
+    params = SamplingParams(
+        settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
+    )
+    contexts = make_contexts(
+        to_tasks(of_source(data, TaskSource.BASE)),
+        history,
+        count=math.ceil(settings.max_generations / settings.tasks_per_context),
+        seed=seed,
+        epoch=epoch,
+    )
+    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
+    wanted = wanted[: settings.max_generations]
+    generations: list[dict[str, Any]] = []
+    while intake.valid < settings.tasks and len(generations) < len(wanted):
+        progress(intake.valid, settings.tasks, "tasks")
+        start = len(generations)
+        asked = wanted[start : start + settings.tasks - intake.valid]
+        requests = [
+            SampleRequest(
+                chat.first_prompt(domain.env_messages(context)),
+                seed_for("generation", start + offset),
+                writer.grammar(context),
+            )
+            for offset, context in enumerate(asked)
+        ]
+        completions = writer.engine.sample(requests, params)
+        for context, request, done in zip(asked, requests, completions, strict=True):
+            generations.append(_take(writer, intake, len(generations), context, request, done))
+    return intake.output(generations)
+
+
+def take_programs(
+    drafts: Sequence[TaskDraft],
+    domain: Domain,
+    *,
+    data: pl.DataFrame,
+    count: int,
+    epoch: int,
+    scope: str,
+) -> Output:
+    """Return an epoch's window of `count` drafts of a teacher; after the last comes the first.
+
+    A program that a window holds twice is also a row, rejected as a duplicate; one of an earlier
+    epoch is admitted again.
+    """
+    intake = _Intake(domain, data, empty("tasks"), epoch, scope)
+    for offset in range(count):
+        index = ((epoch - 1) * count + offset) % len(drafts)
+        intake.add(
+            drafts[index],
+            source=TaskSource.TEACHER.value,
+            generation_index=index,
+            env_prompt_tokens=0,
+            generation_tokens=0,
+        )
+    return intake.output()
+
+
+def _take(
+    writer: Writer,
+    intake: _Intake,
+    index: int,
+    context: Context,
+    request: SampleRequest,
+    done: Completion,
+) -> dict[str, Any]:
+    """Add the tasks of the index-th generation; return its row of `generations`."""
+    shared = {
+        "generation_id": f"n{task_id(intake.epoch, intake.scope, index)[1:]}",
+        "context_id": context.context_id,
+        "env_policy_version": writer.policy_version,
+    }
+    text = writer.chat.decode(done.token_ids)
+    for item in _drafts(intake.domain, done, text):
+        intake.add(
+            item,
+            **shared,
+            source=TaskSource.GENERATED.value,
+            generation_index=index,
+            base_task_id=context.base_task_id,
+            env_prompt_tokens=len(request.prompt_ids),
+            generation_tokens=len(done.token_ids),
+            generation_text=text,
+        )
+    return {
+        **shared,
+        "epoch": intake.epoch,
+        "finish_reason": done.finish_reason.value,
+        "error": done.error,
+        "prompt_ids": request.prompt_ids,
+        "token_ids": done.token_ids,
+        "logprobs": done.logprobs,
+    }
+
+
+def _drafts(domain: Domain, done: Completion, text: str) -> list[TaskDraft | Rejected]:
+    if done.finish_reason is FinishReason.ERROR:
+        return [Rejected(Rejection.ENGINE_ERROR, done.error)]
+    if done.finish_reason is FinishReason.LENGTH:
+        return [Rejected(Rejection.TRUNCATED, f"cut after {len(done.token_ids)} tokens")]
+    return domain.parse(text)
+
+
+def _fingerprints(tasks: pl.DataFrame) -> set[str]:
+    return set(tasks.filter(pl.col("valid"))["fingerprint"].drop_nulls().to_list())

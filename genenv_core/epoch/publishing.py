@@ -1,0 +1,226 @@
+"""Stage `publish`: the gates, the current checkpoints, and the epoch's summary row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import polars as pl
+
+from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
+from genenv_core.algorithm.reward import judged_p_hat
+from genenv_core.algorithm.selection import in_band
+from genenv_core.config.sections.curriculum import CurriculumConfig
+from genenv_core.config.sections.evaluation import GatesConfig
+from genenv_core.epoch.rows import Output, frame, new_groups
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.storage.records.manifest import CheckpointRef, Manifest
+from genenv_core.types import Policy
+from schemas.enums import Gate, UpdateAction
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update did to a policy.
+
+    `parent` and `digest` are the checkpoints before and after it, equal if it was skipped.
+    """
+
+    action: UpdateAction
+    note: str
+    steps: int
+    metrics: Mapping[str, float]
+    parent: str
+    digest: str
+
+    @classmethod
+    def of(cls, update: Manifest, current: CheckpointRef) -> Self:
+        """Return the update of an update's manifest; `current` is the policy's checkpoint."""
+        facts = update.facts
+        action = UpdateAction(facts["action"])
+        skipped = action is UpdateAction.SKIPPED
+        digest = current.digest if skipped else update.checkpoint_digest(current.name)
+        return cls(action, facts["note"], facts["steps"], facts["metrics"], current.digest, digest)
+
+    @property
+    def made(self) -> bool:
+        """Return whether the update made a new checkpoint."""
+        return self.action is not UpdateAction.SKIPPED
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A checkpoint's success on the held-out tasks; `greedy` is None if not measured."""
+
+    sampled: float
+    greedy: float | None
+
+    @classmethod
+    def of(cls, evaluation: Manifest) -> Self:
+        """Return the success that an evaluation measured."""
+        return cls(evaluation.facts["sampled"], evaluation.facts.get("greedy"))
+
+
+def publish_candidates(
+    updates: Mapping[Policy, Update],
+    heldout: HeldOut,
+    *,
+    current: float,
+    best: float,
+    tasks: pl.DataFrame,
+    traces: pl.DataFrame,
+    task_scores: pl.DataFrame,
+    selections: pl.DataFrame,
+    rollout_metrics: Mapping[str, float],
+    epoch: int,
+    gates: GatesConfig,
+    curriculum: CurriculumConfig,
+) -> Output:
+    """Return `checkpoints` and `epochs`; facts are what the next epoch starts from.
+
+    Args:
+        updates: of both policies.
+        heldout: the candidate agent's success on the held-out tasks.
+        current: success of the checkpoint it would replace, sampled.
+        best: success of the best checkpoint so far, sampled.
+        tasks: the epoch's tasks.
+        traces: the epoch's traces.
+        task_scores: the epoch's groups.
+        selections: the epoch's decisions.
+        rollout_metrics: metrics of the rollouts, kept beside those of pi_agent's update.
+        epoch: number of the round.
+        gates: limits of a candidate.
+        curriculum: the settings that the summary judges tasks by.
+    """
+    results = {
+        policy: _gate(policy, update, gates, heldout.sampled, current)
+        for policy, update in updates.items()
+    }
+    open_ = {policy: result.gate is Gate.OPEN for policy, result in results.items()}
+    is_best = open_[Policy.AGENT] and heldout.sampled > best
+    shown = {
+        policy: {**(rollout_metrics if policy is Policy.AGENT else {}), **update.metrics}
+        for policy, update in updates.items()
+    }
+    rows = [
+        {
+            "policy": policy.value,
+            "epoch": epoch,
+            "digest": update.digest,
+            "parent_digest": update.parent,
+            "published": open_[policy],
+            "gate": results[policy].gate.value,
+            "gate_detail": results[policy].detail,
+            "steps": update.steps,
+            "is_best": is_best and policy is Policy.AGENT,
+            "metrics": canonical_json(shown[policy]).decode(),
+        }
+        for policy, update in updates.items()
+    ]
+    published = {
+        policy: update.digest if open_[policy] else update.parent
+        for policy, update in updates.items()
+    }
+    agent, env = updates[Policy.AGENT], updates[Policy.ENV]
+    summary = {
+        "epoch": epoch,
+        **_of_tasks(tasks, traces, task_scores, selections, curriculum),
+        "heldout_success": heldout.sampled,
+        "heldout_success_greedy": heldout.greedy,
+        "kl_env": env.metrics.get("kl_env"),
+        "grpo_steps": agent.steps,
+        "rwr_steps": env.steps,
+        "agent_checkpoint": published[Policy.AGENT],
+        "env_checkpoint": published[Policy.ENV],
+        "agent_action": agent.action.value,
+        "agent_note": agent.note,
+        "env_action": env.action.value,
+        "env_note": env.note,
+    }
+    return Output(
+        {"checkpoints": frame("checkpoints", rows), "epochs": frame("epochs", [summary])},
+        {
+            "published": {
+                policy.value: open_[policy] and update.made for policy, update in updates.items()
+            },
+            "gates": {
+                policy.value: f"{result.gate.value}: {result.detail}"
+                for policy, result in results.items()
+                if not open_[policy]
+            },
+            "is_best": is_best,
+            "heldout": heldout.sampled,
+            "summary": summary,
+        },
+    )
+
+
+def publish_first(digests: Mapping[Policy, str], heldout: HeldOut) -> Output:
+    """Return `checkpoints` that the game starts from; no gate can close yet."""
+    rows = [
+        {
+            "policy": policy.value,
+            "epoch": 0,
+            "digest": digest,
+            "published": True,
+            "gate": Gate.OPEN.value,
+            "gate_detail": "",
+            "steps": 0,
+            "is_best": policy is Policy.AGENT,
+            "metrics": "{}",
+        }
+        for policy, digest in digests.items()
+    ]
+    return Output(
+        {"checkpoints": frame("checkpoints", rows)},
+        {
+            "published": {policy.value: True for policy in digests},
+            "gates": {},
+            "is_best": True,
+            "heldout": heldout.sampled,
+            "summary": {
+                "heldout_success": heldout.sampled,
+                "heldout_success_greedy": heldout.greedy,
+            },
+        },
+    )
+
+
+def _gate(
+    policy: Policy, update: Update, gates: GatesConfig, heldout: float, current: float
+) -> GateResult:
+    if not update.made:
+        return GateResult()
+    if policy is Policy.ENV:
+        return env_gate(update.metrics, gates)
+    return agent_gate(update.metrics, gates, heldout=heldout, heldout_current=current)
+
+
+def _of_tasks(
+    tasks: pl.DataFrame,
+    traces: pl.DataFrame,
+    task_scores: pl.DataFrame,
+    selections: pl.DataFrame,
+    curriculum: CurriculumConfig,
+) -> dict[str, Any]:
+    """Return the columns of `epochs` about new tasks; means over no tasks are null."""
+    groups = new_groups(task_scores)
+    band = [
+        in_band(p_hat, alpha=curriculum.alpha, k_min=curriculum.k_min)
+        for p_hat in groups.select(judged_p_hat(curriculum.level)).to_series()
+    ]
+    kept = selections.filter((pl.col("update") == Policy.ENV.value) & pl.col("kept"))
+    attempts = int(groups["n"].sum())
+    of_new = traces.join(groups, on="group_id", how="semi")
+    return {
+        "tasks_generated": tasks.height,
+        "tasks_valid": int(tasks["valid"].sum()),
+        "p_hat": int(groups["successes"].sum()) / attempts if attempts else None,
+        "r_env_mean": groups["r_env"].mean(),
+        "share_in_band": sum(band) / len(band) if band else None,
+        "share_zero_signal": groups["zero_signal"].cast(pl.Float64).mean(),
+        "share_kept": kept.height / groups.height if groups.height else None,
+        "mean_calls": tasks.filter("valid")["difficulty"].mean(),
+        "mean_response_tokens": of_new["response_tokens"].mean(),
+    }

@@ -1,0 +1,117 @@
+"""Stage `score`: R_agent of each trace, p_hat and R_env of each task, context and batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from genenv_core.algorithm.advantages import zero_signal
+from genenv_core.algorithm.reward import P_HAT_COLUMNS, TaskCounts, p_hat, rate
+from genenv_core.algorithm.stats import mean, sample_std
+from genenv_core.checks import finite
+from genenv_core.config.sections.curriculum import CurriculumConfig, Level
+from genenv_core.domains.protocol import Domain
+from genenv_core.epoch.rows import Output, frame
+from genenv_core.errors import DomainError
+from genenv_core.types import Task, TaskSource, Verdict
+
+R_ENV_COLUMNS = {Level.TASK: "r_env_task", Level.GROUP: "r_env_group", Level.BATCH: "r_env_batch"}
+
+
+def score(
+    traces: pl.DataFrame,
+    trace_tokens: pl.DataFrame,
+    tasks: Sequence[Task],
+    domain: Domain,
+    *,
+    epoch: int,
+    curriculum: CurriculumConfig,
+) -> Output:
+    """Return `scores` of every trace and `task_scores` of every group; facts are of new tasks."""
+    by_id = {task.task_id: task for task in tasks}
+    said = trace_tokens.select("trace_id", "messages")
+    judged = [
+        judge(row, by_id[row["task_id"]], domain)
+        for row in traces.join(said, on="trace_id", maintain_order="left").iter_rows(named=True)
+    ]
+    rows = task_rows(judged, by_id, epoch=epoch, curriculum=curriculum)
+    new = [row for row in rows if row["source"] != TaskSource.BASE.value]
+    attempts = sum(row["n"] for row in new)
+    return Output(
+        {"scores": frame("scores", judged), "task_scores": frame("task_scores", rows)},
+        {
+            "p_hat": sum(row["successes"] for row in new) / attempts if attempts else None,
+            "zero_signal": mean([float(row["zero_signal"]) for row in new]) if new else None,
+        },
+    )
+
+
+def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any]:
+    """Return the row of `scores` of a trace, given with its messages; a broken one gets 0.
+
+    Raises DomainError for a reward outside of [0, 1], NumericalError for NaN or inf.
+    """
+    verdict = (
+        Verdict(0.0, False, "error")
+        if trace["error"]
+        else domain.score(task.draft, json.loads(trace["messages"]))
+    )
+    finite([verdict.reward], f"R_agent of trace {trace['trace_id']}")
+    if not 0 <= verdict.reward <= 1:
+        raise DomainError(
+            f"R_agent of trace {trace['trace_id']} is {verdict.reward}, and must be within [0, 1]: "
+            f"mend the score() of domain {domain.name}"
+        )
+    return {
+        **{name: trace[name] for name in ("trace_id", "epoch", "task_id", "group_id")},
+        "reward": verdict.reward,
+        "success": verdict.success,
+        "failure": verdict.failure,
+    }
+
+
+def task_rows(
+    scores: Sequence[Mapping[str, Any]],
+    tasks: Mapping[str, Task],
+    *,
+    epoch: int,
+    curriculum: CurriculumConfig,
+) -> list[dict[str, Any]]:
+    """Return the rows of `task_scores`, one a group, in order of their first trace.
+
+    R_env rewards new tasks, so base tasks have none and count in no p_hat of a context or batch.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in scores:
+        groups.setdefault(row["group_id"], []).append(row)
+    rows: dict[str, dict[str, Any]] = {}
+    new: list[TaskCounts] = []
+    for group, members in groups.items():
+        task = tasks[members[0]["task_id"]]
+        rewards = [member["reward"] for member in members]
+        n, successes = len(members), sum(member["success"] for member in members)
+        rows[group] = {
+            "group_id": group,
+            "epoch": epoch,
+            "task_id": task.task_id,
+            "context_id": task.context_id or None,
+            "source": task.source.value,
+            "n": n,
+            "successes": successes,
+            "p_hat": p_hat(successes, n),
+            "reward_mean": mean(rewards),
+            "reward_std": sample_std(rewards),
+            "zero_signal": zero_signal(rewards),
+        }
+        if task.source is not TaskSource.BASE:
+            new.append(TaskCounts(group, task.context_id, successes, n))
+    for rated in rate(new, alpha=curriculum.alpha, beta=curriculum.beta):
+        rows[rated.group_id] |= {
+            **{column: rated.p_hat[level] for level, column in P_HAT_COLUMNS.items()},
+            **{column: rated.r_env[level] for level, column in R_ENV_COLUMNS.items()},
+            "r_env": rated.r_env[curriculum.level],
+        }
+    return list(rows.values())

@@ -1,0 +1,82 @@
+"""What a run reads from outside of its store: data files and given models, checked before work.
+
+Their content, not their name, is in the stage keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.registry import get_domain
+from genenv_core.errors import DataError
+from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
+from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder
+from genenv_core.storage.canonical import digest
+from genenv_core.storage.records.manifest import FileRef
+from genenv_core.types import Policy
+
+log = logging.getLogger("genenv.inputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What people give a run: base data and models, None for what `bootstrap` makes itself."""
+
+    base_file: FileRef | None
+    agent_model: FileRef | None
+    env_model: FileRef | None
+
+
+def given_to(config: RunConfig) -> Given:
+    """Return what people give a run, with digests.
+
+    Raises ConfigError for an unknown domain, DataError and ModelError naming file, line and remedy.
+    """
+    domain = get_domain(config.domain.name, config.domain.options)
+    base_file = None
+    if config.data.base_file is not None:
+        base_file = _data_file(config.data.base_file)
+        # Read as bootstrap will, so that bad data stops a run before any work.
+        heldout = heldout_fingerprints(domain, config.seed, config.data.heldout_tasks)
+        for row in configured_base(config.data, Path(base_file.path), domain, heldout).bad:
+            log.info("data.base_file: skipped %s", row)
+    models = config.models
+    return Given(
+        base_file,
+        _model(
+            Policy.AGENT, models.agent, models.agent_revision, models.agent_chat_template_kwargs
+        ),
+        _model(Policy.ENV, models.env, models.env_revision, models.env_chat_template_kwargs),
+    )
+
+
+def offline_input(config: RunConfig) -> FileRef | None:
+    """Return the file of an arm that reads its tasks from one, with its digest, else None."""
+    return None if config.data.offline_file is None else _data_file(config.data.offline_file)
+
+
+def _model(
+    policy: Policy, name: str, revision: str | None, variables: Mapping[str, Any]
+) -> FileRef | None:
+    """Return a policy's given model, None when bootstrap makes it."""
+    if name == "bootstrap":
+        return None
+    given = Path(name).expanduser()
+    folder = given if revision is None else hub_folder(policy, name, revision)
+    return model_folder(policy, folder, variables)
+
+
+def _data_file(name: str) -> FileRef:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        contents = [[file.relative_to(path).as_posix(), content_digest(file)] for file in files]
+        return FileRef(path=str(path.absolute()), sha256=digest(contents))
+    if not path.is_file():
+        raise DataError(f"{path}: No such file or directory")
+    return FileRef(path=str(path.absolute()), sha256=content_digest(path))

@@ -1,0 +1,227 @@
+"""Models that people give: what is refused before work, with the command that helps.
+
+Weights are safetensors, because a pickle runs code when it is read; a model that brings its own
+code is not run; the tokenizer has to be the one in its files; the chat template has to write out
+every message that a policy must see.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from genenv_core.engines.adapters import ADAPTER_WEIGHTS, has_adapter
+from genenv_core.errors import ModelError, one_line
+from genenv_core.storage.canonical import digest, file_sha256
+from genenv_core.storage.records.manifest import FileRef
+from genenv_core.types import Policy
+
+MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
+"""Files of a checkpoint that are taken over; pickled weights never are."""
+
+DANGER = "and a pickle can run code when it is read"
+PICKLED_ADAPTER = "adapter_model.bin"
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json"}
+PROBES = (
+    "The quick brown fox jumps over the lazy dog, doesn't it?",
+    "0 12 345 6789 3.14 -1e5",
+    "!?.,;:()[]<>#$%&*+=/\\|^~`@_'\"",
+    '{"name": "stock", "arguments": {"item": "bolts", "count": 12}}',
+    "  two\n\n\tlines   apart \r\n",
+    "Größe, naïve, 東京, Привет, 🙂",
+)
+"""Texts that a tokenizer of the family must encode as the folder's own does."""
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint that are taken over, sorted."""
+    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_FILES)
+
+
+def model_folder(
+    policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None
+) -> FileRef:
+    """Return a checkpoint directory by its content; `ModelError` when it cannot serve.
+
+    `variables` are those of its chat template.
+    """
+    where = f"models.{policy} {folder}"
+    if not folder.is_dir():
+        raise ModelError(f"{where}: no such directory")
+    names = {path.name for path in folder.iterdir()}
+    if "config.json" not in names:
+        raise ModelError(f"{where}: no config.json: it is no Hugging Face checkpoint")
+    if not names & TOKENIZERS:
+        raise ModelError(
+            f"{where}: no tokenizer (tokenizer.json, tokenizer.model or vocab.json): save it "
+            "there with tokenizer.save_pretrained"
+        )
+    _check_weights(where, names, str(folder), str(folder), None)
+    _check_adapter(where, folder, names)
+    _check_shards(where, folder, names)
+    _check_own_code(where, folder)
+    contents = [[path.name, content_digest(path)] for path in model_files(folder)]
+    sha256 = digest(contents)
+    _check_template(policy, folder, sha256, json.dumps(dict(variables or {})))
+    return FileRef(path=str(folder.absolute()), sha256=sha256)
+
+
+def hub_folder(policy: Policy, name: str, revision: str) -> Path:
+    """Return the files of a hub repository at a commit, fetched once; never a pickle among them."""
+    from huggingface_hub import list_repo_files, snapshot_download  # pyright: ignore[reportUnknownVariableType]
+
+    where = f"models.{policy} {name} at {revision[:12]}"
+    try:
+        patterns = [f"*{suffix}" for suffix in MODEL_FILES]
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+        if not any(path.suffix == ".safetensors" for path in folder.iterdir()):
+            names = set(list_repo_files(name, revision=revision))
+            _check_weights(where, names, name, name.rpartition("/")[2], revision)
+        return folder
+    except ModelError:
+        raise
+    except Exception as error:  # the hub client raises its own, HTTP and OS errors
+        raise ModelError(
+            f"{where} cannot be fetched: {type(error).__name__}: "
+            f"{one_line(error, 200)}; name a local directory instead"
+        ) from error
+
+
+def _check_weights(
+    where: str, names: set[str], source: str, target: str, revision: str | None
+) -> None:
+    """Raise `ModelError` unless there are safetensors, naming what converts a pickle."""
+    if any(name.endswith(".safetensors") and not name.startswith("adapter") for name in names):
+        return
+    pickled = sorted(name for name in names if name.endswith(PICKLED))
+    if not pickled:
+        raise ModelError(f"{where}: no .safetensors weights: save it with model.save_pretrained")
+    refused = f"{where}: its weights are pickled ({pickled[0]}), {DANGER}"
+    if not any(name.startswith("pytorch_model") and name.endswith(".bin") for name in pickled):
+        raise ModelError(
+            f"{refused}. transformers knows no such file: if you trust it, load it with what wrote "
+            f"it, and save the model with model.save_pretrained"
+        )
+    raise ModelError(
+        f"{refused}. If you trust it: {conversion(source, f'{target}-safetensors', revision)}"
+    )
+
+
+def _check_adapter(where: str, folder: Path, names: set[str]) -> None:
+    """Raise `ModelError` for half an adapter, naming what converts a pickled one."""
+    if ADAPTER_WEIGHTS in names or PICKLED_ADAPTER not in names:
+        has_adapter(folder)
+        return
+    old, new = (str(folder / name) for name in (PICKLED_ADAPTER, ADAPTER_WEIGHTS))
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f"save_file(torch.load({old!r}, weights_only=True), {new!r})"
+    )
+    raise ModelError(
+        f"{where}: its adapter is pickled ({PICKLED_ADAPTER}), {DANGER}. If you trust it: "
+        f"python -c {shlex.quote(code)}"
+    )
+
+
+def conversion(source: str, target: str, revision: str | None = None) -> str:
+    """Return the command that writes a checkpoint anew as safetensors, tokenizer included.
+
+    transformers reads pickled weights as tensors only (torch.load with weights_only).
+    """
+    pinned = f", revision={revision!r}" if revision else ""
+    code = (
+        "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+        f"[c.from_pretrained({source!r}{pinned}).save_pretrained({target!r}) for c in (M, T)]"
+    )
+    return f"python -c {shlex.quote(code)}"
+
+
+def _check_shards(where: str, folder: Path, names: set[str]) -> None:
+    """Raise `ModelError` when the index of the weights names files that are not there."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return
+    try:
+        shards: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{where}: {index.name} is damaged: fetch it again") from error
+    lost = sorted(set(shards.values()) - names)
+    if lost:
+        raise ModelError(f"{where}: {len(lost)} file(s) of its weights are missing: {lost[0]}")
+
+
+def _check_own_code(where: str, folder: Path) -> None:
+    """Raise `ModelError` for a model that only its own code could make."""
+    try:
+        config = cast(dict[str, Any], json.loads((folder / "config.json").read_bytes()))
+    except ValueError as error:
+        raise ModelError(f"{where}: config.json is no JSON: fetch it again") from error
+    if "auto_map" not in config:
+        return
+    from transformers import CONFIG_MAPPING
+
+    if config.get("model_type") not in CONFIG_MAPPING:
+        raise ModelError(
+            f"{where}: model type {config.get('model_type')!r} is made by code in its own "
+            "repository (auto_map), which genenv never runs: use a model that transformers knows"
+        )
+
+
+@cache
+def _check_template(policy: Policy, folder: Path, sha256: str, variables: str) -> None:
+    """Raise `ModelError` for a tokenizer or chat template that cannot serve; once a process."""
+    from genenv_core.play.chat import ChatFormat, load_tokenizer
+
+    del sha256
+    tokenizer = load_tokenizer(folder)
+    _check_tokenizer(f"models.{policy} {folder}", folder, tokenizer)
+    ChatFormat.load(folder, json.loads(variables), tokenizer).require(policy)
+
+
+def _check_tokenizer(where: str, folder: Path, taken: Any) -> None:
+    """Raise `ModelError` when transformers reads tokenizer.json as other than what it says.
+
+    For some model types it keeps the vocabulary and puts the family's own rules around it, without
+    a word: the model would see ids that it never learned.
+    """
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return
+    from transformers import PreTrainedTokenizerFast
+
+    given: Any = PreTrainedTokenizerFast(tokenizer_file=str(file))
+    for text in (*PROBES, *(f"a{token}b" for token in given.get_added_vocab())):
+        old, new = _ids(given, text), _ids(taken, text)
+        if old != new:
+            raise ModelError(
+                f"{where}: AutoTokenizer makes a {type(taken).__name__} of tokenizer.json, which "
+                f"by itself is a {type(given).__name__}: {one_line(repr(text), 80)} has "
+                f"{len(old)} ids by the file and {len(new)} others in its place. Set "
+                "tokenizer_class in tokenizer_config.json to TokenizersBackend; for some values "
+                "of model_type in config.json (qwen2 is one) transformers ignores that: the model "
+                "then needs its family's tokenizer, or another model_type"
+            )
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the ids of a text; none where the tokenizer has no token for a part of it."""
+    try:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+    except Exception:  # the tokenizers library raises nothing more special
+        return []
+
+
+def content_digest(path: Path) -> str:
+    """Return the sha256 of a file, read once a process as long as it stays the same."""
+    stat = path.stat()
+    return _digest_of(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def _digest_of(path: Path, inode: int, size: int, mtime_ns: int) -> str:
+    return file_sha256(path)

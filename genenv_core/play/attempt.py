@@ -1,0 +1,274 @@
+"""One attempt at a task while it is made: what it has sampled and seen, and what may come next.
+
+The ids that a policy sampled are kept as they are. What ends an attempt:
+
+- the environment says done: `stop`;
+- a completion hits its token bound, or `max_turns` or `max_length` is reached: `length`;
+- the engine fails for this attempt alone, the episode cannot start, or its tools fail `max_errors`
+  times in a row: `error`, with a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Protocol
+
+from genenv_core.domains.protocol import Domain, Episode
+from genenv_core.engines.protocol import Engine
+from genenv_core.errors import ConfigError, DomainError
+from genenv_core.play.chat import ChatFormat
+from genenv_core.types import (
+    Completion,
+    FinishReason,
+    Message,
+    Observation,
+    Rollout,
+    SampleRequest,
+    SamplingParams,
+    TaskDraft,
+)
+
+EPISODE_TURN = -1
+"""The `turn` for which `seed_of` is asked for the seed of the environment itself."""
+
+FAILURES = (Exception, SystemExit)
+"""What a domain's code may raise without ending more than its own attempt: anything."""
+
+SeedOf = Callable[[str, int, int], int]
+"""(task_id, sample_index, turn) -> seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What bounds every attempt.
+
+    Args:
+        n: attempts a task, at least 1.
+        max_turns: completions in one attempt, at least 1.
+        max_length: tokens of one attempt, prompt and observations included.
+        max_errors: failing steps in a row after which an attempt counts as broken.
+    """
+
+    n: int
+    max_turns: int
+    max_length: int
+    max_errors: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ConfigError(f"rollout: {name} is {value}; set at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Who attempts tasks, of which domain, and within which bounds.
+
+    Args:
+        domain: opens the episodes and answers the agent.
+        engine: samples the agent's turns.
+        chat: the agent checkpoint's template; its stop tokens are added to those of `params`.
+        bounds: what bounds each attempt.
+        params: `max_tokens` bounds one turn.
+        seed_of: the seed of each turn, and with turn `EPISODE_TURN` of the environment.
+    """
+
+    domain: Domain
+    engine: Engine
+    chat: ChatFormat
+    bounds: Bounds
+    params: SamplingParams
+    seed_of: SeedOf
+
+
+class Player(Protocol):
+    """A checkpoint of pi_agent that attempts tasks."""
+
+    def groups(
+        self,
+        batches: Sequence[Sequence[tuple[str, TaskDraft]]],
+        *,
+        n: int,
+        params: SamplingParams,
+        seed_of: SeedOf,
+    ) -> Iterator[tuple[int, list[Rollout]]]:
+        """Yield (index of a task among those of all batches, its n rollouts), as finished."""
+        ...
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One rollout being made; `finish` is None while it goes on.
+
+    `actions` are the agent's texts that its environment has answered.
+    """
+
+    task_id: str
+    sample_index: int
+    draft: TaskDraft
+    prompt_ids: tuple[int, ...]
+    messages: list[Message]
+    episode: Episode | None = None
+    token_ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    loss_mask: list[int] = field(default_factory=list[int])
+    actions: list[str] = field(default_factory=list[str])
+    turns: int = 0
+    errors: int = 0
+    finish: FinishReason | None = None
+    error: str = ""
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, the prompt's included."""
+        return len(self.prompt_ids) + len(self.token_ids)
+
+    def request(self, seed_of: SeedOf) -> SampleRequest:
+        """Return what to sample for the next turn: every id so far, as it was sampled and seen."""
+        return SampleRequest(
+            prompt_ids=(*self.prompt_ids, *self.token_ids),
+            seed=seed_of(self.task_id, self.sample_index, self.turns),
+        )
+
+    def take(self, completion: Completion, chat: ChatFormat) -> str | None:
+        """Append sampled tokens; return the text for the environment, None when that was the end.
+
+        A completion that was cut off is not acted on.
+        """
+        if completion.finish_reason is FinishReason.ERROR:
+            self.end(FinishReason.ERROR, completion.error)
+            return None
+        self.token_ids.extend(completion.token_ids)
+        self.logprobs.extend(completion.logprobs)
+        self.loss_mask.extend([1] * len(completion.token_ids))
+        self.turns += 1
+        text = chat.decode(completion.token_ids)
+        self.messages.append({"role": "assistant", "content": text})
+        if completion.finish_reason is FinishReason.LENGTH:
+            self.end(FinishReason.LENGTH)
+            return None
+        return text
+
+    def opened(self, observation: Observation) -> None:
+        """Take note of whether the episode could start."""
+        if observation.failed:
+            why = _last(observation.messages)
+            self.end(FinishReason.ERROR, f"the episode could not start: {why}")
+
+    def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
+        """Append what the environment answered: no logprob, no loss."""
+        answered = [_marked(message, observation) for message in observation.messages]
+        self.messages.extend(answered)
+        if observation.failed:
+            self.errors += 1
+        else:
+            self.errors = 0
+            self.actions.append(self.messages[-1 - len(answered)]["content"])
+        if self.errors >= bounds.max_errors:
+            self.end(FinishReason.ERROR, f"the environment failed: {_last(answered)}")
+        elif observation.done:
+            self.end(FinishReason.STOP)
+        elif self.turns >= bounds.max_turns:
+            self.end(FinishReason.LENGTH)
+        else:
+            last = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()
+            between = chat.continuation(observation.messages, last)
+            if self.length + len(between) >= bounds.max_length:
+                self.end(FinishReason.LENGTH)
+                return
+            self.token_ids.extend(between)
+            self.logprobs.extend([0.0] * len(between))
+            self.loss_mask.extend([0] * len(between))
+
+    def end(self, finish: FinishReason, error: str = "") -> None:
+        """Let nothing more come."""
+        self.finish, self.error = finish, error
+
+    def rollout(self) -> Rollout:
+        """Return the finished record."""
+        assert self.finish is not None
+        return Rollout(
+            task_id=self.task_id,
+            sample_index=self.sample_index,
+            prompt_ids=self.prompt_ids,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            loss_mask=tuple(self.loss_mask),
+            messages=tuple(self.messages),
+            turns=self.turns,
+            finish_reason=self.finish,
+            error=self.error,
+        )
+
+
+def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
+    """Return the n attempts at one task before their first turn, without episodes.
+
+    Raises DomainError when the domain cannot say how the task is put to the agent.
+    """
+    domain, bounds = play.domain, play.bounds
+    try:
+        messages = list(domain.agent_messages(draft))
+    except Exception as error:
+        raise DomainError(
+            f"domain {domain.name}: agent_messages failed on task {task_id}: {error_line(error)}"
+        ) from error
+    prompt_ids = play.chat.first_prompt(messages, domain.tools)
+    attempts: list[Attempt] = []
+    for sample_index in range(bounds.n):
+        attempt = Attempt(task_id, sample_index, draft, prompt_ids, list(messages))
+        attempts.append(attempt)
+        if len(prompt_ids) >= bounds.max_length:
+            attempt.end(
+                FinishReason.ERROR,
+                f"the prompt has {len(prompt_ids)} tokens, which leaves no room in max_length "
+                f"{bounds.max_length}",
+            )
+    return attempts
+
+
+def with_stops(params: SamplingParams, chat: ChatFormat) -> SamplingParams:
+    """Return the parameters with the stop tokens of the checkpoint's template added."""
+    stops = tuple(dict.fromkeys([*params.stop_token_ids, *chat.stop_token_ids]))
+    return replace(params, stop_token_ids=stops)
+
+
+def stepped(step: Callable[..., object], *action: str) -> Observation:
+    """Return what an environment answers; whatever goes wrong in it is an observation too."""
+    try:
+        observation = step(*action)
+        if not isinstance(observation, Observation):
+            raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
+    except FAILURES as error:
+        return failure(error)
+    return observation
+
+
+def failure(error: BaseException) -> Observation:
+    """Return what the agent sees of tools that failed."""
+    return Observation(
+        ({"role": "tool", "content": f"error: {error_line(error)}"},), done=False, failed=True
+    )
+
+
+def error_line(error: BaseException) -> str:
+    """Return type and first line of an error, as the agent reads it and traces store it.
+
+    So this text is part of results; `errors.described` is for people, and may change.
+    """
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
+
+
+def _marked(message: Message, observation: Observation) -> Message:
+    marked = message.copy()
+    if observation.simulated:
+        marked["simulated"] = True
+    if observation.failed:
+        marked["error"] = True
+    return marked
+
+
+def _last(messages: Sequence[Message]) -> str:
+    return messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"

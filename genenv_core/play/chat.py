@@ -1,0 +1,239 @@
+"""From messages to token ids and back, for one checkpoint's tokenizer and chat template.
+
+What a policy sampled stays the ids that it sampled. Text is tokenised only where no policy wrote
+it: the first prompt, and what the template puts between two turns of the agent. The latter is found
+by rendering a conversation with a placeholder in the agent's place and taking what follows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from genenv_core.errors import ModelError
+from genenv_core.types import JsonObject, Message, Policy
+
+PLACEHOLDER = "genenvplaceholder"
+"""Stands for the agent's text while the template is rendered; nothing a template would rewrite."""
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+
+_ROLES = {
+    "system": "system messages",
+    "user": "users' messages",
+    "assistant": "the agent's own turns",
+    "tool": "tools' answers (messages of the role tool)",
+}
+
+
+class _Refused(ModelError):
+    """A template raised an error instead of rendering a conversation."""
+
+
+def _conversation(role: str) -> list[Message]:
+    """Return a conversation in which a message of this role holds the placeholder."""
+    texts = dict.fromkeys(_ROLES, ".") | {role: PLACEHOLDER}
+    opening: list[Message] = [{"role": "user", "content": texts["user"]}]
+    if role == "system":
+        return [{"role": "system", "content": texts["system"]}, *opening]
+    if role == "user":
+        return opening
+    spoken: Message = {"role": "assistant", "content": texts["assistant"]}
+    answered: Message = {"role": "tool", "content": texts["tool"]}
+    return [*opening, spoken, answered] if role == "tool" else [*opening, spoken]
+
+
+def load_tokenizer(checkpoint: Path) -> Any:
+    """Return the tokenizer of a checkpoint directory, as transformers chooses it."""
+    from transformers import AutoTokenizer
+
+    if not any((checkpoint / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelError(
+            f"checkpoint {checkpoint}: no tokenizer there (looked for "
+            f"{', '.join(TOKENIZER_FILES)}); save the tokenizer beside the model"
+        )
+    auto: Any = AutoTokenizer
+    try:
+        return auto.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # OSError, ValueError, and what the tokenizers library raises
+        raise ModelError(
+            f"checkpoint {checkpoint}: its tokenizer cannot be read: "
+            f"{type(error).__name__}: {error}; save it again with save_pretrained"
+        ) from error
+
+
+class ChatFormat:
+    """The chat template of one checkpoint, as token ids.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        name: what to call the checkpoint in errors.
+        extra_stop_ids: stop tokens that the checkpoint declares beyond its tokenizer's end token.
+        variables: what the template is given besides messages and tools, in every rendering.
+
+    Raises `ModelError` where the template is missing, refuses a conversation, or drops its content.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        name: str,
+        extra_stop_ids: Sequence[int] = (),
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._name = name
+        self._variables = dict(variables or {})
+        if not tokenizer.chat_template:
+            raise ModelError(
+                f"checkpoint {name}: its tokenizer has no chat template; put one into "
+                "chat_template.jinja beside the tokenizer, or use an instruction-tuned model"
+            )
+        for variable in self._variables:
+            if variable not in str(tokenizer.chat_template):
+                raise ModelError(
+                    f"checkpoint {name}: its chat template has no variable {variable!r}, so the "
+                    "chat_template_kwargs of models would do nothing: correct or remove it"
+                )
+        special = set(cast(list[int], tokenizer.all_special_ids))
+        # Base models often close a turn with another token than their end-of-text token.
+        closing = [token for token in self._suffix_ids(())[:1] if token in special]
+        end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        self.stop_token_ids = tuple(dict.fromkeys([*end, *closing, *extra_stop_ids]))
+        """The tokens that end the agent's turn."""
+        if not self.stop_token_ids:
+            raise ModelError(
+                f"checkpoint {name}: neither its tokenizer nor its chat template has a token that "
+                "ends a turn; set eos_token in tokenizer_config.json"
+            )
+
+    @classmethod
+    def load(
+        cls, checkpoint: Path, variables: Mapping[str, Any] | None = None, tokenizer: Any = None
+    ) -> ChatFormat:
+        """Return the chat format of a checkpoint directory, whose tokenizer may be loaded."""
+        return cls(
+            load_tokenizer(checkpoint) if tokenizer is None else tokenizer,
+            name=str(checkpoint),
+            extra_stop_ids=_declared_stop_ids(checkpoint),
+            variables=variables,
+        )
+
+    def require(self, policy: Policy) -> None:
+        """Raise `ModelError` unless the template writes out what this policy has to see.
+
+        Both policies read a user's message. pi_agent also sees its own turns and the tools' answers
+        to them. A template without system messages may raise on them, so that its user sees an
+        error. A template that drops them in silence is refused here.
+        """
+        needed = ("user",) if policy is Policy.ENV else ("user", "assistant", "tool")
+        for role in needed:
+            self._require(role)
+        with contextlib.suppress(_Refused):
+            self._require("system")
+
+    def _require(self, role: str) -> None:
+        text = self._render(_conversation(role), ())
+        if PLACEHOLDER not in text:
+            raise ModelError(
+                f"checkpoint {self._name}: its chat template drops {_ROLES[role]}, so the model "
+                "would answer without having seen them; repair chat_template.jinja there, or use a "
+                "model whose template writes them out"
+            )
+
+    def first_prompt(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject] = ()
+    ) -> tuple[int, ...]:
+        """Return the token ids that open an attempt, up to where the agent starts to write."""
+        return self._encode(self._render(messages, tools))
+
+    def continuation(
+        self, messages_after_turn: Sequence[Message], completion_ids: Sequence[int] = ()
+    ) -> tuple[int, ...]:
+        """Return the ids between the agent's completion and its next one.
+
+        They close the agent's turn, hold `messages_after_turn` (what the environment answered), and
+        open the next turn. A stop token with which `completion_ids` already closed the turn is left
+        out, so that completion + continuation is what the template would have written.
+        """
+        ids = self._suffix_ids(messages_after_turn)
+        closed = bool(completion_ids) and completion_ids[-1] in self.stop_token_ids
+        if closed and ids[:1] == (completion_ids[-1],):
+            return ids[1:]
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a completion, without special tokens."""
+        return str(
+            self._tokenizer.decode(
+                list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+        )
+
+    def _suffix_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Return the ids that follow an agent's text when `messages` come after it.
+
+        Tools are not rendered: templates name them before the first answer or not at all.
+        """
+        opening: list[Message] = [
+            {"role": "user", "content": "."},
+            {"role": "assistant", "content": PLACEHOLDER},
+        ]
+        text = self._render([*opening, *messages], ())
+        head, found, suffix = text.partition(PLACEHOLDER)
+        if not found:
+            raise ModelError(
+                f"checkpoint {self._name}: its chat template drops the text of an assistant "
+                "message, so the turns of an episode cannot be joined; repair chat_template.jinja"
+            )
+        before = self._encode(head + PLACEHOLDER)
+        whole = self._encode(text)
+        if whole[: len(before)] == before:
+            return whole[len(before) :]
+        # The placeholder's last letters merged with what follows: tokenise that on its own.
+        return self._encode(suffix)
+
+    def _render(self, messages: Sequence[Message], tools: Sequence[JsonObject]) -> str:
+        """Return the text of a conversation, up to where the next turn of the agent begins."""
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    [dict(message) for message in messages],
+                    tools=list(tools) or None,
+                    add_generation_prompt=True,
+                    tokenize=False,
+                    **self._variables,
+                )
+            )
+        except Exception as error:  # jinja2's errors, and whatever a template raises on purpose
+            roles = ", ".join(message["role"] for message in messages)
+            raise _Refused(
+                f"checkpoint {self._name}: its chat template refused the roles ({roles}): "
+                f"{type(error).__name__}: {error}; use a checkpoint whose template knows them, or "
+                "repair chat_template.jinja"
+            ) from error
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        # The template writes its own special tokens; more would double the start token.
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:
+    """Return the end tokens in generation_config.json, which may list several; () without one."""
+    path = checkpoint / "generation_config.json"
+    if not path.is_file():
+        return ()
+    try:
+        declared = json.loads(path.read_text("utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError) as error:
+        raise ModelError(
+            f"checkpoint {checkpoint}: generation_config.json is not a JSON object: {error}; "
+            "repair or delete it"
+        ) from error
+    if declared is None:
+        return ()
+    return tuple(map(int, cast(list[int], declared))) if isinstance(declared, list) else (declared,)

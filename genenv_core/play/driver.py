@@ -1,0 +1,353 @@
+"""Attempts at tasks: one thread hands completions to the tools and observations to the engine.
+
+Three ways of answering the agent. Tools that answer at once are executed inline: then all attempts
+take their turns in step, and what waits is one batch. Tools that take time are executed by workers,
+or played by pi_env: then every attempt advances on its own, so that slow tools hold up nobody else,
+and the engine computes in between. An attempt's tokens depend on its own seeds and observations and
+not on when others are answered, up to the rounding that a batch of other shape brings.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from genenv_core.engines.protocol import Engine, Session
+from genenv_core.engines.sessions import BatchSession, Mailbox, open_session
+from genenv_core.play.attempt import (
+    EPISODE_TURN,
+    Attempt,
+    Play,
+    open_group,
+    stepped,
+    with_stops,
+)
+from genenv_core.play.simulator import SIMULATED_TURN, Simulator
+from genenv_core.play.tool_workers import ToolWorkers
+from genenv_core.types import (
+    Completion,
+    Observation,
+    Rollout,
+    SampleRequest,
+    SamplingParams,
+    TaskDraft,
+)
+
+LOOK_S = 0.5
+"""Longest wait between two looks at whether the run was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """How the domain's tools are carried out.
+
+    Args:
+        workers: steps executed side by side.
+        timeout_s: longest step; a longer one is given up and becomes a failed observation.
+    """
+
+    workers: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """pi_env in the place of the tools: its engine, how it samples, and how it is asked.
+
+    With `structured` the engine holds what pi_env writes to the domain's schema.
+    """
+
+    engine: Engine
+    params: SamplingParams
+    simulator: Simulator
+    structured: bool = False
+
+
+def run_episodes(
+    tasks: Sequence[tuple[str, TaskDraft]],
+    play: Play,
+    *,
+    tools: Tools | Simulation | None = None,
+    open_attempts: int | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[int, list[Rollout]]]:
+    """Yield (index of the task, its n rollouts) as the groups are finished.
+
+    Args:
+        tasks: (task id, draft) pairs; ids are unique.
+        play: who attempts them, and how.
+        tools: who answers the agent; None executes the domain's tools inline, in step.
+        open_attempts: attempts under way at once, at least one group; None is all. Groups begin in
+            order.
+        check: called often; what it raises ends everything.
+
+    A rollout's tokens never exceed `max_length`: an observation that leaves no room for another
+    completion stays in `messages` and adds no tokens.
+    """
+    mailbox: Mailbox = SimpleQueue()
+    with ExitStack() as stack:
+        session: Session
+        answering: _Answering
+        params = with_stops(play.params, play.chat)
+        if tools is None:
+            session, answering = BatchSession(play.engine, params), _Inline(play)
+        else:
+            session = open_session(play.engine, params, mailbox)
+            stack.callback(session.close)
+            if isinstance(tools, Simulation):
+                answering = _Simulated(play, tools, mailbox)
+            else:
+                answering = _ByWorkers(play, tools, mailbox)
+            stack.callback(answering.close)
+        driver = _Driver(session, answering, mailbox, play)
+        n = play.bounds.n
+        begun, total = 0, len(tasks)
+        most = total * n if open_attempts is None else max(open_attempts, n)
+        while begun < total or driver.open:
+            check()
+            while begun < total and (not driver.open or driver.open + n <= most):
+                driver.begin(begun, open_group(*tasks[begun], play))
+                begun += 1
+            driver.turn()
+            yield from driver.finished()
+
+
+class _Answering(ABC):
+    """Answers the agent, at once or later."""
+
+    @abstractmethod
+    def open(self, tag: int, attempt: Attempt) -> Observation | None:
+        """Return what came of opening an episode; None where `advance` will say."""
+
+    @abstractmethod
+    def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
+        """Return what the environment answers; None where `advance` will say."""
+
+    @property
+    def computes(self) -> bool:
+        """Return whether `advance` has something to compute in this thread."""
+        return False
+
+    def advance(self) -> list[tuple[int, Observation]]:
+        """Return what has been answered since the last call."""
+        return []
+
+    def patience(self) -> float:
+        """Return the seconds after which `advance` may have an answer without any mail."""
+        return LOOK_S
+
+    def forget(self, tag: int) -> None:  # noqa: B027  # most keep nothing
+        """Give up what is kept for an attempt that has ended."""
+
+    def close(self) -> None:  # noqa: B027
+        """Ask for nothing more, and wait for no answer."""
+
+
+class _Step:
+    """One step of one attempt, to be taken in any thread."""
+
+    def __init__(self, play: Play, attempt: Attempt) -> None:
+        self.attempt, self.episode = attempt, attempt.episode
+        self._domain, self._draft, self._done = play.domain, attempt.draft, tuple(attempt.actions)
+        self._seed = play.seed_of(attempt.task_id, attempt.sample_index, EPISODE_TURN)
+
+    def open(self) -> Observation:
+        """Open the episode, before the first turn."""
+        self.episode = self._domain.episode(self._draft, self._seed)
+        return Observation(done=False)
+
+    def take(self, action: str) -> Observation:
+        """Return the environment's answer; an episode that was lost is made anew before it."""
+        if self.episode is None:
+            again = self._domain.episode(self._draft, self._seed)
+            for done in self._done:
+                again.step(done)
+            self.episode = again
+        return self.episode.step(action)
+
+
+class _Inline(_Answering):
+    """The domain's own code, at once and in the driver's thread."""
+
+    def __init__(self, play: Play) -> None:
+        self._play = play
+
+    def open(self, tag: int, attempt: Attempt) -> Observation:
+        step = _Step(self._play, attempt)
+        observation = stepped(step.open)
+        attempt.episode = step.episode
+        return observation
+
+    def ask(self, tag: int, attempt: Attempt, action: str) -> Observation:
+        assert attempt.episode is not None
+        return stepped(attempt.episode.step, action)
+
+
+class _ByWorkers(_Answering):
+    """The domain's own code, executed by workers."""
+
+    def __init__(self, play: Play, tools: Tools, mailbox: Mailbox) -> None:
+        self._play = play
+        self._workers = ToolWorkers(tools.workers, tools.timeout_s, mailbox)
+        self._asked: dict[int, _Step] = {}
+
+    def open(self, tag: int, attempt: Attempt) -> None:
+        self._asked[tag] = step = _Step(self._play, attempt)
+        self._workers.submit(tag, partial(stepped, step.open))
+
+    def ask(self, tag: int, attempt: Attempt, action: str) -> None:
+        self._asked[tag] = step = _Step(self._play, attempt)
+        self._workers.submit(tag, partial(stepped, step.take, action))
+
+    def advance(self) -> list[tuple[int, Observation]]:
+        """Return what has been answered, and a failure for each step over its limit."""
+        answers = self._workers.collect()
+        for answer in answers:
+            step = self._asked.pop(answer.tag)
+            # The worker that is stuck in a lost step still holds its episode.
+            step.attempt.episode = None if answer.lost else step.episode
+        return [(answer.tag, answer.observation) for answer in answers]
+
+    def patience(self) -> float:
+        return self._workers.patience()
+
+    def close(self) -> None:
+        self._workers.close()
+
+
+class _Simulated(_Answering):
+    """pi_env, asked for each observation."""
+
+    def __init__(self, play: Play, simulation: Simulation, mailbox: Mailbox) -> None:
+        self._simulator, self._seed_of = simulation.simulator, play.seed_of
+        self._grammar = simulation.simulator.grammar() if simulation.structured else None
+        self._params = with_stops(simulation.params, simulation.simulator.chat)
+        self._session = open_session(simulation.engine, self._params, mailbox)
+
+    @property
+    def computes(self) -> bool:
+        return self._session.computes
+
+    def open(self, tag: int, attempt: Attempt) -> Observation:
+        return Observation(done=False)  # there is nothing to open
+
+    def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
+        prompt = self._simulator.prompt(attempt.draft, attempt.messages)
+        if isinstance(prompt, Observation):
+            return prompt
+        turn = SIMULATED_TURN - (attempt.turns - 1)
+        seed = self._seed_of(attempt.task_id, attempt.sample_index, turn)
+        request = SampleRequest(prompt, seed, self._grammar)
+        self._session.submit(tag, request, self._params.max_tokens)
+        return None
+
+    def advance(self) -> list[tuple[int, Observation]]:
+        return [(tag, self._simulator.read(done)) for tag, done in self._session.advance()]
+
+    def forget(self, tag: int) -> None:
+        self._session.forget(tag)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class _Driver:
+    """The attempts under way; all methods are called from one thread."""
+
+    def __init__(
+        self, session: Session, answering: _Answering, mailbox: Mailbox, play: Play
+    ) -> None:
+        self._session, self._answering, self._mailbox = session, answering, mailbox
+        self._play = play
+        self._attempts: dict[int, tuple[int, Attempt]] = {}
+        self._groups: dict[int, list[Attempt]] = {}
+        self._missing: dict[int, int] = {}
+        self._finished: list[int] = []
+        self._next_tag = 0
+
+    @property
+    def open(self) -> int:
+        """Return how many attempts are under way."""
+        return len(self._attempts)
+
+    def begin(self, index: int, group: list[Attempt]) -> None:
+        """Let the attempts of a group begin."""
+        self._groups[index] = group
+        going = [attempt for attempt in group if attempt.finish is None]
+        self._missing[index] = len(going)
+        for attempt in going:
+            tag, self._next_tag = self._next_tag, self._next_tag + 1
+            self._attempts[tag] = (index, attempt)
+            opened = self._answering.open(tag, attempt)
+            if opened is not None:
+                self._observe(tag, opened)
+        if not going:
+            self._finished.append(index)
+
+    def turn(self) -> None:
+        """Let everything come forward a little; wait when there is nothing to compute."""
+        if not self._attempts:
+            return
+        for tag, completion in self._session.advance():
+            self._take(tag, completion)
+        for tag, observation in self._answering.advance():
+            self._observe(tag, observation)
+        self._read_mail()
+
+    def finished(self) -> Iterator[tuple[int, list[Rollout]]]:
+        """Yield the groups that have ended since the last call."""
+        while self._finished:
+            index = self._finished.pop(0)
+            yield index, [attempt.rollout() for attempt in self._groups.pop(index)]
+
+    def _sample(self, tag: int, attempt: Attempt) -> None:
+        play = self._play
+        room = play.bounds.max_length - attempt.length
+        self._session.submit(tag, attempt.request(play.seed_of), min(play.params.max_tokens, room))
+
+    def _take(self, tag: int, completion: Completion) -> None:
+        _, attempt = self._attempts[tag]
+        action = attempt.take(completion, self._play.chat)
+        if action is None:
+            self._end(tag)
+            return
+        observation = self._answering.ask(tag, attempt, action)
+        if observation is not None:
+            self._observe(tag, observation)
+
+    def _observe(self, tag: int, observation: Observation) -> None:
+        _, attempt = self._attempts[tag]
+        if attempt.turns:
+            attempt.observe(observation, self._play.chat, self._play.bounds)
+        else:
+            attempt.opened(observation)
+        if attempt.finish is None:
+            self._sample(tag, attempt)
+        else:
+            self._end(tag)
+
+    def _end(self, tag: int) -> None:
+        index, _ = self._attempts.pop(tag)
+        self._session.forget(tag)
+        self._answering.forget(tag)
+        self._missing[index] -= 1
+        if not self._missing[index]:
+            self._finished.append(index)
+
+    def _read_mail(self) -> None:
+        """Make the calls that other threads have sent; wait for one when nothing else is to do."""
+        computes = self._session.computes or self._answering.computes
+        wait = bool(self._attempts) and not computes and not self._finished
+        try:
+            while True:
+                call = self._mailbox.get(
+                    block=wait, timeout=min(LOOK_S, self._answering.patience()) if wait else None
+                )
+                call()
+                wait = False
+        except Empty:
+            return

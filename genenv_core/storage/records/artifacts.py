@@ -1,0 +1,268 @@
+"""Writing a stage's output and reading it back: parts first, the manifest last.
+
+No manifest: nothing happened. Readers follow manifests only; a part that is missing or altered
+makes its manifest a miss: the log names it, and the stage is computed again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from genenv_core.checks import not_finite
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError, Retired
+from genenv_core.storage import paths
+from genenv_core.storage.canonical import file_sha256, sha256
+from genenv_core.storage.files import link_or_copy
+from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part
+from genenv_core.storage.records.parquet import has_footer, read_parquet, to_parquet
+from genenv_core.storage.records.retention import find_retired
+from genenv_core.storage.store.protocol import Store
+from schemas.registry import TABLES, empty
+from schemas.validate import validate
+
+log = logging.getLogger("genenv.storage")
+
+TORN = "torn"
+
+
+class ArtifactWriter:
+    """Collects the parts of one stage; `commit` makes them visible all at once."""
+
+    def __init__(self, store: Store, stage: str, parts: Mapping[str, Any], key: str) -> None:
+        """Start an output; nothing is visible before `commit`."""
+        self._store = store
+        self._stage = stage
+        self._key = key
+        self._key_parts = dict(parts)
+        self._parts: list[Part] = []
+
+    def table(self, table: str, frame: pl.DataFrame) -> None:
+        """Add the rows of a table to the output, validated."""
+        self._parts.append(self.written(table, frame, f"{table}.parquet"))
+
+    def written(self, table: str, frame: pl.DataFrame, name: str) -> Part:
+        """Validate rows and write them as a part that is not in the output yet; returns it."""
+        return write_part(self._store, table, validate(table, frame), name)
+
+    def adopt(self, parts: Iterable[Part]) -> None:
+        """Add parts that are written already (the shards of this stage, for one)."""
+        self._parts.extend(parts)
+
+    def checkpoint(self, name: str, folder: Path) -> None:
+        """Write every file of a checkpoint folder as a part named `<name>/<file>`."""
+        for source in sorted(p for p in folder.iterdir() if p.is_file()):
+            sha = file_sha256(source)
+            size = source.stat().st_size
+            path = paths.part(sha, source.suffix)
+            # One that is whole is never removed: another process may have just written it.
+            if not _is_whole(self._store, path, sha, size):
+                self._store.delete(path)
+            if not self._store.touch(path):  # so that gc leaves it to us
+                self._store.adopt(source, path)
+            self._parts.append(
+                Part(name=f"{name}/{source.name}", path=path, sha256=sha, bytes=size)
+            )
+
+    def commit(self, facts: Mapping[str, Any]) -> tuple[Manifest, bool]:
+        """Write the manifest; returns it and whether this call won.
+
+        When another process committed the same key first, its manifest is returned: one winner.
+        """
+        if bad := not_finite(_numbers(facts, f"facts of stage {self._stage}")):
+            raise NumericalError(f"{bad}, expected a finite number")
+        manifest = Manifest(
+            stage=self._stage,
+            key=self._key,
+            key_parts=self._key_parts,
+            parts=tuple(sorted(self._parts, key=lambda part: part.name)),
+            facts=dict(facts),
+        )
+        path = paths.manifest(self._stage, self._key)
+        data = manifest.to_bytes()
+        if manifest.checkpoints:  # weights that gc had collected are there again
+            self._store.delete(paths.retired(self._stage, self._key))
+        try:
+            self._store.create(path, data)
+        except AlreadyExists:
+            winner = Artifacts(self._store).find(self._stage, self._key)
+            if winner is None:  # a manifest whose parts are damaged: ours takes its place
+                self._store.replace(path, data)
+                return manifest, True
+            if winner.digest != manifest.digest:
+                log.warning(
+                    "stage=%s key=%s computed twice with different outputs; the first stays",
+                    self._stage,
+                    self._key[:12],
+                )
+            return winner, False
+        return manifest, True
+
+
+class Artifacts:
+    """Reads finished stages of a store; every part is digested once a process."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._verified: set[str] = set()
+
+    def find(self, stage: str, key: str) -> Manifest | None:
+        """Return the manifest of a finished, undamaged stage, or None; damage is warned about."""
+        path = paths.manifest(stage, key)
+        try:
+            manifest = Manifest.from_bytes(self.store.read(path))
+        except NotFound:
+            return None
+        except IntegrityError as error:
+            log.warning("manifest=%s unreadable, taken as a miss: %s", path, error)
+            return None
+        retired = find_retired(self.store, manifest)
+        damage = self.damage(p for p in manifest.parts if retired is None or p.table)
+        if damage:
+            log.warning("stage=%s key=%s taken as a miss: %s", stage, key[:12], damage)
+            return None
+        return manifest
+
+    def load(self, ref: ArtifactRef) -> Manifest:
+        """Return the manifest that a reference names; raises IntegrityError when it is gone."""
+        manifest = self.find(ref.stage, ref.key)
+        if manifest is None or manifest.digest != ref.digest:
+            raise IntegrityError(
+                f"stage {ref.stage} key {ref.key[:12]}: its output is missing or altered; "
+                "run the same command again and it is computed again"
+            )
+        return manifest
+
+    def frame(self, manifests: Manifest | Sequence[Manifest], table: str) -> pl.DataFrame:
+        """Return the rows of a table from one or more manifests, in part order."""
+        many = [manifests] if isinstance(manifests, Manifest) else manifests
+        parts = [part for manifest in many for part in manifest.of_table(table)]
+        frames = [read_parquet(table, self.store.local(part.path)) for part in parts]
+        return pl.concat(frames) if frames else empty(table)
+
+    def checkpoint(self, manifest: Manifest, name: str) -> Path:
+        """Return a folder with the checkpoint's files, laid out once and shared afterwards.
+
+        Raises Retired when gc has collected them.
+        """
+        files = manifest.of_checkpoint(name)
+        if not files:
+            raise NotFound(f"stage {manifest.stage} key {manifest.key[:12]} has no model {name!r}")
+        if retired := find_retired(self.store, manifest):
+            raise Retired(f"stage {manifest.stage} key {manifest.key[:12]}: {retired.reason}")
+        digest = manifest.checkpoint_digest(name)
+        folder = self.store.home / paths.checkpoint(digest)
+        laid_out = {folder / Path(part.name).name: part for part in files}
+        if folder.is_dir():
+            if all(self._is_laid_out(path, part) for path, part in laid_out.items()):
+                return folder
+            damaged = self.store.scratch()
+            os.rename(folder, damaged)
+            shutil.rmtree(damaged, ignore_errors=True)
+        scratch = self.store.scratch()
+        for part in files:
+            link_or_copy(self.store.local(part.path), scratch / Path(part.name).name)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(scratch, folder)
+        except OSError:  # another process laid it out in between
+            shutil.rmtree(scratch, ignore_errors=True)
+            if not folder.is_dir():
+                raise
+        return folder
+
+    def _is_laid_out(self, path: Path, part: Part) -> bool:
+        """Return whether a laid-out file is its part: the same file, or the same bytes."""
+        if not path.is_file():
+            return False
+        held = self.store.held(part.path)
+        return bool(held and path.samefile(held)) or file_sha256(path) == part.sha256
+
+    def damage(self, parts: Iterable[Part]) -> str:
+        """Return what is wrong with parts in a few words, '' when nothing is."""
+        parts = list(parts)
+        for part, stat in zip(parts, self.store.stats([p.path for p in parts]), strict=True):
+            if stat is None:
+                return f"part {part.name} ({part.path}) is missing"
+            if stat.bytes != part.bytes:
+                return (
+                    f"part {part.name} ({part.path}) has {stat.bytes} bytes, expected {part.bytes}"
+                )
+            # Where digests lie beside the objects, the bytes are read when they are used.
+            digest = stat.sha256 or self._read_digest(part)
+            if digest == TORN:
+                return f"part {part.name} ({part.path}) has a torn footer"
+            if digest != part.sha256:
+                return f"part {part.name} ({part.path}) has other bytes than its manifest says"
+        return ""
+
+    def _read_digest(self, part: Part) -> str:
+        """Return the digest of a part's bytes, read once a process, or `TORN`."""
+        if part.table and not has_footer(self.store.local(part.path)):
+            return TORN
+        if part.sha256 in self._verified:
+            return part.sha256
+        digest = file_sha256(self.store.local(part.path))
+        if digest == part.sha256:
+            self._verified.add(digest)
+        return digest
+
+
+def reference(manifest: Manifest) -> ArtifactRef:
+    """Return the reference to a manifest."""
+    return ArtifactRef(
+        stage=manifest.stage,
+        key=manifest.key,
+        digest=manifest.digest,
+        rows=manifest.rows,
+        facts=manifest.facts,
+        checkpoints=manifest.checkpoints,
+    )
+
+
+def write_part(store: Store, table: str, frame: pl.DataFrame, name: str) -> Part:
+    """Write validated rows as a part under the name of its content; returns it."""
+    data = to_parquet(table, frame)
+    sha = sha256(data)
+    path = paths.part(sha, ".parquet")
+    # Equal content has an equal name, so a part that is there already is this one; touched, gc
+    # leaves it to us. A damaged one is written anew.
+    if not _is_whole(store, path, sha, len(data)) or not store.touch(path):
+        store.replace(path, data)
+    ids = frame.get_column(TABLES[table].id_column)
+    return Part(
+        name=name,
+        path=path,
+        sha256=sha,
+        bytes=len(data),
+        table=table,
+        rows=frame.height,
+        first_id=str(ids.min()) if frame.height else None,
+        last_id=str(ids.max()) if frame.height else None,
+    )
+
+
+def _is_whole(store: Store, path: str, sha: str, size: int) -> bool:
+    """Return whether the object is there with this content."""
+    (stat,) = store.stats([path])
+    if stat is None or stat.bytes != size:
+        return False
+    return (stat.sha256 or store.sha256(path)) == sha
+
+
+def _numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
+    """Yield each float anywhere in `value`, with its place."""
+    if isinstance(value, float):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for name, item in cast(Mapping[str, Any], value).items():
+            yield from _numbers(item, f"{where}.{name}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(cast(Sequence[Any], value)):
+            yield from _numbers(item, f"{where}[{index}]")

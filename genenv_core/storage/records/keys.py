@@ -1,0 +1,84 @@
+"""Stage keys: the content address of a stage's inputs, decodable into its parts.
+
+The run id and the root are not in it, so runs with one configuration share stages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from genenv_core.storage.canonical import canonical_json, digest
+from genenv_core.storage.records.manifest import FORMAT
+
+
+def key_parts(
+    *,
+    stage: str,
+    code: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    seed: int,
+    epoch: int,
+    runtime: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return everything that a stage's result depends on, readable.
+
+    `code` is the digest of the stage's source, `config` the dotted fields that it reads, `inputs`
+    the digests of its input artifacts, `runtime` what else changes the numbers (library versions,
+    processor kind).
+    """
+    return {
+        "format": FORMAT,
+        "stage": stage,
+        "code": code,
+        "config": dict(sorted(config.items())),
+        "inputs": dict(sorted(inputs.items())),
+        "seed": seed,
+        "epoch": epoch,
+        "runtime": dict(sorted(runtime.items())),
+    }
+
+
+def stage_key(parts: Mapping[str, Any]) -> str:
+    """Return the hex sha256 of the canonical parts."""
+    return digest(dict(parts))
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return what changed between two keys' parts, one line each: `config.rwr.steps 8 -> 4`.
+
+    Keys differ if and only if there is a line: values are compared as the digest sees them, and
+    mappings and sequences are taken apart down to their leaves.
+    """
+    before, after = _flat("", old), _flat("", new)
+    return [
+        f"{name} {_short(before.get(name))} -> {_short(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _flat(path: str, value: Any) -> dict[str, bytes]:
+    """Return dotted path -> canonical JSON of each leaf; an empty container is a leaf."""
+    items: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        items = {str(name): item for name, item in cast(Mapping[Any, Any], value).items()}
+    elif isinstance(value, list | tuple):
+        items = {str(index): item for index, item in enumerate(cast(Sequence[Any], value))}
+    if not items:
+        return {path: canonical_json(value)}
+    flat: dict[str, bytes] = {}
+    for name, item in items.items():
+        flat.update(_flat(f"{path}.{name}" if path else name, item))
+    return flat
+
+
+def _short(leaf: bytes | None) -> str:
+    if leaf is None:
+        return "absent"
+    value = json.loads(leaf)
+    text = value if isinstance(value, str) else leaf.decode()
+    return re.sub(r"[0-9a-f]{64}", lambda found: found[0][:12], text)[:80]

@@ -1,0 +1,252 @@
+"""Runs: the resolved configuration, which stages make up each epoch, and every attempt.
+
+A run is a thin layer over shared stages: it only names keys. What is here is history and may hold
+wall-clock times, hosts and process ids; nothing here enters a key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.process import has_ended
+from genenv_core.storage.store.protocol import Store
+from schemas.enums import StageState
+
+log = logging.getLogger("genenv.storage")
+
+TRACKED = "tracked"
+"""Pseudo-stage under which a run notes that an epoch is logged, with the publish stage's key."""
+
+_EVENT = re.compile(r"(\d+-\w+)-(\d+)-(?:start|end)\.json")
+
+# The highest attempt that this process has seen of each stage, so that it lists them once.
+_seen: dict[tuple[str, str], dict[str, int]] = {}
+_counting = threading.Lock()
+
+
+class Attempt(SealedRecord):
+    """One try of a stage by a run; `seconds` is None while it runs or when it was killed.
+
+    `attempt` counts from 1 and is given by `RunLog.begin`; `process` is what
+    `genenv_core.storage.store.process.identity` returns of the process.
+    """
+
+    run_id: str
+    epoch: int
+    stage: str
+    attempt: int = Field(default=1, ge=1)
+    stage_key: str
+    state: StageState
+    host: str
+    pid: int
+    process: str = ""
+    started_at: datetime
+    seconds: float | None = None
+    compute_seconds: float | None = None
+    rows: int = 0
+    bytes: int = 0
+    error: str = ""
+
+
+class RunInfo(SealedRecord):
+    """What a run is: its resolved configuration, and when it was first started (UTC)."""
+
+    run_id: str
+    started_at: datetime
+    config: dict[str, Any]
+
+
+class RunLog:
+    """The record of one run; any number of threads and processes may write it at once.
+
+    A damaged file of it is warned about and taken as missing: it is history, and what a run still
+    needs of it is written anew when the run is repeated.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        """Open the record of a run, which may not exist yet."""
+        self._store = store
+        self.run_id = run_id
+
+    def open(self, config: dict[str, Any], now: datetime) -> None:
+        """Note the resolved configuration; a changed one (more epochs, say) replaces the old."""
+        try:
+            known = self.info()
+        except NotFound:
+            known = None
+        if known is None or known.config != config:
+            began = [attempt.started_at for attempt in self.attempts()]
+            started = known.started_at if known else min(began, default=now)
+            info = RunInfo(run_id=self.run_id, started_at=started, config=config)
+            self._store.replace(paths.run_config(self.run_id), info.to_bytes())
+
+    def info(self) -> RunInfo:
+        """Return the run's configuration; raises NotFound for a run that has none."""
+        path = paths.run_config(self.run_id)
+        try:
+            return RunInfo.from_bytes(self._store.read(path))
+        except IntegrityError as error:
+            log.warning(
+                "run=%s is left out until it is run again: %s: %s", self.run_id, path, error
+            )
+            raise NotFound(f"{path} is damaged: {error}") from error
+
+    def keys(self, epoch: int) -> dict[str, str]:
+        """Return stage -> key of one epoch, as far as it got."""
+        return self._keys(epoch)[1]
+
+    def note_key(self, epoch: int, stage: str, key: str) -> bool:
+        """Note that a stage is finished under this key; returns whether that is news."""
+        while True:
+            before, known = self._keys(epoch)
+            if known.get(stage) == key:
+                return False
+            after = EpochKeys(epoch=epoch, keys={**known, stage: key})
+            path = paths.run_epoch(self.run_id, epoch)
+            if stage in known:
+                # Its earlier output may be nobody's from now on: its age for gc begins here.
+                self._store.touch(paths.manifest(stage, known[stage]))
+            if self._store.swap(path, before, after.to_bytes()):
+                return True
+
+    def _keys(self, epoch: int) -> tuple[bytes | None, dict[str, str]]:
+        """Return the bytes of an epoch's record and the keys in it."""
+        path = paths.run_epoch(self.run_id, epoch)
+        try:
+            data = self._store.read(path)
+        except NotFound:
+            return None, {}
+        try:
+            return data, EpochKeys.from_bytes(data).keys
+        except IntegrityError as error:
+            log.warning(
+                "run=%s epoch=%d is unknown until it runs again: %s: %s",
+                self.run_id, epoch, path, error,
+            )  # fmt: skip
+            return data, {}
+
+    def begin(self, attempt: Attempt) -> Attempt:
+        """Write the first event of an attempt, which may be its last; returns it numbered.
+
+        Creating the event takes the number, so no two attempts have one, whoever makes them.
+        """
+        while True:
+            number = self._next_number(attempt.epoch, attempt.stage)
+            numbered = attempt.model_copy(update={"attempt": number})
+            with contextlib.suppress(AlreadyExists):  # another process took it
+                self._store.create(self._event(numbered, "start"), numbered.to_bytes())
+                return numbered
+
+    def end(self, attempt: Attempt) -> None:
+        """Write how an attempt that had begun has ended."""
+        self._store.create(self._event(attempt, "end"), attempt.to_bytes())
+
+    def events(self) -> dict[int, list[str]]:
+        """Return the names of the event files of attempts by epoch, sorted."""
+        found: dict[int, list[str]] = {}
+        for name in self._store.names(paths.attempts(self.run_id)):
+            found.setdefault(int(name.split("-")[0]), []).append(name)
+        return found
+
+    def attempts(self, epochs: Collection[int] | None = None) -> list[Attempt]:
+        """Return every attempt, of some epochs or of all, oldest first.
+
+        One without an end is `interrupted` when its process is known to be gone, or when the run
+        has tried the stage again since; else it is still `running`.
+        """
+        events: dict[str, Attempt | None] = {}
+        for epoch, listed in self.events().items():
+            for file in listed if epochs is None or epoch in epochs else ():
+                name, _, event = file.removesuffix(".json").rpartition("-")
+                if event == "end" or name not in events:
+                    # Without its end an attempt would look like one that has none: left out.
+                    events[name] = self._attempt(f"{paths.attempts(self.run_id)}/{file}")
+        latest = [attempt for attempt in events.values() if attempt]
+        last: dict[tuple[int, str], int] = {}
+        for attempt in latest:
+            where = (attempt.epoch, attempt.stage)
+            last[where] = max(last.get(where, 0), attempt.attempt)
+        found = [
+            attempt.model_copy(update={"state": StageState.INTERRUPTED})
+            if attempt.state is StageState.RUNNING
+            and (
+                attempt.attempt < last[attempt.epoch, attempt.stage]
+                or has_ended(attempt.pid, attempt.process)
+            )
+            else attempt
+            for attempt in latest
+        ]
+        return sorted(found, key=lambda item: (item.started_at, item.epoch))
+
+    def _attempt(self, path: str) -> Attempt | None:
+        try:
+            return Attempt.from_bytes(self._store.read(path))
+        except IntegrityError as error:
+            log.warning("run=%s attempt skipped: %s: %s", self.run_id, path, error)
+            return None
+
+    def _next_number(self, epoch: int, stage: str) -> int:
+        """Return the first number of an attempt that this process does not know as taken."""
+        with _counting:
+            counts = _seen.get((self._store.uri, self.run_id))
+            if counts is None:
+                counts = dict[str, int]()
+                for name in self._store.names(paths.attempts(self.run_id)):
+                    if found := _EVENT.fullmatch(name):
+                        counts[found[1]] = max(counts.get(found[1], 0), int(found[2]))
+                _seen[(self._store.uri, self.run_id)] = counts
+            where = f"{epoch:05d}-{stage}"
+            counts[where] = counts.get(where, 0) + 1
+            return counts[where]
+
+    def _event(self, attempt: Attempt, event: str) -> str:
+        return paths.attempt(self.run_id, attempt.epoch, attempt.stage, attempt.attempt, event)
+
+
+class EpochKeys(SealedRecord):
+    """Which stage keys make up one epoch of a run."""
+
+    epoch: int
+    keys: dict[str, str]
+
+
+def list_runs(store: Store) -> list[str]:
+    """Return the ids of all runs in a store, sorted."""
+    # A folder without a configuration is a run that never began: it may hold a log already.
+    return [
+        run
+        for run in store.names(paths.runs())
+        if "config.json" in store.names(paths.run(run)) and _is_known(store, run)
+    ]
+
+
+def unknown_run(store: Store, run_id: str) -> str:
+    """Return that there is no such run and which there are; '' when it is there."""
+    # Only an unknown name costs a look at every run.
+    if run_id in store.names(paths.runs()) and _is_known(store, run_id):
+        return ""
+    return no_such_run(run_id, list_runs(store))
+
+
+def no_such_run(run_id: str, known: Collection[str], where: str = "here") -> str:
+    """Return the message for an unknown run."""
+    return f"there is no run {run_id!r} {where}; known: {', '.join(known) or 'none'}"
+
+
+def _is_known(store: Store, run_id: str) -> bool:
+    try:
+        RunLog(store, run_id).info()
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,183 @@
+"""A read-only DuckDB over the tables of runs: each table a view over the files that manifests name.
+
+Nothing is copied and no database file exists, so a query never blocks a writer. `run_id` and `arm`
+are constants of each run's branch of a view, so a filter on them drops whole runs before a row is
+read (DuckDB still opens the first file of each branch, for its column types).
+"""
+
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+
+from genenv_core.errors import QueryError
+from genenv_core.storage.sql.admission import admit
+from genenv_core.storage.sql.duck import Setup, build, message_of, name, start, text
+from schemas.registry import TABLES, schema, spec
+from schemas.relations import empty_select, sql_name, table_relation, views
+from schemas.validate import validate
+
+_ONE_ID = re.compile(
+    r"""\s*(select\s.*\s)?from\s+"?(?P<table>\w+)"?\s+where\s+"?(?P<column>\w+)"?\s*=\s*"""
+    r"""'(?P<id>[^']*)'\s*(;\s*|(and|order|limit|group)\b.*)?""",
+    re.I | re.S,
+)
+_NOT_PLAIN = {
+    "or",
+    "union",
+    "except",
+    "intersect",
+    "join",
+    "with",
+    "pivot",
+    "unpivot",
+    "using",
+    "table",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """The rows of one run: Parquet files by table, in row order, and small tables in memory."""
+
+    run_id: str
+    arm: str
+    files: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    frames: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
+
+
+def connect(
+    sources: Sequence[RunSource], *, memory_limit: str = "1GB"
+) -> duckdb.DuckDBPyConnection:
+    """Return a locked in-memory DuckDB with every table and view over these runs.
+
+    It can open the files of `sources` and no others, loads no extension, spills nothing to disk,
+    and its settings cannot be changed. Raises QueryError when a file cannot be opened.
+    """
+    wanted = setup(sources)
+    con = start(memory_limit)
+    try:
+        build(con, wanted)
+    except BaseException:
+        con.close()
+        raise
+    return con
+
+
+def setup(sources: Sequence[RunSource]) -> Setup:
+    """Return what builds every table and view over these runs; raises QueryError, SchemaError."""
+    ids = [source.run_id for source in sources]
+    twice = sorted({run for run in ids if ids.count(run) > 1})
+    if twice:
+        raise QueryError(f"run {twice[0]} was given twice: name each run once")
+    held: dict[str, pa.Table] = {}
+    for index, source in enumerate(sources):
+        for table in (*source.files, *source.frames):
+            spec(table)
+        for table, frame in source.frames.items():
+            if frame.height:
+                held[f"{table}_{index}"] = validate(table, frame).to_arrow()
+    statements: list[str] = []
+    for table in TABLES:
+        branches = [
+            branch
+            for index, source in enumerate(sources)
+            for branch in _branches(table, index, source)
+        ]
+        select = " UNION ALL ".join(branches) if branches else empty_select(table)
+        statements.append(f"CREATE VIEW {name(sql_name(table))} AS {select}")
+    for view in views():
+        statements.append(view.create)
+    paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
+    return Setup(held, tuple(statements), tuple(sorted(paths)))
+
+
+def tables_named(sql: str) -> set[str]:
+    """Return the tables that a query can read: it spells their names, or those of views on them.
+
+    Whatever else it says, a relation that is not spelled cannot be read: `admission` refuses the
+    functions that run text. Names in strings and comments only make the answer larger.
+    """
+    known = {sql_name(table).lower(): {table} for table in TABLES}
+    for view in views():
+        known[view.name.lower()] = _spelled(view.create, known)
+    return _spelled(sql, known)
+
+
+def id_named(sql: str) -> tuple[str, str] | None:
+    """Return the table and the id of a query that reads nothing but rows with one id, else None.
+
+    Only the form of the query decides. Anything less plain than `SELECT ... FROM table WHERE
+    id = 'x'`, with an AND, an order or a limit at most, counts as a query of all rows.
+    """
+    plain = _ONE_ID.fullmatch(sql)
+    words = re.findall(r"\w+", sql.lower())
+    if plain is None or set(words) & _NOT_PLAIN or "--" in sql or "/*" in sql:
+        return None
+    named, column, ident = plain["table"].lower(), plain["column"].lower(), plain["id"]
+    if any(words.count(word) > 1 for word in ("select", "from", "where", named)):
+        return None
+    for table, known in TABLES.items():
+        same = sql_name(table).lower() == named and known.id_column.lower() == column
+        # Bounds of numbers are not in the order of their texts.
+        if same and schema(table)[known.id_column] == pl.String:
+            return table, ident
+    return None
+
+
+def _spelled(text: str, known: Mapping[str, set[str]]) -> set[str]:
+    words = set(re.findall(r"\w+", text.lower()))
+    return {table for name in words & known.keys() for table in known[name]}
+
+
+def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:
+    """Return the rows of one SELECT-like statement; raises QueryError for anything else."""
+    try:
+        admit(con, sql)
+        frame = con.execute(sql).pl()
+    except duckdb.Error as error:
+        raise QueryError(message_of(error)) from error
+    except pl.exceptions.PolarsError as error:
+        raise QueryError(
+            f"the result has a type without a counterpart, cast it to VARCHAR: {message_of(error)}"
+        ) from error
+    return with_plain_integers(frame)
+
+
+def _branches(table: str, index: int, source: RunSource) -> list[str]:
+    """Return the SELECTs that give one run's rows of a table."""
+    froms: list[str] = []
+    if paths := source.files.get(table):
+        listed = ", ".join(text(_absolute(path)) for path in paths)
+        froms.append(f"read_parquet([{listed}])")
+    frame = source.frames.get(table)
+    if frame is not None and frame.height:
+        froms.append(f"held.{name(f'{table}_{index}')}")
+    own = ", ".join(name(column.name) for column in table_relation(table).columns[2:])
+    run = f"{text(source.run_id)} AS run_id, {text(source.arm)} AS arm"
+    return [f"SELECT {run}, {own} FROM {origin}" for origin in froms]
+
+
+def with_plain_integers(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return sums of integers, which DuckDB widens to 128 bits, as int64 where they fit."""
+    changed: list[pl.Series] = []
+    for column in frame.iter_columns():
+        if isinstance(column.dtype, pl.Decimal) and column.dtype.scale == 0:
+            narrow = column.cast(pl.Int64, strict=False)
+            if narrow.null_count() == column.null_count():
+                changed.append(narrow)
+    return frame.with_columns(changed)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)

@@ -1,0 +1,91 @@
+"""A DuckDB in memory over given files, locked: it opens these files and nothing else.
+
+Light on purpose (no polars, no tables), because every sandboxed query starts a process with it.
+"""
+
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from genenv_core.errors import QueryError, one_line
+
+# DuckDB takes a name that does not exist for a folder, and refuses to look into it.
+_LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What to build: tables held in memory, statements in order, and the files they open."""
+
+    held: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table])
+    statements: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """Return an empty DuckDB that loads no extension and spills nothing to disk.
+
+    This is when it looks at the machine, in files of the kernel; with one thread it starts none.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "temp_directory": "",
+        "memory_limit": memory_limit,
+    }
+    return duckdb.connect(":memory:", config=config | ({"threads": threads} if threads else {}))
+
+
+def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
+    """Build what is asked for and lock the settings; raises QueryError if a file cannot be opened.
+
+    From here on it can open these files and no others, and sees no Python variable.
+    """
+    try:
+        _create_and_lock(con, setup)
+    except duckdb.Error as error:
+        raise QueryError(f"the tables cannot be opened: {message_of(error)}") from error
+
+
+def message_of(error: Exception) -> str:
+    """Return an error's message without the quoted query, on one line."""
+    message = re.split(r"\n\s*LINE \d+:", str(error))[0]
+    if lost := _LOST.search(message):
+        return f"{lost[1]} is gone or is no file of the tables: run the command again"
+    return one_line(message, 1000)
+
+
+def text(value: str) -> str:
+    """Return a string as SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def name(value: str) -> str:
+    """Return an identifier as SQL."""
+    return '"' + value.replace('"', '""') + '"'
+
+
+def _create_and_lock(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
+    # Otherwise a name in a query could reach Python variables of this process.
+    con.execute("SET python_enable_replacements = false")
+    con.execute("CREATE SCHEMA held")
+    for table, rows in setup.held.items():
+        con.register("incoming", rows)
+        con.execute(f"CREATE TABLE held.{name(table)} AS SELECT * FROM incoming")
+        con.unregister("incoming")
+    for statement in setup.statements:
+        con.execute(statement)
+    con.execute("SET TimeZone = 'UTC'")
+    if files := setup.files:
+        con.execute(f"SET allowed_paths = [{', '.join(text(path) for path in files)}]")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")

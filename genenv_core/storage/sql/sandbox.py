@@ -1,0 +1,145 @@
+"""People's SQL in a process of its own, which can read the tables' files and nothing else.
+
+The layers, each of which stops most attacks by itself: the statement's parse tree (`admission`);
+DuckDB's settings (`duck`); limits, capabilities and Landlock of the process (`confine`), its empty
+environment, and its end when the time is over. DuckDB alone does not bound a query: one call of
+repeat() passed its memory limit seven times over and did not hear an interrupt for a minute.
+"""
+
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from genenv_core.errors import QueryError
+from genenv_core.storage.sizes import bytes_in
+from genenv_core.storage.sql.catalog import RunSource, setup, with_plain_integers
+from genenv_core.storage.sql.duck import message_of
+
+# What an interpreter may need to start, and no more: the rest of the environment may hold secrets.
+_PASSED_ON = ("LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one query may use.
+
+    `memory` bounds what DuckDB holds, and the answer; `rows`, when given, cuts the answer off.
+    """
+
+    timeout_s: float = 60.0
+    memory: str = "1GB"
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows, and whether there were more than asked for."""
+
+    frame: pl.DataFrame
+    truncated: bool
+
+
+def ask(sources: Sequence[RunSource], sql: str, limits: Limits = Limits()) -> Answer:
+    """Return the answer to one SELECT-like statement over these runs; raises QueryError."""
+    done = _run(request(sources, sql, limits), limits)
+    if done.returncode:
+        raise QueryError(_why(done, limits))
+    try:
+        with pa.ipc.open_stream(done.stdout) as reader:
+            frame = pl.from_arrow(reader.read_all())
+    except (pl.exceptions.PolarsError, pa.ArrowInvalid, TypeError) as error:
+        raise QueryError(
+            f"the result has a type without a counterpart, cast it to VARCHAR: {message_of(error)}"
+        ) from error
+    assert isinstance(frame, pl.DataFrame)
+    return Answer(with_plain_integers(frame), bool(json.loads(done.stderr)["truncated"]))
+
+
+def request(sources: Sequence[RunSource], sql: str, limits: Limits) -> bytes:
+    """Return the request that the process reads from its standard input."""
+    built = setup(sources)
+    held = {name: base64.b64encode(_ipc(table)).decode() for name, table in built.held.items()}
+    return json.dumps(
+        {
+            "sql": sql,
+            "held": held,
+            "statements": built.statements,
+            "files": built.files,
+            "memory_bytes": size(limits.memory),
+            "timeout_s": limits.timeout_s,
+            "rows": limits.rows,
+        }
+    ).encode()
+
+
+def size(text: str) -> int:
+    """Return the bytes in a text like 512MB; raises QueryError."""
+    found = bytes_in(text)
+    if found is None or found < 32_000_000:
+        raise QueryError(f"memory {text!r}: write a size from 32MB on, for example 512MB or 4GB")
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the process."""
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
+    # Threads of numerical libraries would be outside of the confinement, and there is no use.
+    return kept | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def _run(request: bytes, limits: Limits) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "genenv_core.storage.sql.sandbox_child"],
+            input=request,
+            capture_output=True,
+            cwd="/",
+            env=environment(),
+            timeout=limits.timeout_s,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends the other
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise QueryError(_too_long(limits)) from error
+
+
+def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> str:
+    try:
+        said = json.loads(done.stderr)
+    except ValueError:
+        said = {}
+    if "error" in said:
+        return str(said["error"])
+    if "memory" in said or done.returncode in (-signal.SIGKILL, -signal.SIGABRT):
+        return f"the query needs more than {limits.memory} of memory: narrow it, or raise --memory"
+    if done.returncode == -signal.SIGXCPU:
+        return _too_long(limits)
+    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    return f"the query's process ended with status {done.returncode}: {' '.join(last)[:500]}"
+
+
+def _too_long(limits: Limits) -> str:
+    return f"the query took more than {limits.timeout_s:g} s: narrow it, or raise --timeout"
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()

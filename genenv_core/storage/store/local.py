@@ -1,0 +1,257 @@
+"""The Store on a local directory.
+
+Commit protocol: write to a temporary name, fsync, then link to the final name. A link is atomic and
+exclusive, where a rename would overwrite a rival's record. Objects are read-only files (0444).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from genenv_core.errors import AlreadyExists, NotFound, StorageError
+from genenv_core.storage.canonical import file_sha256
+from genenv_core.storage.files import move_over, sync, temporary
+from genenv_core.storage.store.protocol import Stat
+
+_REMEDY = {
+    errno.ENOSPC: "the disk is full: free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    errno.EROFS: "the file system is read-only: choose another --root",
+    errno.EACCES: "permission denied: choose another --root or change its permissions",
+    errno.EPERM: "not permitted: choose another --root or change its permissions",
+    errno.ENOTDIR: "a part of the path is a file: choose another --root",
+}
+
+
+LOCK = "swap.lock"
+"""An empty file at the root; whoever compares and swaps holds it for that moment."""
+
+
+class LocalStore:
+    """A directory as a `Store`, safe for any number of processes where files have hard links."""
+
+    at_once = 1
+
+    def __init__(self, root: Path, *, writable: bool = True) -> None:
+        """Open (and create) the directory; raises StorageError when it cannot be written.
+
+        With `writable` False it is taken as it is, and may be somebody else's.
+        """
+        self.root = root.expanduser().absolute()
+        self.uri = str(self.root)
+        self.home = self.root
+        if not writable:
+            return
+        with self._errors(self.root):
+            (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+            self._temporary(b"").unlink()
+
+    def read(self, path: str) -> bytes:
+        with self._errors(self.root / path):
+            return (self.root / path).read_bytes()
+
+    def size(self, path: str) -> int | None:
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            return (self.root / path).stat().st_size
+        return None
+
+    def stats(self, paths: Sequence[str]) -> list[Stat | None]:
+        """Return the size of each object; only its bytes give its digest."""
+        sizes = [self.size(path) for path in paths]
+        return [None if size is None else Stat(size) for size in sizes]
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for path in paths:
+            try:
+                found.append(self.read(path))
+            except NotFound:
+                found.append(None)
+        return found
+
+    def sha256(self, path: str) -> str:
+        with self._errors(self.root / path):
+            return file_sha256(self.root / path)
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self.root / path
+        with self._errors(target):
+            made = self._temporary(data)
+            try:
+                self._link(made, target)
+            finally:
+                made.unlink(missing_ok=True)
+
+    def replace(self, path: str, data: bytes) -> None:
+        target = self.root / path
+        with self._errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            move_over(self._temporary(data), target, durable=True)
+
+    def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
+        # The kernel frees the lock of a process that is killed; what it was writing has a
+        # temporary name then.
+        with self._errors(self.root / LOCK), (self.root / LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                current = self.read(path)
+            except NotFound:
+                current = None
+            if current != expected:
+                return False
+            self.replace(path, data)
+            return True
+
+    def adopt(self, source: Path, path: str) -> None:
+        target = self.root / path
+        with self._errors(target), contextlib.suppress(AlreadyExists):
+            sync(source)
+            source.chmod(0o444)
+            self._link(source, target)
+
+    def local(self, path: str) -> Path:
+        """Return the file itself."""
+        target = self.root / path
+        if not target.is_file():
+            raise NotFound(f"{target} does not exist")
+        return target
+
+    def held(self, path: str) -> Path | None:
+        target = self.root / path
+        return target if target.is_file() else None
+
+    def files(self, paths: Sequence[str]) -> list[str]:
+        """Return the absolute file names."""
+        return [str(self.root / path) for path in paths]
+
+    def mark(self, path: str) -> str:
+        try:
+            status = os.stat(f"{self.uri}/{path}")
+        except OSError:
+            return ""
+        return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+    def modified(self, path: str) -> float | None:
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            return (self.root / path).stat().st_mtime
+        return None
+
+    def clock(self) -> float:
+        """Return the file system's time, which need not be this machine's."""
+        probe = self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(probe):
+            probe.touch()
+            now = probe.stat().st_mtime
+            probe.unlink(missing_ok=True)
+            return now
+
+    def touch(self, path: str) -> bool:
+        with self._errors(self.root / path):
+            try:
+                os.utime(self.root / path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def names(self, prefix: str) -> list[str]:
+        with self._errors(self.root / prefix):
+            try:
+                return sorted(os.listdir(self.root / prefix))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def list(self, prefix: str) -> list[str]:
+        folder = self.root / prefix
+        with self._errors(folder):
+            return sorted(
+                str(found.relative_to(self.root)) for found in folder.rglob("*") if found.is_file()
+            )
+
+    def delete(self, path: str) -> None:
+        with self._errors(self.root / path):
+            (self.root / path).unlink(missing_ok=True)
+
+    def delete_older(self, path: str, than: float) -> bool:
+        source, aside = self.root / path, self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(source):
+            try:
+                if source.stat().st_mtime >= than:
+                    return False
+                os.rename(source, aside)
+            except FileNotFoundError:
+                return False
+            # Looked at once more where nobody can touch it: a writer that comes now finds nothing
+            # and writes anew, and one that came just before gets it back.
+            old = aside.stat().st_mtime < than
+            if not old:
+                with contextlib.suppress(FileExistsError):
+                    os.link(aside, source)
+            aside.unlink()
+            return old
+
+    def snapshot(self) -> LocalStore:
+        """Return itself: its files are as near as any copy of them."""
+        return self
+
+    def collecting(self) -> contextlib.AbstractContextManager[object]:
+        """Need nothing: a rename takes an object out of everybody's sight before it is judged."""
+        return contextlib.nullcontext()
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder or a file, out of sight at once; a no-op when it is not there."""
+        aside = self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            os.rename(self.root / path, aside)
+            if not aside.is_dir():
+                aside.unlink()
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def freed(self, path: str) -> int:
+        """Return the bytes that removing a folder or a file frees; hard links elsewhere keep."""
+        files = [self.root / item for item in (path, *self.list(path))]
+        with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
+            found = [file.stat() for file in files if file.is_file()]
+            return sum(status.st_size for status in found if status.st_nlink == 1)
+        return 0
+
+    def scratch(self) -> Path:
+        folder = self.root / "tmp" / uuid.uuid4().hex
+        with self._errors(folder):
+            folder.mkdir()
+        return folder
+
+    def folder(self, path: str) -> Path:
+        folder = self.root / path
+        with self._errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _temporary(self, data: bytes) -> Path:
+        return temporary(self.root / "tmp", data, durable=True, mode=0o444)
+
+    def _link(self, source: Path, target: Path) -> None:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(source, target)
+            sync(target.parent)
+        except FileExistsError as error:
+            source.unlink(missing_ok=True)
+            raise AlreadyExists(f"{target} is already there") from error
+        source.unlink()
+
+    @contextlib.contextmanager
+    def _errors(self, path: Path) -> Generator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise NotFound(f"{path} does not exist") from error
+        except OSError as error:
+            remedy = _REMEDY.get(error.errno or 0, error.strerror or str(error))
+            raise StorageError(f"{path}: {remedy}") from error

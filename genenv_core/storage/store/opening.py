@@ -1,0 +1,33 @@
+"""Opens the store that a root URI names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from genenv_core.errors import ConfigError
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.places import state_folder
+from genenv_core.storage.store.protocol import Store
+
+
+def open_store(root: str, *, writable: bool = True) -> Store:
+    """Return the store at `root`; raises ConfigError for an unknown scheme, else StorageError."""
+    scheme, separator, rest = root.partition("://")
+    if not separator:
+        return LocalStore(Path(root), writable=writable)
+    if scheme == "file":
+        return LocalStore(Path(rest), writable=writable)
+    if scheme == "s3":
+        from genenv_core.storage.store.s3.store import S3Store  # which takes half a second to load
+
+        return S3Store(root, writable=writable)
+    raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory or s3://")
+
+
+def home_of(root: str) -> Path:
+    """Return this machine's own folder of a root, without opening the store."""
+    scheme, separator, rest = root.partition("://")
+    if separator and scheme != "file":
+        parts = [part for part in rest.split("/") if part]
+        return state_folder(f"{scheme}://{'/'.join(parts)}")
+    return Path(rest if separator else root).expanduser().absolute()

@@ -1,0 +1,58 @@
+"""Which process this is, and whether one of this machine has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def machine() -> str:
+    """Return an id of this machine, its boot and its set of process ids."""
+    names = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # these are Linux's; elsewhere the host has to do
+        names.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        names.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(names)
+
+
+def identity(pid: int) -> str:
+    """Return where and when a live process began, '' when there is none.
+
+    Counted in ticks since the boot, so neither a jumping clock nor a number given to a second
+    process makes two of them alike.
+    """
+    started = _started(pid)
+    return f"{machine()} {started}" if started else ""
+
+
+def has_ended(pid: int, known: str) -> bool:
+    """Return whether the process that had this identity is known to be gone.
+
+    False for one of another machine: nothing is known of it.
+    """
+    return known.startswith(machine() + " ") and identity(pid) != known
+
+
+def _started(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "" if Path("/proc/self/stat").exists() else _answers(pid)
+    # The name in parentheses may hold anything; the state and the start time come after it.
+    state, *rest = stat.rpartition(")")[2].split()
+    return "" if state in "ZX" else rest[18]
+
+
+def _answers(pid: int) -> str:
+    """Return a mark of a live process if the system does not report its start."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "alive"

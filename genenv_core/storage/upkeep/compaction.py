@@ -1,0 +1,212 @@
+"""Compaction: few merged files beside the many small parts of a long run, for queries.
+
+Log-structured: the parts of `FAN` finished epochs become a segment of level 1, `FAN` segments of
+one level one of the next, so a row is written about log_FAN(epochs) times and a run of 1,000 epochs
+has some hundred live files. Manifests and parts stay as they are; see `segments` for when a segment
+counts. Merging reads every part by its digest, so a damaged one is never copied.
+
+Nothing is locked. Two that compact one run write the same files and records; a reader that finds a
+segment gone reads its epochs, and the files of one that was merged further are touched, so that gc
+leaves them to whoever has them open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from genenv_core.config.stages import LAST
+from genenv_core.errors import GenenvError, IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.canonical import sha256
+from genenv_core.storage.records.artifacts import write_part
+from genenv_core.storage.records.manifest import Part
+from genenv_core.storage.records.parquet import read_parquet
+from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.segments import Segment, layout
+from genenv_core.storage.store.protocol import Store
+from schemas.registry import schema, spec
+from schemas.validate import validate
+
+log = logging.getLogger("genenv.storage")
+
+FAN = 16
+"""How many epochs, and then segments, are merged into one."""
+
+MAX_WAITING = 256
+"""Small files that are merged at once, however few the epochs that they are from."""
+
+FULL_BYTES = {"scalar": 64 * 2**20, "record": 64 * 2**20, "payload": 8 * 2**20}
+"""From which size a file of a kind of table is not merged any more: payload is written rarely."""
+
+
+@dataclass
+class Compacted:
+    """What a compaction did: segments written, files merged, merged files and bytes written."""
+
+    segments: int = 0
+    merged: int = 0
+    written: int = 0
+    bytes: int = 0
+
+
+def compact(store: Store, run_id: str) -> Compacted:
+    """Merge what waits in a run; damage and a full disk are warned about and nothing is lost."""
+    done = Compacted()
+    try:
+        _compact(store, RunLog(store, run_id), done)
+    except GenenvError as error:
+        log.warning("run=%s is not compacted: %s", run_id, error)
+    return done
+
+
+def _compact(store: Store, run: RunLog, done: Compacted) -> None:
+    # A segment of what is not current any more counts for nothing, so a snapshot will do.
+    seen = store.snapshot()
+    found = layout(seen, RunLog(seen, run.run_id), int(run.info().config["epochs"]))
+    for path in found.stale:  # before a new one takes the name
+        _retire(store, path, kept=set())
+    for segment in found.renewed:  # so that the next look need not read its epochs
+        path = paths.segment(run.run_id, segment.first, segment.last)
+        store.replace(path, segment.to_bytes())
+    pieces = _level_one(store, run, found.spans, done)
+    while (at := _alike(pieces)) is not None:
+        pieces[at : at + FAN] = [_merge(store, run, pieces[at : at + FAN], done)]
+
+
+def _level_one(
+    store: Store, run: RunLog, spans: Sequence[Segment], done: Compacted
+) -> list[Segment]:
+    """Return the segments of a run, with new ones of level 1 where enough epochs wait."""
+    pieces: list[Segment] = []
+    waiting: list[Segment] = []
+    for span in spans:
+        if span.level:
+            # What lies between segments has no more epochs to wait for.
+            if waiting:
+                pieces.append(_merge(store, run, waiting, done))
+            waiting = []
+            pieces.append(span)
+            continue
+        if LAST not in span.epochs[0].keys:  # it is not finished
+            break
+        waiting.append(span)
+        if len(waiting) >= FAN or sum(len(item.files) for item in waiting) >= MAX_WAITING:
+            pieces.append(_merge(store, run, waiting, done))
+            waiting = []
+    return pieces
+
+
+def _alike(pieces: Sequence[Segment]) -> int | None:
+    """Return where the first `FAN` adjacent segments of one level are."""
+    for at in range(len(pieces) - FAN + 1):
+        if len({piece.level for piece in pieces[at : at + FAN]}) == 1:
+            return at
+    return None
+
+
+def _merge(store: Store, run: RunLog, pieces: Sequence[Segment], done: Compacted) -> Segment:
+    """Write the segment of adjacent epochs or segments; returns it."""
+    epochs = tuple(epoch for piece in pieces for epoch in piece.epochs)
+    names = sorted({table for piece in pieces for table in piece.tables})
+    tables = {
+        table: _merge_files(
+            store, table, [p for piece in pieces for p in piece.tables.get(table, ())], done
+        )
+        for table in names
+    }
+    level = pieces[0].level + 1
+    if level == 1:
+        # What is still running in a finished epoch was killed on another machine, or it is a second
+        # process at the same work; either leaves another event when it goes on.
+        attempts = run.attempts([epoch.epoch for epoch in epochs])
+        frame = validate("stage_runs", attempts_frame(attempts))
+        history = (write_part(store, "stage_runs", frame, "stage_runs.parquet"),)
+    else:
+        history = _merge_files(
+            store, "stage_runs", [part for piece in pieces for part in piece.history], done
+        )
+    segment = Segment(
+        level=level,
+        epochs=epochs,
+        tables={table: parts for table, parts in tables.items() if parts},
+        repeated=_repeated(pieces),
+        history=history,
+    )
+    path = paths.segment(run.run_id, segment.first, segment.last)
+    store.replace(path, segment.to_bytes())
+    kept = {part.path for part in segment.files}
+    for piece in pieces if level > 1 else ():
+        inner = paths.segment(run.run_id, piece.first, piece.last)
+        if inner != path:
+            _retire(store, inner, kept)
+    done.segments += 1
+    return segment
+
+
+def _repeated(pieces: Sequence[Segment]) -> dict[str, tuple[str, ...]]:
+    """Return the parts by table that only an epoch before the pieces gives the rows of."""
+    found: dict[str, dict[str, None]] = {}
+    own: dict[str, set[str]] = {}
+    for piece in pieces:
+        for table, shas in piece.repeated.items():
+            inside = own.get(table, set[str]())
+            found.setdefault(table, {}).update(dict.fromkeys(s for s in shas if s not in inside))
+        for epoch in piece.epochs:
+            for table, shas in epoch.parts.items():
+                own.setdefault(table, set()).update(set(shas) - set(piece.repeated.get(table, ())))
+    return {table: tuple(shas) for table, shas in found.items() if shas}
+
+
+def _merge_files(
+    store: Store, table: str, parts: Sequence[Part], done: Compacted
+) -> tuple[Part, ...]:
+    """Return files with the rows of these, in order; a full one stays as it is."""
+    full = FULL_BYTES[spec(table).kind]
+    merged: list[Part] = []
+    waiting: list[Part] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(item.bytes for item in waiting) >= full:
+            merged += _merge_waiting(store, table, waiting, done)
+            waiting = []
+    return (*merged, *_merge_waiting(store, table, waiting, done))
+
+
+def _merge_waiting(store: Store, table: str, parts: list[Part], done: Compacted) -> list[Part]:
+    if len(parts) < 2:
+        return parts
+    frame = pl.concat([_rows(store, table, part) for part in parts])
+    made = write_part(store, table, frame, f"{table}.parquet")
+    done.merged += len(parts)
+    done.written += 1
+    done.bytes += made.bytes
+    return [made]
+
+
+def _rows(store: Store, table: str, part: Part) -> pl.DataFrame:
+    data = store.read(part.path)
+    if sha256(data) != part.sha256:
+        raise IntegrityError(f"part {part.path} is altered: run `genenv verify`")
+    return read_parquet(table, data)
+
+
+def _retire(store: Store, path: str, kept: set[str]) -> None:
+    """Remove a segment's record; its files are as young for gc as if they were new."""
+    try:
+        files = Segment.from_bytes(store.read(path)).files
+    except (NotFound, IntegrityError):
+        files = []
+    for part in files:
+        if part.path not in kept:
+            store.touch(part.path)
+    store.delete(path)
+
+
+def attempts_frame(attempts: Sequence[Attempt]) -> pl.DataFrame:
+    """Return the rows of `stage_runs`."""
+    rows = [attempt.model_dump(exclude={"process"}) for attempt in attempts]
+    return pl.DataFrame(rows, schema=schema("stage_runs"), orient="row")

@@ -1,0 +1,257 @@
+"""Copies a run from one root to another, whatever kinds of stores they are.
+
+Parts go first, each compared with its digest, then manifests, then the run's records, its
+configuration last: until then the copy is no run. What is there already is not copied again, so a
+copy that was cut off is continued by the same call.
+
+Files that belong to a machine are not copied: logs, laid-out checkpoints, and the trainer
+checkpoints of an interrupted update, which then starts again. MLflow's record is logged again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.canonical import file_sha256
+from genenv_core.storage.records.manifest import Manifest, Part, Shard
+from genenv_core.storage.records.retention import find_retired
+from genenv_core.storage.records.runs import TRACKED, EpochKeys, RunInfo, RunLog, unknown_run
+from genenv_core.storage.records.segments import Segment
+from genenv_core.storage.store.protocol import Stat, Store
+
+AT_ONCE = 8
+"""Files that are on their way at the same time."""
+
+NOT_COMPARED = ("root", "epochs", "execution", "placement", "tracking")
+"""Fields in which a run and its copy may differ."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Copied:
+    """What a copy did: stages and files of the run, and how much of it had to go over."""
+
+    stages: int = 0
+    files: int = 0
+    bytes: int = 0
+    copied_files: int = 0
+    copied_bytes: int = 0
+    retired: int = 0
+
+
+def copy_run(
+    source: Store,
+    target: Store,
+    run_id: str,
+    progress: Progress = lambda done, total: None,
+) -> Copied:
+    """Copy a run; calls `progress` with the files done and the files in all.
+
+    Raises:
+        ConfigError: there is no such run, or another one has its name in the target.
+        IntegrityError: a part of it is missing or damaged, or the target has another output
+            under one of its keys.
+    """
+    if source.uri == target.uri:
+        raise ConfigError(f"{source.uri} is where the run is: name another root to copy it to")
+    if unknown := unknown_run(source, run_id):
+        raise ConfigError(unknown)
+    return _Copy(source, target, run_id, progress).copy()
+
+
+class _Copy:
+    def __init__(self, source: Store, target: Store, run_id: str, progress: Progress) -> None:
+        self._source = source
+        self._target = target
+        self._run = RunLog(source, run_id)
+        self._progress = progress
+        self._done = Copied()
+        self._parts: dict[str, Part] = {}
+        self._records: dict[str, bytes] = {}
+        self._whole: list[str] = []
+
+    def copy(self) -> Copied:
+        info = self._run.info()
+        known = self._known(info)
+        epochs = self._epochs()
+        for keys in epochs.values():
+            for stage, key in keys.items():
+                self._add_stage(stage, key)
+        self._add_segments()
+        self._add_shards()
+        history = paths.attempts(self._run.run_id)
+        events = [f"{history}/{name}" for name in self._source.names(history)]
+        for path, data in zip(events, self._source.read_all(events), strict=True):
+            if data is not None:
+                self._records[path] = data
+        self._copy_parts()
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(self._target.delete, self._whole))
+            list(threads.map(self._copy_record, self._records))
+        for epoch, keys in epochs.items():
+            self._copy_epoch(epoch, keys)
+        path = paths.run_config(self._run.run_id)
+        config = {**info.config, "root": self._target.uri}
+        began = info.started_at
+        if known:  # it may have gone on there
+            config["epochs"] = max(config["epochs"], known.config["epochs"])
+            began = known.started_at
+        copied = info.model_copy(update={"config": config, "started_at": began})
+        self._target.replace(path, copied.to_bytes())
+        return self._done
+
+    # What there is to copy.
+
+    def _epochs(self) -> dict[int, dict[str, str]]:
+        names = self._source.names(paths.epochs(self._run.run_id))
+        numbers = [int(PurePosixPath(name).stem) for name in names]
+        return {
+            epoch: {s: key for s, key in self._run.keys(epoch).items() if s != TRACKED}
+            for epoch in sorted(numbers)
+        }
+
+    def _add_stage(self, stage: str, key: str) -> None:
+        path = paths.manifest(stage, key)
+        if path in self._records:
+            return
+        try:
+            data = self._source.read(path)
+            manifest = Manifest.from_bytes(data)
+        except (NotFound, IntegrityError) as error:
+            raise IntegrityError(
+                f"{path} of run {self._run.run_id}: {error}: run `genenv resume "
+                f"{self._run.run_id}` first, which computes it again"
+            ) from error
+        retired = find_retired(self._source, manifest)
+        if retired:
+            self._done.retired += 1
+            self._records[paths.retired(stage, key)] = retired.to_bytes()
+        elif manifest.checkpoints:  # weights that gc had collected there are there again
+            self._whole.append(paths.retired(stage, key))
+        self._add_parts(part for part in manifest.parts if retired is None or part.table)
+        self._records[path] = data
+        self._done.stages += 1
+
+    def _add_segments(self) -> None:
+        folder = paths.segments(self._run.run_id)
+        for name in self._source.names(folder):
+            try:
+                data = self._source.read(f"{folder}/{name}")
+                segment = Segment.from_bytes(data)
+            except (NotFound, IntegrityError):  # its epochs are there without it
+                continue
+            self._add_parts(segment.files)
+            self._records[f"{folder}/{name}"] = data
+
+    def _add_shards(self) -> None:
+        """Add what interrupted rollouts of the run go on from."""
+        for attempt in self._run.attempts():
+            output = (attempt.stage, attempt.stage_key)
+            if paths.manifest(*output) in self._records:
+                continue
+            for path in self._source.list(f"shards/{attempt.stage}/{attempt.stage_key}"):
+                try:
+                    data = self._source.read(path)
+                    self._add_parts(Shard.from_bytes(data).parts)
+                except (NotFound, IntegrityError):  # that shard is sampled again
+                    continue
+                self._records[path] = data
+
+    def _add_parts(self, parts: Iterable[Part]) -> None:
+        self._parts.update((part.path, part) for part in parts)
+
+    def _known(self, info: RunInfo) -> RunInfo | None:
+        """Return what the target has of the run; raises ConfigError if that is another run."""
+        try:
+            known = RunLog(self._target, info.run_id).info()
+        except NotFound:
+            return None
+        if _identity(known.config) != _identity(info.config):
+            raise ConfigError(
+                f"{self._target.uri} has another run {info.run_id!r}, with another configuration: "
+                "choose another root"
+            )
+        return known
+
+    # How it goes over.
+
+    def _copy_parts(self) -> None:
+        parts = list(self._parts.values())
+        stats = self._target.stats([part.path for part in parts])
+        self._done.files = len(parts)
+        self._done.bytes = sum(part.bytes for part in parts)
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for number, copied in enumerate(threads.map(self._copy_part, parts, stats), 1):
+                self._done.copied_files += bool(copied)
+                self._done.copied_bytes += copied
+                self._progress(number, len(parts))
+
+    def _copy_part(self, part: Part, there: Stat | None) -> int:
+        """Copy a part unless it is there; returns the bytes that went over."""
+        if there:
+            whole = there.bytes == part.bytes and part.sha256 == (
+                there.sha256 or self._target.sha256(part.path)
+            )
+            if whole and self._target.touch(part.path):  # so that gc leaves it to us
+                return 0
+            if not whole:
+                self._target.delete(part.path)
+        folder = self._target.scratch()
+        try:
+            made = folder / PurePosixPath(part.path).name
+            shutil.copyfile(self._source.local(part.path), made)
+            if file_sha256(made) != part.sha256:
+                raise IntegrityError(f"{self._source.uri}/{part.path} is altered")
+            self._target.adopt(made, part.path)
+        except (NotFound, IntegrityError) as error:
+            raise IntegrityError(
+                f"part {part.name} of run {self._run.run_id} cannot be copied: {error}; "
+                f"`genenv resume {self._run.run_id}` computes it again"
+            ) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return part.bytes
+
+    def _copy_record(self, path: str) -> None:
+        data = self._records[path]
+        try:
+            self._target.create(path, data)
+        except AlreadyExists:
+            there = self._target.read(path)
+            self._target.touch(path)
+            if there == data:
+                return
+            if not path.startswith("stages/"):
+                self._target.replace(path, data)
+            elif Manifest.from_bytes(there).digest != Manifest.from_bytes(data).digest:
+                raise IntegrityError(
+                    f"{self._target.uri}/{path} is another output of the same stage: the run "
+                    "cannot be the same there; choose another root"
+                ) from None
+
+    def _copy_epoch(self, epoch: int, keys: Mapping[str, str]) -> None:
+        path = paths.run_epoch(self._run.run_id, epoch)
+        while True:
+            (there,) = self._target.read_all([path])
+            known = EpochKeys.from_bytes(there).keys if there else {}
+            other = sorted(stage for stage in keys if known.get(stage, keys[stage]) != keys[stage])
+            if other:
+                raise ConfigError(
+                    f"run {self._run.run_id!r} has gone on otherwise in {self._target.uri}: "
+                    f"{other[0]} of epoch {epoch}; choose another root"
+                )
+            merged = EpochKeys(epoch=epoch, keys={**known, **keys}).to_bytes()
+            if merged == there or self._target.swap(path, there, merged):
+                return
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in NOT_COMPARED}

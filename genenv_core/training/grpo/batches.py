@@ -1,0 +1,115 @@
+"""Stored rollouts of a GRPO update: read, checked whole, and cut into steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import polars as pl
+import torch
+
+from genenv_core.algorithm.advantages import EQUAL_REWARDS
+from genenv_core.errors import NumericalError
+from genenv_core.training.loop.ranks import cut
+from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
+from genenv_core.training.loop.steps import StepBatches
+from genenv_core.training.requests import GrpoRequest
+
+_COLUMNS = {
+    "group_id": pl.String,
+    "prompt_ids": pl.List(pl.Int64),
+    "completion_ids": pl.List(pl.Int64),
+    "logprobs": pl.List(pl.Float32),
+    "loss_mask": pl.List(pl.Int64),
+    "reward": pl.Float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollouts:
+    """The rollouts of an update, row by row; a group is `group_size` adjacent rows."""
+
+    group_size: int
+    groups: tuple[str, ...]
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    logprobs: list[list[float]]
+    loss_mask: list[list[int]]
+    rewards: list[float]
+
+    @classmethod
+    def read(cls, request: GrpoRequest) -> StoredRollouts:
+        """Return the checked rollouts of a request; `TrainingError` names group and value."""
+        frame = read_rows(request.rows, _COLUMNS, f"pi_{request.policy.value}")
+        _check(frame, request.group_size)
+        columns = {name: frame[name].to_list() for name in frame.columns}
+        groups = tuple(columns.pop("group_id")[:: request.group_size])
+        return cls(request.group_size, groups, rewards=columns.pop("reward"), **columns)
+
+    def check_vocabulary(self, size: int) -> None:
+        groups = [group for group in self.groups for _ in range(self.group_size)]
+        check_vocabulary("group_id", groups, self.prompt_ids, self.completion_ids, size)
+
+
+def _check(frame: pl.DataFrame, group_size: int) -> None:
+    """Raise `TrainingError` or `NumericalError` for the first group that GRPO cannot use."""
+    lengths = {
+        name: pl.col(name).list.len() for name in ("completion_ids", "logprobs", "loss_mask")
+    }
+    reward = pl.col("reward")
+    logprobs, mask = pl.col("logprobs").list, pl.col("loss_mask").list
+    bad_mask = mask.eval((pl.element() != 0) & (pl.element() != 1)).list.any()
+    refuse_row = partial(refuse, frame, key="group_id")
+    refuse_row(pl.col("prompt_ids").list.len() == 0, pl.lit("[]"), "empty prompt")
+    refuse_row(lengths["completion_ids"] == 0, pl.lit("[]"), "empty completion")
+    for name in ("logprobs", "loss_mask"):
+        differs = lengths[name] != lengths["completion_ids"]
+        both = pl.format("{} and {}", lengths[name], lengths["completion_ids"])
+        refuse_row(differs, both, f"{name} and completion_ids differ in length")
+    refuse_row(bad_mask, pl.col("loss_mask"), "loss_mask holds more than 0 and 1")
+    refuse_row(mask.sum() == 0, mask.len(), "no sampled token (loss_mask all 0)")
+    infinite = logprobs.eval(~pl.element().is_finite()).list.any()
+    refuse_row(infinite, pl.col("logprobs"), "logprobs must be finite", error=NumericalError)
+    refuse_row(logprobs.max() > 1e-3, logprobs.max(), "logprobs above 0")
+    refuse_row(~reward.is_finite(), reward, "reward must be finite", error=NumericalError)
+    groups = frame.group_by("group_id", maintain_order=True).agg(
+        pl.len().alias("rows"), reward.min().alias("low"), reward.max().alias("high")
+    )
+    rows, low, high = pl.col("rows"), pl.col("low"), pl.col("high")
+    refuse_group = partial(refuse, groups, key="group_id")
+    refuse_group(rows != group_size, rows, f"expected {group_size} rows")
+    # Equal rewards give advantages of 0 and still enlarge dapo's denominator: never trained on.
+    refuse_group(high - low <= EQUAL_REWARDS, low, "all rewards equal, no signal")
+    span = frame.select(pl.col("group_id").rle().struct.unnest())
+    refuse(span, pl.col("value").is_duplicated(), pl.col("len"), "rows not adjacent", key="value")
+
+
+class GroupBatches(StepBatches):
+    """One pass over the groups: steps of `per_step` groups, cut into micro-batches of rows.
+
+    Several processes take the micro-batches of a step in turn, `micro_batches_per_step` each.
+    """
+
+    def __init__(
+        self, rollouts: StoredRollouts, *, per_step: int, micro: int, seed: int, processes: int
+    ) -> None:
+        super().__init__()
+        self._groups, self._rows, self._seed = rollouts.groups, rollouts.group_size, seed
+        self._per_step, self.micro = min(per_step, len(rollouts.groups)), micro
+        self._processes = processes
+        self.micro_batches_per_step = len(self._cut(self._per_step)) // processes
+        self.set_epoch(0)
+
+    def _cut(self, groups: int) -> list[tuple[int, int]]:
+        return cut(groups * self._rows, most=self.micro, processes=self._processes)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the batches of pass `epoch` (from 0): its own order, every group once."""
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+        permutation = torch.randperm(len(self._groups), generator=generator)
+        order = [int(index) for index in permutation]
+        self.batches = []
+        for first in range(0, len(order), self._per_step):
+            groups = [self._groups[index] for index in order[first : first + self._per_step]]
+            for start, stop in self._cut(len(groups)):
+                self.batches.append({"groups": groups, "start": start, "stop": stop})

@@ -1,0 +1,348 @@
+"""TRL's GRPOTrainer, fed with stored rollouts instead of from its own sampling.
+
+The loss is TRL's, with the clipped ratio of DAPO (arXiv 2503.14476, eq. 8; DeepSeekMath's GRPO,
+arXiv 2402.03300, eq. 3, with clip_low and clip_high apart):
+
+    -min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A) + kl_coef * r_t k3_t
+    A = (reward - group mean) / (group std with n - 1 + 1e-4), or the difference alone
+    k3_t = exp(ref_t - logp_t) - (ref_t - logp_t) - 1, ref = the checkpoint the update started from
+
+The factor r_t makes the KL's gradient the unbiased one of the current policy (DeepSeek-V3.2, arXiv
+2512.02556), whoever sampled the tokens. The metric `kl` is the mean k3 of the last step.
+
+Departures from TRL, with their reasons:
+
+- r_t = pi(t) / pi_sampled(t): the denominator is the stored *sampling* logprob. Without vLLM, TRL
+  recomputes it under the current weights, which is wrong for rollouts of an older policy version.
+- A pass is one loop epoch over all groups, in an order drawn from (seed, pass). Every step holds
+  `groups_per_step` groups and the last one of a pass what is left; TRL would drop the remainder.
+  `passes` therefore revisit the groups after all of them were seen, as in PPO. Row visits are
+  counted while training, and an update that missed or repeated one is an error.
+- Normalisation is over the optimizer step, whatever `micro_batch_rows` and the number of processes,
+  so both change nothing but rounding: `dapo` divides by the sampled tokens of the step,
+  `grpo` averages rows of the step by their own token mean, `dr_grpo` divides by rows times the
+  longest completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the
+  sampled tokens of the batch, which equals `dapo` where the step is the batch.
+- Each micro-batch is scored under the reference beside the policy, by the process that trains its
+  rows; TRL would score all rows of a step first.
+"""
+
+# TRL, transformers and datasets come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import use_adapter
+
+from genenv_core.algorithm.stats import mean, sample_std
+from genenv_core.engines.adapters import has_adapter
+from genenv_core.errors import TrainingError
+from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
+from genenv_core.training.loop import ranks
+from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
+from genenv_core.training.loop.update import carry_out
+from genenv_core.training.policies.weights import LoadedPolicy
+from genenv_core.training.requests import GrpoRequest, UpdateResult
+
+
+@dataclass
+class _Seen:
+    """What the loop saw: sums over sampled tokens, and the last step's loss and KL."""
+
+    tokens: int = 0
+    entropy: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    clipped: int = 0
+    loss: float = 0.0
+    kl: float = 0.0
+    rows: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, step: list[_Seen]) -> None:
+        """Add what each process saw of one step; loss and KL become this step's."""
+        for own in step:
+            self.tokens += own.tokens
+            self.entropy += own.entropy
+            self.ratio += own.ratio
+            self.clipped += own.clipped
+            self.ratio_max = max(self.ratio_max, own.ratio_max)
+            self.rows.update(own.rows)
+        self.loss, self.kl = sum(own.loss for own in step), sum(own.kl for own in step)
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "loss": self.loss,
+            "kl": self.kl,
+            "entropy": self.entropy / self.tokens,
+            "ratio_mean": self.ratio / self.tokens,
+            "ratio_max": self.ratio_max,
+            "clip_fraction": self.clipped / self.tokens,
+        }
+
+
+class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
+    """TRL's GRPOTrainer, which looks up stored groups by id instead of generating."""
+
+    step_batches: GroupBatches
+
+    def __init__(
+        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, home: Path
+    ) -> None:
+        settings = request.settings
+        self.rollouts = rollouts
+        self.step_batches = GroupBatches(
+            rollouts,
+            per_step=settings.groups_per_step,
+            micro=settings.micro_batch_rows,
+            seed=request.seed,
+            processes=request.training.processes,
+        )
+        self.training = request.training
+        self.seen, self._step_seen = _Seen(), _Seen()
+        self._first_row = {
+            group: index * rollouts.group_size for index, group in enumerate(rollouts.groups)
+        }
+        self._step_groups: list[str] | None = None
+        self._step_tensors: dict[str, Any] = {}
+        self._scored: tuple[Any, Any] | None = None
+        super().__init__(
+            model=model,
+            reward_funcs=stored_reward,
+            args=self._config(request, home),
+            train_dataset=Dataset.from_dict({"prompt": list(rollouts.groups)}),
+            processing_class=tokenizer,
+            rollout_func=self._look_up,
+        )
+        self.check_processes()
+
+    def _config(self, request: GrpoRequest, home: Path) -> GRPOConfig:
+        settings, micro_batches = request.settings, self.step_batches.micro_batches_per_step
+        return GRPOConfig(
+            **shared_arguments(home, request),
+            num_train_epochs=settings.passes,
+            num_iterations=1,
+            gradient_accumulation_steps=micro_batches,
+            # Formal: TRL wants whole groups in its own generation batch, but `StepBatches` makes
+            # them. Equal to the accumulation, so TRL sees no need to score old logprobs.
+            steps_per_generation=micro_batches,
+            per_device_train_batch_size=request.group_size,
+            num_generations=request.group_size,
+            shuffle_dataset=False,
+            max_completion_length=max(len(ids) for ids in self.rollouts.completion_ids),
+            temperature=request.temperature,
+            epsilon=settings.clip_low,
+            epsilon_high=settings.clip_high,
+            beta=settings.kl_coef,
+            use_bias_correction_kl=True,
+            loss_type=settings.loss_type,
+            scale_rewards=settings.scale_rewards,
+            importance_sampling_level="token",
+            mask_truncated_completions=False,
+            disable_dropout=True,
+        )
+
+    def _look_up(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        """Return the stored rows of the prompts, which are group ids, each once per member."""
+        taken: Counter[str] = Counter()
+        rows: list[int] = []
+        for group in prompts:
+            rows.append(self._first_row[group] + taken[group])
+            taken[group] += 1
+        if any(count != self.rollouts.group_size for count in taken.values()):
+            raise TrainingError(f"TRL asked for parts of groups: {dict(taken)}")
+        stored = self.rollouts
+        return {
+            "prompt_ids": [stored.prompt_ids[row] for row in rows],
+            "completion_ids": [stored.completion_ids[row] for row in rows],
+            "logprobs": [stored.logprobs[row] for row in rows],
+            "env_mask": [stored.loss_mask[row] for row in rows],
+            "reward": [stored.rewards[row] for row in rows],
+        }
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        beta, self.beta = self.beta, 0.0  # the reference is scored by micro-batch
+        try:
+            output = super()._generate_and_score_completions(inputs)
+        finally:
+            self.beta = beta
+        output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        return output
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """Return one micro-batch: rows start..stop of the step that `GroupBatches` describes.
+
+        Where a step has fewer rows than processes, an empty one is a row of weight 0.
+        """
+        groups, start, stop = (generation_batch[name] for name in ("groups", "start", "stop"))
+        size, rows = self.rollouts.group_size, stop - start
+        if self._step_groups != groups:
+            prompts = [{"prompt": group} for group in groups for _ in range(size)]
+            self._step_tensors = self._generate_and_score_completions(prompts)
+            self._step_groups = groups
+        step = self._step_tensors
+        first, end = (start, stop) if rows else (0, 1)
+        inputs = {name: value[first:end] if value.dim() else value for name, value in step.items()}
+        _trim(inputs)
+        tokens = (step["completion_mask"] * step["tool_mask"]).sum()
+        own = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
+        micro_batches = self.current_gradient_accumulation_steps
+        # TRL's dapo divides by this number times micro_batches / steps_per_generation.
+        inputs["num_items_in_batch"] = tokens * (
+            self.step_batches.micro_batches_per_step / micro_batches
+        )
+        # The other losses are means of the micro-batch over micro_batches: undo both.
+        processes = self.training.processes
+        shares = {"dapo": 1.0 / micro_batches, "bnpo": processes * own / tokens}
+        share = shares.get(self.loss_type, processes * rows / (len(groups) * size))
+        inputs["loss_scale"] = share * micro_batches if rows else 0.0
+        inputs["step_tokens"] = tokens
+        inputs["rows"] = rows
+        if self.beta:
+            inputs["ref_per_token_logps"] = self._reference(inputs)
+        self._step_seen.rows.update(groups[row // size] for row in range(start, stop))
+        return inputs
+
+    @torch.no_grad()
+    def _reference(self, inputs: dict[str, Any]) -> Any:
+        """Return the logprobs of a micro-batch under the weights that the update started from."""
+        ids = {
+            "input_ids": torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
+            "attention_mask": torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1),
+        }
+        model = self.ref_model
+        adapted = nullcontext()
+        if model is None:  # with LoRA: the copy of the adapter that TRL keeps
+            model = self.model
+            adapted = use_adapter(model, adapter_name="ref")
+        with adapted:
+            scored = self._get_per_token_logps_and_entropies(
+                model, **ids, logits_to_keep=inputs["completion_ids"].size(1)
+            )
+        return scored[0]
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        scored = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if torch.is_grad_enabled():
+            self._scored = (scored[0].detach(), scored[1].detach())
+        return scored
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        with _alone(self.accelerator):
+            loss = super()._compute_loss(model, inputs) * inputs["loss_scale"]
+        if inputs["rows"]:
+            self._observe(inputs, checked(loss.item(), "GRPO loss"))
+        return loss
+
+    def _observe(self, inputs: dict[str, Any], loss: float) -> None:
+        assert self._scored is not None
+        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        logps, entropies = (scored[mask] for scored in self._scored)
+        checked(logps.sum().item(), "logprobs of the policy during GRPO")
+        ratio = (logps - inputs["old_per_token_logps"][mask]).exp()
+        positive = (inputs["advantages"].unsqueeze(1) > 0).expand_as(mask)[mask]
+        clipped = torch.where(positive, ratio > 1 + self.epsilon_high, ratio < 1 - self.epsilon_low)
+        seen = self._step_seen
+        seen.tokens += int(mask.sum())
+        seen.entropy += entropies.double().sum().item()
+        seen.ratio += ratio.double().sum().item()
+        seen.ratio_max = max(seen.ratio_max, ratio.max().item())
+        seen.clipped += int(clipped.sum())
+        seen.loss += loss / self.training.processes
+        if "ref_per_token_logps" in inputs:
+            gap = inputs["ref_per_token_logps"][mask] - logps
+            share = mask.sum() / inputs["step_tokens"]
+            seen.kl += float((gap.exp() - gap - 1).mean() * share)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        self.seen.add(ranks.collected(self._step_seen))
+        checked(self.seen.kl, "KL to the reference")
+        self._step_seen = _Seen()
+        return super()._get_grad_norm(model, grad_norm=grad_norm)
+
+    def counters(self) -> dict[str, Any]:
+        return super().counters() | {"seen": vars(self.seen)}
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super().restore(counters, tensors)
+        seen = counters["seen"]
+        self.seen = _Seen(**(seen | {"rows": Counter(seen["rows"])}))
+
+    def outcome(self) -> Outcome:
+        """Return the metrics; `TrainingError` unless each row was trained `passes` times."""
+        expected = int(self.args.num_train_epochs) * self.rollouts.group_size
+        for group in self.rollouts.groups:
+            if self.seen.rows[group] != expected:
+                raise TrainingError(
+                    f"group_id {group!r}: {self.seen.rows[group]} row visits instead of {expected}"
+                )
+        rewards = self.rollouts.rewards
+        whole = {"reward_mean": mean(rewards), "reward_std": sample_std(rewards)}
+        return Outcome(self.seen.metrics() | whole)
+
+
+def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
+    """Return the rewards that were stored with the rollouts, in the order of the rows."""
+    return reward
+
+
+@contextmanager
+def _alone(accelerator: Any) -> Generator[None]:
+    """Return a context in which TRL's metrics, which nobody reads, ask no other process.
+
+    TRL gathers one number a row, and processes may have unequal numbers of rows.
+    """
+    accelerator.gather = _same
+    accelerator.reduce = _same
+    try:
+        yield
+    finally:
+        del accelerator.gather, accelerator.reduce
+
+
+def _same(tensor: Any, **_: Any) -> Any:
+    return tensor
+
+
+def _trim(inputs: dict[str, Any]) -> None:
+    """Cut, in place, the padding that only longer rows of the same step need."""
+    prompt = int(inputs["prompt_mask"].sum(1).max())
+    completion = int(inputs["completion_mask"].sum(1).max())
+    for name, value in inputs.items():
+        if name.startswith("prompt_"):
+            inputs[name] = value[:, value.size(1) - prompt :]
+        elif value.dim() == 2:
+            inputs[name] = value[:, :completion]
+
+
+def update(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
+    """Return the agent after one GRPO update on `request.rows`, saved in `request.output`.
+
+    Metrics: loss, kl and grad_norm are the last optimizer step's; entropy, ratio_mean, ratio_max
+    and clip_fraction are over all sampled tokens of the update; reward_mean and reward_std over
+    its rows.
+    """
+    return carry_out(request, stop, StoredRollouts.read, _trainer)
+
+
+def _trainer(
+    policy: LoadedPolicy, rollouts: StoredRollouts, request: GrpoRequest, home: Path
+) -> StoredRolloutTrainer:
+    lora = request.training.lora.rank
+    if request.settings.kl_coef and not lora and has_adapter(request.checkpoint):
+        raise TrainingError(
+            f"{request.checkpoint} has an adapter, so TRL cannot load it as the reference of "
+            "grpo.kl_coef: set that to 0, or train adapters (training.lora.rank)"
+        )
+    return StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, home)

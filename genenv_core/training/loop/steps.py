@@ -1,0 +1,202 @@
+"""What both trainers share: given batches, checkpoints as safetensors, no telemetry.
+
+- `StepBatches`, and no counter inside the library, names the rows of each micro-batch: so a resumed
+  loop that skips batches trains the right rows.
+- Several processes take the micro-batches in turn. A step's loss is divided by a count over the
+  rows of all processes; the loss of each is multiplied by their number, because DDP, FSDP and
+  DeepSpeed average gradients where a sum is meant.
+"""
+
+# TRL, transformers and datasets come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is meant, no notice needed
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from transformers import PrinterCallback
+
+from genenv_core.checks import not_finite
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.errors import NumericalError, TrainingError
+from genenv_core.training.loop import ranks
+from genenv_core.training.loop.checkpoints import STATE, CheckpointKeeper
+from genenv_core.training.loop.shards import (
+    load_tensors,
+    optimizer_tensors,
+    reshard,
+    restore_optimizer,
+    save_tensors,
+    whole,
+)
+from genenv_core.training.requests import UpdateRequest
+from schemas.enums import UpdateAction
+
+
+def shared_arguments(home: Path, request: UpdateRequest) -> Any:
+    """Return the TrainingArguments that both updates share: constant rate, silent, no schedule of
+    checkpoints (the keeper asks for them; they go to `home`)."""
+    training = request.training
+    return {
+        "output_dir": str(home),
+        "learning_rate": request.settings.learning_rate,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": request.settings.max_grad_norm,
+        "weight_decay": 0.0,
+        "seed": request.seed,
+        "data_seed": request.seed,
+        "bf16": training.precision == "bfloat16",
+        "fp16": False,
+        "gradient_checkpointing": request.gradient_checkpointing,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+        "use_cpu": training.device == "cpu",
+        "ddp_backend": "gloo" if training.device == "cpu" and training.processes > 1 else None,
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": False,
+        "remove_unused_columns": False,
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "report_to": "none",
+        "push_to_hub": False,
+        "disable_tqdm": True,
+    }
+
+
+class StepBatches(Dataset[Any]):
+    """The micro-batches of one pass, in order; `set_epoch` may make those of another pass."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches[index]
+
+
+class Outcome(NamedTuple):
+    """What an update did, as its loss sees it; the fields are those of `UpdateResult`."""
+
+    metrics: dict[str, float]
+    action: UpdateAction = UpdateAction.UPDATED
+    note: str = ""
+
+
+class StepTrainer:
+    """Mixin for TRL trainers: given batches, no telemetry, gradients checked each step, and
+    checkpoints that are safetensors.
+
+    It is a `checkpoints.Resumable`: a subclass adds the counts of its result to `counters` and
+    takes them back in `restore`. Between two steps they are the same in every process.
+    """
+
+    step_batches: Any
+    training: TrainingConfig
+    grad_norm: float = 0.0
+    accelerator: Any
+    args: Any
+    model: Any
+    optimizer: Any
+    state: Any
+
+    def check_processes(self) -> None:
+        """Raise `TrainingError` unless there are as many processes as the batches are for."""
+        if ranks.count() != self.training.processes:
+            raise TrainingError(
+                f"training.processes is {self.training.processes} and {ranks.count()} run"
+            )
+
+    def outcome(self) -> Outcome:
+        """End the update after its last step and return what it did."""
+        raise NotImplementedError
+
+    def counters(self) -> dict[str, Any]:
+        return {"grad_norm": self.grad_norm}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        self.grad_norm = counters["grad_norm"]
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write weights, optimizer and the count of steps; the keeper adds the rest and seals."""
+        del model, trial
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = optimizer_tensors(self.model, self.optimizer)
+        save_tensors(tensors, folder, STATE, sharded=self.training.sharded)
+        if ranks.first():
+            self.state.save_to_json(str(folder / "trainer_state.json"))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: Any, model: Any = None) -> None:
+        """Load nothing yet: the loop asks again once model and optimizer are in place."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Take weights and optimizer back, in place; a constant rate has no schedule to restore."""
+        if checkpoint is None:
+            return
+        tensors = load_tensors(Path(checkpoint), STATE, sharded=self.training.sharded)
+        try:
+            restore_optimizer(self.model, self.optimizer, tensors)
+        except ValueError as error:
+            raise TrainingError(f"the trainer checkpoint {checkpoint} {error}") from error
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Load nothing: an update draws no random number after its first step."""
+
+    @contextmanager
+    def looking(self) -> Generator[None]:
+        """Return a context for forward passes between two steps, without gradients."""
+        with torch.no_grad(), self.accelerator.autocast():
+            yield
+        reshard(self.model)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write nothing: TRL puts a card beside every trainer checkpoint."""
+
+    def _send_telemetry(self) -> None:
+        """Send nothing: TRL would report each construction to its hub."""
+
+    def get_train_dataloader(self) -> Any:
+        """Return a loader of the micro-batches, one an item, each exactly once a pass."""
+        loader = DataLoader(self.step_batches, batch_size=1, collate_fn=itemgetter(0))
+        return self.accelerator.prepare(loader)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        # Called by the loop after clipping and before the optimizer: the last moment before a
+        # bad gradient reaches a weight.
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[misc]
+        value = whole(norm) if isinstance(norm, torch.Tensor) else norm
+        self.grad_norm = checked(float(value), "gradient norm")
+        return self.grad_norm
+
+
+def train_quietly(trainer: Any, keeper: CheckpointKeeper) -> int:
+    """Return the number of optimizer steps of the update, those before a resumption included."""
+    if (deepspeed := trainer.accelerator.state.deepspeed_plugin) is not None:
+        # With bfloat16 it would add up and exchange gradients in that, whatever their number is.
+        sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+        deepspeed.deepspeed_config.update(sums)
+    trainer.remove_callback(PrinterCallback)  # with progress bars off it prints to stdout
+    trainer.add_callback(keeper)  # the last: the others' state of the step goes into a checkpoint
+    return int(trainer.train(resume_from_checkpoint=keeper.resume(trainer)).global_step)
+
+
+def checked(value: float, place: str) -> float:
+    """Return a finite `value`; else raise `NumericalError`, which says what to do in training."""
+    if bad := not_finite([(place, value)]):
+        raise NumericalError(f"{bad}: lower the learning rate or look at the rows")
+    return value

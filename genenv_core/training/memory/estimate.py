@@ -1,0 +1,312 @@
+"""The device memory that an update will need, estimated before it starts, and what fits into it.
+
+Counted by dtype, sharding and LoRA: weights, gradients, Adam's two moments, copies (a reference,
+the leash's way back, DDP's buckets, what FSDP gathers, autocast's casts), and for each row of a
+micro-batch what the backward pass needs. The coefficients of a layer were measured in float32 on
+the tensors that transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures
+them again); those of bfloat16 are bounds. None was compared with a GPU yet (docs/training.md).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import polars as pl
+
+from genenv_core.config.sections.training import LoraConfig, TrainingConfig
+from genenv_core.errors import ModelError, TrainingError
+from genenv_core.training.requests import LossName, UpdateRequest
+
+log = logging.getLogger("genenv.training")
+
+Request = TypeVar("Request", bound=UpdateRequest)
+
+GB = 1e9
+USABLE = 0.92
+"""Share of a device's memory that an update may fill; allocators lose some to fragments."""
+RUNTIME_BYTES = 1.5 * GB
+"""CUDA's context, cuBLAS' and NCCL's buffers; none of it on a CPU."""
+
+_LAYER = {"float32": (40, 16, 4), "bfloat16": (40, 11, 2)}
+"""Bytes kept of a layer for a token: of each hidden unit, each MLP unit, each position (mask)."""
+_INPUT_OF_LAYER = 4
+"""Bytes of each hidden unit that gradient checkpointing keeps of a layer for a token."""
+_OUTSIDE = 12
+"""Bytes of each hidden unit kept for a token before the first and behind the last layer."""
+_RWR_LOGITS = 28
+"""Bytes of each (completion token, vocabulary entry) in RWR: logits, logprobs, their exponential,
+the reference's, the difference, and two gradients in float32. GRPO's head works in chunks."""
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""What models of several experts a layer call their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a decoder that decide its memory."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    tied: bool
+    attention_bias: bool
+    stored_bytes: int
+    """Bytes of a stored weight."""
+    head: int
+    """Width of an attention head: hidden / heads, or what a model says, as Qwen3 does."""
+    head_norms: bool = False
+    """Whether queries and keys have a norm, as in Qwen3."""
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> Shape:
+        """Return the shape in a checkpoint's config.json; `ModelError` for other architectures."""
+        try:
+            config = json.loads((checkpoint / "config.json").read_bytes())
+            return cls.of(cast(dict[str, Any], config))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(
+                f"checkpoint {checkpoint}: the memory of an update cannot be estimated from its "
+                f"config.json: {type(error).__name__} {error}"
+            ) from error
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Shape:
+        """Return the shape in the values of a config.json; KeyError without one."""
+        for name in _EXPERTS:
+            if config.get(name):
+                raise KeyError(f"{name}: mixtures of experts are not counted")
+        heads = int(config["num_attention_heads"])
+        stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+        return cls(
+            hidden=int(config["hidden_size"]),
+            layers=int(config["num_hidden_layers"]),
+            intermediate=int(config["intermediate_size"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            vocabulary=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+            attention_bias=config.get("model_type") == "qwen2",
+            stored_bytes=2 if "16" in stored else 4,
+            head=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+            head_norms=config.get("model_type") == "qwen3",
+        )
+
+    @property
+    def kv(self) -> int:
+        """Width of keys, and of values."""
+        return self.head * self.kv_heads
+
+    @property
+    def queries(self) -> int:
+        """Width of queries."""
+        return self.head * self.heads
+
+    @property
+    def linear(self) -> tuple[tuple[int, int], ...]:
+        """The linear layers of one decoder layer, (in, out)."""
+        h, i, q, kv = self.hidden, self.intermediate, self.queries, self.kv
+        return (h, q), (h, kv), (h, kv), (q, h), (h, i), (h, i), (i, h)
+
+    @property
+    def layer(self) -> int:
+        """Weights of one decoder layer."""
+        biases = self.queries + 2 * self.kv if self.attention_bias else 0
+        norms = 2 * self.hidden + (2 * self.head if self.head_norms else 0)
+        return sum(i * o for i, o in self.linear) + biases + norms
+
+    @property
+    def parameters(self) -> int:
+        """Weights in all."""
+        embeddings = self.vocabulary * self.hidden * (1 if self.tied else 2)
+        return embeddings + self.layers * self.layer + self.hidden
+
+    def adapters(self, rank: int) -> int:
+        """Return the weights of LoRA adapters on all linear layers."""
+        return self.layers * rank * sum(i + o for i, o in self.linear)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An update: its kind, the length of its rows, and the copies of the policy beside it."""
+
+    loss: LossName
+    shape: Shape
+    training: TrainingConfig
+    row_tokens: int
+    completion_tokens: int
+    gradient_checkpointing: bool
+    reference: bool
+    """Whether a KL needs other weights beside the policy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes of one device: by name those of no micro-batch, and those of one row."""
+
+    fixed: dict[str, float]
+    row: float
+
+    def total(self, rows: int) -> float:
+        """Return the bytes of an update with micro-batches of `rows` rows."""
+        return sum(self.fixed.values()) + rows * self.row
+
+    def largest(self, memory: float) -> int:
+        """Return the most rows of a micro-batch that fit into so many bytes, 0 for none."""
+        return max(0, int((memory * USABLE - sum(self.fixed.values())) // self.row))
+
+    def line(self, rows: int) -> str:
+        """Return the estimate in a line."""
+        parts = [*self.fixed.items(), (f"activations of {rows} row(s)", rows * self.row)]
+        listed = ", ".join(f"{name} {value / GB:.3g}" for name, value in parts if value)
+        return f"{self.total(rows) / GB:.3g} GB ({listed})"
+
+
+def has_reference(loss: LossName, kl_coef: float, lora: LoraConfig, *, moved: bool) -> bool:
+    """Return whether the KL of an update needs other weights beside the policy's.
+
+    With adapters, the weights of their base serve while that base is the reference: not for RWR
+    once adapters were merged and pi_env has `moved` from its initial.
+    """
+    if loss == "grpo":
+        return kl_coef > 0 and not lora.rank
+    return not lora.rank or (lora.merge and moved)
+
+
+def estimate(job: Job) -> Estimate:
+    """Return what each device of an update needs."""
+    training, shape = job.training, job.shape
+    shards = training.processes if training.sharded else 1
+    half = training.precision == "bfloat16"
+    every, lora = shape.parameters, training.lora.rank > 0
+    trained = shape.adapters(training.lora.rank) if lora else every
+    frozen_bytes = shape.stored_bytes if half else 4
+    fixed: dict[str, float] = {
+        "weights": (4 * trained + (every * frozen_bytes if lora else 0)) / shards,
+        "gradients": 4 * trained / shards,
+        "optimizer": 8 * trained / shards,
+        "copies": _copies(job, trained, shards, frozen_bytes),
+        "runtime": RUNTIME_BYTES if training.device == "cuda" else 0,
+    }
+    return Estimate(fixed=fixed, row=_row(job))
+
+
+def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
+    training, shape = job.training, job.shape
+    half, lora = training.precision == "bfloat16", training.lora.rank > 0
+    found = 0.0
+    if job.reference:  # of GRPO in float32: the policy's own dtype
+        size = 4 if job.loss == "grpo" else frozen_bytes
+        found += shape.parameters * size / shards
+    if job.loss == "rwr":
+        found += 4 * trained / shards  # the state under the KL cap
+    if training.strategy == "ddp":
+        found += 4 * trained if training.processes > 1 else 0  # buckets
+        cast = trained + (shape.parameters if lora and frozen_bytes == 4 else 0)
+        found += 2 * cast if half else 0  # autocast's copies of weights that are float32
+    else:
+        width = 2 if half else 4
+        found += width * (2 * shape.layer + 2 * shape.vocabulary * shape.hidden)
+    if not lora:
+        found += 4 * shape.vocabulary * shape.hidden  # the head's gradient while it is summed up
+    return found
+
+
+def _row(job: Job) -> float:
+    shape, tokens = job.shape, job.row_tokens
+    per_hidden, per_unit, per_position = _LAYER[job.training.precision]
+    wide = max(shape.hidden, shape.queries)
+    layer = per_hidden * wide + per_unit * shape.intermediate + per_position * tokens
+    layers = (
+        shape.layers * _INPUT_OF_LAYER * shape.hidden + layer
+        if job.gradient_checkpointing
+        else shape.layers * layer
+    )
+    logits = _RWR_LOGITS * shape.vocabulary * job.completion_tokens if job.loss == "rwr" else 0
+    return tokens * (layers + _OUTSIDE * shape.hidden) + logits
+
+
+def remedies(job: Job) -> str:
+    """Return the settings that would lower an update's need, each with the need that results."""
+    training = job.training
+    wider = {"processes": max(2, 2 * training.processes), "strategy": "fsdp2"}
+    changes: dict[str, Job] = {
+        "execution.gradient_checkpointing=full": replace(job, gradient_checkpointing=True),
+        "training.precision=bfloat16": _with(job, precision="bfloat16"),
+        "training.lora.rank=32": _with(job, lora=LoraConfig(rank=32)),
+    }
+    if training.device == "cuda":
+        text = "training.processes={processes} with training.strategy={strategy}"
+        changes[text.format(**wider)] = _with(job, **wider)
+    now = estimate(job).total(1)
+    found = {text: estimate(other).total(1) for text, other in changes.items()}
+    lower = [f"{text} ({bytes_ / GB:.3g} GB)" for text, bytes_ in found.items() if bytes_ < now]
+    lengths = "rollout.max_length" if job.loss == "grpo" else "generation.max_tokens"
+    return ", or ".join([*lower, f"a lower {lengths}"])
+
+
+def _with(job: Job, **changes: Any) -> Job:
+    return replace(job, training=job.training.model_copy(update=changes))
+
+
+def job_of(request: UpdateRequest) -> Job:
+    """Return an update's sizes, from its model's config.json and its own rows."""
+    lengths = pl.scan_parquet(request.rows).select(
+        prompt=pl.col("prompt_ids").list.len(), completion=pl.col("completion_ids").list.len()
+    )
+    row, completion = (
+        lengths.select((pl.col("prompt") + pl.col("completion")).max(), pl.col("completion").max())
+        .collect()
+        .row(0)
+    )
+    return Job(
+        loss=request.loss,
+        shape=Shape.read(request.checkpoint),
+        training=request.training,
+        row_tokens=int(row or 1),
+        completion_tokens=int(completion or 1),
+        gradient_checkpointing=request.gradient_checkpointing,
+        reference=has_reference(
+            request.loss,
+            request.settings.kl_coef,
+            request.training.lora,
+            moved=len(set(request.models)) > 1,
+        ),
+    )
+
+
+def fitted(request: Request, memory: float | None) -> Request:
+    """Return the request with as many rows in a micro-batch as fit into `memory` bytes.
+
+    Never more than it asks for; None: no limit. The number changes rounding and nothing else. A
+    lowered one is in the update's facts, because the memory is in no key. Raises `TrainingError`,
+    before anything is loaded, when not even one row fits.
+    """
+    try:
+        job = job_of(request)
+    except ModelError as error:
+        log.warning("%s; it starts all the same", error)
+        return request
+    needed, wanted = estimate(job), request.settings.micro_batch_rows
+    rows = wanted if memory is None else min(wanted, needed.largest(memory))
+    if rows < 1:
+        raise TrainingError(too_small(job, needed, memory or 0))
+    log.info(
+        "update=%s device=%s processes=%d micro_batch_rows=%d estimated_memory=%s",
+        job.loss, request.training.device, request.training.processes, rows, needed.line(rows),
+    )  # fmt: skip
+    return request.with_micro_batch(rows)
+
+
+def too_small(job: Job, needed: Estimate, memory: float) -> str:
+    """Return advice on an update that does not fit into `memory` bytes of a device."""
+    return (
+        f"the {job.loss.upper()} update needs about {needed.line(1)} on each device for rows of "
+        f"{job.row_tokens} tokens, and there are {memory / GB:.3g} GB: set {remedies(job)}"
+    )

@@ -1,0 +1,141 @@
+"""The device memory that both updates of a run will need, known before the run starts.
+
+There are no rows yet, so the lengths are the longest that the configuration allows: for pi_agent
+`rollout.max_length`; for pi_env `generation.max_tokens` after a prompt of PROMPT tokens, which no
+setting bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from genenv_core.config.arms import ARMS
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.models import ModelSizeConfig
+from genenv_core.config.sections.placement import INLINE
+from genenv_core.config.stages import update_of
+from genenv_core.errors import ConfigError, ModelError
+from genenv_core.exchange.external import Given
+from genenv_core.storage.records.manifest import FileRef
+from genenv_core.training.memory.devices import Gpu, gpus
+from genenv_core.training.memory.estimate import (
+    GB,
+    Estimate,
+    Job,
+    Shape,
+    estimate,
+    has_reference,
+    too_small,
+)
+from genenv_core.training.requests import LossName, of_env
+from genenv_core.types import Policy
+
+PROMPT = 1024
+"""Tokens taken for the prompt of pi_env."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One update of a run, and what each of its devices needs."""
+
+    stage: str
+    job: Job
+    estimate: Estimate
+    rows: int
+    """Rows of a micro-batch as configured."""
+
+    def line(self) -> str:
+        """Return the need in a line: with one row, the least, and as configured."""
+        least, asked = self.estimate.total(1) / GB, self.estimate.total(self.rows) / GB
+        return (
+            f"{self.stage}: {least:.3g} GB a device with micro-batches of 1 row, {asked:.3g} GB "
+            f"with {self.rows}, for rows of {self.job.row_tokens} tokens"
+        )
+
+
+def needs(config: RunConfig, given: Given) -> list[Need]:
+    """Return what the updates of a run's arm need."""
+    made: list[Need] = []
+    length, written = config.rollout.max_length, config.generation.max_tokens
+    if ARMS[config.arm].trains_agent:
+        shape = _shape(given.agent_model, config.bootstrap.agent)
+        made += _need(config, "grpo", shape, length, length)
+    if ARMS[config.arm].trains_env:
+        shape = _shape(given.env_model, config.bootstrap.env)
+        made += _need(config, "rwr", shape, PROMPT + written, written)
+    return made
+
+
+def check_needs(config: RunConfig, given: Given) -> list[Need]:
+    """Return what the updates need; raises ConfigError when one cannot fit into its device.
+
+    An update on a work pool, or on CPUs without a limit, is not judged here.
+    """
+    found = needs(config, given)
+    for need in found:
+        if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
+            raise ConfigError(f"{need.stage}: {too_small(need.job, need.estimate, memory)}")
+    return found
+
+
+def _memory(config: RunConfig, need: Need) -> float | None:
+    """Return the bytes of a device that this update may fill, None when unknown here."""
+    training = config.training
+    limit = None if training.memory_gb is None else training.memory_gb * GB
+    if training.device == "cpu" or config.placement.of(need.stage) != INLINE:
+        return limit
+    have = gpus()
+    if len(have) < training.processes:
+        raise ConfigError(
+            f"{need.stage} needs {training.processes} GPU(s) (training.device cuda, "
+            f"training.processes {training.processes}) and this machine has {_listed(have)}: lower "
+            f"training.processes, set placement.{need.stage} to a work pool, or training.device=cpu"
+        )
+    least = min(gpu.memory for gpu in have[: training.processes])
+    return least if limit is None else min(limit, least)
+
+
+def _listed(have: list[Gpu]) -> str:
+    return ", ".join(f"{gpu.name} ({gpu.memory / GB:.0f} GB)" for gpu in have) or "none"
+
+
+def _need(
+    config: RunConfig, loss: LossName, shape: Shape | None, tokens: int, completion: int
+) -> list[Need]:
+    if shape is None:
+        return []
+    policy, training, settings = Policy.AGENT, config.training, config.grpo
+    if loss == "rwr":
+        policy, training, settings = Policy.ENV, of_env(training), config.rwr
+    job = Job(
+        loss=loss,
+        shape=shape,
+        training=training,
+        row_tokens=tokens,
+        completion_tokens=completion,
+        gradient_checkpointing=config.execution.gradient_checkpointing == "full",
+        reference=has_reference(loss, settings.kl_coef, training.lora, moved=True),
+    )
+    return [Need(update_of(policy), job, estimate(job), settings.micro_batch_rows)]
+
+
+def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> Shape | None:
+    """Return the shape of a given model, or of the one that bootstrap makes; None: unknown."""
+    if model is not None:
+        try:
+            return Shape.read(Path(model.path))
+        except ModelError:
+            return None
+    return Shape(
+        hidden=tiny.hidden_size,
+        layers=tiny.layers,
+        intermediate=tiny.intermediate_size,
+        heads=tiny.heads,
+        kv_heads=tiny.heads,
+        vocabulary=256,
+        tied=True,
+        attention_bias=False,
+        stored_bytes=4,
+        head=tiny.hidden_size // tiny.heads,
+    )

@@ -1,0 +1,234 @@
+"""Updates in processes of their own, started by `accelerate launch`, that end with the update.
+
+So a GPU's memory is free again after an update, and several processes can share an update. The
+request and the result are files; a file also asks the processes to stop. They end when this
+process ends, however it ends. When a GPU's memory runs out, all of them end, and new ones continue
+with smaller micro-batches. Light: neither torch nor accelerate is loaded here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.errors import GenenvError, OutOfMemory, Stopped, TrainingError
+from genenv_core.training.requests import LossName, UpdateRequest, UpdateResult
+
+log = logging.getLogger("genenv.training")
+
+STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
+PROGRAM = "genenv_core.training.processes.program"
+"""What is started."""
+LAST_OUTPUT = 2000
+"""Characters of a process's last output in the message of one that died without a word."""
+
+
+def accelerate_config(training: TrainingConfig) -> dict[str, Any]:
+    """Return the configuration file of `accelerate launch` for one machine."""
+    gpus = training.processes > 1 or training.device == "cuda"
+    kinds = {"ddp": "MULTI_GPU", "fsdp2": "FSDP", "zero3": "DEEPSPEED"}
+    alone = training.processes == 1
+    config: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        # Several processes on CPUs count as GPUs here: accelerate starts only those by itself (else
+        # by MPI); each of them then finds that it has no GPU and uses gloo.
+        "distributed_type": "NO" if alone or not gpus else kinds[training.strategy],
+        "use_cpu": training.device == "cpu",
+        "mixed_precision": "bf16" if training.precision == "bfloat16" else "no",
+        "num_processes": training.processes,
+        "num_machines": 1,
+        "machine_rank": 0,
+        "main_process_port": 0,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "debug": False,
+    }
+    if training.strategy == "fsdp2":
+        config["fsdp_config"] = {
+            "fsdp_version": 2,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_reshard_after_forward": True,
+            "fsdp_offload_params": False,
+            "fsdp_cpu_ram_efficient_loading": False,
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+            "fsdp_activation_checkpointing": False,
+        }
+    if training.strategy == "zero3":
+        config["deepspeed_config"] = {
+            "zero_stage": 3,
+            "zero3_init_flag": False,
+            "zero3_save_16bit_model": True,
+            "offload_optimizer_device": "none",
+            "offload_param_device": "none",
+            "gradient_accumulation_steps": "auto",
+            "gradient_clipping": "auto",
+        }
+    return config
+
+
+_GPUS = threading.Lock()
+
+
+class Launcher:
+    """Starts updates and ends them; safe to call from several threads."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._running: dict[Path, subprocess.Popen[bytes]] = {}
+        self._stopping = False
+        self._lock = threading.Lock()
+
+    def update(self, request: UpdateRequest) -> UpdateResult:
+        """Return what an update in its own processes did; raises what it raised."""
+        _need_packages(request.training)
+        # Each update takes whole GPUs: side by side, both would run out of memory.
+        turn = _GPUS if request.training.device == "cuda" else contextlib.nullcontext()
+        with turn:
+            while True:
+                try:
+                    return self._attempt(request)
+                except OutOfMemory as error:
+                    if not request.training.yields or error.rows < 2:
+                        raise
+                    request = _halved(request, error)
+
+    def _attempt(self, request: UpdateRequest) -> UpdateResult:
+        prefix = f"genenv-{request.loss}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+            home = Path(name)
+            try:
+                (home / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
+                config = yaml.safe_dump(accelerate_config(request.training))
+                (home / "accelerate.yaml").write_text(config, encoding="utf-8")
+                with (home / "output").open("wb") as output:
+                    status = self._start(home, request, output).wait()
+                _log_lines(home / LOG)
+                return self._outcome(request.loss, home, status)
+            finally:
+                with self._lock:
+                    self._running.pop(home, None)
+
+    def request_stop(self) -> None:
+        """Let running updates save a checkpoint after their current step and raise `Stopped`."""
+        with self._lock:
+            self._stopping = True
+            for home in self._running:
+                (home / STOP).touch()
+
+    def close(self) -> None:
+        """End all processes at once, also in the middle of an update."""
+        with self._lock:
+            self._stopping = True
+            for process in self._running.values():
+                process.kill()  # its children see their parent gone, and end
+
+    def _start(self, home: Path, request: UpdateRequest, output: Any) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", PROGRAM, request.loss, str(home)]
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(request.threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "DO_NOT_TRACK": "1",
+        }
+        if request.training.device == "cuda":
+            given = environment.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(given, request.training.processes)
+        with self._lock:
+            if self._stopping:
+                raise Stopped(f"{request.loss} was not started: a stop was requested")
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # closes when this process is gone
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for this process, which asks them to stop
+            )
+            self._running[home] = process
+        return process
+
+    def _outcome(self, loss: LossName, home: Path, status: int) -> UpdateResult:
+        if (home / RESULT).is_file():
+            return UpdateResult.model_validate_json((home / RESULT).read_bytes())
+        paths = sorted(home.glob(ERROR.format("*")), key=lambda path: path.stat().st_mtime_ns)
+        errors = [json.loads(path.read_bytes()) for path in paths]
+        for error in errors:  # one that ran out of memory is the cause of the others
+            if "rows" in error:
+                raise OutOfMemory(error["message"], error["rows"])
+        if errors:
+            # When one fails, the others lose their connection to it: the first error is the cause.
+            known = {kind.__name__: kind for kind in GenenvError.__subclasses__()}
+            raise known.get(errors[0]["kind"], TrainingError)(errors[0]["message"])
+        if self._stopping:
+            raise Stopped(
+                f"{loss} was ended: the same command continues from its last trainer checkpoint, "
+                "or starts it again"
+            )
+        last = ""
+        with contextlib.suppress(OSError):
+            last = (home / "output").read_text("utf-8", errors="replace")[-LAST_OUTPUT:]
+        raise TrainingError(
+            f"the training processes of {loss} ended with status {status} and said no reason, most "
+            f"likely for want of memory: lower {loss}.micro_batch_rows and run again; their last "
+            f"words: {' '.join(last.split())[-300:]}"
+        )
+
+
+def visible_gpus(given: str | None, processes: int) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES for an update: one GPU a process, the first ones.
+
+    The Trainer makes a single process that sees several DataParallel, which TRL refuses.
+    `given` is the current value.
+    """
+    if given is None:
+        return ",".join(map(str, range(processes)))
+    return ",".join(given.split(",")[:processes])
+
+
+def _need_packages(training: TrainingConfig) -> None:
+    """Raise `TrainingError` for a setting whose package is not installed."""
+    wanted = {
+        "deepspeed": ("training.strategy zero3", "fsdp2", training.strategy == "zero3"),
+        "liger_kernel": ("training.kernels liger", "torch", training.kernels == "liger"),
+    }
+    for package, (setting, instead, needed) in wanted.items():
+        if needed and importlib.util.find_spec(package) is None:
+            name = package.replace("_", "-")
+            raise TrainingError(
+                f"{setting} needs the package {name}: pip install {name} where the update runs, or "
+                f"set {setting.split()[0]}={instead}"
+            )
+
+
+def _halved(request: UpdateRequest, error: OutOfMemory) -> UpdateRequest:
+    """Return the request with half the rows in a micro-batch, for new processes.
+
+    They continue from the last trainer checkpoint, or start again: no step is lost or done twice,
+    and a step's loss and gradient do not depend on how it is cut.
+    """
+    rows = error.rows // 2
+    log.warning(
+        "update=%s device=%s memory ran out with micro_batch_rows=%d: it goes on with %d; set "
+        "%s.micro_batch_rows=%d to be rid of this, or training.memory_gb",
+        request.loss, request.training.device, error.rows, rows, request.loss, rows,
+    )  # fmt: skip
+    return request.with_micro_batch(rows)
+
+
+def _log_lines(path: Path) -> None:
+    """Log the lines that the first process of an update left."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text("utf-8").splitlines():
+            level, _, message = line.partition(" ")
+            log.log(int(level) if level.isdigit() else logging.INFO, "%s", message or line)

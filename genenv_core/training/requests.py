@@ -1,0 +1,168 @@
+"""Updates as files: a request names checkpoints and rows, its result a checkpoint and metrics.
+
+Both are JSON-able pydantic models, so the same call runs in this process, in a worker process, or
+under `accelerate launch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
+
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
+from genenv_core.record import Record
+from genenv_core.types import Policy
+from schemas.enums import UpdateAction
+
+LossName = Literal["grpo", "rwr"]
+"""A loss, which is also the section of the configuration with its settings."""
+
+
+def of_env(training: TrainingConfig) -> TrainingConfig:
+    """Return the training settings of pi_env's update.
+
+    Its KL cap copies and moves weights, which DeepSpeed keeps in its own pieces.
+    """
+    if training.strategy != "zero3":
+        return training
+    return training.model_copy(update={"strategy": "fsdp2"})
+
+
+class TrainerCheckpoints(Record):
+    """Where an update keeps its trainer checkpoints, and how often it makes one.
+
+    `folder` is this update's alone. `seconds` is the least time between two checkpoints; 0 means
+    one after every optimizer step.
+    """
+
+    folder: Path
+    seconds: float = Field(ge=0)
+
+
+class UpdateRequest(Record):
+    """One update of a policy on stored rows; each loss has a request of its own.
+
+    The update starts from `checkpoint` and saves the policy in `output`, with its tokenizer. `rows`
+    is a Parquet file. With `checkpoints`, a killed update continues from the last one and ends on
+    the same bits. `gradient_checkpointing` changes none of them.
+    """
+
+    loss: ClassVar[LossName]
+    policy: ClassVar[Policy]
+
+    checkpoint: Path
+    output: Path
+    rows: Path
+    settings: GrpoConfig | RwrConfig
+    training: TrainingConfig = TrainingConfig()
+    gradient_checkpointing: bool = False
+    seed: int
+    threads: int
+    checkpoints: TrainerCheckpoints | None = None
+
+    @property
+    def what(self) -> str:
+        """Name the update in messages."""
+        return f"{self.loss.upper()} update of pi_{self.policy.value} from {self.checkpoint}"
+
+    @property
+    def models(self) -> list[Path]:
+        """Return the checkpoints that the update reads."""
+        return [self.checkpoint]
+
+    def with_micro_batch(self, rows: int) -> Self:
+        """Return the request with at most this many rows in a micro-batch."""
+        settings = self.settings.model_copy(update={"micro_batch_rows": rows})
+        return self.model_copy(update={"settings": settings})
+
+
+class GrpoRequest(UpdateRequest):
+    """One GRPO update of pi_agent on stored rollouts.
+
+    A row is a rollout, whole groups adjacent: `group_id` str, `prompt_ids` list<int32>,
+    `completion_ids` list<int32>, `logprobs` list<float32> (under the policy that sampled them),
+    `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64. Every group has the same
+    number of rows and unequal rewards.
+    """
+
+    loss = "grpo"
+    policy = Policy.AGENT
+
+    # A frozen record's field may be narrower than its base's.
+    settings: GrpoConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    group_size: int
+    temperature: float
+
+
+class RwrRequest(UpdateRequest):
+    """One reward-weighted regression of pi_env.
+
+    A row is a generation: `row_id` str, `prompt_ids` list<int32>, `completion_ids` list<int32>,
+    `weight` float64 (mean 1 over the rows). `initial` is the checkpoint of pi_env^0, the reference
+    of the KL term.
+    """
+
+    loss = "rwr"
+    policy = Policy.ENV
+
+    settings: RwrConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    initial: Path
+
+    @property
+    def models(self) -> list[Path]:
+        return [self.checkpoint, self.initial]
+
+
+class UpdateResult(Record):
+    """What an update did. `metrics` are finite floats, last value of each unless named otherwise.
+
+    GRPO metrics: loss, kl (to the reference, 0 when off), entropy, ratio_mean, ratio_max,
+    clip_fraction, grad_norm, reward_mean, reward_std. RWR metrics: loss, nll, kl_env (nats a
+    sequence, to pi_env^0, after the update), kl_cap_hits, rolled_back (0/1), grad_norm. On a GPU
+    both have liger_kernels (0/1).
+    `micro_batch_rows` is the number of rows of a micro-batch that fitted into the memory.
+    `resumed_at` is the number of optimizer steps done before the trainer checkpoint. It is for the
+    log alone: the rest of a result must not show whether an update was interrupted.
+    """
+
+    steps: int
+    checkpoint: Path
+    metrics: dict[str, float]
+    action: UpdateAction
+    note: str = ""
+    micro_batch_rows: int
+    resumed_at: int = 0
+
+
+LOSSES: dict[LossName, tuple[type[UpdateRequest], str]] = {
+    "grpo": (GrpoRequest, "genenv_core.training.grpo.trainer"),
+    "rwr": (RwrRequest, "genenv_core.training.rwr.trainer"),
+}
+"""What an update is asked with, and the module whose `update(request, stop)` computes it.
+
+By name: torch and TRL take ten seconds to load, and a run full of cache hits needs neither.
+"""
+
+
+def run_update(request: UpdateRequest, stop: Callable[[], bool] = lambda: False) -> UpdateResult:
+    """Return what an update did, computed in this process; the policy is in `request.output`.
+
+    `stop` is called after each optimizer step; True ends the update. On CPUs, updates are
+    deterministic under seed and thread count. A process computes one at a time. Raises
+    `TrainingError` when it cannot compute, `NumericalError` on NaN or inf, and `Stopped`.
+    """
+    return import_module(LOSSES[request.loss][1]).update(request, stop)
+
+
+def lowered(result: UpdateResult, wanted: int) -> dict[str, int]:
+    """Return the fact of an update with fewer rows in a micro-batch than configured, else {}.
+
+    The number changes rounding and depends on the free memory, which is in no key.
+    """
+    rows = result.micro_batch_rows
+    return {"micro_batch_rows": rows} if rows < wanted else {}

@@ -1,0 +1,103 @@
+"""Stored generations of an RWR update: read, checked, and cut into micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+import torch
+
+from genenv_core.errors import NumericalError, TrainingError
+from genenv_core.training.loop.ranks import cut
+from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
+from genenv_core.training.loop.steps import StepBatches
+from genenv_core.training.requests import RwrRequest
+
+_COLUMNS = {
+    "row_id": pl.String,
+    "prompt_ids": pl.List(pl.Int64),
+    "completion_ids": pl.List(pl.Int64),
+    "weight": pl.Float64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGenerations:
+    """The generations of an update, row by row; `weight` has mean 1."""
+
+    row_id: list[str]
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    weight: list[float]
+
+    @classmethod
+    def read(cls, request: RwrRequest) -> StoredGenerations:
+        """Return the checked rows of a request; errors name the row and the value."""
+        frame = read_rows(request.rows, _COLUMNS, f"pi_{request.policy.value}")
+        _check(frame)
+        return cls(**{name: frame[name].to_list() for name in frame.columns})
+
+    def check_vocabulary(self, size: int) -> None:
+        check_vocabulary("row_id", self.row_id, self.prompt_ids, self.completion_ids, size)
+
+
+def _check(frame: pl.DataFrame) -> None:
+    """Raise `TrainingError` or `NumericalError` for the first row that RWR cannot use."""
+    row_id, weight = pl.col("row_id"), pl.col("weight")
+    refuse_row = partial(refuse, frame, key="row_id")
+    refuse_row(row_id.is_duplicated(), row_id, "row_id repeats")
+    for name in ("prompt_ids", "completion_ids"):
+        refuse_row(pl.col(name).list.len() == 0, pl.lit("[]"), f"empty {name}")
+    refuse_row(~weight.is_finite(), weight, "weight must be finite", error=NumericalError)
+    refuse_row(weight < 0, weight, "weight must not be negative")
+    mean = float(frame["weight"].to_numpy().mean())
+    if abs(mean - 1) > 1e-6:
+        raise TrainingError(f"weights of pi_env's rows have mean {mean:.9g} and must have mean 1")
+
+
+class RowBatches(StepBatches):
+    """All rows as padded micro-batches, rows of about the same length together.
+
+    Several processes take them in turn, so the rows of one turn have about the same length.
+    """
+
+    def __init__(self, rows: StoredGenerations, micro: int, processes: int = 1) -> None:
+        super().__init__()
+        self.rows = len(rows.row_id)
+        self.tokens = sum(len(ids) for ids in rows.completion_ids)
+        lengths = [
+            len(prompt) + len(completion)
+            for prompt, completion in zip(rows.prompt_ids, rows.completion_ids, strict=True)
+        ]
+        # The sum over all rows does not depend on their order, so the order may save padding.
+        order = sorted(range(self.rows), key=lambda index: (lengths[index], index))
+        for start, stop in cut(self.rows, most=micro, processes=processes):
+            # With fewer rows than processes, an empty one is a row of weight 0.
+            batch = _pad(rows, order[start:stop] or order[:1])
+            counts = 1.0 if stop > start else 0.0
+            self.batches.append(batch | {"index": len(self.batches), "counts": counts})
+
+
+def _pad(rows: StoredGenerations, chosen: list[int]) -> dict[str, Any]:
+    """Return right-padded tensors (B, L); `scored` (B, L - 1) marks what predicts a completion."""
+    prompts = [rows.prompt_ids[index] for index in chosen]
+    completions = [rows.completion_ids[index] for index in chosen]
+    lengths = torch.tensor([[len(p), len(c)] for p, c in zip(prompts, completions, strict=True)])
+    width = int(lengths.sum(1).max())
+    position = torch.arange(width)
+    input_ids = torch.zeros(len(chosen), width, dtype=torch.long)
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        input_ids[row, : len(prompt) + len(completion)] = torch.tensor(prompt + completion)
+    first, end = lengths[:, :1], lengths.sum(1, keepdim=True)
+    scored = (position[1:] >= first) & (position[1:] < end)
+    weight = torch.tensor([rows.weight[index] for index in chosen], dtype=torch.float32)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": (position < end).long(),
+        "scored": scored,
+        "token_weight": weight.unsqueeze(1).expand_as(scored)[scored],
+        # Logits before the first completion of the batch are never needed.
+        "keep": width - int(lengths[:, 0].min()) + 1,
+    }

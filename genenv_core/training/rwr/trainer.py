@@ -1,0 +1,252 @@
+"""TRL's SFTTrainer with the weighted likelihood of reward-weighted regression, and a KL leash.
+
+The loss of one step, over all N rows with T completion tokens in total (GenEnv, arXiv 2512.19682;
+reward-weighted regression after Peters and Schaal, 2007):
+
+    L = (1 / T) sum_i w_i sum_t -log pi(y_it | y_i<t, x_i)  +  kl_coef * KL
+    KL = (1 / N) sum_i sum_t sum_v pi(v) (log pi(v) - log pi0(v))     nats a sequence
+
+- The likelihood term is a mean over *tokens*, so a long generation counts by its length and the
+  scale of the term does not grow with the length of generations. Weights have mean 1.
+- The KL is exact: the whole vocabulary at every completion position, along the stored rows. It
+  approximates KL(pi_env || pi_env^0) as far as the rows are fresh samples of pi_env.
+- A step covers all rows. Micro-batches add their share of both sums, so accumulation and the
+  number of processes change nothing but rounding.
+
+`genenv_core.training.rwr.leash` describes the cap.
+"""
+
+# TRL, transformers and datasets come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import send_to_device
+from datasets import Dataset
+from trl.models.utils import prepare_fsdp
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from genenv_core.algorithm.rwr import step_count
+from genenv_core.engines.adapters import has_adapter
+from genenv_core.engines.transformers.loading import load_model
+from genenv_core.errors import TrainingError
+from genenv_core.training.loop import ranks
+from genenv_core.training.loop.shards import local, trained
+from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
+from genenv_core.training.loop.update import carry_out
+from genenv_core.training.policies.lora import same_base
+from genenv_core.training.policies.weights import LoadedPolicy, frozen_dtype
+from genenv_core.training.requests import RwrRequest, UpdateResult
+from genenv_core.training.rwr.batches import RowBatches, StoredGenerations
+from genenv_core.training.rwr.leash import Leash
+
+_REFERENCE_CACHE_VALUES = 2**24
+"""Reference logprobs kept between steps, 64 MiB in float32; beyond it they are computed again."""
+
+
+class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
+    """TRL's SFTTrainer with the loss of this module; `leash` decides which terms a step follows."""
+
+    step_batches: RowBatches
+    loss_is_scaled_for_ga = True  # each micro-batch returns its share of the step's loss
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        reference: Any,
+        rows: StoredGenerations,
+        request: RwrRequest,
+        home: Path,
+    ) -> None:
+        settings = request.settings
+        self.training = request.training
+        processes = self.training.processes
+        self.step_batches = RowBatches(rows, settings.micro_batch_rows, processes)
+        self.kl_coef = settings.kl_coef
+        self.loss = self.nll = 0.0
+        self._loss_sum = self._nll_sum = 0.0
+        self._cached: dict[int, Any] = {}
+        super().__init__(
+            model=model,
+            args=SFTConfig(
+                **shared_arguments(home, request),
+                num_train_epochs=step_count(
+                    self.step_batches.rows,
+                    steps=settings.steps,
+                    steps_per_row=settings.steps_per_row,
+                ),
+                gradient_accumulation_steps=len(self.step_batches) // processes,
+                per_device_train_batch_size=1,
+                max_length=None,
+                dataset_kwargs={"skip_prepare_dataset": True},
+            ),
+            # Formal: the loop reads `step_batches`. TRL looks at the first row and the columns.
+            train_dataset=Dataset.from_dict({"input_ids": [[0]] * self.step_batches.rows}),
+            data_collator=_identity,
+            processing_class=tokenizer,
+        )
+        self.check_processes()
+        self.reference = None if reference is None else _frozen(reference, self.accelerator)
+        vocabulary = model.get_input_embeddings().num_embeddings
+        self._caching = self.step_batches.tokens * vocabulary <= _REFERENCE_CACHE_VALUES
+        self.leash = Leash(self, settings)
+        self.add_callback(self.leash)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return this micro-batch's share of the step's loss, times the number of processes."""
+        del return_outputs, num_items_in_batch
+        nll, kl = self._terms(model, inputs)
+        loss = kl if self.leash.pulling else nll + self.kl_coef * kl
+        self._loss_sum += checked(loss.item(), "RWR loss")
+        self._nll_sum += nll.item()
+        return loss * self.training.processes
+
+    def _terms(self, model: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
+        """Return a micro-batch's shares of the weighted token NLL and of the KL a sequence."""
+        logprobs = _completion_logprobs(model, batch)
+        targets = batch["input_ids"][:, 1:][batch["scored"]]
+        chosen = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        nll = -(batch["token_weight"] * chosen).sum() / self.step_batches.tokens
+        terms = logprobs.exp() * (logprobs - self._reference_logprobs(batch))
+        kl = terms.sum() / self.step_batches.rows
+        return nll * batch["counts"], kl * batch["counts"]
+
+    def _reference_logprobs(self, batch: dict[str, Any]) -> Any:
+        index = batch["index"]
+        if index in self._cached:
+            return self._cached[index]
+        model, adapted = self.reference, nullcontext()
+        if model is None:
+            model = self.model
+            adapted = model.disable_adapter()
+        with torch.no_grad(), self.accelerator.autocast(), adapted:
+            logprobs = _completion_logprobs(model, batch)
+        if self._caching:
+            self._cached[index] = logprobs
+        return logprobs
+
+    def _own_batches(self) -> list[Any]:
+        """Return the micro-batches of this process, on its device."""
+        own = self.step_batches.batches[ranks.index() :: self.training.processes]
+        return [send_to_device(batch, self.accelerator.device) for batch in own]
+
+    def measure_kl(self) -> float:
+        """Return the KL of the current weights to pi_env^0 on all rows, nats a sequence."""
+        with self.looking():
+            shares = [self._terms(self.model, batch)[1].item() for batch in self._own_batches()]
+        return checked(ranks.total(sum(shares))[0], "KL of pi_env to its initial")
+
+    def kl_gradient(self) -> dict[str, Any]:
+        """Return this process's part of the gradient of that KL by parameter name."""
+        model: Any = self.model_wrapped  # its backward pass sums over the processes
+        model.zero_grad()
+        for batch in self._own_batches():
+            with self.accelerator.autocast():
+                share = self._terms(model, batch)[1] * self.training.processes
+            share.backward()
+        named = trained(self.model).items()
+        gradient = {name: local(p.grad).clone() for name, p in named if p.grad is not None}
+        model.zero_grad()
+        return gradient
+
+    def outcome(self) -> Outcome:
+        """Return what the update did; its KL is under the cap if any of its states was."""
+        leash = self.leash
+        leash.settle()
+        metrics = {
+            "loss": self.loss,
+            "nll": self.nll,
+            "kl_env": leash.kl,
+            "kl_cap_hits": float(leash.hits),
+            "rolled_back": float(leash.rolled_back),
+        }
+        return Outcome(metrics, leash.action, leash.note)
+
+    def counters(self) -> dict[str, Any]:
+        own = {"loss": self.loss, "nll": self.nll, "leash": self.leash.counters()}
+        return super().counters() | own
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the weights that the update may be rolled back to."""
+        return self.leash.kept
+
+    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super().restore(counters, tensors)
+        self.loss, self.nll = counters["loss"], counters["nll"]
+        self.leash.restore(counters["leash"], tensors)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
+        self.loss, self.nll = ranks.total(self._loss_sum, self._nll_sum)
+        self._loss_sum = self._nll_sum = 0.0
+        return super()._get_grad_norm(model, grad_norm=grad_norm)
+
+
+def _completion_logprobs(model: Any, batch: dict[str, Any]) -> Any:
+    """Return log pi over the vocabulary at each completion position, shape (tokens, V), float32."""
+    keep, scored = batch["keep"], batch["scored"]
+    output = model(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["attention_mask"],
+        logits_to_keep=keep,
+        use_cache=False,
+    )
+    logits = output.logits[:, :-1][scored[:, scored.size(1) + 1 - keep :]]
+    return logits.float().log_softmax(-1)
+
+
+def _frozen(model: Any, accelerator: Any) -> Any:
+    """Return a model on this process's device that is never trained; FSDP shards it."""
+    model = model.eval().requires_grad_(False)
+    if accelerator.is_fsdp2:
+        return prepare_fsdp(model, accelerator)
+    return model.to(accelerator.device)
+
+
+def _identity(rows: Any) -> Any:
+    return rows
+
+
+def update(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
+    """Return pi_env after one reward-weighted regression, saved in `request.output`.
+
+    Metrics: loss, nll (weighted) and grad_norm are of the last step that used them, before it;
+    kl_env is of the weights saved; kl_cap_hits counts states above the cap, the start included.
+    """
+    return carry_out(request, stop, StoredGenerations.read, _trainer)
+
+
+def _trainer(
+    policy: LoadedPolicy, rows: StoredGenerations, request: RwrRequest, home: Path
+) -> WeightedRegressionTrainer:
+    reference = _reference(request, policy.vocabulary)
+    return WeightedRegressionTrainer(policy.model, policy.tokenizer, reference, rows, request, home)
+
+
+def _reference(request: RwrRequest, size: int) -> Any:
+    """Return pi_env^0; None where the policy is pi_env^0 with an adapter, which can be disabled."""
+    lora = request.training.lora
+    if lora.rank and not has_adapter(request.initial):
+        merging = lora.merge and has_adapter(request.checkpoint)
+        if not merging and same_base(request.checkpoint, request.initial):
+            return None
+    reference = load_model(request.initial, dtype=frozen_dtype(request.training))
+    if (other := reference.get_input_embeddings().num_embeddings) != size:
+        raise TrainingError(
+            f"pi_env has a vocabulary of {size} and its initial {request.initial} of {other}"
+        )
+    return reference

@@ -1,0 +1,31 @@
+"""The engine of a sampling stage, as configured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from genenv_core.engines.protocol import Engine, EngineSetup, open_engine
+from tasks.stage import COMPUTE_FIELDS, StageContext
+from tasks.stage.progress import check
+
+SAMPLING_FIELDS = (*COMPUTE_FIELDS, "compute.vllm")
+"""What every stage that samples reads."""
+
+
+def engine_of(context: StageContext[Any], checkpoint: Path, digest: str, *, top_p: float) -> Engine:
+    """Return the engine on a checkpoint with this digest; close it when done.
+
+    `top_p` is the nucleus of the sampling.
+    """
+    return open_engine(
+        EngineSetup(
+            checkpoint=checkpoint,
+            digest=digest,
+            compute=context.config.compute,
+            execution=context.execution,
+            top_p=top_p,
+            durable=context.durable,
+            check=check,
+        )
+    )

@@ -1,0 +1,98 @@
+"""Attempts at tasks: opens the engines, chooses the tools, yields the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from genenv_core.play.attempt import Bounds, Play, SeedOf
+from genenv_core.play.chat import ChatFormat
+from genenv_core.play.driver import Simulation, Tools, run_episodes
+from genenv_core.play.simulator import Simulator
+from genenv_core.storage.records.manifest import CheckpointRef
+from genenv_core.types import Rollout, SamplingParams, TaskDraft
+from tasks.policies.engine import engine_of
+from tasks.stage import StageContext
+from tasks.stage.progress import check
+
+
+class Sampler:
+    """A checkpoint of pi_agent that attempts tasks; `sampler` opens and closes it.
+
+    `simulator` is a checkpoint of pi_env that plays the tools; with None they are executed.
+    """
+
+    def __init__(
+        self,
+        context: StageContext[Any],
+        agent: CheckpointRef,
+        simulator: CheckpointRef | None,
+        stack: ExitStack,
+    ) -> None:
+        config = context.config
+        self._context = context
+        folder = context.checkpoint(agent)
+        self.chat = ChatFormat.load(folder, config.models.agent_chat_template_kwargs)
+        self._engine = engine_of(context, folder, agent.digest, top_p=config.rollout.top_p)
+        stack.callback(self._engine.close)
+        self._domain = context.domain()
+        self._tools: Tools | Simulation | None = None
+        if simulator is not None:
+            folder = context.checkpoint(simulator)
+            engine = engine_of(context, folder, simulator.digest, top_p=1.0)
+            stack.callback(engine.close)
+            self._tools = Simulation(
+                engine,
+                SamplingParams(config.tools.max_tokens, config.tools.temperature),
+                Simulator(
+                    self._domain,
+                    ChatFormat.load(folder, config.models.env_chat_template_kwargs),
+                    max_length=config.rollout.max_length,
+                ),
+                structured=config.compute.engine == "vllm",
+            )
+        elif config.tools.execution != "inline":
+            self._tools = Tools(context.execution.tool_workers, config.tools.timeout_s)
+
+    def groups(
+        self,
+        batches: Sequence[Sequence[tuple[str, TaskDraft]]],
+        *,
+        n: int,
+        params: SamplingParams,
+        seed_of: SeedOf,
+    ) -> Iterator[tuple[int, list[Rollout]]]:
+        """Yield (index of a task among those of all batches, its n rollouts) as they finish.
+
+        With tools executed inline, batches are attempted one after the other. Otherwise the
+        attempts of all batches run together.
+        """
+        config = self._context.config
+        bounds = Bounds(
+            n=n,
+            max_turns=config.rollout.max_turns,
+            max_length=config.rollout.max_length,
+            max_errors=config.tools.max_errors,
+        )
+        play = Play(self._domain, self._engine, self.chat, bounds, params, seed_of)
+        most = None
+        if self._tools is not None:
+            batches = [[task for batch in batches for task in batch]]
+            most = self._context.execution.open_attempts
+        first = 0
+        for batch in batches:
+            for place, rollouts in run_episodes(
+                batch, play, tools=self._tools, open_attempts=most, check=check
+            ):
+                yield first + place, rollouts
+            first += len(batch)
+
+
+@contextmanager
+def sampler(
+    context: StageContext[Any], agent: CheckpointRef, simulator: CheckpointRef | None = None
+) -> Generator[Sampler]:
+    """Open a sampler; its engines are closed at the end."""
+    with ExitStack() as stack:
+        yield Sampler(context, agent, simulator, stack)

@@ -1,0 +1,73 @@
+"""The path of both updates through their stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from genenv_core.epoch.rows import UpdateRows, frame
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
+from genenv_core.training.requests import TrainerCheckpoints, UpdateRequest, lowered
+from schemas.enums import UpdateAction
+from tasks.policies.trainer import trainer
+from tasks.stage import StageContext, log
+from tasks.stage.inputs import In
+
+UNITS = {"groups": "group_id", "rows": "row_id"}
+"""What an update counts its rows by, and the column of `update_samples` that names one."""
+
+
+def without(pool: ArtifactRef, otherwise: str) -> str:
+    """Return why an update has no rows: the epoch of `pool` has no new task, or what else."""
+    return otherwise if pool.facts["new_groups"] else "this epoch has no valid new task"
+
+
+def update(
+    context: StageContext[In],
+    checkpoint: CheckpointRef,
+    rows: UpdateRows | None,
+    request: Callable[..., UpdateRequest],
+    length: Callable[[int], tuple[int, str]],
+    *,
+    unit: Literal["groups", "rows"],
+    without_rows: str,
+) -> dict[str, Any]:
+    """Train the policy of a checkpoint, or skip it with a reason; write rows; return the facts.
+
+    `rows` is None in an arm that does not train the policy. `request` makes the update's request
+    from the fields that every update has. `length` returns the amount of work on a number of rows,
+    and its unit. `without_rows` is the reason when there are no rows.
+    """
+    name = checkpoint.name
+    samples = frame("update_samples", []) if rows is None else rows.samples
+    context.out.table("update_samples", samples)
+    if rows is None or samples.is_empty():
+        why = f"this arm does not train pi_{name}" if rows is None else without_rows
+        return {"action": UpdateAction.SKIPPED, "note": why, "steps": 0, unit: 0, "metrics": {}}
+    path = context.work / "rows.parquet"
+    rows.training.write_parquet(path)
+    asked = request(
+        checkpoint=context.checkpoint(checkpoint),
+        output=context.work / name,
+        rows=path,
+        gradient_checkpointing=context.execution.gradient_checkpointing == "full",
+        seed=context.seed_for("train") % 2**31,
+        threads=context.config.compute.threads,
+        checkpoints=TrainerCheckpoints(
+            folder=context.durable(), seconds=context.execution.checkpoint_seconds
+        ),
+    )
+    context.progress(0, *length(samples.height))
+    result = trainer().update(asked)
+    if result.resumed_at:
+        stage = context.stage.name
+        log.info("stage=%s epoch=%d resumed_at=%d", stage, context.epoch, result.resumed_at)
+    context.out.checkpoint(name, result.checkpoint)
+    return {
+        "action": result.action,
+        "note": result.note,
+        "steps": result.steps,
+        unit: samples[UNITS[unit]].n_unique(),
+        "metrics": result.metrics,
+        **lowered(result, asked.settings.micro_batch_rows),
+    }

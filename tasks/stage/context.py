@@ -1,0 +1,110 @@
+"""What a stage is, and what its computation may use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+import polars as pl
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.compute import ExecutionConfig
+from genenv_core.domains.protocol import Domain
+from genenv_core.domains.registry import get_domain
+from genenv_core.epoch.rows import Output
+from genenv_core.ids import stage_seed
+from genenv_core.storage import paths
+from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
+from genenv_core.storage.store.protocol import Store
+from tasks.stage.inputs import In
+from tasks.stage.progress import Event, emit
+
+log = logging.getLogger("genenv.stage")
+
+COMPUTE_FIELDS = ("compute.engine", "compute.threads")
+"""What every stage that runs a model reads: both change floating-point results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a stage is: its name, its source modules, the fields it reads, its libraries.
+
+    `modules` are its own and those that it uses without an import, such as an update in another
+    process. What they import counts too. `reads` are dotted fields or whole sections. `libraries`
+    are those whose version changes results.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    reads: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+
+
+@dataclass
+class StageContext(Generic[In]):
+    """What a stage's computation may use: inputs, output, its config fields, a scratch folder.
+
+    `scope` is `ids.scope_of` the key's parts; ids start with its head.
+    `execution` is apart from `config` because it is in no key: it may change how and when work is
+    done, never the result.
+    """
+
+    stage: Stage
+    config: RunConfig
+    execution: ExecutionConfig
+    epoch: int
+    seed: int
+    scope: str
+    key: str
+    inputs: In
+    artifacts: Artifacts
+    out: ArtifactWriter
+    work: Path
+
+    @property
+    def store(self) -> Store:
+        """Return the store that the run lives in."""
+        return self.artifacts.store
+
+    def durable(self) -> Path:
+        """Return this stage key's folder that survives a crash; the commit removes it."""
+        return self.store.folder(paths.progress(self.stage.name, self.key))
+
+    def manifest(self, ref: ArtifactRef) -> Manifest:
+        """Return an input's manifest, verified."""
+        return self.artifacts.load(ref)
+
+    def frame(self, refs: ArtifactRef | Sequence[ArtifactRef], table: str) -> pl.DataFrame:
+        """Return a table of an input: one artifact or a sequence of them."""
+        refs = [refs] if isinstance(refs, ArtifactRef) else refs
+        return self.artifacts.frame([self.artifacts.load(ref) for ref in refs], table)
+
+    def checkpoint(self, ref: CheckpointRef) -> Path:
+        """Return the folder with an input checkpoint."""
+        return self.artifacts.checkpoint(self.artifacts.load(ref.artifact), ref.name)
+
+    def seed_for(self, *parts: str | int) -> int:
+        """Return a seed that depends on the run's seed, the stage, the epoch and `parts`."""
+        return stage_seed(self.seed, self.stage.name, self.epoch, *parts)
+
+    def domain(self) -> Domain:
+        """Return the configured domain."""
+        return get_domain(self.config.domain.name, self.config.domain.options)
+
+    def write(self, output: Output) -> dict[str, Any]:
+        """Write the rows that the core made; return its facts."""
+        for table, rows in output.tables.items():
+            self.out.table(table, rows)
+        return output.facts
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        """Report how far the stage is."""
+        emit(Event("advanced", self.stage.name, self.epoch, done=done, total=total, unit=unit))
+
+
+Compute = Callable[[StageContext[In]], dict[str, Any]]
+"""The computation of a stage: writes its rows and checkpoints, returns small facts."""

@@ -1,0 +1,126 @@
+"""How MLflow is reached: a database under the root, or a server elsewhere that may be away.
+
+A request to a server is sent once. MLflow's own retries would make a thing twice when the first
+answer was lost. Here every thing is looked up before it is made.
+"""
+
+# MLflow's client has few types.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.tracking import user_of
+from genenv_core.errors import one_line
+from genenv_core.storage.store.local import LocalStore
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
+"""MLflow's own variable; a URI in the configuration wins over it."""
+
+PROBE_S = 5.0
+"""How long a server may take to answer at all."""
+
+REQUEST_S = 30
+"""Longest wait for one answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT says otherwise."""
+
+
+def tracking_uri(config: RunConfig, root: Path) -> str:
+    """Return the URI of the configuration or the environment, or the SQLite file under the root."""
+    configured = config.tracking.uri or os.environ.get(URI_VARIABLE)
+    return configured or f"sqlite:///{root / 'mlflow' / 'mlflow.db'}"
+
+
+def is_remote(uri: str) -> bool:
+    """Return whether a server keeps what is logged."""
+    return uri.startswith(("http://", "https://"))
+
+
+def unreachable(uri: str) -> str | None:
+    """Return why a server does not answer, None when it does or there is none to ask."""
+    if not is_remote(uri):
+        return None
+    address = shown(uri).rstrip("/")
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=PROBE_S):
+            return None
+    except urllib.error.HTTPError as error:
+        # Behind a proxy, 5xx is how an absent server looks; any other answer is one.
+        return f"it answers {error.code} {error.reason}" if error.code >= 500 else None
+    except (OSError, ValueError) as error:
+        return f"no answer ({getattr(error, 'reason', error)})"
+
+
+def shown(uri: str) -> str:
+    """Return the URI without what may be secret."""
+    user = user_of(uri) or ""
+    bare = uri.replace(f"://{user}@", "://", 1)
+    return re.sub("([?&](?:password|token)=)[^&]*", r"\1***", bare)
+
+
+def scrubbed(error: BaseException, uri: str) -> str:
+    """Return an error in one line, without the credentials of the URI or of the environment."""
+    text = one_line(error)
+    user = user_of(uri) or ""
+    secrets = [user, user.partition(":")[2], *re.findall("[?&](?:password|token)=([^&]*)", uri)]
+    secrets += [urllib.parse.unquote(secret) for secret in secrets]
+    secrets += [
+        os.environ.get(name, "") for name in ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+    ]
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def open_client(config: RunConfig, root: Path) -> MlflowClient:
+    """Return a client of the tracking store; creates the SQLite file when missing."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("DO_NOT_TRACK", "true")
+    os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_S))
+    from mlflow import MlflowClient
+
+    # Its migrations announce themselves line by line.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    uri = tracking_uri(config, root)
+    if uri == f"sqlite:///{root / 'mlflow' / 'mlflow.db'}":
+        create_database(root)
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def create_database(root: Path) -> None:
+    """Make MLflow's SQLite file, whole or not at all: MLflow cannot use one that was cut off."""
+    from mlflow import MlflowClient
+
+    path = root / "mlflow" / "mlflow.db"
+    if path.exists():
+        return
+    path.parent.mkdir(exist_ok=True)
+    scratch = LocalStore(root).scratch()
+    made = scratch / path.name
+    MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+    with contextlib.suppress(FileExistsError):  # another process was quicker, and may use it by now
+        os.link(made, path)
+    made.unlink()
+    scratch.rmdir()
+
+
+def repository(artifact_uri: str, **more: Any) -> ArtifactRepository:
+    """Return MLflow's repository behind a reference; MLflow finds this by its entry points."""
+    from tasks.tracking.references import repository
+
+    return repository(artifact_uri, **more)

@@ -1,0 +1,312 @@
+"""MLflow: one run a co-evolution, metrics by epoch, both models as versions with aliases.
+
+Logging belongs to a run and not to a stage's output, so it also happens when `publish` is reused.
+Every step first looks up what is there, so a repeated step changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from genenv_core.config.load import dump
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import FIRST, LAST, update_of
+from genenv_core.errors import ConfigError, Retired
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.manifest import ArtifactRef, Manifest
+from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.store.opening import home_of
+from tasks.stage.progress import check
+from tasks.stage.stores import leases_of
+from tasks.tracking.client import (
+    URI_VARIABLE,
+    is_remote,
+    open_client,
+    scrubbed,
+    shown,
+    tracking_uri,
+    unreachable,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
+
+log = logging.getLogger("genenv.tracking")
+
+_missed: dict[tuple[str, str], dict[int, str]] = {}
+"""(root, run id) -> epochs of this process's commands that are not logged."""
+
+RUN_TAG = "genenv.run_id"
+BEGUN_TAG = "genenv.started_at"
+"""Tags of an MLflow run that name its co-evolution."""
+
+ALIAS_BEST = "best"
+"""Set here; the alias `latest` is MLflow's own and always names the newest version."""
+
+
+def model_name(config: RunConfig, policy: str) -> str:
+    """Return the name of a policy's registered model."""
+    return f"{config.tracking.experiment}-{policy}"
+
+
+def check_tracking(config: RunConfig) -> None:
+    """Raise ConfigError for uploads without a server that takes them."""
+    tracking = config.tracking
+    if not (tracking.enabled and tracking.upload):
+        return
+    uri = tracking_uri(config, home_of(config.root))
+    if not is_remote(uri):
+        raise ConfigError(
+            f"tracking.upload true: only an MLflow server takes uploads, and this run is logged to "
+            f"{shown(uri)}: give tracking.uri or {URI_VARIABLE} as http://..., or leave "
+            "tracking.upload out"
+        )
+
+
+def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
+    """Log an epoch of a run, and earlier epochs that are not logged yet.
+
+    A server that does not answer causes a warning. The next epoch that reaches it logs what is
+    missing, or the same command does later.
+    """
+    if not config.tracking.enabled or config.run_id is None:
+        return
+    run = RunLog(artifacts.store, config.run_id)
+    behind = _behind(config, run, epoch)
+    if run.keys(epoch).get(TRACKED) != ref.key:
+        behind[epoch] = ref.key
+    if not behind:
+        return
+    uri = tracking_uri(config, artifacts.store.home)
+    away = unreachable(uri)
+    if away is None:
+        away = _log_behind(config, run, uri, behind, artifacts)
+    if away is not None:
+        epochs = ", ".join(map(str, sorted(behind)))
+        log.warning(
+            "run=%s MLflow at %s: %s; the run goes on. Not logged yet: epoch %s. The next epoch "
+            "that reaches it logs them, or the same command later",
+            config.run_id, shown(uri), away, epochs,
+        )  # fmt: skip
+
+
+def _behind(config: RunConfig, run: RunLog, epoch: int) -> dict[int, str]:
+    """Return epoch -> publish key of what is not logged; kept from call to call in this process.
+
+    A whole run begins with epoch 0 and passes every epoch. A single epoch looks back once.
+    """
+    known = _missed.get((config.root, run.run_id))
+    if known is None or epoch == 0:
+        known = _missed[config.root, run.run_id] = {}
+        for past in range(epoch):
+            keys = run.keys(past)
+            if LAST in keys and keys.get(TRACKED) != keys[LAST]:
+                known[past] = keys[LAST]
+    return known
+
+
+def _log_behind(
+    config: RunConfig, run: RunLog, uri: str, behind: dict[int, str], artifacts: Artifacts
+) -> str | None:
+    """Log epochs in order and take them out of `behind`; return the server's failure, if any."""
+    import requests
+    from mlflow.exceptions import MlflowException
+
+    def tracked() -> bool | None:
+        done = [e for e, key in behind.items() if run.keys(e).get(TRACKED) == key]
+        for epoch in done:
+            del behind[epoch]
+        return True if not behind else None
+
+    # MLflow has no create-if-absent, so two processes at once would make things twice.
+    with leases_of(config.root).hold(TRACKED, "mlflow", tracked, check=check) as done:
+        if done:
+            return None
+        try:
+            client = open_client(config, artifacts.store.home)
+            for epoch in sorted(behind):
+                _log_epoch(client, config, run, epoch, behind[epoch], artifacts)
+                del behind[epoch]
+        except (MlflowException, requests.RequestException) as error:
+            if not is_remote(uri):
+                raise
+            return scrubbed(error, uri)
+    return None
+
+
+def _log_epoch(
+    client: MlflowClient,
+    config: RunConfig,
+    run: RunLog,
+    epoch: int,
+    key: str,
+    artifacts: Artifacts,
+) -> None:
+    from mlflow.entities import Metric
+
+    manifest = artifacts.find(LAST, key)
+    if manifest is None:
+        log.warning("run=%s epoch=%d not logged: its summary is gone", run.run_id, epoch)
+        return
+    run_uuid = _mlflow_run(client, config, run)
+    # MLflow keeps one point per (key, step, timestamp, value): a fixed timestamp makes a repeated
+    # call a no-op instead of a second point.
+    metrics = sorted(_metrics(manifest, artifacts).items())
+    client.log_batch(run_uuid, metrics=[Metric(key, value, epoch, epoch) for key, value in metrics])
+    checkpoints = artifacts.frame(manifest, "checkpoints")
+    for row in checkpoints.filter("published").iter_rows(named=True):
+        if epoch == 0 or manifest.facts["published"][row["policy"]]:
+            _register(client, config, run_uuid, row, run, artifacts)
+    if epoch == config.epochs:
+        client.set_terminated(run_uuid)
+    run.note_key(epoch, TRACKED, key)
+
+
+def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:
+    """Return the MLflow run of this co-evolution, made on first use."""
+    name = config.tracking.experiment
+    experiment = client.get_experiment_by_name(name)
+    identifier = experiment.experiment_id if experiment else client.create_experiment(name)
+    begun = run.info().started_at.isoformat()
+    made = _found(client, identifier, run.run_id, begun) or client.create_run(
+        identifier,
+        run_name=config.run_id,
+        tags={RUN_TAG: run.run_id, BEGUN_TAG: begun, "genenv.arm": config.arm.value},
+    )
+    run_uuid = made.info.run_id
+    if made.info.status != "RUNNING":
+        client.update_run(run_uuid, status="RUNNING")
+    for key, value in sorted(_flat(dump(config)).items()):
+        if key not in made.data.params:  # a kill may have come between two of them
+            client.log_param(run_uuid, key, value)
+    return run_uuid
+
+
+def _found(client: MlflowClient, experiment: str, run_id: str, begun: str) -> MlflowRun | None:
+    """Return the MLflow run of a co-evolution, None when there is none yet.
+
+    A run's name alone does not identify it: another root may have one of the same name. A copy of
+    a run has its start time and continues its MLflow run.
+    """
+    found = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{run_id}'")
+    for one in found:
+        if one.data.tags.get(BEGUN_TAG) == begun:
+            return one
+    for one in found:
+        if BEGUN_TAG not in one.data.tags:  # an earlier genenv made it
+            client.set_tag(one.info.run_id, BEGUN_TAG, begun)
+            return one
+    return None
+
+
+def _metrics(manifest: Manifest, artifacts: Artifacts) -> dict[str, float]:
+    """Return an epoch's numbers under the names of the view `epochs` and of both updates."""
+    metrics = {
+        name: float(value)
+        for name, value in manifest.facts["summary"].items()
+        if isinstance(value, int | float) and name != "epoch"
+    }
+    for row in artifacts.frame(manifest, "checkpoints").iter_rows(named=True):
+        for name, value in json.loads(row["metrics"]).items():
+            metrics[f"{row['policy']}.{name}"] = float(value)
+    return metrics
+
+
+def _register(
+    client: MlflowClient,
+    config: RunConfig,
+    run_uuid: str,
+    row: dict[str, Any],
+    run: RunLog,
+    artifacts: Artifacts,
+) -> None:
+    """Make the model version of a published checkpoint, unless there is one, and set the alias."""
+    from mlflow.exceptions import MlflowException
+
+    name = model_name(config, row["policy"])
+    try:
+        client.get_registered_model(name)
+    except MlflowException:
+        client.create_registered_model(name)
+    stage = FIRST if row["epoch"] == 0 else update_of(row["policy"])
+    key = run.keys(row["epoch"])[stage]
+    tags = {
+        RUN_TAG: str(config.run_id),
+        "genenv.epoch": str(row["epoch"]),
+        "genenv.digest": row["digest"],
+        "genenv.stage_key": key,
+    }
+    # Of this MLflow run: another root may have a run of this name.
+    found = client.search_model_versions(f"name = '{name}' and run_id = '{run_uuid}'")
+    same = [v for v in found if v.tags.get("genenv.stage_key") == key]
+    if same:
+        version = same[0]
+    else:
+        manifest = artifacts.find(stage, key)
+        assert manifest is not None
+        try:
+            source = _source(client, config, run_uuid, row, manifest, artifacts)
+        except Retired as error:  # superseded before this run was tracked
+            log.warning("run=%s epoch=%d not registered: %s", config.run_id, row["epoch"], error)
+            return
+        version = client.create_model_version(name, source=source, run_id=run_uuid, tags=tags)
+    # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
+    # that was current beside the best agent.
+    if row["is_best"] or (row["policy"] == "env" and _agent_is_best(row["epoch"], run, artifacts)):
+        client.set_registered_model_alias(name, ALIAS_BEST, version.version)
+
+
+def _source(
+    client: MlflowClient,
+    config: RunConfig,
+    run_uuid: str,
+    row: dict[str, Any],
+    manifest: Manifest,
+    artifacts: Artifacts,
+) -> str:
+    """Return where a model version's files are: an upload, a reference to them, or their folder."""
+    from tasks.tracking.references import folder_reference, object_reference
+
+    remote = is_remote(tracking_uri(config, artifacts.store.home))
+    if remote and config.tracking.upload:
+        folder = artifacts.checkpoint(manifest, row["policy"])
+        place = f"checkpoints/{row['policy']}/{row['epoch']:06d}"
+        _upload(client, run_uuid, folder, place)
+        return f"runs:/{run_uuid}/{place}"
+    if artifacts.store.uri.startswith("s3://"):  # other machines see it under its name
+        return object_reference(artifacts.store, manifest, row["policy"])
+    folder = artifacts.checkpoint(manifest, row["policy"])
+    return folder_reference(folder) if remote else str(folder)
+
+
+def _upload(client: MlflowClient, run_uuid: str, folder: Path, place: str) -> None:
+    """Upload a checkpoint; a repeated upload sends the same files to the same place."""
+    import requests
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.log_artifacts(run_uuid, str(folder), place)
+    except (MlflowException, requests.RequestException):
+        raise
+    except Exception as error:  # whatever the client of the server's artifact store raises
+        message = f"the upload of {place} failed: {type(error).__name__}: {error}"
+        raise MlflowException(message) from error
+
+
+def _agent_is_best(epoch: int, run: RunLog, artifacts: Artifacts) -> bool:
+    manifest = artifacts.find(LAST, run.keys(epoch).get(LAST, ""))
+    return bool(manifest and manifest.facts["is_best"])
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """Return the leaves of nested mappings under dotted names, as texts."""
+    if not isinstance(value, dict) or not value:
+        return {name: str(cast(Any, value))}
+    leaves: dict[str, str] = {}
+    for inner, held in cast(dict[str, Any], value).items():
+        leaves |= _flat(held, f"{name}.{inner}" if name else inner)
+    return leaves

@@ -1,0 +1,15 @@
+"""For all tests: no example has a deadline, and nothing starts a Prefect server on the side.
+
+A Prefect client without PREFECT_API_URL would start a server that lives until the interpreter ends,
+and then writes to what pytest has closed. The tests that need an API have a server of their own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
+os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"

@@ -1,0 +1,837 @@
+"""The mutations: one broken rule each, and the quickest tests that must notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """An edit of one file: `old`, which occurs once in it, becomes `new`; some test must fail.
+
+    `tests` are node ids below tests/.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    killers: tuple[str, ...]
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Return the node ids from the root of the repository."""
+        return tuple(f"tests/{killer}" for killer in self.killers)
+
+
+def fault(mutation: Mutation, root: Path) -> str:
+    """Return why a mutation cannot be tried in this tree, '' when it can."""
+    path = root / mutation.file
+    if not path.is_file():
+        return f"{mutation.file} is not there"
+    found = path.read_text(encoding="utf-8").count(mutation.old)
+    if found != 1 or mutation.old == mutation.new:
+        return f"its text is {found} times in {mutation.file}, not once"
+    for test in mutation.tests:
+        file, *_, name = test.split("::")
+        # Also in the files beside it: a class may have its tests from a contract.
+        texts = (beside.read_text(encoding="utf-8") for beside in (root / file).parent.glob("*.py"))
+        define = f"def {name.partition('[')[0]}("
+        if not (root / file).is_file() or not any(define in text for text in texts):
+            return f"{test} is not there"
+    return ""
+
+
+def _m(name: str, file: str, old: str, new: str, *killers: str) -> Mutation:
+    return Mutation(name, file, old, new, killers)
+
+
+ALGORITHM = "genenv_core/algorithm"
+_ALGORITHM = (
+    _m(
+        "r_env rewards the distance from alpha",
+        f"{ALGORITHM}/reward.py",
+        "math.exp(-beta *",
+        "math.exp(beta *",
+        "unit/algorithm/test_reward.py::test_r_env_golden",
+    ),
+    _m(
+        "r_env without the square",
+        f"{ALGORITHM}/reward.py",
+        "(success_rate - alpha) ** 2)",
+        "abs(success_rate - alpha))",
+        "unit/algorithm/test_reward.py::test_r_env_golden",
+    ),
+    _m(
+        "p_hat of a context is its last task's",
+        f"{ALGORITHM}/reward.py",
+        "(k + item.successes, n + item.n)",
+        "(item.successes, item.n)",
+        "unit/algorithm/test_reward.py::test_rating_golden_at_every_level",
+    ),
+    _m(
+        "the band without a tolerance",
+        f"{ALGORITHM}/selection.py",
+        "<= k_min + TOLERANCE",
+        "<= k_min",
+        "unit/algorithm/test_selection.py::test_band_golden",
+        "unit/algorithm/test_selection.py::test_band_is_symmetric",
+    ),
+    _m(
+        "groups of equal rewards reach GRPO",
+        f"{ALGORITHM}/selection.py",
+        "candidate.zero_signal:",
+        "False:",
+        "unit/algorithm/test_selection.py::test_reason_for_the_agent_update",
+    ),
+    _m(
+        "incomplete groups are kept",
+        f"{ALGORITHM}/selection.py",
+        "        return SelectionReason.INCOMPLETE_GROUP",
+        "        return None",
+        "unit/algorithm/test_selection.py::test_reason_for_the_environment_update",
+    ),
+    _m(
+        "the band does not guard pi_env",
+        f"{ALGORITHM}/selection.py",
+        "_gate(candidate) or _band(candidate, alpha, k_min) or",
+        "_gate(candidate) or",
+        "unit/algorithm/test_selection.py::test_reason_for_the_environment_update",
+    ),
+    _m(
+        "rwr weights without mean 1",
+        f"{ALGORITHM}/rwr.py",
+        "scale = mean(shifted)",
+        "scale = 1.0",
+        "unit/algorithm/test_rwr_weights.py::test_normalised_golden",
+    ),
+    _m(
+        "rwr weights fall with the reward",
+        f"{ALGORITHM}/rwr.py",
+        "math.exp(lambda_ * (reward - top))",
+        "math.exp(lambda_ * (top - reward))",
+        "unit/algorithm/test_rwr_weights.py::test_normalised_golden",
+    ),
+    _m(
+        "rwr takes all its steps on few rows",
+        f"{ALGORITHM}/rwr.py",
+        "max(1, min(steps, math.ceil(rows * steps_per_row)))",
+        "steps",
+        "unit/algorithm/test_rwr_weights.py::test_few_rows_take_few_steps",
+    ),
+    _m(
+        "advantages without centring",
+        f"{ALGORITHM}/advantages.py",
+        "(reward - centre) / divisor",
+        "reward / divisor",
+        "unit/algorithm/test_advantages.py::test_advantages_golden_three_of_four",
+    ),
+    _m(
+        "deviation with n in the denominator",
+        f"{ALGORITHM}/stats.py",
+        "(len(values) - 1))",
+        "len(values))",
+        "unit/algorithm/test_advantages.py::test_mean_and_deviation_golden",
+    ),
+    _m(
+        "any policy age is admitted",
+        f"{ALGORITHM}/mixture.py",
+        "return 1 <= current - policy_version <= max_age",
+        "return 1 <= current - policy_version",
+        "unit/algorithm/test_mixture.py::test_admissible_age",
+    ),
+    _m(
+        "history takes the room of new groups",
+        f"{ALGORITHM}/mixture.py",
+        "for source in (MixtureShare.NEW, MixtureShare.BASE, MixtureShare.HISTORY):",
+        "for source in (MixtureShare.HISTORY, MixtureShare.BASE, MixtureShare.NEW):",
+        "unit/algorithm/test_mixture.py::test_draw_golden",
+        "unit/algorithm/test_mixture.py::test_draw_holds_its_promises",
+    ),
+    _m(
+        "a duplicate of the batch is a task",
+        f"{ALGORITHM}/admission.py",
+        "if draft.fingerprint in batch:",
+        "if draft.fingerprint in ():",
+        "unit/algorithm/test_admission.py::test_each_flaw_has_its_reason",
+    ),
+    _m(
+        "a held-out task is trained on",
+        f"{ALGORITHM}/admission.py",
+        "if draft.fingerprint in heldout:",
+        "if draft.fingerprint in ():",
+        "unit/algorithm/test_admission.py::test_each_flaw_has_its_reason",
+    ),
+    _m(
+        "a spec that accepts anything is sound",
+        f"{ALGORITHM}/admission.py",
+        "for answer in domain.trivial_answers(draft):",
+        "for answer in list[str]():",
+        "unit/algorithm/test_admission.py::test_empty_constant_and_echoed_answers_are_tried",
+    ),
+    _m(
+        "a prompt may give the answer away",
+        f"{ALGORITHM}/admission.py",
+        "if _holds(draft.prompt, draft.ground_truth):",
+        "if _holds(draft.prompt, ''):",
+        "unit/algorithm/test_admission.py::test_each_flaw_has_its_reason",
+    ),
+    _m(
+        "the entropy gate is flipped",
+        f"{ALGORITHM}/gates.py",
+        'metrics["entropy"] < gates.min_entropy',
+        'metrics["entropy"] > gates.min_entropy',
+        "unit/algorithm/test_gates.py::test_healthy_candidates_pass",
+    ),
+    _m(
+        "a better candidate closes the held-out gate",
+        f"{ALGORITHM}/gates.py",
+        "if heldout_current - heldout >",
+        "if heldout - heldout_current >",
+        "unit/algorithm/test_gates.py::test_each_gate_closes_alone_and_says_why",
+    ),
+    _m(
+        "a NaN passes the gates of pi_env",
+        f"{ALGORITHM}/gates.py",
+        "not_finite(sorted(metrics.items()))",
+        '""',
+        "unit/algorithm/test_gates.py::test_nan_closes_first_and_names_the_metric",
+    ),
+)
+
+EPOCH = "genenv_core/epoch"
+UPDATES = "unit/epoch/test_updates.py::test"
+_EPOCH = (
+    _m(
+        "pi_env is paid by p_hat",
+        f"{EPOCH}/pooling.py",
+        'weight_raw=pl.col("r_env")',
+        'weight_raw=pl.col("p_hat")',
+        "unit/epoch/test_pooling.py::test_a_generation_of_two_tasks_is_paid_with_their_mean",
+    ),
+    _m(
+        "a generation is paid with the best of its tasks",
+        f"{EPOCH}/pooling.py",
+        'pl.mean("p_hat", "r_env")',
+        'pl.max("p_hat", "r_env")',
+        "unit/epoch/test_pooling.py::test_a_generation_of_two_tasks_is_paid_with_their_mean",
+    ),
+    _m(
+        "D_train has groups that were not kept",
+        f"{EPOCH}/pooling.py",
+        '_of(selections, Policy.AGENT).filter("kept")',
+        "_of(selections, Policy.AGENT)",
+        "unit/epoch/test_pooling.py::test_d_train_has_the_traces_of_kept_groups",
+    ),
+    _m(
+        "base tasks count as new in D_train",
+        f"{EPOCH}/pooling.py",
+        ".then(pl.lit(PooledTask.BASE.value))",
+        ".then(pl.lit(PooledTask.NEW.value))",
+        "unit/epoch/test_pooling.py::test_d_train_has_the_traces_of_kept_groups",
+    ),
+    _m(
+        "R_env is always a task's own",
+        f"{EPOCH}/scoring.py",
+        "rated.r_env[curriculum.level]",
+        "rated.r_env[Level.TASK]",
+        "unit/epoch/test_scoring.py::test_r_env_is_the_one_of_the_configured_level",
+    ),
+    _m(
+        "base tasks are in the batch's p_hat",
+        f"{EPOCH}/scoring.py",
+        "if task.source is not TaskSource.BASE:",
+        "if task.source:",
+        "unit/epoch/test_scoring.py::test_each_task_is_rated_at_every_level_and_base_tasks_apart",
+    ),
+    _m(
+        "a trace that broke may succeed",
+        f"{EPOCH}/scoring.py",
+        '        if trace["error"]\n',
+        '        if trace["error"] == "never"\n',
+        "unit/epoch/test_scoring.py::test_each_trace_is_judged_and_one_that_broke_has_failed",
+    ),
+    _m(
+        "an invalid task is kept",
+        f"{EPOCH}/selecting.py",
+        "Candidate(valid=False, generated=generated)",
+        "Candidate(True, generated, True, 0.5)",
+        "unit/epoch/test_selecting.py::test_a_rejected_task_has_neither_group_nor_p_hat",
+    ),
+    _m(
+        "evaluation is on base tasks",
+        f"{EPOCH}/evaluating.py",
+        "TaskSource.HELDOUT",
+        "TaskSource.BASE",
+        "unit/epoch/test_evaluating.py::test_held_out_tasks_are_attempted_in_each_mode",
+    ),
+    _m(
+        "an updated agent is not evaluated",
+        f"{EPOCH}/evaluating.py",
+        "current.name not in update.checkpoints",
+        "current.name in update.checkpoints",
+        "unit/epoch/test_evaluating.py::test_the_checkpoint_that_an_update_made_is_evaluated",
+    ),
+    _m(
+        "rollouts are seeded by the task's id",
+        f"{EPOCH}/attempts.py",
+        "seed_for(place_of[task], sample, turn)",
+        "seed_for(task, sample, turn)",
+        "unit/epoch/test_attempts.py::test_seeds_go_by_place_not_by_id",
+    ),
+    _m(
+        "base tasks are drawn alike in every epoch",
+        f"{EPOCH}/attempts.py",
+        'np.random.default_rng(seed_for("base"))',
+        "np.random.default_rng(0)",
+        "unit/epoch/test_attempts.py::test_base_tasks_are_drawn_from_the_stages_seed",
+    ),
+    _m(
+        "held-out tasks are attempted in training",
+        f"{EPOCH}/attempts.py",
+        "of_source(data, TaskSource.BASE)",
+        "data",
+        "unit/epoch/test_attempts.py::test_no_more_base_tasks_than_there_are",
+    ),
+    _m(
+        "an equal checkpoint is the best",
+        f"{EPOCH}/publishing.py",
+        "heldout.sampled > best",
+        "heldout.sampled >= best",
+        "unit/epoch/test_publishing.py::test_best_is_better_than_the_best",
+    ),
+    _m(
+        "a closed gate publishes",
+        f"{EPOCH}/publishing.py",
+        "update.digest if open_[policy] else update.parent",
+        "update.digest",
+        "unit/epoch/test_publishing.py::test_behind_a_closed_gate_the_parent_stays",
+    ),
+    _m(
+        "the facts publish behind a closed gate",
+        f"{EPOCH}/publishing.py",
+        "open_[policy] and update.made for",
+        "update.made for",
+        "unit/epoch/test_publishing.py::test_behind_a_closed_gate_the_parent_stays",
+    ),
+    _m(
+        "the summary counts base tasks",
+        f"{EPOCH}/rows.py",
+        'task_scores.filter(pl.col("source") != TaskSource.BASE.value)',
+        "task_scores",
+        "unit/epoch/test_publishing.py::test_the_summary_counts_new_tasks",
+    ),
+    _m(
+        "tasks of recent epochs are written again",
+        f"{EPOCH}/generation.py",
+        "_fingerprints(recent)",
+        "set[str]()",
+        "unit/epoch/test_generation.py::test_tasks_of_recent_epochs_and_of_the_held_out_set_are_rejected",
+    ),
+    _m(
+        "a teacher's programs may be held-out tasks",
+        f"{EPOCH}/generation.py",
+        "_fingerprints(of_source(data, TaskSource.HELDOUT))",
+        "set[str]() if recent.is_empty() else _fingerprints(of_source(data, TaskSource.HELDOUT))",
+        "unit/epoch/test_generation.py::test_a_program_of_the_held_out_set_is_rejected",
+    ),
+    _m(
+        "a text that was cut off is a task",
+        f"{EPOCH}/generation.py",
+        "if done.finish_reason is FinishReason.LENGTH:",
+        "if False:",
+        "unit/epoch/test_generation.py::test_what_is_no_whole_text_is_a_row_with_its_reason",
+    ),
+    _m(
+        "rwr pays p_hat",
+        f"{EPOCH}/env_update.py",
+        'rows["r_env"].to_list()',
+        'rows["p_hat"].to_list()',
+        f"{UPDATES}_an_env_update_takes_what_the_filter_kept_weighted_by_r_env",
+    ),
+    _m(
+        "rwr takes what the filter rejected",
+        f"{EPOCH}/env_update.py",
+        'rows = pools.filter(pl.col("kept"))',
+        "rows = pools",
+        f"{UPDATES}_an_env_update_takes_what_the_filter_kept_weighted_by_r_env",
+    ),
+    _m(
+        "an update replays groups of any age",
+        f"{EPOCH}/agent_update.py",
+        "admissible(v, current=current, max_age=max_age)",
+        "True",
+        f"{UPDATES}_an_agent_update_takes_new_base_and_stored_groups_of_admissible_age",
+    ),
+    _m(
+        "pi_env writes more than is missing",
+        f"{EPOCH}/generation.py",
+        "start + settings.tasks - intake.valid",
+        "start + settings.tasks",
+        "unit/epoch/test_generation.py::test_sampling_goes_on_for_what_is_missing",
+    ),
+    _m(
+        "a run without tasks goes on",
+        f"{EPOCH}/generation.py",
+        'if "no_task" in now and any',
+        'if "no_task" not in now and any',
+        "unit/epoch/test_generation.py::test_two_epochs_without_a_task_stop_the_run",
+    ),
+    _m(
+        "all generations have one seed",
+        f"{EPOCH}/generation.py",
+        'seed_for("generation", start + offset)',
+        'seed_for("generation", start)',
+        "unit/epoch/test_generation.py::test_each_generation_has_a_seed_of_its_own_by_its_place",
+    ),
+    _m(
+        "pi_env sees the agent's record on base tasks",
+        f"{EPOCH}/generation.py",
+        'task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(',
+        "task_scores.join(",
+        "unit/epoch/test_generation.py::test_the_agents_record_is_of_generated_tasks",
+    ),
+    _m(
+        "base tasks teach pi_env",
+        f"{ALGORITHM}/selection.py",
+        "if candidate.valid and not candidate.generated:",
+        "if False:",
+        "unit/algorithm/test_selection.py::test_reason_for_the_environment_update",
+        "unit/epoch/test_selecting.py::test_a_decision_for_each_task_and_update",
+    ),
+    _m(
+        "the band looks at a task's own p_hat",
+        f"{ALGORITHM}/reward.py",
+        'pl.coalesce(P_HAT_COLUMNS[level], "p_hat")',
+        'pl.col("p_hat")',
+        "unit/algorithm/test_reward.py::test_what_is_judged_is_the_level_asked_for_and_a_base_task_by_its_own",
+    ),
+)
+
+_PLAY = (
+    _m(
+        "observations are trained on",
+        "genenv_core/play/attempt.py",
+        "self.loss_mask.extend([0] * len(between))",
+        "self.loss_mask.extend([1] * len(between))",
+        "unit/play/test_rollout.py::test_a_scripted_episode_gives_the_tokens_computed_by_hand",
+    ),
+    _m(
+        "a turn's logprobs are one token late",
+        "genenv_core/play/attempt.py",
+        "self.logprobs.extend(completion.logprobs)",
+        "self.logprobs.extend((0.0, *completion.logprobs[:-1]))",
+        "unit/play/test_rollout.py::test_a_scripted_episode_gives_the_tokens_computed_by_hand",
+    ),
+    _m(
+        "a completion that was cut off is acted on",
+        "genenv_core/play/attempt.py",
+        "        if completion.finish_reason is FinishReason.LENGTH:\n",
+        "        if False:\n",
+        "unit/play/test_rollout.py::test_a_truncated_completion_is_not_acted_on",
+    ),
+    _m(
+        "all turns of an attempt have one seed",
+        "genenv_core/play/attempt.py",
+        "seed=seed_of(self.task_id, self.sample_index, self.turns)",
+        "seed=seed_of(self.task_id, self.sample_index, 0)",
+        "unit/play/test_rollout.py::test_a_scripted_episode_gives_the_tokens_computed_by_hand",
+        "unit/play/test_rollout.py::test_attempts_of_quick_tools_go_in_step_and_keep_their_order_and_seeds",
+    ),
+    _m(
+        "sampled logprobs are of the largest logit",
+        "genenv_core/engines/transformers/sampling.py",
+        "logprobs.gather(1, tokens).squeeze(1)",
+        "logprobs.max(dim=1).values",
+        "unit/engines/test_sampling.py::test_choosing_by_hand_computed_numbers",
+    ),
+    _m(
+        "the nucleus leaves out the token that fills it",
+        "genenv_core/engines/transformers/sampling.py",
+        "ranked.cumsum(dim=-1, dtype=torch.float64) - ranked",
+        "ranked.cumsum(dim=-1, dtype=torch.float64)",
+        "unit/engines/test_sampling.py::test_choosing_by_hand_computed_numbers",
+        "unit/engines/test_sampling.py::test_top_p_draws_from_the_smallest_sufficient_set",
+    ),
+    _m(
+        "a given model's tokenizer may be replaced",
+        "genenv_core/exchange/given_models.py",
+        "        if old != new:\n",
+        "        if False:\n",
+        "unit/exchange/test_models.py"
+        "::test_a_tokenizer_that_transformers_replaces_is_refused_with_what_helps",
+    ),
+    _m(
+        "a chat template is rendered without its variables",
+        "genenv_core/play/chat.py",
+        "                    **self._variables,\n",
+        "",
+        "unit/play/test_chat.py::test_variables_of_the_template_are_in_every_rendering",
+    ),
+    _m(
+        "pi_env's template gets the agent's variables",
+        "tasks/policies/sampler.py",
+        "config.models.env_chat_template_kwargs",
+        "config.models.agent_chat_template_kwargs",
+        "unit/tasks/test_template_variables.py::test_each_template_gets_its_policys_variables",
+    ),
+    _m(
+        "a template's variable may shadow an argument",
+        "genenv_core/config/sections/models.py",
+        "            if name in TEMPLATE_ARGUMENTS:\n",
+        "            if False:\n",
+        "unit/config/test_config.py::test_a_bad_setting_names_the_field_the_value_and_the_remedy",
+    ),
+)
+
+KEYS = "unit/config/test_what_changes_a_key.py::test"
+FIELDS = "unit/config/test_stage_config.py::test"
+_KEYS = (
+    _m(
+        "the machine is in no key",
+        "tasks/stage/key.py",
+        '        runtime["machine"] = platform.machine()',
+        "        pass",
+        f"{KEYS}_the_machine_counts_where_models_run",
+    ),
+    _m(
+        "the domain's version is in no key",
+        "tasks/stage/key.py",
+        'runtime["domain"] = f"{domain.name} {domain.version}"',
+        "pass",
+        f"{KEYS}_the_domains_version_counts_where_it_is_read",
+    ),
+    _m(
+        "the domain's code is in no key",
+        "tasks/stage/key.py",
+        "chosen = [type(domain).__module__] if domain else []",
+        "chosen: list[str] = []",
+        f"{KEYS}_an_edit_recomputes_the_stages_that_use_the_module",
+    ),
+    _m(
+        "the engine's code is in no key",
+        "tasks/stage/key.py",
+        "chosen.append(engine_module(config.compute.engine))",
+        "pass",
+        f"{KEYS}_what_the_configuration_chooses_counts_where_it_is_used",
+    ),
+    _m(
+        "all engines are in every key",
+        "tasks/stage/key.py",
+        "chosen.append(engine_module(config.compute.engine))",
+        'chosen += [engine_module("transformers"), engine_module("vllm")]',
+        f"{KEYS}_a_keep_alive_of_vllm_recomputes_nothing_under_transformers",
+    ),
+    _m(
+        "how an update is launched is in no key",
+        "tasks/stage/key.py",
+        "chosen.append(LAUNCH)",
+        "pass",
+        f"{KEYS}_what_the_configuration_chooses_counts_where_it_is_used",
+    ),
+    _m(
+        "seeds and scopes are in no key",
+        "tasks/stage/key.py",
+        "*chosen_modules(stage, config, domain), *AROUND)",
+        "*chosen_modules(stage, config, domain))",
+        f"{KEYS}_seeds_count_though_a_stage_imports_none_of_them",
+    ),
+    _m(
+        "library versions are in no key",
+        "tasks/stage/key.py",
+        'version(library).partition("+")[0] for library in stage.libraries}',
+        '"" for library in stage.libraries}',
+        f"{KEYS}_each_library_counts_by_its_version_without_the_build",
+    ),
+    _m(
+        "an input that equals its default is in the key",
+        "tasks/stage/inputs.py",
+        "if value != left}",
+        "if value is not left}",
+        "unit/config/test_stage_config.py::test_epoch_and_inputs_count_and_inputs_by_content",
+    ),
+    _m(
+        "inputs are in no key",
+        "tasks/stage/key.py",
+        "inputs=identities(inputs)",
+        "inputs={}",
+        f"{FIELDS}_epoch_and_inputs_count_and_inputs_by_content",
+    ),
+    _m(
+        "the age of a checkpoint is in no key",
+        "tasks/stage/inputs.py",
+        'return f"{value.digest}@{value.policy_version}"',
+        "return value.digest",
+        f"{FIELDS}_epoch_and_inputs_count_and_inputs_by_content",
+    ),
+    _m(
+        "the epoch is in no key",
+        "genenv_core/storage/records/keys.py",
+        '"epoch": epoch,',
+        '"epoch": 0,',
+        "unit/storage/test_keys.py::test_each_part_changes_the_key_and_is_named",
+    ),
+    _m(
+        "the seed is in no key",
+        "genenv_core/storage/records/keys.py",
+        '"seed": seed,',
+        '"seed": 0,',
+        "unit/storage/test_keys.py::test_each_part_changes_the_key_and_is_named",
+    ),
+    _m(
+        "a stage may read what its key does not hold",
+        "tasks/stage/key.py",
+        '        raise StageError(\n            f"stage {self._stage.name} reads config.',
+        "        return value\n        raise StageError(\n"
+        '            f"stage {self._stage.name} reads config.',
+        f"{FIELDS}_a_refusal_names_the_field",
+    ),
+    _m(
+        "imports of imports are in no code version",
+        "genenv_core/storage/records/code.py",
+        "waiting += [name for name in imported_modules(module) if not is_apart(name)]",
+        "pass",
+        "unit/storage/test_code_version.py::test_a_change_in_what_is_imported_counts",
+    ),
+    _m(
+        "a stage's seed is the same in every epoch",
+        "genenv_core/ids.py",
+        "return seed_from(seed, stage, epoch, *parts)",
+        "return seed_from(seed, stage, *parts)",
+        f"{KEYS}_seeds_and_scopes_are_those_of_ids",
+    ),
+    _m(
+        "ids change with the code",
+        "genenv_core/ids.py",
+        '_MADE_BY = ("code", "runtime", "format")',
+        '_MADE_BY = ("runtime", "format")',
+        f"{KEYS}_seeds_and_scopes_are_those_of_ids",
+    ),
+)
+
+STORED = "unit/storage/test_artifacts.py::test"
+_STORE = (
+    _m(
+        "a commit replaces the first winner",
+        "genenv_core/storage/records/artifacts.py",
+        "            self._store.create(path, data)\n",
+        "            self._store.replace(path, data)\n",
+        f"{STORED}_the_second_commit_of_a_key_gets_the_first_ones_manifest",
+    ),
+    _m(
+        "an object is created by a rename, not a link",
+        "genenv_core/storage/store/local.py",
+        "            os.link(source, target)\n            sync",
+        "            shutil.copyfile(source, source.with_suffix('.x'))\n"
+        "            os.replace(source.with_suffix('.x'), target)\n            sync",
+        "unit/storage/test_local_store.py::TestLocalStore::test_create_never_overwrites",
+    ),
+    _m(
+        "objects can be written",
+        "genenv_core/storage/files.py",
+        "            path.chmod(mode)\n",
+        "            pass\n",
+        "unit/storage/test_local_store.py::test_objects_are_read_only",
+    ),
+    _m(
+        "a record is written in place",
+        "genenv_core/storage/files.py",
+        "        os.replace(made, path)\n",
+        "        path.unlink(missing_ok=True)\n"
+        "        path.write_bytes(b'')\n"
+        "        os.replace(made, path)\n",
+        "unit/storage/test_local_store.py::TestLocalStore::test_a_reader_never_sees_half_a_replacement",
+    ),
+    _m(
+        "bytes are not on the disk before they are named",
+        "genenv_core/storage/files.py",
+        "            sync(path)\n",
+        "            pass\n",
+        "unit/storage/test_local_store.py::test_bytes_are_on_the_disk_before_they_have_a_name",
+    ),
+    _m(
+        "a part of another content is a hit",
+        "genenv_core/storage/records/artifacts.py",
+        "            if digest != part.sha256:\n",
+        "            if False:\n",
+        f"{STORED}_a_damaged_part_is_a_miss_said_aloud_and_healed_by_a_rewrite",
+    ),
+    _m(
+        "a missing part is a hit",
+        "genenv_core/storage/records/artifacts.py",
+        "            if stat is None:\n",
+        "            if stat is None:\n                continue\n            if stat is None:\n",
+        f"{STORED}_a_damaged_part_is_a_miss_said_aloud_and_healed_by_a_rewrite",
+    ),
+    _m(
+        "the digest of an output leaves out its facts",
+        "genenv_core/storage/records/manifest.py",
+        '"facts": self.facts',
+        '"facts": {}',
+        f"{STORED}_the_digest_covers_rows_facts_and_names",
+    ),
+    _m(
+        "a NaN among the facts is committed",
+        "genenv_core/storage/records/artifacts.py",
+        'not_finite(_numbers(facts, f"facts of stage {self._stage}"))',
+        '""',
+        f"{STORED}_a_fact_that_is_no_number_is_refused",
+    ),
+    _m(
+        "a lease is not released",
+        "genenv_core/storage/store/leases.py",
+        "            self._release(path, token)\n",
+        "            pass\n",
+        "unit/storage/test_leases.py::test_a_lease_names_its_holder_and_is_gone_afterwards",
+    ),
+    _m(
+        "a lease is taken from a holder that is at work",
+        "genenv_core/storage/store/leases.py",
+        "silent = time.monotonic() - since > self._ttl_s",
+        "silent = True",
+        "unit/storage/test_leases.py::test_a_beating_holder_is_waited_for",
+    ),
+    _m(
+        "gc removes parts that a kept stage names",
+        "genenv_core/storage/upkeep/gc.py",
+        "named |= {part.path for part in manifest.parts if whole or part.table}",
+        "named |= {part.path for part in manifest.parts if whole and not part.table}",
+        "unit/storage/test_gc.py::test_only_superseded_weights_of_a_finished_run_go",
+    ),
+    _m(
+        "gc removes what is young",
+        "genenv_core/storage/upkeep/gc.py",
+        "self._old = store.clock() - rule.older_than_h * 3600",
+        "self._old = store.clock() + 3600",
+        "unit/storage/test_gc.py::test_nothing_young_goes",
+    ),
+    _m(
+        "retention keeps one epoch too few",
+        "genenv_core/storage/records/retention.py",
+        "epoch > last - keep}",
+        "epoch > last - keep + 1}",
+        "unit/storage/test_gc.py::test_only_superseded_weights_of_a_finished_run_go",
+    ),
+    _m(
+        "retention forgets the best epoch",
+        "genenv_core/storage/records/retention.py",
+        'best = max((epoch for epoch, facts in published.items() if facts["is_best"]), default=0)',
+        "best = 0",
+        "unit/storage/test_gc.py::test_only_superseded_weights_of_a_finished_run_go",
+    ),
+    _m(
+        "compaction turns the rows around",
+        "genenv_core/storage/upkeep/compaction.py",
+        "pl.concat([_rows(store, table, part) for part in parts])",
+        "pl.concat([_rows(store, table, part) for part in reversed(parts)])",
+        "unit/storage/test_compaction.py::test_rows_and_their_order_stay",
+    ),
+    _m(
+        "compaction copies a damaged part",
+        "genenv_core/storage/upkeep/compaction.py",
+        "if sha256(data) != part.sha256:",
+        "if False:",
+        "unit/storage/test_compaction.py::test_damage_is_not_copied",
+    ),
+)
+
+SANDBOX = "unit/storage/sql/test_sandbox.py::test"
+_SANDBOX = (
+    _m(
+        "the sandbox's settings are not locked",
+        "genenv_core/storage/sql/duck.py",
+        '    con.execute("SET lock_configuration = true")\n',
+        "",
+        "unit/storage/sql/test_catalog.py::test_settings_are_locked",
+    ),
+    _m(
+        "the sandbox reads outside of the pools",
+        "genenv_core/storage/sql/duck.py",
+        '    con.execute("SET enable_external_access = false")\n',
+        "",
+        "unit/storage/sql/test_catalog.py::test_settings_are_locked",
+    ),
+    _m(
+        "the sandbox may read any file",
+        "genenv_core/storage/sql/duck.py",
+        "SET allowed_paths = [{', '.join(text(path) for path in files)}]",
+        "SET allowed_directories = ['/']",
+        "unit/storage/sql/test_catalog.py"
+        "::test_the_files_of_the_tables_can_be_opened_and_no_others",
+    ),
+    _m(
+        "a query sees Python's variables",
+        "genenv_core/storage/sql/duck.py",
+        '    con.execute("SET python_enable_replacements = false")\n',
+        "",
+        "unit/storage/sql/test_catalog.py::test_settings_are_locked",
+    ),
+    _m(
+        "admission lets a COPY in a WITH in",
+        "genenv_core/storage/sql/admission.py",
+        "        elif isinstance(kind, str) and kind not in NODES:\n",
+        "        elif False:\n",
+        "unit/storage/sql/test_catalog.py::test_a_kind_of_node_that_is_not_known_is_refused",
+    ),
+    _m(
+        "admission lets any table function in",
+        "genenv_core/storage/sql/admission.py",
+        "if called not in TABLE_FUNCTIONS | macros:",
+        "if False:",
+        "unit/storage/sql/test_catalog.py::test_what_is_no_plain_select_is_one_refusal",
+        f"{SANDBOX}_the_look_at_the_tree_alone_refuses_every_attack",
+    ),
+    _m(
+        "the sandbox's memory has no bound",
+        "genenv_core/storage/sql/confine.py",
+        "(resource.RLIMIT_AS, used + memory_bytes)",
+        "(resource.RLIMIT_AS, resource.RLIM_INFINITY)",
+        f"{SANDBOX}_the_process_has_limits",
+    ),
+    _m(
+        "a query may compute for ever",
+        "genenv_core/storage/sql/confine.py",
+        "(resource.RLIMIT_CPU, cpu_s)",
+        "(resource.RLIMIT_CPU, resource.RLIM_INFINITY)",
+        f"{SANDBOX}_the_process_has_limits",
+    ),
+    _m(
+        "a query's process writes files",
+        "genenv_core/storage/sql/confine.py",
+        "(resource.RLIMIT_FSIZE, 0)",
+        "(resource.RLIMIT_FSIZE, resource.RLIM_INFINITY)",
+        f"{SANDBOX}_the_process_has_limits",
+    ),
+    _m(
+        "a query may take for ever",
+        "genenv_core/storage/sql/sandbox.py",
+        "            timeout=limits.timeout_s,\n",
+        "            timeout=None,\n",
+        f"{SANDBOX}_the_process_sees_no_environment_and_has_its_time",
+    ),
+    _m(
+        "a query's process sees the environment",
+        "genenv_core/storage/sql/sandbox.py",
+        "            env=environment(),\n",
+        "            env={**os.environ, **environment()},\n",
+        f"{SANDBOX}_the_process_sees_no_environment_and_has_its_time",
+    ),
+    _m(
+        "a password in tracking.uri is taken",
+        "genenv_core/config/sections/tracking.py",
+        "        if shown or re.search(",
+        "        if re.search(",
+        "unit/tasks/test_tracking_away.py::test_passwords_are_refused_and_never_shown",
+    ),
+    _m(
+        "a password is shown",
+        "tasks/tracking/client.py",
+        'return re.sub("([?&](?:password|token)=)[^&]*", r"\\1***", bare)',
+        'return re.sub("([?&](?:password|token)=)[^&]*", r"\\1***", uri)',
+        "unit/tasks/test_tracking_away.py::test_passwords_are_refused_and_never_shown",
+        "unit/tasks/test_tracking_away.py::test_errors_are_told_without_secrets",
+    ),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (*_ALGORITHM, *_EPOCH, *_PLAY, *_KEYS, *_STORE, *_SANDBOX)

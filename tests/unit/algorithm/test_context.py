@@ -1,0 +1,68 @@
+"""Conditioning contexts.
+
+Invariants: the number is as requested; each has its own base task while there are enough, and then
+all are used evenly; ids are unique and sort in order; equal arguments give equal contexts; seed and
+epoch change the choice; the history is passed on unchanged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genenv_core.epoch.generation import make_contexts
+from genenv_core.types import AgentHistory, Task, TaskDraft, TaskSource
+
+HISTORY = AgentHistory(success_rate=0.6, by_family={"k1": (3, 5)})
+
+
+def base(count: int) -> list[Task]:
+    def task(index: int) -> Task:
+        text = f"program {index}"
+        draft = TaskDraft("prompt", {}, "truth", text, "k1", 1.0, text)
+        return Task(f"t{index}", TaskSource.BASE, draft)
+
+    return [task(index) for index in range(count)]
+
+
+@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 2**31 - 1), st.integers(1, 1000))
+def test_base_tasks_are_used_evenly(tasks: int, count: int, seed: int, epoch: int) -> None:
+    contexts = make_contexts(base(tasks), HISTORY, count=count, seed=seed, epoch=epoch)
+    assert len(contexts) == count
+    used = Counter(context.base_task_id for context in contexts)
+    assert max(used.values(), default=0) <= -(-count // tasks)
+    assert len(used) == min(tasks, count)
+    ids = [context.context_id for context in contexts]
+    assert len(set(ids)) == count
+    assert ids == sorted(ids)
+    known = {task.task_id: task.draft for task in base(tasks)}
+    for context in contexts:
+        assert context.base == known[context.base_task_id]
+        assert context.history is HISTORY
+
+
+def test_equal_arguments_give_equal_contexts_and_seed_and_epoch_count() -> None:
+    def chosen(seed: int, epoch: int) -> list[str]:
+        contexts = make_contexts(base(20), HISTORY, count=20, seed=seed, epoch=epoch)
+        return [context.base_task_id for context in contexts]
+
+    assert chosen(0, 1) == chosen(0, 1)
+    assert len({tuple(chosen(seed, epoch)) for seed in range(3) for epoch in (1, 2)}) == 6
+
+
+def test_ids_of_different_epochs_differ_and_sort_by_epoch() -> None:
+    ids = [
+        context.context_id
+        for epoch in (1, 9, 10, 99_999)
+        for context in make_contexts(base(2), HISTORY, count=2, seed=0, epoch=epoch)
+    ]
+    assert len(set(ids)) == len(ids)
+    assert ids == sorted(ids)
+
+
+def test_no_base_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one base task"):
+        make_contexts([], HISTORY, count=1, seed=0, epoch=1)

@@ -1,0 +1,371 @@
+"""Configurations.
+
+Invariants: every preset and every configuration file in the repository loads, and a resolved one
+written as YAML resolves to itself; defaults are within their own bounds; every bad input is one
+ConfigError with the field's path, the value and the remedy; every field is described, in the
+models and in the JSON schema; a resolved configuration cannot be changed; the run's name is stable
+and does not depend on epochs, root, run id or tracking.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from genenv_core.config.load import NOT_IDENTITY, dump, preset_names, resolve, run_name, to_yaml
+from genenv_core.config.schema import RunConfig
+from genenv_core.errors import ConfigError
+from tests.waiting import BOUND_S
+
+REPOSITORY = Path(__file__).parents[3]
+FOREIGN = {"docker-compose", "docker-compose.yaml", "docker-compose.yml", ".pre-commit-config.yaml"}
+
+
+def sections(model: type[BaseModel] = RunConfig, path: str = "") -> Iterator[tuple[str, Any]]:
+    yield path, model
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from sections(annotation, f"{path}.{name}" if path else name)
+
+
+def run_configs() -> list[Path]:
+    """Return the repository's YAML files whose fields are those of a run configuration."""
+    found: list[Path] = []
+    skipped = {".git", ".venv", ".venv-vllm", "node_modules", "genenv-data", "build"}
+    for path in sorted(REPOSITORY.rglob("*.y*ml")):
+        if skipped & set(path.relative_to(REPOSITORY).parts) or path.name in FOREIGN:
+            continue
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        values = documents[0] if len(documents) == 1 else None
+        if isinstance(values, dict) and set(values) & set(RunConfig.model_fields) - {"models"}:
+            found.append(path)
+    return found
+
+
+def test_the_presets_are_these() -> None:
+    assert preset_names() == ["paper", "quickstart", "tiny"]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_loads_and_survives_a_round_trip(name: str, tmp_path: Path) -> None:
+    config = resolve(name)
+    written = tmp_path / "config.yaml"
+    written.write_text(to_yaml(config), encoding="utf-8")
+    assert resolve(str(written)) == config
+    assert RunConfig.model_validate(dump(config)) == config
+
+
+def test_presets_are_what_the_documentation_says() -> None:
+    quick, tiny, paper = resolve("quickstart"), resolve("tiny"), resolve("paper")
+    assert quick == RunConfig()
+    assert (quick.epochs, quick.generation.tasks, quick.rollout.n) == (12, 64, 8)
+    assert (tiny.epochs, tiny.generation.tasks, tiny.models.agent) == (2, 8, "bootstrap")
+    assert paper.models.agent == paper.models.env == "Qwen/Qwen2.5-7B-Instruct"
+    assert (paper.epochs, paper.generation.tasks, paper.rollout.max_length) == (10, 64, 9216)
+    assert (paper.curriculum.alpha, paper.rwr.lambda_) == (0.5, 1.0)
+    assert paper.rwr.kl_coef > 0
+
+
+@pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_configuration_file_in_the_repository_loads(path: Path) -> None:
+    assert isinstance(resolve(str(path)), RunConfig)
+
+
+def test_the_search_for_configuration_files_finds_the_presets() -> None:
+    folder = REPOSITORY / "genenv_core" / "config" / "presets"
+    assert {folder / f"{name}.yaml" for name in preset_names()} <= set(run_configs())
+
+
+@pytest.mark.parametrize(("path", "model"), sections())
+def test_every_field_is_described_and_frozen(path: str, model: type[BaseModel]) -> None:
+    assert model.model_config.get("frozen") and model.model_config.get("extra") == "forbid"
+    assert model.__doc__
+    schema = model.model_json_schema()
+    for name, field in model.model_fields.items():
+        text = (field.description or "").strip()
+        assert len(text) > 5 and text.endswith((".", ")")), f"{path}.{name}: {text!r}"
+        shown = schema["properties"][field.alias or name]
+        if (
+            "description" not in shown
+        ):  # equal to the section's own: said once, behind the reference
+            shown = schema["$defs"][shown["$ref"].rpartition("/")[2]]
+        assert shown["description"] == field.description
+
+
+@pytest.mark.parametrize(("path", "model"), sections())
+def test_every_number_has_bounds(path: str, model: type[BaseModel]) -> None:
+    for name, field in model.model_fields.items():
+        if field.annotation in (int, float):
+            kinds = {type(constraint).__name__ for constraint in field.metadata}
+            assert kinds & {"Ge", "Gt"} and kinds & {"Le", "Lt"}, f"{path}.{name} is open-ended"
+
+
+def test_a_resolved_configuration_cannot_be_changed() -> None:
+    config = resolve("tiny")
+    with pytest.raises(ValidationError, match="frozen"):
+        config.epochs = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        config.rwr.steps = 3  # type: ignore[misc]
+
+
+def test_overrides_win_over_the_file_and_options_over_both(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("epochs: 3\nseed: 1\nrwr: {steps: 5, lambda: 2.0}\n", encoding="utf-8")
+    config = resolve(
+        str(path),
+        overrides=["epochs=4", "rwr.steps=6", "curriculum.level=batch"],
+        fields={"epochs": 5, "seed": None, "root": "/tmp/elsewhere"},
+    )
+    assert (config.epochs, config.seed, config.root) == (5, 1, "/tmp/elsewhere")
+    assert (config.rwr.steps, config.rwr.lambda_, config.curriculum.level) == (6, 2.0, "batch")
+
+
+def test_an_empty_file_is_the_quickstart(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing yet\n", encoding="utf-8")
+    assert resolve(str(path)) == resolve("quickstart")
+
+
+BAD_OVERRIDES = [
+    # (override, what the message must hold: the path, the value, what to do)
+    ("rwr.step=4", ["rwr.step", "no field", "did you mean 'steps'"]),
+    ("grop.passes=4", ["grop", "no field", "did you mean 'grpo'"]),
+    ("epochs=0", ["epochs", "greater than or equal to 1", "got 0"]),
+    ("epochs=two", ["epochs", "valid integer", "got 'two'"]),
+    ("curriculum.alpha=1.5", ["curriculum.alpha", "less than or equal to 1", "got 1.5"]),
+    ("curriculum.k_min=-0.1", ["curriculum.k_min", "greater than or equal to 0", "got -0.1"]),
+    ("curriculum.beta=0", ["curriculum.beta", "greater than 0", "got 0"]),
+    ("curriculum.level=epoch", ["curriculum.level", "'task', 'group' or 'batch'", "'epoch'"]),
+    ("arm=genv", ["arm", "'genenv', 'random', 'static', 'offline' or 'base'", "'genv'"]),
+    ("rwr.lambda=.nan", ["rwr.lambda", "finite", "got nan"]),
+    ("rwr.kl_cap=.inf", ["rwr.kl_cap", "finite", "got inf"]),
+    ("seed=true", ["seed", "a number, not true or false", "got True"]),
+    ("rwr.kl_cap=no", ["rwr.kl_cap", "a number, not true or false", "got False"]),
+    ("rwr=3", ["rwr", "RwrConfig", "got 3"]),
+    ("run_id=../up", ["run_id", "pattern", "'../up'"]),
+    ("seed=-1", ["seed", "greater than or equal to 0", "got -1"]),
+    ("mixture.new=0.5", ["mixture.new + base + history", "0.9", "must be 1"]),
+    ("generation.max_generations=2", ["generation.max_generations 2", "tasks 8", "raise"]),
+    ("rollout.n=1", ["rollout.n 1", "no signal", "use 2 or more, or arm base"]),
+    ("bootstrap.agent.heads=5", ["bootstrap.agent.heads 5", "hidden_size 48"]),
+    ("bootstrap.env.heads=5", ["bootstrap.env.heads 5", "hidden_size 48"]),
+    ("arm=offline", ["data.offline_file", "set it"]),
+    ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
+    ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),
+    ("models.env_revision=" + "a" * 40, ["models.env_revision", "does nothing", "remove it"]),
+    ("models.env_revision=main", ["models.env_revision", "pattern", "'main'"]),
+    (
+        "models={agent: ./a, agent_chat_template_kwargs: {tools: null}}",
+        ["models.agent_chat_template_kwargs 'tools'", "set by genenv itself", "remove it"],
+    ),
+    (
+        "models={env: ./a, env_chat_template_kwargs: {depth: [1]}}",
+        ["models.env_chat_template_kwargs 'depth'", "a text or a finite number", "got [1]"],
+    ),
+    (
+        "models={env: ./a, env_chat_template_kwargs: {depth: .nan}}",
+        ["models.env_chat_template_kwargs 'depth'", "a text or a finite number", "got nan"],
+    ),
+    (
+        "models.env_chat_template_kwargs={enable_thinking: false}",
+        ["models.env_chat_template_kwargs", "does nothing", "bootstrap", "remove it"],
+    ),
+    ("epochs", ["--set 'epochs'", "expected field=value"]),
+    ("=3", ["--set '=3'", "expected field=value"]),
+    ("epochs.x=3", ["--set 'epochs.x=3'", "'epochs' is a value, not a section"]),
+    ("epochs=[3", ["--set 'epochs=[3'", "no YAML"]),
+]
+
+
+@pytest.mark.parametrize(("override", "texts"), BAD_OVERRIDES, ids=[o for o, _ in BAD_OVERRIDES])
+def test_a_bad_setting_names_the_field_the_value_and_the_remedy(
+    override: str, texts: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve("tiny", overrides=[override])
+    for text in texts:
+        assert text in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("qickstart", ["'qickstart'", "paper, quickstart, tiny", "did you mean 'quickstart'"]),
+        ("no/such.yaml", ["'no/such.yaml'", "neither a preset", "nor a file"]),
+        (".", ["'.'", "nor a file"]),
+    ],
+)
+def test_an_unknown_source_names_what_is_known(source: str, texts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(source)
+    for text in texts:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b"{a: [\n", ["is no YAML", "line 2, column 1"]),
+        (b"\tepochs: 1", ["is no YAML", "line 1, column 1"]),
+        (b"a: !!python/object:os.system x", ["is no YAML", "could not determine a constructor"]),
+        (b"- epochs\n", ["holds a list", "`field: value` lines"]),
+        (b"just words\n", ["holds a str"]),
+        (b"\xff\xfe\x00", ["cannot be read", "utf-8"]),
+        (b"1: 2\n", ["keys should be strings", "got 1"]),
+        (b"rwr:\n", ["rwr", "got None"]),
+        (b"epochs: 0\nseed: -1\n", ["epochs", "got 0", "seed", "got -1"]),
+    ],
+)
+def test_a_broken_file_is_named_with_what_is_wrong(
+    content: bytes, texts: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        resolve(str(path))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    for text in texts:
+        assert text in str(caught.value)
+
+
+def test_many_mistakes_are_counted_not_listed(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text("".join(f"field{index}: 1\n" for index in range(9)), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"and 4 more$"):
+        resolve(str(path))
+
+
+def test_validate_on_the_command_line_gives_status_two_and_one_line() -> None:
+    command = [sys.executable, "-m", "flows.cli.app", "config", "validate", "tiny"]
+    wrong = subprocess.run(
+        [*command, "--set", "rwr.step=4"],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=BOUND_S,
+    )
+    assert wrong.returncode == 2, wrong.stderr
+    assert wrong.stderr.strip().count("\n") == 0
+    assert "rwr.step is no field (did you mean 'steps'?)" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["execution.vllm.concurrency=4"], "execution.vllm does nothing for compute.engine tr"),
+        (["compute.vllm.dtype=float32"], "compute.vllm does nothing for compute.engine transf"),
+        (["generation.structured=true"], "generation.structured needs compute.engine vllm"),
+        (
+            ["compute.engine=vllm", "rollout.top_p=0.9", "rollout.temperature=0.8"],
+            "rollout.top_p 0.9 with rollout.temperature 0.8: vLLM returns logprobs before",
+        ),
+        (
+            ["compute.engine=vllm", "compute.vllm.arguments=[--port=1]"],
+            "genenv sets --port itself",
+        ),
+        (
+            ["compute.engine=vllm", "execution.vllm.urls=[http://u:secret@host]"],
+            "is no address like",
+        ),
+        (
+            ["compute.engine=vllm", "execution.vllm.urls=[http://h:1, http://h:1]"],
+            "names an address twice",
+        ),
+        (
+            ["compute.engine=vllm", "execution.vllm.urls=[http://h]", "execution.vllm.python=py"],
+            "remove one of them",
+        ),
+    ],
+)
+def test_engine_settings_that_do_nothing_or_harm_are_refused(
+    overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        resolve("tiny", overrides=overrides)
+
+
+def test_engine_settings_that_are_sound() -> None:
+    config = resolve(
+        "tiny",
+        overrides=[
+            "compute.engine=vllm",
+            "compute.vllm.arguments=[--enforce-eager]",
+            "execution.vllm.urls=[http://gpu-1:8000, https://gpu-2/serve]",
+            "generation.structured=true",
+            "rollout.top_p=0.9",
+        ],
+    )
+    assert config.execution.vllm.urls == ("http://gpu-1:8000", "https://gpu-2/serve")
+    assert resolve("tiny", overrides=["execution.vllm.concurrency=256"]) == resolve("tiny")
+
+
+def test_run_name_golden_shape() -> None:
+    name = run_name(resolve("tiny", fields={"seed": 3}), "tiny")
+    stem, arm, seed, digest = name.split("-")
+    assert (stem, arm, seed) == ("tiny", "genenv", "s3")
+    assert len(digest) == 6 and set(digest) <= set("0123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "epochs=7",
+        "root=/somewhere",
+        "execution.checkpoint_seconds=0",
+        "tracking.enabled=false",
+        "tracking.experiment=other",
+    ],
+)
+def test_run_name_does_not_depend_on_where_or_how_long(override: str) -> None:
+    assert override.partition("=")[0].split(".")[0] in NOT_IDENTITY
+    changed = resolve("tiny", overrides=[override])
+    assert changed != resolve("tiny")
+    assert run_name(changed, "tiny") == run_name(resolve("tiny"), "tiny")
+
+
+@pytest.mark.parametrize("override", ["seed=1", "arm=base", "rwr.steps=9", "curriculum.alpha=0.4"])
+def test_run_name_depends_on_what_makes_the_result(override: str) -> None:
+    assert run_name(resolve("tiny", overrides=[override]), "tiny") != run_name(
+        resolve("tiny"), "tiny"
+    )
+
+
+def test_a_given_run_id_is_the_name() -> None:
+    assert run_name(resolve("tiny", fields={"run_id": "mine.1"}), "tiny") == "mine.1"
+
+
+@pytest.mark.parametrize(
+    ("source", "stem"),
+    [
+        ("/a/b/my setting.yaml", "my-setting"),
+        ("../.yaml", "yaml"),
+        ("ünï.yml", "ünï"),
+        ("x" * 90 + ".yaml", "x" * 40),
+    ],
+)
+def test_run_name_of_a_file_is_a_safe_file_name(source: str, stem: str) -> None:
+    name = run_name(resolve("tiny"), source)
+    assert name.startswith(f"{stem}-genenv-s0-")
+    assert "/" not in name and not name.startswith(".")
+
+
+def test_run_name_is_equal_in_another_process() -> None:
+    code = (
+        "from genenv_core.config.load import resolve, run_name;"
+        "print(run_name(resolve('paper'), 'paper'))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=BOUND_S
+    ).stdout
+    assert output.strip() == run_name(resolve("paper"), "paper")

@@ -1,0 +1,325 @@
+"""The fields of the configuration that each stage sees, and those in the stage's key.
+
+Invariants: a stage can read the fields that it declares and no others; changing a declared field
+changes the stage's key, changing any other does not, for every stage and every single field; run
+id and root are in no key, the seed is in all; each input counts by its content; a stage names its
+own module and installed libraries.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from importlib.metadata import version
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+import tasks
+from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.compute import VllmServing
+from genenv_core.config.sections.placement import PlacementConfig
+from genenv_core.config.stages import STAGES as LISTED
+from genenv_core.domains import registry
+from genenv_core.domains.desk import DeskDomain
+from genenv_core.errors import StageError
+from genenv_core.storage.records.code import imported_modules
+from genenv_core.storage.records.keys import difference, stage_key
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
+from genenv_core.types import Policy
+from tasks.stage import Stage
+from tasks.stage.key import ConfigView, config_fields, parts_of
+from tests.unit.builders_stage import NO_INPUTS
+
+CONFIG = resolve("tiny")
+AT_LEAST = 109
+"""Fields that a configuration had when this was written: the walk must not lose any unseen."""
+
+NEVER = {"run_id", "root"}
+ALWAYS = {"seed"}
+
+
+class OtherDomain(DeskDomain):
+    name = "other"
+
+
+@dataclass(frozen=True)
+class Inner:
+    heldout: float
+
+
+@dataclass(frozen=True)
+class Inputs:
+    pool: ArtifactRef
+    agent: CheckpointRef
+    file: FileRef
+    history: list[ArtifactRef]
+    best: float | None = 0.5
+    made: Inner | None = None
+
+
+GIVEN = ("pool", "agent", "file", "history")
+
+
+def stages() -> dict[str, Stage]:
+    found: dict[str, Stage] = {}
+    for module in pkgutil.iter_modules(tasks.__path__, "tasks."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Stage):
+                found[value.name] = value
+    return found
+
+
+STAGES = stages()
+
+
+def fields(
+    model: type[BaseModel] = RunConfig, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from fields(annotation, (*path, name))
+        else:
+            yield (*path, name), field
+
+
+def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
+    """Return possible values of a field that differ from the old one."""
+    special = {
+        "domain.name": ["other"],
+        "domain.options": [{"max_calls": 3}],
+        "data.base_mapping": [{"program": "text"}],
+        "models.agent_revision": ["a" * 40],
+        "models.env_revision": ["b" * 40],
+        "models.agent_chat_template_kwargs": [{"enable_thinking": False}],
+        "models.env_chat_template_kwargs": [{"enable_thinking": False}],
+        "execution.test_fault": ["rollout:1"],
+        "compute.vllm.version": ["0.32.0"],
+        "compute.vllm.max_model_len": [512],
+        "compute.vllm.arguments": [("--enforce-eager",)],
+        "execution.vllm.urls": [("http://host:8000",)],
+        "training.memory_gb": [8.0],
+    }
+    if path in special:
+        return special[path]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(kind for kind in get_args(annotation) if kind is not type(None))
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return list(annotation)
+    if annotation is bool:
+        return [not old]
+    if annotation is int:
+        return [old + 1, old - 1, old + 4, old - 4]
+    if annotation is float:
+        return [old / 2, old + 0.25, old - 0.25]
+    if annotation is str:
+        return [f"{old or 'new'}-x"]
+    return []
+
+
+def replaced(value: BaseModel, path: tuple[str, ...], new: Any) -> Any:
+    # Without cross-field rules: one field at a time is the question here.
+    name, *rest = path
+    inner = replaced(getattr(value, name), tuple(rest), new) if rest else new
+    return value.model_copy(update={name: inner})
+
+
+@cache
+def variants() -> dict[str, RunConfig]:
+    """Return, by field, the configuration with another valid value of the field."""
+    changed: dict[str, RunConfig] = {}
+    for path, field in fields():
+        name = ".".join(path)
+        old: Any = CONFIG
+        for part in path:
+            old = getattr(old, part)
+        kind = field.annotation
+        for rule in field.metadata:
+            kind = Annotated[kind, rule]
+        for value in candidates(name, field.annotation, old):
+            try:
+                valid = TypeAdapter(kind).validate_python(value)
+            except ValidationError:
+                continue
+            if valid != old:
+                changed[name] = replaced(CONFIG, path, valid)
+                break
+    return changed
+
+
+def declared(stage: Stage, name: str) -> bool:
+    return any(name == read or name.startswith(f"{read}.") for read in stage.reads)
+
+
+@pytest.fixture(autouse=True)
+def other_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._BUILT_IN, "other", f"{__name__}:OtherDomain.from_options")
+
+
+def test_all_stages_are_here() -> None:
+    assert set(STAGES) == set(LISTED)
+
+
+def test_every_field_of_the_configuration_is_tried() -> None:
+    everything = {".".join(path) for path, _ in fields()}
+    assert everything == set(variants())
+    assert len(everything) >= AT_LEAST
+    assert all(config != CONFIG for config in variants().values())
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_a_key_depends_on_the_declared_fields_and_on_no_other(stage: Stage) -> None:
+    base = parts_of(stage, CONFIG, 1, NO_INPUTS)
+    counted = 0
+    for name, config in variants().items():
+        parts = parts_of(stage, config, 1, NO_INPUTS)
+        changed = stage_key(parts) != stage_key(base)
+        expected = name in ALWAYS or (name not in NEVER and declared(stage, name))
+        assert changed is expected, f"{stage.name}: {name}"
+        if changed and name not in ALWAYS:
+            counted += 1
+            lines = difference(base, parts)
+            assert any(line.startswith(f"config.{name}") for line in lines), lines
+    assert counted == len(set(config_fields(CONFIG, stage.reads)) & set(variants()))
+    assert counted >= len(stage.reads)
+
+
+def test_variables_of_a_chat_template_are_in_the_keys_of_the_stages_that_render_it() -> None:
+    renders = {
+        policy: {
+            stage.name
+            for stage in STAGES.values()
+            if declared(stage, f"models.{policy}_chat_template_kwargs")
+        }
+        for policy in Policy
+    }
+    assert renders == {
+        Policy.AGENT: {"rollout", "evaluate"},
+        Policy.ENV: {"generate_tasks", "rollout"},
+    }
+
+
+def test_some_fields_make_no_key_and_these_are_they() -> None:
+    unread = {
+        name for name in variants() if not any(declared(stage, name) for stage in STAGES.values())
+    }
+    # In keys by other ways (the seed; files and models by content; arm by what a flow passes on),
+    # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it.
+    assert unread == {
+        "arm",
+        "data.base_file",
+        "data.offline_file",
+        "epochs",
+        "execution.checkpoint_seconds",
+        "execution.gradient_checkpointing",
+        *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
+        "execution.open_attempts",
+        "execution.test_fault",
+        "execution.tool_workers",
+        "models.agent",
+        "models.agent_revision",
+        "models.env",
+        "models.env_revision",
+        *(f"placement.{name}" for name in PlacementConfig.model_fields),
+        "root",
+        "run_id",
+        "seed",
+        "tracking.enabled",
+        "tracking.experiment",
+        "tracking.upload",
+        "tracking.uri",
+    }
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_a_stage_can_read_what_it_declares_and_nothing_else(stage: Stage) -> None:
+    view: Any = ConfigView(CONFIG, stage)
+    refused = 0
+    for path, _ in fields():
+        name, value, expected = ".".join(path), view, CONFIG
+        if declared(stage, name):
+            for part in path:
+                value, expected = getattr(value, part), getattr(expected, part)
+            assert value == expected
+            continue
+        with pytest.raises(StageError) as caught:
+            for part in path:
+                value = getattr(value, part)
+        refused += 1
+        message = str(caught.value)
+        assert f"stage {stage.name} reads config." in message
+        assert f"`reads` in {stage.modules[0]}" in message
+    assert refused + len(config_fields(CONFIG, stage.reads)) == sum(1 for _ in fields())
+
+
+def test_no_stage_declares_how_the_work_is_carried_out() -> None:
+    """Stages read it from `context.execution`, which is in no key."""
+    for stage in STAGES.values():
+        assert not [read for read in stage.reads if read.split(".")[0] == "execution"]
+
+
+def test_a_refusal_names_the_field() -> None:
+    stage = Stage("toy", ("tasks.toy",), ("rwr.steps",))
+    view: Any = ConfigView(CONFIG, stage)
+    assert view.rwr.steps == CONFIG.rwr.steps
+    with pytest.raises(StageError, match=r"stage toy reads config\.rwr\.kl_cap, which is not in"):
+        _ = view.rwr.kl_cap
+    with pytest.raises(StageError, match=r"config\.rwr_"):
+        _ = ConfigView(CONFIG.model_copy(update={"rwr_": 1}), stage).rwr_
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_epoch_and_inputs_count_and_inputs_by_content(stage: Stage) -> None:
+    ref = ArtifactRef(stage="pool", key="k" * 64, digest="d" * 64)
+    model = CheckpointRef(artifact=ref, name="agent", digest="e" * 64, policy_version=1)
+    file = FileRef(path="/a/base.jsonl", sha256="f" * 64)
+    inputs = Inputs(ref, model, file, [ref])
+
+    def key(epoch: int = 1, **changed: Any) -> str:
+        return stage_key(parts_of(stage, CONFIG, epoch, replace(inputs, **changed)))
+
+    assert key() == key()
+    distinct = [
+        key(),
+        key(epoch=2),
+        key(pool=ref.model_copy(update={"digest": "0" * 64})),
+        key(agent=model.model_copy(update={"digest": "0" * 64})),
+        key(agent=model.model_copy(update={"policy_version": 2})),
+        key(file=file.model_copy(update={"sha256": "0" * 64})),
+        key(history=[ref, ref]),
+        key(best=0.25),
+        key(best=None),
+        key(made=Inner(0.5)),
+        key(made=Inner(0.25)),
+    ]
+    assert len(set(distinct)) == len(distinct)
+    # What is left out, or equals its default, is in no key, so a new input changes none.
+    for equal in (inputs, replace(inputs, best=float("0.5"))):  # the second is another object
+        assert set(parts_of(stage, CONFIG, 1, equal)["inputs"]) == set(GIVEN)
+    # Where an equal output came from, or lies, does not count.
+    assert key(pool=ref.model_copy(update={"key": "0" * 64})) == key()
+    assert key(
+        agent=model.model_copy(update={"artifact": ref.model_copy(update={"key": "0"})})
+    ) == (key())
+    assert key(file=file.model_copy(update={"path": "/b/base.jsonl"})) == key()
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_a_stage_names_its_module_and_installed_libraries(stage: Stage) -> None:
+    assert stage.modules[0] == f"tasks.{stage.name}"
+    for module in stage.modules:
+        assert importlib.util.find_spec(module.split(".")[0])
+        assert imported_modules(module), f"{module} is not found"
+    for library in stage.libraries:
+        assert version(library)

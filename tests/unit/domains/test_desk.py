@@ -1,0 +1,340 @@
+"""The embedded domain desk and the registry.
+
+Invariants: parsing a rendered program gives it back, whatever the blanks; no text makes
+the parser or the judge raise; each flaw has its reason; every generated task accepts its ground
+truth, rejects every trivial answer, and passes admission; base, seed and held-out data are
+distinct, deterministic and disjoint for any seeds; easy_skew shifts pi_env's seed data; bad names
+and options are ConfigErrors that name the remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from genenv_core.algorithm.admission import admit, answer_verdict
+from genenv_core.domains import registry
+from genenv_core.domains.desk import DeskDomain, DeskOptions
+from genenv_core.domains.desk.program import (
+    ITEMS,
+    Clause,
+    draw_program,
+    parse_program,
+    render_answer,
+    render_program,
+)
+from genenv_core.domains.desk.scoring import read_calls
+from genenv_core.domains.protocol import ConstrainsEnv, SeedData
+from genenv_core.errors import ConfigError, DomainError
+from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
+
+DESK = DeskDomain()
+
+
+def _task(text: str, desk: DeskDomain = DESK) -> TaskDraft:
+    (task,) = desk.parse(text)
+    assert isinstance(task, TaskDraft), task
+    return task
+
+
+def _failure(program: str, answer: str) -> str:
+    verdict = answer_verdict(_task(program), DESK, answer)
+    assert verdict.reward == float(verdict.success)
+    assert bool(verdict.failure) != verdict.success
+    return verdict.failure
+
+
+def _call(name: str, item: Any, total: Any, **more: Any) -> str:
+    call = {"id": 1, "name": name, "arguments": {"item": item, "total": total}} | more
+    return f"<tool_call>{json.dumps(call)}</tool_call>"
+
+
+seeds = st.integers(0, 2**31 - 1)
+programs = st.builds(
+    lambda seed, calls: draw_program(random.Random(seed), calls, 9), seeds, st.integers(1, 6)
+)
+
+
+def test_golden_task() -> None:
+    task = _task("+ 8 bolts 7 ; - 9 gears 4;*3 nuts 4")
+    assert task.prompt == (
+        "8 bolts in stock, receive 7 more; 9 gears in stock, ship 4 out; "
+        "3 nuts in a box, pack 4 boxes."
+    )
+    assert task.ground_truth == (
+        '<tool_call>{"id": 1, "name": "receive", "arguments": {"item": "bolts", "total": 15}}'
+        '</tool_call><tool_call>{"id": 2, "name": "ship", "arguments": {"item": "gears", '
+        '"total": 5}}</tool_call><tool_call>{"id": 3, "name": "pack", "arguments": '
+        '{"item": "nuts", "total": 12}}</tool_call>'
+    )
+    assert task.program == task.fingerprint == "+ 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4"
+    assert (task.family, task.difficulty) == ("k3", 3.0)
+    assert json.loads(json.dumps(task.spec)) == task.spec
+
+
+@given(programs, st.lists(st.sampled_from([" ", "  ", "\n", "\t"]), min_size=1, max_size=5))
+def test_parsing_gives_a_rendered_program_back(
+    program: tuple[Clause, ...], blanks: list[str]
+) -> None:
+    text = render_program(program)
+    assert parse_program(text, max_calls=6, max_operand=9) == program
+    pieces = text.split(" ")
+    spaced = "".join(piece + blanks[index % len(blanks)] for index, piece in enumerate(pieces))
+    assert _task(spaced).fingerprint == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", Rejection.UNPARSEABLE),
+        (";", Rejection.UNPARSEABLE),
+        ("+ 8 bolts 7 ;", Rejection.UNPARSEABLE),
+        ("+ 8 bolts", Rejection.UNPARSEABLE),
+        ("+ 8 bolts 7 nuts", Rejection.UNPARSEABLE),
+        ("/ 8 bolts 7", Rejection.UNPARSEABLE),
+        ("+ 8 unicorns 7", Rejection.UNPARSEABLE),
+        ("+ 08 bolts 7", Rejection.UNPARSEABLE),
+        ("+ -8 bolts 7", Rejection.UNPARSEABLE),
+        ("+ 8.0 bolts 7", Rejection.UNPARSEABLE),
+        ("+ ٨ bolts 7", Rejection.UNPARSEABLE),  # another script's 8
+        ("+ 8\u00a0bolts 7", Rejection.UNPARSEABLE),
+        ("+ 8 BOLTS 7", Rejection.UNPARSEABLE),
+        ("+ 0 bolts 7", Rejection.OUT_OF_RANGE),
+        ("+ 8 bolts 10", Rejection.OUT_OF_RANGE),
+        ("+ 8 bolts " + "9" * 5000, Rejection.OUT_OF_RANGE),
+        (" ; ".join(["+ 8 bolts 7"] * 7), Rejection.OUT_OF_RANGE),
+        ("- 3 nuts 9", Rejection.INCONSISTENT),
+        ("- 3 nuts 99", Rejection.OUT_OF_RANGE),  # ranges before sense
+        ("- 3 nuts 9 ; nonsense", Rejection.UNPARSEABLE),  # spelling before sense
+    ],
+)
+def test_each_flaw_of_a_program_has_its_reason(text: str, reason: Rejection) -> None:
+    (rejected,) = DESK.parse(text)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason is reason
+    assert rejected.detail and len(rejected.detail) < 120
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])  # all of Unicode is read for it
+@given(st.text(max_size=80) | st.text("+-*; 0123456789boltsnu", max_size=60))
+def test_no_text_makes_the_parser_or_the_judge_raise(text: str) -> None:
+    (parsed,) = DESK.parse(text)
+    assert isinstance(parsed, TaskDraft | Rejected)
+    assert answer_verdict(_task("+ 8 bolts 7"), DESK, text).success is False
+    assert DESK.episode(_task("+ 8 bolts 7"), 0).step(text).done
+
+
+@given(programs)
+def test_generated_tasks_judge_rightly_and_are_admitted(program: tuple[Clause, ...]) -> None:
+    task = _task(render_program(program))
+    assert answer_verdict(task, DESK, task.ground_truth).reward == 1.0
+    trivial = DESK.trivial_answers(task)
+    assert "" in trivial and task.prompt in trivial
+    assert not any(answer_verdict(task, DESK, answer).success for answer in trivial)
+    assert task.ground_truth not in task.prompt
+    assert admit(task, DESK, batch=(), history=(), heldout=()) is task
+
+
+@given(programs, programs)
+def test_an_answer_fits_only_tasks_with_the_same_calls(
+    left: tuple[Clause, ...], right: tuple[Clause, ...]
+) -> None:
+    same = [(c.name, c.item, c.total) for c in left] == [(c.name, c.item, c.total) for c in right]
+    task = _task(render_program(left))
+    assert answer_verdict(task, DESK, render_answer(right)).success is same
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _call("receive", "bolts", 15),
+        _call(" Receive", "BOLTS ", 15.0),
+        _call("receive", "bolts", 15, id=7),
+        '\n <tool_call> {"arguments":{"total":15,"item":"bolts"},"name":"receive"}\n</tool_call> ',
+        '<tool_call>{"name": "receive", "arguments": "{\\"item\\": \\"bolts\\", \\"total\\": 15}"}'
+        "</tool_call>",
+    ],
+)
+def test_spelling_of_a_right_answer_does_not_count(answer: str) -> None:
+    assert _failure("+ 8 bolts 7", answer) == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        ("", "no_tool_call"),
+        ("15 bolts", "no_tool_call"),
+        (_call("receive", "bolts", 15)[:-3], "truncated"),
+        (_call("receive", "bolts", 15) + "<tool_", "truncated"),
+        ("Sure! " + _call("receive", "bolts", 15), "extra_text"),
+        (_call("receive", "bolts", 15) + "done", "extra_text"),
+        ("<tool_call>receive bolts 15</tool_call>", "malformed_call"),
+        ("<tool_call>" + "[" * 100_000 + "</tool_call>", "malformed_call"),
+        ("<tool_call>[1]</tool_call>", "malformed_call"),
+        (_call("receive", "bolts", "15"), "malformed_call"),
+        (_call("receive", "bolts", True), "malformed_call"),
+        (_call("receive", "bolts", float("nan")), "malformed_call"),
+        (_call("receive", "bolts", 1).replace("1}}", "9" * 5000 + "}}"), "malformed_call"),
+        (_call("receive", 15, 15), "malformed_call"),
+        (_call("receive", "bolts", 15, extra=1), "malformed_call"),
+        (_call("receive", "bolts", 15, arguments={"item": "bolts"}), "malformed_call"),
+        (_call("receive", "bolts", 15) * 2, "wrong_count"),
+        (_call("ship", "bolts", 15), "wrong_name"),
+        (_call("receive", "nuts", 15), "wrong_item"),
+        (_call("receive", "bolts", 16), "wrong_total"),
+    ],
+)
+def test_each_flaw_of_an_answer_has_its_name(answer: str, failure: str) -> None:
+    assert _failure("+ 8 bolts 7", answer) == failure
+
+
+def test_order_of_calls_counts() -> None:
+    task = _task("+ 8 bolts 7 ; * 3 nuts 4")
+    calls = task.ground_truth.replace("><", ">\n<").split("\n")
+    swapped = "".join(reversed(calls))
+    assert answer_verdict(task, DESK, swapped).failure == "wrong_name"
+
+
+def test_score_refuses_a_spec_of_another_domain() -> None:
+    task = _task("+ 8 bolts 7")
+    alien = TaskDraft(task.prompt, {"answer": 3}, "", "", "k1", 1.0, "x")
+    with pytest.raises(DomainError, match="not made by this domain"):
+        DESK.score(alien, [])
+
+
+def test_an_episode_is_one_turn_with_tool_results() -> None:
+    task = _task("+ 8 bolts 7 ; * 3 nuts 4")
+    seen = DESK.episode(task, 0).step(task.ground_truth)
+    assert seen.done
+    assert [message["role"] for message in seen.messages] == ["tool", "tool"]
+    assert [message.get("name") for message in seen.messages] == ["receive", "pack"]
+    assert (
+        "malformed_call"
+        in DESK.episode(task, 0).step("<tool_call>{</tool_call>").messages[0]["content"]
+    )
+
+
+def test_base_and_heldout_tasks_are_distinct_and_deterministic() -> None:
+    base, heldout = DESK.base_tasks(3, 256), DESK.heldout_tasks(3, 720)
+    assert base == DeskDomain().base_tasks(3, 256)
+    assert heldout == DeskDomain().heldout_tasks(3, 720)
+    assert base != DESK.base_tasks(4, 256)
+    assert len({task.fingerprint for task in base}) == 256
+    assert len({task.fingerprint for task in heldout}) == 720
+    assert Counter(task.family for task in heldout) == {f"k{k}": 120 for k in range(1, 7)}
+    families = Counter(task.family for task in base)
+    assert families["k1"] > families["k3"] > families["k6"] > 0
+
+
+@settings(max_examples=10)
+@given(seeds, seeds)
+def test_heldout_never_meets_base_or_seed_data(left: int, right: int) -> None:
+    desk = DeskDomain(DeskOptions(max_calls=1))
+    heldout = {task.fingerprint for task in desk.heldout_tasks(left, 100)}
+    assert heldout.isdisjoint(task.fingerprint for task in desk.base_tasks(right, 300))
+    assert heldout.isdisjoint(answer for _, answer in desk.env_examples(right, 300, 1.0))
+    asked = {task.prompt for task in desk.heldout_tasks(left, 100)}
+    assert asked.isdisjoint(prompt[-1]["content"] for prompt, _ in desk.agent_examples(right, 300))
+
+
+def test_used_up_lengths_give_way_and_then_fail_with_the_remedy() -> None:
+    desk = DeskDomain(DeskOptions(max_calls=2, max_operand=2))
+    families = Counter(task.family for task in desk.heldout_tasks(0, 300))
+    assert families["k1"] < 40 and families.total() == 300
+    with pytest.raises(ConfigError, match=r"data\.heldout_tasks"):
+        DeskDomain(DeskOptions(max_calls=1, max_operand=1)).heldout_tasks(0, 100)
+
+
+def test_the_grammar_allows_every_program_in_range_and_little_else() -> None:
+    domain = DeskDomain(DeskOptions(max_calls=3, max_operand=12))
+    assert isinstance(domain, ConstrainsEnv)
+    base = domain.base_tasks(0, 1)[0]
+    grammar = domain.env_grammar(Context("c", "t", base, AgentHistory()))
+    assert grammar.kind == "regex"
+    for draft in [*domain.base_tasks(1, 200), *domain.heldout_tasks(1, 50)]:
+        assert re.fullmatch(grammar.text, draft.program)
+    for text in ("", "+ 8 bolts", "+ 0 bolts 7", "+ 8 bolts 13", "+ 8 bolts 7 ;", "8 + bolts 7"):
+        assert not re.fullmatch(grammar.text, text)
+    clauses = ["+ 8 bolts 7"] * 4
+    assert re.fullmatch(grammar.text, " ; ".join(clauses[:3]))
+    assert not re.fullmatch(grammar.text, " ; ".join(clauses))
+
+
+def test_env_prompt_tells_success_in_tenths_and_the_base_program() -> None:
+    base = _task("+ 8 bolts 7")
+
+    def prompt(rate: float | None) -> str:
+        context = Context("c", "t", base, AgentHistory(success_rate=rate))
+        (message,) = DESK.env_messages(context)
+        return message["content"]
+
+    assert prompt(None) == "success none; base: + 8 bolts 7 ; new:"
+    assert prompt(0.87) == prompt(0.92) == "success 9/10; base: + 8 bolts 7 ; new:"
+
+
+def test_explained_prompts_open_with_the_rules() -> None:
+    desk = DeskDomain(DeskOptions(explain=True))
+    task = _task("+ 8 bolts 7", desk)
+    rules, request = desk.agent_messages(task)
+    assert rules["role"] == "system" and request["content"] == task.prompt
+    assert not any(item in rules["content"] for item in ITEMS)  # its example answers no task
+    context = Context("c", "t", task, AgentHistory())
+    assert all(item in desk.env_messages(context)[0]["content"] for item in ITEMS)
+    assert admit(task, desk, batch=(), history=(), heldout=()) is task
+
+
+def test_seed_examples_are_right_and_follow_the_skew() -> None:
+    assert isinstance(DESK, SeedData)
+    for prompt, answer in DESK.agent_examples(1, 200):
+        assert prompt[-1]["role"] == "user" and isinstance(read_calls(answer), list)
+    easy = [_task(text).difficulty for _, text in DESK.env_examples(1, 1000, 1.0)]
+    even = [_task(text).difficulty for _, text in DESK.env_examples(1, 1000, 0.0)]
+    assert sum(easy) / 1000 == pytest.approx(1.5, abs=0.15)
+    assert sum(even) / 1000 == pytest.approx(3.5, abs=0.2)
+    assert DESK.env_examples(1, 50, 1.0) == DESK.env_examples(1, 50, 1.0)
+
+
+def test_registry_knows_desk_and_names_what_it_knows() -> None:
+    assert registry.get_domain("desk", {"max_calls": 3}).name == "desk"
+    with pytest.raises(ConfigError, match=r"'dusk' is unknown; known: .*desk"):
+        registry.get_domain("dusk")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"max_cals": 3}, r"domain\.options\.max_cals 3.*max_calls"),
+        ({"max_calls": 0}, r"domain\.options\.max_calls 0"),
+        ({"max_operand": "many"}, r"domain\.options\.max_operand 'many'"),
+    ],
+)
+def test_bad_options_are_refused_by_name(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        registry.get_domain("desk", options)
+
+
+def test_plug_ins_come_from_the_entry_point_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [
+        EntryPoint("mine", "genenv_core.domains.desk:DeskDomain.from_options", "genenv.domains"),
+        EntryPoint("gone", "no_such_module:domain", "genenv.domains"),
+    ]
+
+    def fake(*, group: str, name: str | None = None) -> list[EntryPoint]:
+        assert group == "genenv.domains"
+        return [point for point in points if name in (None, point.name)]
+
+    monkeypatch.setattr(registry, "entry_points", fake)
+    assert registry.known_domains() == ["desk", "gone", "mine"]
+    assert registry.get_domain("mine", {"max_calls": 2}).name == "desk"
+    with pytest.raises(ConfigError, match="max_calls"):
+        registry.get_domain("mine", {"max_calls": 99})
+    with pytest.raises(ConfigError, match="no_such_module:domain failed with ModuleNotFoundError"):
+        registry.get_domain("gone")

@@ -1,0 +1,76 @@
+"""The transformers engine on other architectures than the embedded one.
+
+Invariants: mixed prompt lengths share a batch only where this is tested; every architecture gives
+the logprobs of a plain forward pass and the same tokens alone as in a batch.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from genenv_core.engines.transformers.kv_cache import supports_padding
+from tests.unit.builders_engine import (
+    PARAMS,
+    VOCAB_SIZE,
+    assert_close_to_forward,
+    engine_of,
+    random_prompts,
+    requests_of,
+)
+
+SMALL = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+}
+
+
+def small_models() -> dict[str, torch.nn.Module]:
+    """Return architectures by name: the padded ones, a sliding window, learned positions."""
+    torch.manual_seed(0)
+    return {
+        "llama": LlamaForCausalLM(LlamaConfig(**SMALL)),
+        "qwen3": Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8)),
+        "mistral": MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)),
+        "mistral_sliding": MistralForCausalLM(MistralConfig(**SMALL, sliding_window=8)),
+        "llama_dynamic_rope": LlamaForCausalLM(
+            LlamaConfig(
+                **{**SMALL, "max_position_embeddings": 64},
+                rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+            )
+        ),
+        "gpt2": GPT2LMHeadModel(
+            GPT2Config(vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", list(small_models()))
+def test_other_architectures(name: str) -> None:
+    model = small_models()[name].eval()
+    assert supports_padding(model) is (name in ("llama", "qwen3", "mistral"))
+    prompts = random_prompts(5, shortest=3, longest=30)
+    requests = requests_of([*prompts, prompts[0][:5], prompts[1][:5]], samples=2)
+    engine = engine_of(model)
+    answers = engine.sample(requests, PARAMS)
+    assert len({answer.token_ids for answer in answers}) > len(answers) // 2
+    alone = [engine.sample([request], PARAMS)[0] for request in requests[::3]]
+    assert [answer.token_ids for answer in alone] == [answer.token_ids for answer in answers[::3]]
+    if name != "llama_dynamic_rope":  # its angles depend on the length of each forward pass
+        assert_close_to_forward(model, requests, answers)

@@ -1,0 +1,175 @@
+"""The attempted tasks, their seeds, and the stored rows.
+
+Invariants: all valid new tasks, then the mixture's number of base tasks, drawn from the stage's own
+seed; a turn's seed depends on the place of its task and not on its id; a shard is yielded once it
+is whole, with rows in the order of the tasks; logprobs are compared on evenly spread rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.config.sections.updates import MixtureConfig
+from genenv_core.epoch.attempts import attempt, attempted, spread
+from genenv_core.epoch.rows import frame
+from genenv_core.types import SamplingParams
+from tests.unit.epoch.builders_epoch import (
+    Player,
+    WordsDomain,
+    data,
+    generated,
+    rollout,
+    seed_for,
+    task,
+)
+
+MIXTURE = MixtureConfig(new=0.5, base=0.25, history=0.25)
+BASE = [f"base{index}" for index in range(8)]
+
+
+def chosen(seed: int, base: Sequence[str] = BASE, new: int = 4) -> list[str]:
+    """Return the attempted words; the stage draws base tasks with `seed`."""
+    asked: list[Any] = []
+    tasks = [generated(f"n{index}") for index in range(new)]
+    tasks.insert(1, generated("bad", rejection="duplicate"))
+
+    def seeded(*parts: str | int) -> int:
+        asked.append(parts)
+        return seed
+
+    found = attempted(frame("tasks", tasks), data(base, ["held"]), MIXTURE, seeded)
+    assert asked == [("base",)]
+    return [one.draft.program for one in found]
+
+
+def test_valid_new_tasks_then_base_tasks_in_their_share() -> None:
+    words = chosen(0)
+    assert words[:4] == ["n0", "n1", "n2", "n3"]
+    assert len(words) == 6 and words[4:] == sorted(set(words[4:])) and set(words[4:]) <= set(BASE)
+
+
+def test_base_tasks_are_drawn_from_the_stages_seed() -> None:
+    assert chosen(1) == chosen(1)
+    assert len({tuple(chosen(seed)) for seed in range(6)}) > 1
+
+
+def test_no_more_base_tasks_than_there_are() -> None:
+    assert chosen(0, ["only"]) == ["n0", "n1", "n2", "n3", "only"]
+    assert chosen(0, new=0) == []
+
+
+def shards(player: Player, names: Sequence[str], which: dict[int, range]) -> list[Any]:
+    return list(
+        attempt(
+            player,
+            [task(name) for name in names],
+            which,
+            RolloutConfig(n=2, max_tokens=7, temperature=0.5, top_p=0.75),
+            epoch=2,
+            scope="0123456789",
+            policy_version=1,
+            domain=WordsDomain(),
+            decode=lambda ids: "".join(map(chr, ids)),
+            seed_for=seed_for,
+        )
+    )
+
+
+def test_seeds_go_by_place_not_by_id() -> None:
+    first, renamed = Player({}), Player({})
+    shards(first, ["a", "b", "c"], {0: range(0, 2), 1: range(2, 3)})
+    shards(renamed, ["x", "y", "z"], {0: range(0, 2), 1: range(2, 3)})
+    assert first.seeds == renamed.seeds == ["0/0/0", "0/1/0", "1/0/0", "1/1/0", "2/0/0", "2/1/0"]
+    rest = Player({})
+    shards(rest, ["a", "b", "c"], {1: range(2, 3)})
+    assert rest.seeds == ["2/0/0", "2/1/0"]  # a shard done again has the seeds that it had
+
+
+def test_the_player_is_asked_shard_by_shard() -> None:
+    player = Player({})
+    shards(player, ["a", "b", "c"], {0: range(0, 2), 1: range(2, 3)})
+    assert player.calls == [
+        {"batches": [["a", "b"], ["c"]], "n": 2, "params": SamplingParams(7, 0.5, 0.75)}
+    ]
+
+
+def test_a_shard_comes_when_it_is_whole_and_in_order() -> None:
+    player = Player({"c": 1}, order=[2, 1, 0])
+    made = shards(player, ["a", "b", "c"], {4: range(0, 2), 7: range(2, 3)})
+    assert [number for number, _ in made] == [7, 4]
+    (_, last), (_, first) = made
+    assert first["traces"]["trace_id"].to_list() == [
+        "g000002-01234567-0000000.0000",
+        "g000002-01234567-0000000.0001",
+        "g000002-01234567-0000001.0000",
+        "g000002-01234567-0000001.0001",
+    ]
+    assert first["trace_tokens"]["trace_id"].equals(first["traces"]["trace_id"])
+    assert last["traces"].select("task_id", "group_id", "sample_index").rows() == [
+        ("c", "g000002-01234567-0000002", 0),
+        ("c", "g000002-01234567-0000002", 1),
+    ]
+    assert last["trace_tokens"]["response_text"].to_list() == ["C", "no"]
+
+
+class Once(Player):
+    """Yields one group of fixed rollouts."""
+
+    def groups(self, batches: Any, **how: Any) -> Any:
+        """Yield the only group."""
+        yield (
+            0,
+            [
+                rollout(
+                    "a", 0, "yes+no", loss_mask=(1, 1, 1, 0, 1, 0), turns=2,
+                    messages=({"role": "user", "content": "é"},), error="boom",
+                )
+            ],
+        )  # fmt: skip
+
+
+def test_the_rows_of_a_rollout() -> None:
+    ((_, tables),) = shards(Once({}), ["a"], {0: range(1)})
+    row = tables["traces"].row(0, named=True)
+    assert row == {
+        "trace_id": "g000002-01234567-0000000.0000",
+        "epoch": 2,
+        "task_id": "a",
+        "group_id": "g000002-01234567-0000000",
+        "sample_index": 0,
+        "policy_version": 1,
+        "turns": 2,
+        "prompt_tokens": 3,
+        "response_tokens": 4,
+        "tool_calls": 0,
+        "finish_reason": "stop",
+        "error": "boom",
+    }
+    tokens = tables["trace_tokens"].row(0, named=True)
+    assert json.loads(tokens["messages"]) == [{"role": "user", "content": "é"}]
+    assert tokens["response_text"] == "yesn"  # what the agent sampled, not what was answered
+    assert tokens["loss_mask"] == [1, 1, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "taken"),
+    [
+        ([4, 4], 2, [[0], [0]]),
+        ([3, 5], 4, [[0, 2], [1, 3]]),
+        ([2, 1], 9, [[0, 1], [0]]),
+        ([2, 2], 0, [[], []]),
+        ([], 3, []),
+    ],
+)
+def test_rows_are_evenly_spread(rows: list[int], count: int, taken: list[list[int]]) -> None:
+    assert spread(rows, count) == taken
+
+
+def test_no_tasks_no_shards() -> None:
+    assert shards(Player({}), [], {}) == []
+    assert attempted(frame("tasks", []), data(BASE), MIXTURE, seed_for) == []

@@ -1,0 +1,130 @@
+"""The evaluation of a candidate.
+
+Invariants: the stage measures the checkpoint that the update made, and the current one only when it
+made none; tasks are the held-out ones; sampled attempts have the settings of the rollouts, a greedy
+one has none; rows are in the order of the tasks; a broken attempt has failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genenv_core.config.sections.evaluation import EvaluationConfig
+from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.epoch import evaluating
+from genenv_core.epoch.evaluating import candidate, evaluate_candidate
+from genenv_core.epoch.rows import Output
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
+from genenv_core.types import SamplingParams
+from tests.unit.epoch.builders_epoch import Player, WordsDomain, data, rollout, seed_for
+
+SUBJECT = CheckpointRef(
+    artifact=ArtifactRef(stage="bootstrap", key="k", digest="d"),
+    name="agent",
+    digest="old",
+    policy_version=1,
+)
+
+
+def test_the_checkpoint_that_an_update_made_is_evaluated() -> None:
+    update = ArtifactRef(stage="grpo_update", key="k", digest="d", checkpoints={"agent": "new"})
+    found = candidate(SUBJECT, update, 4)
+    assert found == CheckpointRef(artifact=update, name="agent", digest="new", policy_version=4)
+
+
+def test_without_an_updated_checkpoint_the_current_one_is() -> None:
+    skipped = ArtifactRef(stage="grpo_update", key="k", digest="d")
+    assert candidate(SUBJECT, skipped, 4) == candidate(SUBJECT, None, 0) == SUBJECT
+
+
+def measured(player: Player, **evaluation: Any) -> Output:
+    return evaluate_candidate(
+        player,
+        SUBJECT,
+        WordsDomain(),
+        data(["base"], ["ha", "hb"]),
+        epoch=2,
+        evaluation=EvaluationConfig(**{"samples": 2, **evaluation}),
+        settings=RolloutConfig(max_tokens=7, temperature=0.5, top_p=0.75),
+        seed_for=seed_for,
+        progress=lambda *done: None,
+    )
+
+
+def test_held_out_tasks_are_attempted_in_each_mode() -> None:
+    player = Player({"ha": 1, "base": 2}, order=[1, 0])
+    output = measured(player)
+    assert player.calls == [
+        {"batches": [["t1", "t2"]], "n": 2, "params": SamplingParams(7, 0.5, 0.75)},
+        {"batches": [["t1", "t2"]], "n": 1, "params": SamplingParams(7, 0.0, 1.0)},
+    ]
+    rows = output.tables["evaluations"]
+    columns = ("mode", "task_id", "sample_index", "success", "reward")
+    assert rows.select(columns).rows() == [
+        ("sampled", "t1", 0, True, 1.0),
+        ("sampled", "t1", 1, False, 0.25),
+        ("sampled", "t2", 0, False, 0.25),
+        ("sampled", "t2", 1, False, 0.25),
+        ("greedy", "t1", 0, True, 1.0),
+        ("greedy", "t2", 0, False, 0.25),
+    ]
+    assert rows.row(1, named=True) == {
+        "epoch": 2,
+        "policy_version": 1,
+        "agent_checkpoint": "old",
+        "task_id": "t1",
+        "family": "k2",
+        "mode": "sampled",
+        "sample_index": 1,
+        "success": False,
+        "reward": 0.25,
+        "response_tokens": 2,
+        "failure": "wrong",
+    }
+    assert output.facts == {"agent_checkpoint": "old", "sampled": 0.25, "greedy": 0.5}
+
+
+def test_seeds_go_by_mode_task_and_sample() -> None:
+    player = Player({})
+    measured(player)
+    assert player.seeds[:3] == ["sampled/t1/0/0", "sampled/t1/1/0", "sampled/t2/0/0"]
+    assert player.seeds[4:] == ["greedy/t1/0/0", "greedy/t2/0/0"]
+
+
+def test_greedy_may_be_left_out() -> None:
+    output = measured(Player({}), greedy=False)
+    assert set(output.tables["evaluations"]["mode"]) == {"sampled"}
+    assert output.facts == {"agent_checkpoint": "old", "sampled": 0.0}
+
+
+def test_progress_comes_with_each_chunk(monkeypatch: Any) -> None:
+    monkeypatch.setattr(evaluating, "CHUNK", 1)
+    seen: list[Any] = []
+    player = Player({})
+    evaluate_candidate(
+        player,
+        SUBJECT,
+        WordsDomain(),
+        data([], ["ha", "hb"]),
+        epoch=2,
+        evaluation=EvaluationConfig(greedy=False),
+        settings=RolloutConfig(),
+        seed_for=seed_for,
+        progress=lambda *done: seen.append(done),
+    )
+    assert player.calls[0]["batches"] == [["t0"], ["t1"]]
+    assert seen == [(0, 2, "sampled tasks"), (1, 2, "sampled tasks")]
+
+
+class Breaks(Player):
+    """Gives the right answer, then breaks with an error."""
+
+    def groups(self, batches: Any, **how: Any) -> Any:
+        """Yield groups of rollouts with an error."""
+        for index, (name, draft) in enumerate(batches[0]):
+            yield index, [rollout(name, 0, draft.ground_truth, error="x" * 99)]
+
+
+def test_an_attempt_with_an_error_has_failed() -> None:
+    rows = measured(Breaks({}), greedy=False, samples=1).tables["evaluations"]
+    assert rows.select("success", "reward", "failure").rows() == [(False, 0.0, "x" * 80)] * 2

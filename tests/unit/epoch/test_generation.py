@@ -1,0 +1,278 @@
+"""Texts and programs become tasks.
+
+Invariants: sampling continues until enough tasks are admitted or max_generations is reached, each
+time for the missing number; each generation has its own seed by its place; a generation that is
+cut, fails or holds no task is a row with its reason; an epoch without a valid task says why, and a
+second one stops the run; a task equal to one of this epoch, of recent
+epochs or of the held-out set is rejected; a teacher's programs are read in windows, again from the
+first after the last, and compared with the held-out set too; pi_env's prompt has base tasks and the
+agent's record on new tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.config.sections.curriculum import GenerationConfig
+from genenv_core.epoch.generation import (
+    Writer,
+    agent_history,
+    check_tasks,
+    grammar_of,
+    take_programs,
+    write_tasks,
+)
+from genenv_core.epoch.rows import Output, frame
+from genenv_core.errors import ConfigError, StageError
+from genenv_core.types import (
+    AgentHistory,
+    Completion,
+    FinishReason,
+    Grammar,
+    SampleRequest,
+    SamplingParams,
+)
+from tests.unit.epoch.builders_epoch import (
+    Chat,
+    WordsDomain,
+    data,
+    draft,
+    generated,
+    seed_for,
+    seed_parts,
+)
+
+NEVER = AgentHistory()
+
+
+@dataclass
+class Says:
+    """An engine that returns given texts in order; '...' is truncated, '?' fails."""
+
+    texts: list[str]
+    calls: list[list[SampleRequest]] = field(default_factory=list)
+    params: SamplingParams | None = None
+
+    def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
+        """Return the next texts."""
+        self.calls.append(list(requests))
+        self.params = params
+        said = [self.texts.pop(0) for _ in requests]
+        kinds = {"...": FinishReason.LENGTH, "?": FinishReason.ERROR}
+        return [
+            Completion(
+                tuple(map(ord, text)),
+                (-1.0,) * len(text),
+                kinds.get(text, FinishReason.STOP),
+                "no room" if text == "?" else "",
+            )
+            for text in said
+        ]
+
+
+def write(engine: Says, **more: Any) -> Output:
+    given: dict[str, Any] = {"tasks": 2, "tasks_per_context": 2, "max_generations": 6}
+    settings = GenerationConfig(**given | more.pop("settings", {}))
+    options: dict[str, Any] = {
+        "data": data(["one", "two"], ["held"]),
+        "recent": frame("tasks", [generated("t", "past"), generated("u", "r", rejection="x")]),
+        "history": NEVER,
+        "progress": lambda done, total, unit: None,
+    }
+    writer = Writer(engine, Chat(), 3, more.pop("grammar", lambda context: None))
+    return write_tasks(
+        writer, WordsDomain(), settings,
+        **options | more, epoch=2, scope="0123456789", seed=7, seed_for=seed_for,
+    )  # fmt: skip
+
+
+def outcomes(output: Output) -> list[tuple[Any, ...]]:
+    return output.tables["tasks"].select("program", "valid", "rejection").rows()
+
+
+def test_sampling_goes_on_for_what_is_missing() -> None:
+    engine = Says(["a!", "bb", "bb", "cc"])
+    output = write(engine)
+    assert [len(call) for call in engine.calls] == [2, 1, 1]
+    assert outcomes(output) == [
+        (None, False, "unparseable"),
+        ("bb", True, None),
+        ("bb", False, "duplicate"),
+        ("cc", True, None),
+    ]
+    assert output.facts == {
+        "generated": 4,
+        "valid": 2,
+        "rejected": {"unparseable": 1, "duplicate": 1},
+    }
+
+
+def test_max_generations_ends_it() -> None:
+    engine = Says(["!"] * 9)
+    facts = write(engine).facts
+    assert (facts["generated"], facts["valid"], facts["rejected"]) == (6, 0, {"unparseable": 6})
+    assert [len(call) for call in engine.calls] == [2, 2, 2]
+
+
+def test_an_epoch_without_a_task_has_the_commonest_reason_and_an_example() -> None:
+    facts = write(Says(["past", "a!", "...", "b!", "past", "c!"])).facts
+    assert facts["no_task"] == (
+        "epoch 2 has no valid task: 6 rejected, 3 of them as unparseable, for example 'a!' (a!)"
+    )
+    assert "no_task" not in write(Says(["bb", "!"] * 3)).facts
+
+
+def test_two_epochs_without_a_task_stop_the_run() -> None:
+    none, some = {"no_task": "epoch 3 has no valid task: 6 rejected"}, {"valid": 1}
+    check_tasks(none, [])
+    check_tasks(none, [some])
+    check_tasks(some, [none])
+    with pytest.raises(StageError, match=r"epoch 3 has no valid task.* the run stops: change"):
+        check_tasks(none, [none])
+
+
+def test_what_is_no_whole_text_is_a_row_with_its_reason() -> None:
+    output = write(Says(["...", "?", "bb", "cc"]))
+    assert output.tables["tasks"].select("rejection", "rejection_detail").rows()[:2] == [
+        ("truncated", "cut after 3 tokens"),
+        ("engine_error", "no room"),
+    ]
+    assert output.tables["generations"].select("finish_reason", "error").rows()[:2] == [
+        ("length", ""),
+        ("error", "no room"),
+    ]
+
+
+def test_tasks_of_recent_epochs_and_of_the_held_out_set_are_rejected() -> None:
+    output = write(Says(["past", "held", "r", "one"]))
+    assert outcomes(output) == [
+        ("past", False, "duplicate_of_history"),
+        ("held", False, "in_heldout"),
+        ("r", True, None),  # what was rejected then may be a task now
+        ("one", True, None),  # a base task may be written again
+    ]
+
+
+def test_a_generation_may_hold_several_tasks() -> None:
+    output = write(Says(["bb x! bb cc"]), settings={"tasks": 1})
+    tasks = output.tables["tasks"]
+    assert tasks["task_id"].to_list() == [f"t000002-01234567-{i:07d}" for i in range(4)]
+    assert tasks["generation_id"].unique().to_list() == ["n000002-01234567-0000000"]
+    assert tasks["valid"].to_list() == [True, False, False, True]
+    assert output.facts["valid"] == 2
+
+
+def test_rows_say_where_a_task_is_from() -> None:
+    engine = Says(["bb", "cc"])
+    output = write(engine)
+    row = output.tables["tasks"].row(1, named=True)
+    shown = {request.prompt_ids for request in engine.calls[0]}
+    assert len(shown) == 1  # two generations of one context
+    prompt = Chat().decode(shown.pop())
+    assert prompt in ("one None", "two None")
+    assert row == row | {
+        "epoch": 2,
+        "source": "generated",
+        "generation_index": 1,
+        "context_id": "c000002-000000",
+        "base_task_id": "t0" if prompt == "one None" else "t1",
+        "env_policy_version": 3,
+        "prompt": "say cc",
+        "ground_truth": "CC",
+        "spec": "{}",
+        "family": "k2",
+        "env_prompt_tokens": len(prompt),
+        "generation_tokens": 2,
+        "generation_text": "cc",
+    }
+    generation = output.tables["generations"].row(1, named=True)
+    assert generation == {
+        "generation_id": row["generation_id"],
+        "epoch": 2,
+        "context_id": row["context_id"],
+        "env_policy_version": 3,
+        "finish_reason": "stop",
+        "error": "",
+        "prompt_ids": list(map(ord, prompt)),
+        "token_ids": [99, 99],
+        "logprobs": [-1.0, -1.0],
+    }
+
+
+def test_each_generation_has_a_seed_of_its_own_by_its_place() -> None:
+    engine = Says(["!", "!", "bb", "cc"])
+    write(engine)
+    seeds = [seed_parts(request.seed) for call in engine.calls for request in call]
+    assert seeds == [f"generation/{index}" for index in range(4)]
+    assert engine.params == SamplingParams(32, 1.0, 1.0, (0,))
+
+
+def test_progress_is_reported_before_each_batch() -> None:
+    seen: list[tuple[int, int, str]] = []
+    write(Says(["!", "bb", "cc"]), progress=lambda *done: seen.append(done))
+    assert seen == [(0, 2, "tasks"), (1, 2, "tasks")]
+
+
+def test_a_grammar_is_asked_of_the_domain_or_refused() -> None:
+    grammar = Grammar("regex", "[a-z]+")
+    engine = Says(["bb", "cc"])
+    write(engine, grammar=lambda context: grammar)
+    assert [request.grammar for request in engine.calls[0]] == [grammar, grammar]
+    plain, structured = (GenerationConfig(structured=flag) for flag in (False, True))
+    assert grammar_of(WordsDomain(), plain)(None) is None
+    with pytest.raises(ConfigError, match="the domain words has no grammar"):
+        grammar_of(WordsDomain(), structured)
+
+
+def programs(epoch: int, heldout: Sequence[str] = ()) -> Output:
+    drafts = [draft(word) for word in ("aa", "bb", "cc")]
+    tasks = data(["one"], heldout)
+    return take_programs(
+        drafts, WordsDomain(), data=tasks, count=2, epoch=epoch, scope="0123456789"
+    )
+
+
+def test_programs_are_taken_in_windows_round_and_round() -> None:
+    taken = {epoch: programs(epoch).tables["tasks"] for epoch in (1, 2, 3)}
+    words = [taken[epoch]["program"].to_list() for epoch in taken]
+    assert words == [["aa", "bb"], ["cc", "aa"], ["bb", "cc"]]
+    assert all(rows["valid"].all() for rows in taken.values())
+    assert taken[2].select("source", "generation_index", "generation_id", "context_id").rows() == [
+        ("teacher", 2, None, None),
+        ("teacher", 0, None, None),
+    ]
+    assert programs(1).tables["generations"].is_empty()
+
+
+def test_a_program_of_the_held_out_set_is_rejected() -> None:
+    output = programs(1, ["bb"])
+    assert outcomes(output) == [("aa", True, None), ("bb", False, "in_heldout")]
+    assert output.facts == {"generated": 2, "valid": 1, "rejected": {"in_heldout": 1}}
+
+
+def test_a_window_longer_than_the_file_repeats_as_duplicates() -> None:
+    output = take_programs(
+        [draft("aa")], WordsDomain(), data=data(["one"]), count=2, epoch=1, scope="0" * 10
+    )
+    assert outcomes(output) == [("aa", True, None), ("aa", False, "duplicate")]
+
+
+def test_the_agents_record_is_of_generated_tasks() -> None:
+    def row(task_id: str, source: str, k: int) -> dict[str, Any]:
+        return {"task_id": task_id, "source": source, "successes": k, "n": 4}
+
+    scores = frame(
+        "task_scores",
+        [row("a", "generated", 1), row("bb", "generated", 2), row("c", "generated", 4),
+         row("t0", "base", 4)],
+    )  # fmt: skip
+    tasks = frame("tasks", [generated("a"), generated("bb"), generated("c")])
+    with_base = pl.concat([tasks, data(["one"])])
+    record = agent_history(scores, with_base)
+    assert record == AgentHistory(7 / 12, {"k1": (5, 8), "k2": (2, 4)})
+    assert agent_history(scores.clear(), tasks) == NEVER

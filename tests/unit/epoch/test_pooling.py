@@ -1,0 +1,108 @@
+"""The rows that an epoch adds to the pools.
+
+Invariants: D_train has the traces of kept groups and of no others, whole and in order, and marks
+those on base tasks; D_env has each attempted generation of pi_env once, with p_hat of the
+configured level and exp(lambda R_env); one with several tasks gets their mean reward, and is kept
+when any of them is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from genenv_core.config.sections.curriculum import Level
+from genenv_core.epoch.pooling import pools
+from genenv_core.epoch.rows import Output, frame
+from tests.unit.epoch.builders_epoch import generated, trace
+
+R_ENV = {"a": 1.0, "b": 0.5, "c": 0.25}
+
+
+def selected(name: str, agent: bool, env: bool) -> list[dict[str, Any]]:
+    return [
+        {"task_id": name, "epoch": 2, "update": update, "group_id": f"g-{name}", "kept": kept}
+        for update, kept in (("agent", agent), ("env", env))
+    ]
+
+
+def scored(name: str, p_hat: float, source: str = "generated") -> dict[str, Any]:
+    levels = {} if source == "base" else {"p_hat_group": 0.5, "p_hat_batch": 0.375}
+    return {
+        "group_id": f"g-{name}",
+        "task_id": name,
+        "source": source,
+        "p_hat": p_hat,
+        "r_env": R_ENV.get(name),
+        **levels,
+    }
+
+
+def pooled(level: Level = Level.TASK, lambda_: float = 2.0) -> Output:
+    """Return the pools of an epoch. Tasks a and b share a generation; c is not kept."""
+    traces = [trace(f"g-{name}", i, name) for name in ("a", "b", "c", "base") for i in (0, 1)]
+    judged = [{**row, "reward": row["sample_index"], "success": False} for row in traces]
+    return pools(
+        tasks=frame(
+            "tasks",
+            [
+                generated("a", generation="n0"),
+                generated("x", generation="n0", rejection="duplicate"),
+                generated("b", generation="n0"),
+                generated("c", generation="n1"),
+            ],
+        ),
+        traces=frame("traces", traces),
+        scores=frame("scores", [{k: r[k] for k in r if k in SCORES} for r in judged]),
+        task_scores=frame(
+            "task_scores",
+            [scored("a", 0.25), scored("b", 0.75), scored("c", 1.0), scored("base", 1.0, "base")],
+        ),
+        selections=frame(
+            "selections",
+            [
+                *selected("a", False, True),
+                *selected("b", True, False),
+                *selected("c", False, False),
+                *selected("base", True, False),
+            ],
+        ),
+        level=level,
+        lambda_=lambda_,
+    )
+
+
+SCORES = frame("scores", []).columns
+
+
+def test_d_train_has_the_traces_of_kept_groups() -> None:
+    rows = pooled().tables["d_train"]
+    assert rows.select("trace_id", "source", "reward").rows() == [
+        ("g-b.0", "new", 0.0),
+        ("g-b.1", "new", 1.0),
+        ("g-base.0", "base", 0.0),
+        ("g-base.1", "base", 1.0),
+    ]
+
+
+def test_a_generation_of_two_tasks_is_paid_with_their_mean() -> None:
+    output = pooled()
+    rows = output.tables["d_env"].select(
+        "generation_id", "task_id", "p_hat", "r_env", "weight_raw", "kept"
+    )
+    assert rows.rows() == [
+        ("n0", "a", 0.5, 0.75, pytest.approx(math.exp(1.5)), True),
+        ("n1", "c", 1.0, 0.25, pytest.approx(math.exp(0.5)), False),
+    ]
+    assert output.facts == {"new_groups": 3, "d_train": 4, "d_env": 2, "d_env_kept": 1}
+
+
+@pytest.mark.parametrize(("level", "p_hat"), [(Level.GROUP, 0.5), (Level.BATCH, 0.375)])
+def test_p_hat_is_of_the_configured_level(level: Level, p_hat: float) -> None:
+    assert pooled(level).tables["d_env"]["p_hat"].to_list() == [p_hat, p_hat]
+
+
+def test_lambda_0_weighs_all_alike() -> None:
+    assert pooled(lambda_=0.0).tables["d_env"]["weight_raw"].to_list() == [1.0, 1.0]

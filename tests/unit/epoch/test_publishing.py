@@ -1,0 +1,239 @@
+"""Published checkpoints, and the summary of an epoch.
+
+Invariants: a candidate is published exactly when its gate is open, else its parent stays; a skipped
+update publishes nothing and closes no gate; a checkpoint is best only when it is published and
+better than the best, not equal; the summary counts new tasks, not base tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from genenv_core.config.sections.curriculum import CurriculumConfig, Level
+from genenv_core.config.sections.evaluation import GatesConfig
+from genenv_core.epoch.publishing import HeldOut, Update, publish_candidates, publish_first
+from genenv_core.epoch.rows import Output, frame
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest, Part
+from genenv_core.types import Policy
+from schemas.enums import UpdateAction
+from tests.unit.epoch.builders_epoch import generated, trace
+
+AGENT, ENV = Policy.AGENT, Policy.ENV
+AGENT_METRICS = {"entropy": 0.5, "reward_std": 0.25}
+
+
+def update(name: str, *, made: bool = True, **metrics: float) -> Update:
+    action = UpdateAction.UPDATED if made else UpdateAction.SKIPPED
+    digest = f"{name}-1" if made else f"{name}-0"
+    return Update(action, "a note", 3 if made else 0, metrics, f"{name}-0", digest)
+
+
+def group(name: str, k: int, source: str = "generated", **more: Any) -> dict[str, Any]:
+    return {
+        "group_id": f"g-{name}",
+        "task_id": name,
+        "source": source,
+        "n": 4,
+        "successes": k,
+        "p_hat": k / 4,
+        "zero_signal": k in (0, 4),
+        **more,
+    }
+
+
+TABLES = {
+    "tasks": frame(
+        "tasks",
+        [generated("a", "x"), generated("b", "xyz"), generated("c", "w", rejection="duplicate")],
+    ),
+    "traces": frame(
+        "traces",
+        [
+            trace("g-a", 0, "a", response_tokens=4),
+            trace("g-b", 0, "b", response_tokens=8),
+            trace("g-base", 0, "base", response_tokens=99),
+        ],
+    ),
+    "task_scores": frame(
+        "task_scores",
+        [
+            group("a", 1, r_env=0.5, p_hat_group=0.5),
+            group("b", 0, r_env=0.25, p_hat_group=0.5),
+            group("base", 4, "base"),
+        ],
+    ),
+    "selections": frame(
+        "selections",
+        [
+            {"task_id": name, "update": policy, "kept": kept}
+            for name, policy, kept in (
+                ("a", "env", True),
+                ("b", "env", False),
+                ("a", "agent", True),
+                ("b", "agent", True),
+                ("base", "agent", True),
+            )
+        ],
+    ),
+}
+
+
+def published(
+    agent: Update | None = None,
+    env: Update | None = None,
+    *,
+    sampled: float = 0.5,
+    current: float = 0.5,
+    best: float = 0.25,
+    level: Level = Level.TASK,
+) -> Output:
+    return publish_candidates(
+        {AGENT: agent or update("agent", **AGENT_METRICS), ENV: env or update("env", kl_env=2.0)},
+        HeldOut(sampled, 0.625),
+        current=current,
+        best=best,
+        **TABLES,
+        rollout_metrics={"logprob_gap": 0.125},
+        epoch=2,
+        gates=GatesConfig(),
+        curriculum=CurriculumConfig(alpha=0.5, k_min=0.25, level=level),
+    )
+
+
+def rows(output: Output) -> list[tuple[Any, ...]]:
+    columns = ("policy", "digest", "parent_digest", "published", "gate", "is_best")
+    return output.tables["checkpoints"].select(columns).rows()
+
+
+def test_candidates_behind_open_gates_are_published() -> None:
+    output = published()
+    assert rows(output) == [
+        ("agent", "agent-1", "agent-0", True, "open", True),
+        ("env", "env-1", "env-0", True, "open", False),
+    ]
+    facts = output.facts
+    assert facts["published"] == {"agent": True, "env": True}
+    assert (facts["gates"], facts["is_best"], facts["heldout"]) == ({}, True, 0.5)
+    assert facts["summary"]["agent_checkpoint"] == "agent-1"
+    assert facts["summary"]["env_checkpoint"] == "env-1"
+    metrics = output.tables["checkpoints"]["metrics"].to_list()
+    assert json.loads(metrics[0]) == {**AGENT_METRICS, "logprob_gap": 0.125}
+    assert json.loads(metrics[1]) == {"kl_env": 2.0}
+
+
+def test_behind_a_closed_gate_the_parent_stays() -> None:
+    output = published(env=update("env", kl_env=61.0), current=0.75)  # drops by 0.25 > 0.1
+    assert rows(output) == [
+        ("agent", "agent-1", "agent-0", False, "heldout_drop", False),
+        ("env", "env-1", "env-0", False, "kl_env", False),
+    ]
+    assert output.facts["published"] == {"agent": False, "env": False}
+    assert output.facts["is_best"] is False
+    assert output.facts["gates"]["env"].startswith("kl_env: KL to the initial simulator 61.000")
+    assert output.facts["summary"]["agent_checkpoint"] == "agent-0"
+    assert output.facts["summary"]["env_checkpoint"] == "env-0"
+
+
+def test_a_skipped_update_publishes_nothing_and_closes_no_gate() -> None:
+    output = published(update("agent", made=False), update("env", made=False), current=1.0)
+    assert rows(output) == [
+        ("agent", "agent-0", "agent-0", True, "open", True),
+        ("env", "env-0", "env-0", True, "open", False),
+    ]
+    assert output.facts["published"] == {"agent": False, "env": False}
+
+
+@pytest.mark.parametrize(("best", "is_best"), [(0.5, False), (0.49, True), (0.51, False)])
+def test_best_is_better_than_the_best(best: float, is_best: bool) -> None:
+    output = published(best=best)
+    assert output.facts["is_best"] is is_best
+    assert output.tables["checkpoints"]["is_best"].to_list() == [is_best, False]
+
+
+def test_the_summary_counts_new_tasks() -> None:
+    output = published()
+    summary = output.tables["epochs"].row(0, named=True)
+    assert summary == {
+        "epoch": 2,
+        "tasks_generated": 3,
+        "tasks_valid": 2,
+        "p_hat": 0.125,  # 1 of 8
+        "r_env_mean": 0.375,
+        "share_in_band": 0.5,
+        "share_zero_signal": 0.5,
+        "share_kept": 0.5,
+        "mean_calls": 2.0,
+        "mean_response_tokens": 6.0,
+        "heldout_success": 0.5,
+        "heldout_success_greedy": 0.625,
+        "kl_env": 2.0,
+        "grpo_steps": 3,
+        "rwr_steps": 3,
+        "agent_checkpoint": "agent-1",
+        "env_checkpoint": "env-1",
+        "agent_action": "updated",
+        "agent_note": "a note",
+        "env_action": "updated",
+        "env_note": "a note",
+    }
+    assert output.facts["summary"] == summary
+    assert published(level=Level.GROUP).facts["summary"]["share_in_band"] == 1.0
+
+
+def test_means_over_no_tasks_are_null() -> None:
+    nothing = {name: rows.clear() for name, rows in TABLES.items()}
+    output = publish_candidates(
+        {AGENT: update("agent", made=False), ENV: update("env", made=False)},
+        HeldOut(0.5, None),
+        current=0.5,
+        best=0.5,
+        **nothing,
+        rollout_metrics={},
+        epoch=2,
+        gates=GatesConfig(),
+        curriculum=CurriculumConfig(),
+    )
+    summary = output.facts["summary"]
+    means = (
+        "p_hat",
+        "r_env_mean",
+        "share_in_band",
+        "share_zero_signal",
+        "share_kept",
+        "mean_calls",
+    )
+    assert {summary[name] for name in means} == {None}
+
+
+def test_the_game_starts_from_two_published_checkpoints() -> None:
+    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, HeldOut(0.5, None))
+    assert rows(output) == [
+        ("agent", "agent-0", None, True, "open", True),
+        ("env", "env-0", None, True, "open", False),
+    ]
+    assert output.facts == {
+        "published": {"agent": True, "env": True},
+        "gates": {},
+        "is_best": True,
+        "heldout": 0.5,
+        "summary": {"heldout_success": 0.5, "heldout_success_greedy": None},
+    }
+
+
+@pytest.mark.parametrize("action", UpdateAction)
+def test_an_update_is_read_from_its_manifest(action: UpdateAction) -> None:
+    artifact = ArtifactRef(stage="grpo_update", key="k", digest="d")
+    before = CheckpointRef(artifact=artifact, name="agent", digest="old", policy_version=1)
+    facts = {"action": action.value, "note": "why", "steps": 4, "metrics": {"loss": 1.0}}
+    skipped = action is UpdateAction.SKIPPED
+    part = Part(name="agent/model.safetensors", path="p", sha256="s", bytes=1)
+    manifest = Manifest(
+        stage="grpo_update", key="k", key_parts={}, parts=() if skipped else (part,), facts=facts
+    )
+    found = Update.of(manifest, before)
+    new = "old" if skipped else manifest.checkpoint_digest("agent")
+    assert found == Update(action, "why", 4, {"loss": 1.0}, "old", new)
+    assert found.made is not skipped

@@ -1,0 +1,134 @@
+"""R_agent, p_hat and R_env of an epoch.
+
+Invariants: NaN and a reward outside of [0, 1] are errors that name the trace; a broken trace counts
+as failed, whatever its messages; R_env rewards only new tasks, at the configured level, and base
+tasks are in no other task's p_hat.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from genenv_core.config.sections.curriculum import CurriculumConfig, Level
+from genenv_core.epoch.rows import Output, frame
+from genenv_core.epoch.scoring import judge, score
+from genenv_core.errors import DomainError, NumericalError
+from genenv_core.types import TaskSource, Verdict
+from tests.unit.epoch.builders_epoch import WordsDomain, task, trace
+
+E1, E4 = 0.36787944117144233, 0.7788007830714049  # e^-1, e^-1/4
+
+
+def judged(reward: float):
+    domain = SimpleNamespace(name="own", score=lambda draft, messages: Verdict(reward, True, ""))
+    row = {"trace_id": "t-7", "epoch": 1, "task_id": "a", "group_id": "g"}
+    return judge({**row, "error": "", "messages": "[]"}, task("a"), domain)
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.25, 1.0])
+def test_a_reward_within_its_bounds_is_kept(reward: float):
+    assert judged(reward)["reward"] == reward
+
+
+@pytest.mark.parametrize("reward", [-0.01, 1.5])
+def test_a_reward_out_of_bounds_names_trace_value_and_domain(reward: float):
+    with pytest.raises(DomainError, match=rf"trace t-7 is {reward}.*\[0, 1\].*domain own"):
+        judged(reward)
+
+
+def test_a_reward_that_is_no_number_names_its_trace():
+    with pytest.raises(NumericalError, match="trace t-7"):
+        judged(float("nan"))
+
+
+def scored(level: Level = Level.TASK) -> Output:
+    """Return the scores of three new tasks in two contexts and of a base task.
+
+    Successes of 4: a 0, b 2 (both of context x), c 4 (context y), base 4. So the contexts have
+    0.25 and 1, and the batch 0.5.
+    """
+    tasks = [task("a", context="x"), task("b", context="x"), task("c", context="y")]
+    right = {"a": 0, "b": 2, "c": 4, "base": 4}
+    traces = [trace(f"g-{name}", index, name) for name in right for index in range(4)]
+    said = [
+        {
+            "trace_id": row["trace_id"],
+            "messages": json.dumps(
+                [
+                    {
+                        "role": "assistant",
+                        "content": row["task_id"].upper()
+                        if row["sample_index"] < right[row["task_id"]]
+                        else "what?",
+                    }
+                ]
+            ),
+        }
+        for row in traces
+    ]
+    # Of a's, one broke behind the right answer.
+    traces[3]["error"] = "boom"
+    said[3]["messages"] = json.dumps([{"role": "assistant", "content": "A"}])
+    return score(
+        frame("traces", traces),
+        frame("trace_tokens", said),
+        [*tasks, task("base", TaskSource.BASE)],
+        WordsDomain(),
+        epoch=2,
+        curriculum=CurriculumConfig(alpha=0.5, beta=4, level=level),
+    )
+
+
+def test_each_trace_is_judged_and_one_that_broke_has_failed() -> None:
+    rows = scored().tables["scores"]
+    assert rows.height == 16
+    of_a = rows.head(4).select("trace_id", "reward", "success", "failure").rows()
+    assert of_a[2:] == [("g-a.2", 0.25, False, "wrong"), ("g-a.3", 0.0, False, "error")]
+    assert rows["success"].sum() == 10
+
+
+def test_each_task_is_rated_at_every_level_and_base_tasks_apart() -> None:
+    output = scored()
+    rows = output.tables["task_scores"]
+    assert rows.select("group_id", "context_id", "source", "n", "successes").rows() == [
+        ("g-a", "x", "generated", 4, 0),
+        ("g-b", "x", "generated", 4, 2),
+        ("g-c", "y", "generated", 4, 4),
+        ("g-base", None, "base", 4, 4),
+    ]
+    assert rows.select("p_hat", "p_hat_group", "p_hat_batch").rows() == [
+        (0.0, 0.25, 0.5),
+        (0.5, 0.25, 0.5),
+        (1.0, 1.0, 0.5),
+        (1.0, None, None),
+    ]
+    # Distance from alpha 1/2: 1/2 pays e^-1, 1/4 pays e^-1/4, 0 pays 1.
+    assert rows.select("r_env_task", "r_env_group", "r_env_batch").rows() == [
+        (E1, E4, 1.0),
+        (1.0, E4, 1.0),
+        (E1, E1, 1.0),
+        (None, None, None),
+    ]
+    assert rows["zero_signal"].to_list() == [False, False, True, True]
+    assert rows["reward_mean"].to_list() == [0.1875, 0.625, 1.0, 1.0]
+    assert rows["reward_std"][1] == pytest.approx(0.375 * (4 / 3) ** 0.5)
+    assert output.facts == {"p_hat": 0.5, "zero_signal": pytest.approx(1 / 3)}
+
+
+@pytest.mark.parametrize("level", Level)
+def test_r_env_is_the_one_of_the_configured_level(level: Level) -> None:
+    rows = scored(level).tables["task_scores"]
+    assert rows["r_env"].equals(rows[f"r_env_{level.value}"].rename("r_env"))
+
+
+def test_facts_without_new_tasks_are_null() -> None:
+    curriculum = CurriculumConfig()
+    output = score(
+        frame("traces", []), frame("trace_tokens", []), [], WordsDomain(), epoch=1,
+        curriculum=curriculum,
+    )  # fmt: skip
+    assert output.facts == {"p_hat": None, "zero_signal": None}
+    assert output.tables["task_scores"].is_empty()

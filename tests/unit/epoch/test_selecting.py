@@ -1,0 +1,107 @@
+"""The tasks that each update may use.
+
+Invariants: each task has one decision for each update; pi_env learns only from its own tasks; a
+rejected task is rejected in both updates, without rollouts; the band uses p_hat of the configured
+level, or a base task's own; it applies to the agent where configured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.config.sections.curriculum import CurriculumConfig, Level
+from genenv_core.epoch.rows import Output, frame
+from genenv_core.epoch.selecting import select
+from tests.unit.epoch.builders_epoch import generated
+
+
+def group(name: str, k: int, source: str = "generated", n: int = 4, **more: Any) -> dict[str, Any]:
+    return {
+        "group_id": f"g-{name}",
+        "task_id": name,
+        "source": source,
+        "n": n,
+        "successes": k,
+        "p_hat": k / n,
+        "zero_signal": k in (0, n),
+        **more,
+    }
+
+
+def decide(
+    groups: list[dict[str, Any]], tasks: list[dict[str, Any]] | None = None, **curriculum: Any
+) -> Output:
+    settings = CurriculumConfig(alpha=0.5, k_min=0.25, **curriculum)
+    return select(
+        frame("tasks", tasks or []), frame("task_scores", groups), epoch=2, n=4, curriculum=settings
+    )
+
+
+def reasons(output: Output) -> dict[str, tuple[str, str]]:
+    """Return the reasons of each task, for the agent and for pi_env."""
+    rows = output.tables["selections"]
+    agent, env = (
+        dict(rows.filter(pl.col("update") == name).select("task_id", "reason").iter_rows())
+        for name in ("agent", "env")
+    )
+    assert agent.keys() == env.keys() and rows.height == 2 * len(agent)
+    return {task: (agent[task], env[task]) for task in agent}
+
+
+def test_a_decision_for_each_task_and_update() -> None:
+    output = decide(
+        [
+            group("half", 2),
+            group("hard", 0),
+            group("easy", 4),
+            group("short", 1, n=2),
+            group("base", 2, "base"),
+            group("teacher", 2, "teacher"),
+        ],
+        [generated("bad", rejection="duplicate"), generated("half")],
+    )
+    assert reasons(output) == {
+        "half": ("kept", "kept"),
+        "hard": ("zero_signal", "below_band"),
+        "easy": ("zero_signal", "above_band"),
+        "short": ("incomplete_group", "incomplete_group"),
+        "base": ("kept", "not_in_update"),
+        "teacher": ("kept", "not_in_update"),
+        "bad": ("invalid_task", "invalid_task"),
+    }
+    assert output.facts == {"kept_agent": 3, "kept_env": 1}
+
+
+def test_a_rejected_task_has_neither_group_nor_p_hat() -> None:
+    bad = [generated("bad", rejection="duplicate"), generated("x", rejection="x", source="teacher")]
+    rows = decide([], bad).tables["selections"]
+    assert rows["reason"].to_list() == ["invalid_task"] * 4
+    assert rows["kept"].to_list() == [False] * 4
+    assert rows.select("group_id", "p_hat", "distance").null_count().row(0) == (4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("level", "p_hat", "env"),
+    [
+        (Level.TASK, 1.0, "above_band"),
+        (Level.GROUP, 0.625, "kept"),
+        (Level.BATCH, 0.125, "below_band"),
+    ],
+)
+def test_the_band_looks_at_the_configured_level(level: Level, p_hat: float, env: str) -> None:
+    new = group("new", 4, p_hat_group=0.625, p_hat_batch=0.125)
+    output = decide([new, group("base", 3, "base")], level=level, filter_agent=True)
+    rows = output.tables["selections"].filter(pl.col("update") == "env")
+    assert rows.select("p_hat", "distance").rows() == [(p_hat, abs(p_hat - 0.5)), (0.75, 0.25)]
+    assert reasons(output)["new"] == (env if env != "kept" else "zero_signal", env)
+    assert reasons(output)["base"] == ("kept", "not_in_update")
+
+
+def test_the_band_guards_the_agent_where_configured() -> None:
+    wide = decide([group("a", 4, zero_signal=False)])
+    narrow = decide([group("a", 4, zero_signal=False)], filter_agent=True)
+    assert reasons(wide) == {"a": ("kept", "above_band")}
+    assert reasons(narrow) == {"a": ("above_band", "above_band")}

@@ -1,0 +1,242 @@
+"""The rows of both updates, with advantages and weights by hand.
+
+Invariants: pi_agent learns from whole groups of this epoch and from stored ones that are at least
+one and at most max_age policy versions old, each source within its share, in an order of the seed;
+its rows of the trainer and of `update_samples` are the same rows in the same order; pi_env learns
+from the rows that the filter kept, weighted by R_env alone; a row of this epoch is new; no rows
+give empty tables.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig
+from genenv_core.epoch.agent_update import agent_rows
+from genenv_core.epoch.env_update import env_rows
+from genenv_core.epoch.rows import UpdateRows, frame
+from schemas.registry import schema
+
+EPOCH, NOW = 5, 7
+MIXTURE = MixtureConfig(new=0.5, base=0.25, history=0.25, max_policy_age=2)
+GRPO = GrpoConfig(max_groups=8)
+
+
+def d_train(groups: dict[str, tuple[str, int, list[float]]]) -> pl.DataFrame:
+    """Return rows of D_train from group -> (source, policy version, rewards)."""
+    return frame(
+        "d_train",
+        [
+            {
+                "trace_id": f"{group}-{index}",
+                "epoch": EPOCH,
+                "task_id": f"task-{group}",
+                "group_id": group,
+                "policy_version": version,
+                "source": source,
+                "reward": reward,
+                "success": reward == 1,
+            }
+            for group, (source, version, rewards) in groups.items()
+            for index, reward in enumerate(rewards)
+        ],
+    )
+
+
+def tokens_of(*pools: pl.DataFrame) -> pl.DataFrame:
+    """Return tokens that differ for each trace, in another order than the rows."""
+    ids = sorted((name for pool in pools for name in pool["trace_id"]), reverse=True)
+    rows = [
+        {
+            "trace_id": name,
+            "prompt_ids": [1],
+            "token_ids": list(name.encode()),
+            "logprobs": [-0.5] * len(name),
+            "loss_mask": [1] * len(name),
+        }
+        for name in ids
+    ]
+    return pl.DataFrame(rows, schema={n: schema("trace_tokens")[n] for n in rows[0]})
+
+
+NEW = d_train(
+    {
+        "n1": ("new", NOW, [1.0, 0.0]),
+        "n2": ("new", NOW, [0.0, 0.5]),
+        "n3": ("new", NOW, [0.25, 0.75]),
+        "n4": ("new", NOW, [1.0, 0.5]),
+        "b1": ("base", NOW, [0.0, 1.0]),
+    }
+)
+STORED = d_train(
+    {
+        "now": ("new", NOW, [0.0, 1.0]),
+        "one": ("new", NOW - 1, [0.0, 1.0]),
+        "two": ("base", NOW - 2, [0.0, 1.0]),
+        "three": ("new", NOW - 3, [0.0, 1.0]),
+    }
+)
+
+
+def agent(
+    new: pl.DataFrame = NEW,
+    stored: pl.DataFrame = STORED,
+    *,
+    mixture: MixtureConfig = MIXTURE,
+    grpo: GrpoConfig = GRPO,
+    seed: int = 0,
+) -> UpdateRows:
+    return agent_rows(
+        new,
+        stored,
+        tokens_of(new, stored),
+        epoch=EPOCH,
+        policy_version=NOW,
+        mixture=mixture,
+        grpo=grpo,
+        seed=seed,
+    )
+
+
+def sources(rows: UpdateRows) -> dict[str, tuple[str, int]]:
+    samples = rows.samples.select("group_id", "source", "policy_version").unique()
+    return {group: (source, version) for group, source, version in samples.iter_rows()}
+
+
+def test_an_agent_update_takes_new_base_and_stored_groups_of_admissible_age() -> None:
+    # Four new groups fill half of an update of eight: base and history may give two each.
+    assert sources(agent()) == {
+        **{f"n{index}": ("new", NOW) for index in range(1, 5)},
+        "b1": ("base", NOW),
+        "one": ("history", NOW - 1),
+        "two": ("history", NOW - 2),
+    }
+    young = MIXTURE.model_copy(update={"max_policy_age": 1})
+    assert {"one", "two", "three", "now"} & sources(agent(mixture=young)).keys() == {"one"}
+
+
+def test_no_source_passes_its_share_and_no_update_its_room() -> None:
+    # Half of four: two new groups, one base group, one stored one.
+    kinds = [source for source, _ in sources(agent(grpo=GrpoConfig(max_groups=4))).values()]
+    assert sorted(kinds) == ["base", "history", "new", "new"]
+    alone = MixtureConfig(new=1, base=0, history=0)
+    assert sources(agent(mixture=alone)).keys() == {"n1", "n2", "n3", "n4"}
+
+
+def test_groups_are_whole_and_adjacent_in_an_order_of_the_seed() -> None:
+    orders = set[tuple[str, ...]]()
+    for seed in range(6):
+        rows = agent(seed=seed)
+        groups = rows.training["group_id"].to_list()
+        assert groups[::2] == groups[1::2] and len(set(groups)) == 7
+        assert [name[-1] for name in rows.samples["row_id"]] == ["0", "1"] * 7
+        orders.add(tuple(groups[::2]))
+    assert len(orders) == 6
+    assert agent(seed=3).training.equals(agent(seed=3).training)
+
+
+def test_the_trainer_gets_the_rows_that_are_noted() -> None:
+    rows = agent()
+    noted = rows.samples.select("row_id", "group_id")
+    texts = [bytes(ids).decode() for ids in rows.training["completion_ids"]]
+    assert texts == noted["row_id"].to_list()
+    assert rows.training["group_id"].to_list() == noted["group_id"].to_list()
+    known = dict(pl.concat([NEW, STORED]).select("trace_id", "reward").iter_rows())
+    assert rows.training["reward"].to_list() == [known[name] for name in texts]
+    columns = ["group_id", "prompt_ids", "completion_ids", "logprobs", "loss_mask", "reward"]
+    assert rows.training.columns == columns
+    assert rows.samples.schema == schema("update_samples")
+    assert set(rows.samples["policy"]) == {"agent"} and set(rows.samples["epoch"]) == {EPOCH}
+    assert rows.samples["weight"].null_count() == rows.samples.height
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        # 1, 0, 0, 0: mean 1/4, standard deviation 1/2, and 1e-4 beside it.
+        ("group", [0.75 / 0.5001, -0.25 / 0.5001, -0.25 / 0.5001, -0.25 / 0.5001]),
+        ("none", [0.75, -0.25, -0.25, -0.25]),
+    ],
+)
+def test_advantages_are_those_of_the_group(scale: Any, expected: list[float]) -> None:
+    new = d_train({"g": ("new", NOW, [1.0, 0.0, 0.0, 0.0]), "h": ("new", NOW, [0.5] * 4)})
+    grpo = GrpoConfig(scale_rewards=scale)
+    samples = agent(new, STORED.clear(), grpo=grpo).samples
+    found = {group: members["advantage"] for (group,), members in samples.group_by("group_id")}
+    assert found["g"].to_list() == pytest.approx(expected, abs=1e-12)
+    assert found["h"].to_list() == [0.0] * 4
+
+
+def d_env(rows: dict[str, tuple[int, float, bool]]) -> pl.DataFrame:
+    """Return rows of D_env from generation -> (epoch, R_env, kept), with opposite p_hat."""
+    return frame(
+        "d_env",
+        [
+            {
+                "generation_id": name,
+                "epoch": epoch,
+                "task_id": f"task-{name}",
+                "context_id": "c",
+                "env_policy_version": epoch - 1,
+                "p_hat": 1 - r_env,
+                "r_env": r_env,
+                "weight_raw": 9.0,
+                "kept": kept,
+            }
+            for name, (epoch, r_env, kept) in rows.items()
+        ],
+    )
+
+
+POOLS = d_env(
+    {
+        "old": (EPOCH - 1, 0.5, True),
+        "dropped": (EPOCH, 1.0, False),
+        "best": (EPOCH, 1.0, True),
+        "worst": (EPOCH, 0.0, True),
+    }
+)
+TEXTS = pl.DataFrame(
+    {
+        "generation_id": ["worst", "best", "dropped", "old"],
+        "prompt_ids": [[1], [2], [3], [4]],
+        "token_ids": [[10], [20], [30], [40]],
+    }
+)
+
+
+def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:
+    rows = env_rows(POOLS, TEXTS, epoch=EPOCH, lambda_=2.0)
+    assert rows.samples["row_id"].to_list() == ["old", "best", "worst"]
+    raw = [math.e, math.e**2, 1.0]
+    expected = [3 * value / sum(raw) for value in raw]
+    assert rows.samples["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+    assert rows.training.rows() == [
+        ("old", [4], [40], rows.samples["weight"][0]),
+        ("best", [2], [20], rows.samples["weight"][1]),
+        ("worst", [1], [10], rows.samples["weight"][2]),
+    ]
+    assert rows.training.columns == ["row_id", "prompt_ids", "completion_ids", "weight"]
+    flat = env_rows(POOLS, TEXTS, epoch=EPOCH, lambda_=0.0)
+    assert flat.samples["weight"].to_list() == [1.0] * 3
+
+
+def test_rows_of_an_env_update_are_new_in_their_own_epoch() -> None:
+    samples = env_rows(POOLS, TEXTS, epoch=EPOCH, lambda_=1.0).samples
+    assert samples["source"].to_list() == ["history", "new", "new"]
+    assert samples["policy_version"].to_list() == [EPOCH - 2, EPOCH - 1, EPOCH - 1]
+    assert set(samples["epoch"]) == {EPOCH} and set(samples["policy"]) == {"env"}
+    assert samples["advantage"].null_count() == 3
+    assert samples.schema == schema("update_samples")
+
+
+def test_nothing_to_learn_from_is_an_empty_table() -> None:
+    empty = agent(NEW.clear())
+    assert empty.samples.is_empty() and empty.training.is_empty()
+    none_kept = POOLS.with_columns(kept=pl.lit(False))
+    assert env_rows(none_kept, TEXTS, epoch=EPOCH, lambda_=1.0).samples.is_empty()
+    assert empty.samples.schema == schema("update_samples")

@@ -1,0 +1,157 @@
+"""Base tasks from files of other formats.
+
+Invariants: the same tasks come from JSONL, CSV, Parquet, verl's Parquet and a saved dataset; a bad
+row names file, line or row, field and reason, and stops the import unless bad rows are skipped,
+then each is listed; no held-out task becomes a base task; a mapping reaches into structures.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.domains.desk import DeskDomain
+from genenv_core.errors import ConfigError, DataError
+from genenv_core.exchange.base_data import heldout_fingerprints, read_base
+
+DESK = DeskDomain()
+DRAFTS = DESK.base_tasks(0, 12)
+PROGRAMS = [draft.program for draft in DRAFTS]
+
+
+def verl_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "data_source": "x",
+            "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": d.prompt}],
+            "reward_model": {"style": "rule", "ground_truth": d.ground_truth},
+            "extra_info": {"text": d.program},
+        }
+        for d in DRAFTS
+    ]
+
+
+def written(folder: Path, kind: str) -> Path:
+    path = folder / f"base.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps({"program": p}) + "\n\n" for p in PROGRAMS))
+    elif kind == "csv":
+        with path.open("w", newline="") as out:
+            csv.writer(out).writerows([("program", "note"), *((p, "a\nb") for p in PROGRAMS)])
+    elif kind == "parquet":
+        pl.DataFrame({"program": PROGRAMS}).write_parquet(path)
+    elif kind == "verl":
+        pl.DataFrame(verl_rows()).write_parquet(path)
+    elif kind == "hf":
+        (path / "data").mkdir(parents=True)
+        pl.DataFrame({"program": PROGRAMS}).write_parquet(path / "data" / "train-00000.parquet")
+        pl.DataFrame({"program": ["no task"]}).write_parquet(path / "data" / "test-00000.parquet")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "verl", "hf"])
+def test_every_format_gives_the_same_tasks(tmp_path: Path, kind: str) -> None:
+    path = written(tmp_path, kind)
+    found = read_base(path, DESK, format_="verl" if kind == "verl" else "auto")
+    assert found.drafts == DRAFTS
+    assert (found.bad, found.repeated) == ([], 0)
+    assert read_base(path, DESK, format_=kind, count=5).drafts == DRAFTS[:5]
+
+
+def test_a_saved_dataset_is_read(tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict
+
+    path = tmp_path / "saved"
+    train, test = Dataset.from_dict({"text": PROGRAMS}), Dataset.from_dict({"text": ["no"]})
+    DatasetDict({"train": train, "test": test}).save_to_disk(path)
+    assert read_base(path, DESK, mapping={"program": "text"}).drafts == DRAFTS
+    DatasetDict({"test": test}).save_to_disk(tmp_path / "other")
+    with pytest.raises(DataError, match="no split train; splits there: test"):
+        read_base(tmp_path / "other", DESK)
+
+
+def test_a_mapping_reaches_into_structures(tmp_path: Path) -> None:
+    path = written(tmp_path, "verl")
+    mapped = read_base(path, DESK, format_="parquet", mapping={"program": "extra_info.text"})
+    assert mapped.drafts == DRAFTS
+
+
+BAD = [
+    ("base.jsonl", "{\n", ":1: is no JSON"),
+    ("base.jsonl", '\n[1]\n', ":2: is '[1]', expected a JSON object"),
+    ("base.jsonl", '{"program": 7}\n', ':1: field "program" is 7, expected a text'),
+    ("base.jsonl", '{"program": "+ 1 pigs 2"}\n', "unparseable: unknown item 'pigs'"),
+    ("base.csv", "program\n+ 1 bolts 2\n- 1 bolts 3\n", 'base.csv:3: field "program"'),
+    ("base.csv", "program\n+ 1 bolts 2,3,4\n", ":2: has 2 more values than the header"),
+    ("base.csv", "text\n+ 1 bolts 2\n", 'field "program" is None'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "words"), BAD)
+def test_a_bad_row_names_place_field_and_reason(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_base(path, DESK)
+    assert str(path) in str(caught.value) and words in str(caught.value)
+    assert "data.skip_bad" in str(caught.value)
+
+
+def test_bad_rows_are_skipped_and_listed_only_when_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "base.jsonl"
+    rows = [{"program": PROGRAMS[0]}, {"program": "what"}, {"program": PROGRAMS[0]}, {}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_base(path, DESK, skip_bad=True)
+    assert found.drafts == DRAFTS[:1]
+    assert found.repeated == 1
+    assert [row.short.split(" ")[0] for row in found.bad] == ["base.jsonl:2:", "base.jsonl:4:"]
+    path.write_text('{"program": "what"}\n')
+    with pytest.raises(DataError, match=r"holds no task: all rows are bad, the first is .*what"):
+        read_base(path, DESK, skip_bad=True)
+
+
+def test_a_heldout_task_is_no_base_task(tmp_path: Path) -> None:
+    heldout = heldout_fingerprints(DESK, 0, 20)
+    path = tmp_path / "base.jsonl"
+    path.write_text("".join(json.dumps({"program": p}) + "\n" for p in sorted(heldout)))
+    with pytest.raises(DataError, match="is a held-out task"):
+        read_base(path, DESK, heldout=heldout)
+
+
+def test_verl_rows_whose_answer_is_wrong_are_bad(tmp_path: Path) -> None:
+    rows = verl_rows()
+    rows[3]["reward_model"]["ground_truth"] = DRAFTS[4].ground_truth
+    rows[5]["prompt"] = [{"role": "user", "content": "Do something."}]
+    pl.DataFrame(rows).write_parquet(tmp_path / "v.parquet")
+    found = read_base(tmp_path / "v.parquet", DESK, format_="verl", skip_bad=True)
+    assert found.drafts == [d for i, d in enumerate(DRAFTS) if i not in (3, 5)]
+    assert [row.place.where for row in found.bad] == [": row 4", ": row 6"]
+    assert "the ground truth is wrong" in found.bad[0].reason
+    assert "no request of desk" in found.bad[1].reason
+
+
+def test_a_domain_that_reads_no_answers_says_so(tmp_path: Path) -> None:
+    class Plain:
+        name = "plain"
+
+    with pytest.raises(ConfigError, match="domain plain reads no tasks from prompt"):
+        read_base(written(tmp_path, "verl"), Plain(), format_="verl")  # type: ignore[arg-type]
+
+
+def test_unknown_endings_and_broken_files(tmp_path: Path) -> None:
+    (tmp_path / "base.txt").write_text("x")
+    with pytest.raises(ConfigError, match=r"set data\.base_format"):
+        read_base(tmp_path / "base.txt", DESK)
+    (tmp_path / "base.parquet").write_text("x")
+    with pytest.raises(DataError, match="cannot be read as parquet"):
+        read_base(tmp_path / "base.parquet", DESK)
+    (tmp_path / "base.csv").write_bytes(b"program\n\xff\n")
+    with pytest.raises(DataError, match="cannot be read as csv"):
+        read_base(tmp_path / "base.csv", DESK)

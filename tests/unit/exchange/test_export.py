@@ -1,0 +1,166 @@
+"""Exported pools.
+
+Invariants: an export loads with Hugging Face datasets and passes TRL's own format checks; every
+selected row is there once, for any number of chunks; filters filter, and those that would do
+nothing are refused; an imported export gives the same tasks; a folder is whole or absent.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.config.load import dump, resolve
+from genenv_core.domains.desk import DeskDomain
+from genenv_core.errors import ConfigError, QueryError
+from genenv_core.exchange import rows as exchange_rows
+from genenv_core.exchange.base_data import read_base
+from genenv_core.exchange.export import Selection, export
+from genenv_core.storage.records.parquet import to_parquet
+from genenv_core.storage.sql.catalog import RunSource, connect
+from tests.unit.builders_tables import world
+
+DRAFTS = DeskDomain().base_tasks(3, 60)
+HISTORY = ("stage_runs", "runs")
+
+
+def tables() -> dict[str, pl.DataFrame]:
+    """Return the small world with real tasks of desk and transcripts of attempts at them."""
+    found = dict(world())
+    drafts = iter(DRAFTS)
+    tasks: list[dict[str, Any]] = []
+    for row in found["tasks"].iter_rows(named=True):
+        if row["valid"]:
+            draft = next(drafts)
+            names = ("prompt", "ground_truth", "program", "family", "difficulty", "fingerprint")
+            row |= {name: getattr(draft, name) for name in names}
+            row["spec"] = json.dumps(draft.spec)
+        tasks.append(row)
+    found["tasks"] = pl.DataFrame(tasks, schema=found["tasks"].schema)
+    by_id = {row["task_id"]: row for row in tasks}
+    texts = [
+        json.dumps(
+            [
+                {"role": "user", "content": by_id[task]["prompt"]},
+                {"role": "assistant", "content": by_id[task]["ground_truth"]},
+                {"role": "tool", "name": "ship", "content": "recorded"},
+            ]
+        )
+        for task in found["traces"]["task_id"]
+    ]
+    found["trace_tokens"] = found["trace_tokens"].with_columns(messages=pl.Series(texts))
+    config = json.dumps(dump(resolve("tiny")))
+    found["runs"] = found["runs"].with_columns(config=pl.lit(config))
+    return found
+
+
+def exported(folder: Path, pool: Any, format_: Any, **selection: Any) -> Path:
+    files: dict[str, list[str]] = {}
+    data = folder / "tables"
+    data.mkdir(exist_ok=True)
+    for name, frame in tables().items():
+        if name not in HISTORY:
+            (data / f"{name}.parquet").write_bytes(to_parquet(name, frame))
+            files[name] = [str(data / f"{name}.parquet")]
+    frames = {name: tables()[name] for name in HISTORY}
+    out = folder / f"{pool}-{format_}"
+    with connect([RunSource("run-a", "genenv", files, frames)]) as con:
+        export(con, "run-a", pool, format_, out, Selection(**selection))
+    return out
+
+
+def parquet(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "data" / "*.parquet")
+
+
+@pytest.mark.parametrize("pool", ["d_train", "d_env"])
+def test_datasets_and_trl_read_it(tmp_path: Path, pool: str) -> None:
+    from datasets import load_dataset
+    from trl.data_utils import is_conversational
+
+    folder = exported(tmp_path, pool, "hf")
+    loaded = load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    first = loaded[0]
+    assert is_conversational({"messages": first["messages"]})
+    assert is_conversational({"prompt": first["prompt"], "completion": first["completion"]})
+    assert first["messages"] == first["prompt"] + first["completion"]
+    assert [m["role"] for m in first["prompt"]] == ["user"]
+    assert first["completion"][0]["role"] == "assistant"
+    verl = load_dataset(
+        "parquet",
+        data_files=str(exported(tmp_path, pool, "verl") / "data" / "*.parquet"),
+        split="train",
+        cache_dir=str(tmp_path / "cache"),
+    )
+    assert set(verl[0]) == {"data_source", "prompt", "ability", "reward_model", "extra_info"}
+    assert is_conversational({"prompt": verl[0]["prompt"]})
+
+
+def test_every_row_once_however_many_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange_rows, "CHUNK", 3)
+    monkeypatch.setattr("genenv_core.exchange.export.SHARD_ROWS", 7)
+    folder = exported(tmp_path, "d_train", "hf")
+    assert len(list((folder / "data").iterdir())) > 2
+    assert parquet(folder)["trace_id"].to_list() == sorted(tables()["d_train"]["trace_id"])
+    rows = (exported(tmp_path, "d_env", "jsonl") / "train.jsonl").read_text().splitlines()
+    assert len(rows) == tables()["d_env"].height
+
+
+def test_filters(tmp_path: Path) -> None:
+    rows = parquet(exported(tmp_path, "d_train", "hf", epochs=(2, 2), min_reward=1.0))
+    assert rows["epoch"].unique().to_list() == [2]
+    assert rows["success"].all()
+    kept = parquet(exported(tmp_path, "d_env", "hf", kept=True))
+    assert kept["kept"].all() and kept.height < tables()["d_env"].height
+    with pytest.raises(ConfigError, match="--kept does nothing for d_train"):
+        exported(tmp_path, "d_train", "jsonl", kept=True)
+
+
+def test_pi_envs_prompt_tells_the_success_of_the_epoch_before(tmp_path: Path) -> None:
+    rows = parquet(exported(tmp_path, "d_env", "hf")).sort("generation_id")
+    prompts = {row["epoch"]: row["prompt"][0]["content"] for row in rows.iter_rows(named=True)}
+    assert prompts[1].startswith("success none; base:")
+    # Epoch 1: 0, 1 and 2 of 4 attempts at each of three new tasks.
+    assert prompts[2].startswith(f"success {round(10 * 3 / 12)}/10; base: {DRAFTS[0].program} ;")
+
+
+def test_jsonl_has_tool_calls_apart(tmp_path: Path) -> None:
+    lines = (exported(tmp_path, "d_train", "jsonl") / "train.jsonl").read_text().splitlines()
+    row = json.loads(lines[0])
+    assert set(row) == {"messages", "tools"}
+    assert row["messages"][1]["tool_calls"][0]["type"] == "function"
+    assert row["messages"][2]["tool_call_id"] == row["messages"][1]["tool_calls"][0]["id"]
+
+
+@pytest.mark.parametrize(("format_", "read_as"), [("hf", "auto"), ("verl", "verl")])
+def test_an_export_imports_again(tmp_path: Path, format_: str, read_as: str) -> None:
+    folder = exported(tmp_path, "d_train", format_)
+    path = folder / "data" / "train-00000.parquet" if read_as == "verl" else folder
+    found = read_base(path, DeskDomain(), format_=read_as)
+    used = tables()["d_train"]["task_id"].unique()
+    wanted = tables()["tasks"].filter(pl.col("task_id").is_in(used.implode()))
+    assert sorted(d.fingerprint for d in found.drafts) == sorted(wanted["fingerprint"])
+    assert found.bad == []
+
+
+def test_a_card_says_what_is_in_it(tmp_path: Path) -> None:
+    text = (exported(tmp_path, "d_train", "hf", epochs=(1, 1)) / "README.md").read_text()
+    for words in ("run-a", "| epochs | 1 to 1 |", "data/*.parquet", "config sha256"):
+        assert words in text
+    rows = tables()["d_train"].filter(pl.col("epoch") == 1).height
+    assert f"| rows | {rows} |" in text
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="no row of d_train"):
+        exported(tmp_path, "d_train", "hf", epochs=(9, 9))
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
+    exported(tmp_path, "d_train", "hf")
+    with pytest.raises(ConfigError, match="is there already"):
+        exported(tmp_path, "d_train", "hf")

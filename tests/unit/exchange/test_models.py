@@ -1,0 +1,280 @@
+"""Models that people give, with real tokenizers and checkpoints made on the spot.
+
+Invariants: a pickle is refused, unread, with a command that converts it, from a directory and from
+the hub; safetensors beside a pickle are used and the pickle is not; a checkpoint without one of its
+shards, or with its own code, is refused; so is a tokenizer that transformers would replace without
+a word, with what to change; a chat template that is missing, or drops text that a
+policy must see, is refused before any work; the code never trusts remote code.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from genenv_core.config.load import resolve
+from genenv_core.errors import ModelError
+from genenv_core.exchange.external import given_to
+from genenv_core.exchange.given_models import PROBES, model_files, model_folder
+from genenv_core.training.warm_start.models import build_tokenizer
+from genenv_core.types import Policy
+from tests.unit.builders_engine import CHATML, tiny_model, tiny_tokenizer
+
+REPOSITORY = Path(__file__).parents[3]
+NO_TOOLS = CHATML.replace("{% for m in messages %}", "{% for m in messages if m.role != 'tool' %}")
+NO_SYSTEM = CHATML.replace(
+    "{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"
+)
+NO_ANSWERS = CHATML.replace(
+    "{{ m.content }}", "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}"
+)
+LAST_ONLY = CHATML.replace("{% for m in messages %}", "{% for m in messages[-1:] %}")
+REFUSES_SYSTEM = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}"
+    "{% endif %}{% endfor %}" + CHATML
+)
+REFUSES_TOOLS = REFUSES_SYSTEM.replace("'system'", "'tool'")
+
+
+class Boom:
+    """A pickle that leaves a mark when it is loaded."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.trace,))
+
+
+def checkpoint(folder: Path, template: str | None = CHATML, **shape: Any) -> Path:
+    tokenizer = tiny_tokenizer(template)
+    tiny_model(vocab_size=len(tokenizer), **shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def pickled(folder: Path) -> Path:
+    """Return a checkpoint with pickled weights, like old checkpoints."""
+    model = tiny_model(vocab_size=len(tiny_tokenizer()))
+    checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_pickle_is_refused_with_a_command_that_converts_it(tmp_path: Path) -> None:
+    old = pickled(tmp_path / "old model")
+    with pytest.raises(ModelError, match=r"pickled \(pytorch_model\.bin\).*can run code") as caught:
+        model_folder(Policy.AGENT, old)
+    command = shlex.split(str(caught.value).partition("If you trust it: ")[2])
+    assert command[0] == "python"
+    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    new = tmp_path / "old model-safetensors"
+    taken = {path.name for path in model_files(new)}
+    assert model_folder(Policy.AGENT, new).path == str(new)
+    assert "model.safetensors" in taken and "tokenizer.json" in taken
+
+
+@pytest.mark.parametrize("name", ["model.pt", "consolidated.00.pth", "last.ckpt"])
+def test_no_pickle_is_ever_read(tmp_path: Path, name: str) -> None:
+    folder, trace = checkpoint(tmp_path / "model"), tmp_path / "trace"
+    torch.save(Boom(trace), folder / name)
+    model_folder(Policy.AGENT, folder)
+    assert name not in {path.name for path in model_files(folder)}
+    (folder / "model.safetensors").unlink()
+    message = (
+        "its weights are pickled .* transformers knows no such file: .*load it with what wrote it"
+    )
+    with pytest.raises(ModelError, match=message):
+        model_folder(Policy.AGENT, folder)
+    assert not trace.exists()
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=r"no \.safetensors weights"):
+        model_folder(Policy.AGENT, folder)
+
+
+def test_half_an_adapter_is_refused_and_a_pickled_one_with_what_converts_it(
+    tmp_path: Path,
+) -> None:
+    folder = checkpoint(tmp_path / "it's adapted")
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(
+        ModelError, match=r"adapter_config\.json without adapter_model\.safetensors"
+    ):
+        model_folder(Policy.AGENT, folder)
+    weights = {"a.lora_A.weight": torch.ones(2, 3)}
+    torch.save(weights, folder / "adapter_model.bin")
+    with pytest.raises(ModelError, match="its adapter is pickled") as caught:
+        model_folder(Policy.AGENT, folder)
+    code = shlex.split(str(caught.value).partition("If you trust it: ")[2])[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert torch.equal(
+        load_file(folder / "adapter_model.safetensors")["a.lora_A.weight"], torch.ones(2, 3)
+    )
+    assert model_folder(Policy.AGENT, folder).sha256
+
+
+def test_a_pickle_on_the_hub_is_refused_with_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no network, so a double of the hub's client records the requests."""
+    asked: dict[str, Any] = {}
+    fetched = tmp_path / "fetched"
+    shutil.copytree(pickled(tmp_path / "old"), fetched, ignore=shutil.ignore_patterns("*.bin"))
+
+    def snapshot_download(name: str, **options: Any) -> str:
+        asked.update(options, name=name)
+        return str(fetched)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    files = ["config.json", "pytorch_model-00001-of-00002.bin"]
+    monkeypatch.setattr(huggingface_hub, "list_repo_files", lambda name, revision: files)
+    commit = "a" * 40
+    overrides = ("models.agent=org/old", f"models.agent_revision={commit}")
+    config = resolve("tiny", overrides=overrides)
+    with pytest.raises(ModelError, match=r"models\.agent org/old at a{12}: .*pickled") as caught:
+        given_to(config)
+    assert f"from_pretrained('\"'\"'org/old'\"'\"', revision='\"'\"'{commit}" in str(caught.value)
+    assert asked["revision"] == commit and asked["name"] == "org/old"
+    assert not [p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", "*"))]
+
+
+def test_a_checkpoint_without_all_its_shards_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "sharded"
+    tokenizer = tiny_tokenizer()
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder, max_shard_size="200KB")
+    tokenizer.save_pretrained(folder)
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1 and model_folder(Policy.ENV, folder)
+    shards[-1].unlink()
+    with pytest.raises(ModelError, match=r"1 file\(s\) of its weights are missing: model-0"):
+        model_folder(Policy.ENV, folder)
+
+
+def test_a_model_that_is_its_own_code_is_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "own")
+    (folder / "modeling_own.py").write_text("raise SystemExit('this code ran')\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert model_folder(Policy.AGENT, folder)  # transformers knows the type: its own class is taken
+    assert "modeling_own.py" not in {path.name for path in model_files(folder)}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
+    with pytest.raises(ModelError, match=r"'own' is made by code in its own repository"):
+        model_folder(Policy.AGENT, folder)
+
+
+def changed(folder: Path, name: str, **values: Any) -> None:
+    """Change fields of a JSON file of a checkpoint."""
+    config = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(config | values))
+
+
+def test_a_tokenizer_that_transformers_replaces_is_refused_with_what_helps(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "foreign")  # a qwen2
+    own = build_tokenizer([PROBES[0]] * 9)
+    own.save_pretrained(folder)
+    taken = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    old, new = (len(t(PROBES[0], add_special_tokens=False)["input_ids"]) for t in (own, taken))
+    assert type(taken).__name__ == "Qwen2Tokenizer" and old != new
+    message = (
+        r"models\.agent .*foreign: AutoTokenizer makes a Qwen2Tokenizer .* a TokenizersBackend: "
+        rf".*The quick brown.* has {old} ids by the file and {new} others.*tokenizer_class"
+    )
+    with pytest.raises(ModelError, match=message):
+        model_folder(Policy.AGENT, folder)
+    changed(folder, "config.json", model_type="qwen3")
+    assert model_folder(Policy.AGENT, folder)
+    changed(folder, "tokenizer_config.json", tokenizer_class="Qwen2Tokenizer")
+    with pytest.raises(ModelError, match="AutoTokenizer makes a Qwen2Tokenizer"):
+        model_folder(Policy.AGENT, folder)
+    changed(folder, "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+    assert model_folder(Policy.AGENT, folder)
+
+
+def test_a_tokenizer_without_tokenizer_json_is_left_alone(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "vocabulary")
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("\n".join(" ".join(pair) for pair in model["merges"]))
+    assert model_folder(Policy.AGENT, folder)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (None, "no chat template"),
+        (NO_TOOLS, r"drops tools' answers \(messages of the role tool\).*repair chat_template"),
+        (REFUSES_TOOLS, r"refused the roles \(user, assistant, tool\)"),
+        (NO_ANSWERS, "drops the text of an assistant message"),
+        (NO_SYSTEM, "drops system messages"),
+        (LAST_ONLY, "drops"),
+    ],
+    ids=["none", "no tools", "refuses tools", "no answers", "no system", "last message only"],
+)
+def test_a_chat_template_that_hides_something_from_the_agent_is_refused(
+    tmp_path: Path, template: str | None, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        model_folder(Policy.AGENT, checkpoint(tmp_path / "model", template))
+
+
+def test_the_template_is_tried_with_the_variables_of_the_configuration(tmp_path: Path) -> None:
+    refuses = "{% if not quiet %}{{ raise_exception('be quiet') }}{% endif %}" + CHATML
+    given = f"models.env={checkpoint(tmp_path / 'model', refuses)}"
+    with pytest.raises(ModelError, match="be quiet"):
+        given_to(resolve("tiny", overrides=[given]))
+    quiet = "models.env_chat_template_kwargs={quiet: true}"
+    assert given_to(resolve("tiny", overrides=[given, quiet])).env_model
+
+
+@pytest.mark.parametrize(
+    ("policy", "template"),
+    [
+        (Policy.AGENT, CHATML),
+        (Policy.AGENT, REFUSES_SYSTEM),
+        (Policy.ENV, CHATML),
+        (Policy.ENV, NO_TOOLS),
+    ],
+)
+def test_templates_that_show_what_a_policy_sees_are_taken(
+    tmp_path: Path, policy: Policy, template: str
+) -> None:
+    assert model_folder(policy, checkpoint(tmp_path / "model", template)).sha256
+
+
+def test_no_code_trusts_remote_code_or_reads_pickles() -> None:
+    """Auto classes need trust_remote_code=False in every call, and models use_safetensors."""
+    seen = 0
+    for layer in ("genenv_core", "tasks", "flows", "schemas", "tests/bench"):
+        for path in (REPOSITORY / layer).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call):
+                    continue
+                options = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg}
+                called = ast.unparse(node.func)
+                assert options.get("trust_remote_code", "False") == "False", path
+                assert called not in ("torch.load", "pickle.load", "pickle.loads"), path
+                if called.endswith(".from_pretrained") and not called.startswith("PeftModel"):
+                    seen += 1
+                    assert options.get("trust_remote_code") == "False", f"{path}:{node.lineno}"
+                    assert options.get("local_files_only") == "True", f"{path}:{node.lineno}"
+                    if "okenizer" not in called and "chat" not in path.name:
+                        assert options.get("use_safetensors") == "True", f"{path}:{node.lineno}"
+    assert seen >= 3  # the tokenizer twice, and the one place that loads models

@@ -1,0 +1,101 @@
+"""An epoch under each arm, walked with stages that compute nothing.
+
+Invariants: every arm has a record; the flow trains the policies of the record and no others; tasks
+are made with the outputs of the last epochs, or in epoch 1 with none; an arm of a file reads that
+file, others read none, and a configuration that mixes the two is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.epoch import epoch
+from flows.state import EpochState
+from genenv_core.config.arms import ARMS, Arm, TaskSet
+from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import EPOCH_STAGES
+from genenv_core.errors import ConfigError
+from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.stage import StageTask
+from tasks.stage.planning import Planned
+
+FACTS = {"published": {"agent": True, "env": True}, "heldout": 0.5, "is_best": True}
+CHECKPOINTS = {"agent": "a" * 64, "env": "e" * 64}
+
+
+def config(arm: Arm, folder: Path) -> RunConfig:
+    fields: dict[str, Any] = {"arm": arm.value, "root": str(folder), "run_id": "x"}
+    overrides: list[str] = []
+    if ARMS[arm].tasks is TaskSet.FILE:
+        (folder / "tasks.jsonl").write_text('{"program": "+ 8 bolts 7"}\n')
+        overrides = [f"data.offline_file={folder}/tasks.jsonl"]
+    return resolve("tiny", overrides=overrides, fields=fields)
+
+
+def made(stage: str, number: int) -> ArtifactRef:
+    digest = f"{stage} {number}"
+    return ArtifactRef(
+        stage=stage, key="k" * 64, digest=digest, facts=FACTS, checkpoints=CHECKPOINTS
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], tuple[int, Any]]:
+    """Return a dict that fills: (epoch of the flow, stage) -> the submitted epoch and inputs."""
+    found: dict[tuple[int, str], tuple[int, Any]] = {}
+
+    def submit(self: StageTask[Any], config: RunConfig, number: int, inputs: Any) -> Planned:
+        name = self.stage.name
+        walked = sum(stage == name for _, stage in found) + 1
+        found[walked, name] = number, inputs
+        return Planned(name, number, "hit", ref=made(name, walked))
+
+    monkeypatch.setattr(StageTask, "submit", submit)
+    return found
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_the_flow_does_what_the_record_of_an_arm_says(
+    arm: Arm, tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    spec, run = ARMS[arm], config(arm, tmp_path)
+    state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    for number in (1, 2):
+        state = epoch.fn(run, number, state)
+    assert {stage for _, stage in asked} == set(EPOCH_STAGES)
+    for number in (1, 2):
+        assert asked[number, "grpo_update"][1].train is spec.trains_agent
+        assert asked[number, "rwr_update"][1].train is spec.trains_env
+        given = asked[number, "generate_tasks"][1].offline
+        assert (given is not None) is (spec.tasks is TaskSet.FILE)
+    made_for, inputs = asked[2, "generate_tasks"]
+    assert made_for == (1 if spec.tasks is TaskSet.FIRST else 2)
+    before = [] if spec.tasks is TaskSet.FIRST else ["generate_tasks 1"]
+    assert [ref.digest for ref in inputs.last_tasks] == before
+    assert [ref.digest for ref in inputs.recent] == before
+    assert len(inputs.last_scores) == len(before)
+    assert asked[2, "rollout"][0] == 2
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_a_file_of_tasks_belongs_to_the_arms_that_read_one(arm: Arm) -> None:
+    reads = ARMS[arm].tasks is TaskSet.FILE
+    overrides = [] if reads else ["data.offline_file=x.jsonl"]
+    words = "reads its tasks from data.offline_file: set it" if reads else "or set arm to offline"
+    with pytest.raises(ConfigError, match=words):
+        resolve("tiny", overrides=overrides, fields={"arm": arm.value})
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_groups_of_one_are_for_arms_that_do_not_train_the_agent(arm: Arm, tmp_path: Path) -> None:
+    values = config(arm, tmp_path).model_dump(by_alias=True)
+    values["rollout"]["n"] = 1
+    if ARMS[arm].trains_agent:
+        with pytest.raises(ValueError, match="use 2 or more, or arm base"):
+            RunConfig.model_validate(values)
+    else:
+        assert RunConfig.model_validate(values).rollout.n == 1

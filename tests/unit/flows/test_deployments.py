@@ -1,0 +1,111 @@
+"""Deployments and the pages of runs in the Prefect UI, without a server.
+
+Invariants: infra/prefect.yaml equals the deployments that the code registers; every entry point is
+a flow with one request as its parameter; the zombie automation waits for more than two beats; the
+page and the table on a run hold the given values and nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+from prefect import Flow
+from prefect.automations import AutomationCore
+from prefect.utilities.callables import parameter_schema
+
+from flows.deploy.deployments import (
+    DEPLOYMENTS,
+    HEARTBEAT_S,
+    SILENCE_S,
+    automations_yaml,
+    prefect_yaml,
+    zombie_automation,
+)
+from flows.shown import artifact_key, summary, table
+from genenv_core.config.load import resolve
+
+REPOSITORY = Path(__file__).parents[3]
+ROW = {"heldout_success": 0.25, "heldout_success_greedy": 0.5}
+
+
+def config() -> Any:
+    return resolve("tiny", fields={"root": "/data", "run_id": "My.run_1"})
+
+
+def test_the_file_for_prefect_deploy_is_what_the_code_registers():
+    text = (REPOSITORY / "infra" / "prefect.yaml").read_text(encoding="utf-8")
+    assert text == prefect_yaml(), "run: python -m flows.deploy.deployments > infra/prefect.yaml"
+    entries = yaml.safe_load(text)["deployments"]
+    assert [entry["name"] for entry in entries] == [item.name for item in DEPLOYMENTS]
+    assert all(not schedule["active"] for entry in entries for schedule in entry["schedules"])
+
+
+def test_every_entry_point_is_a_flow_with_one_request():
+    for item in DEPLOYMENTS:
+        module, _, name = item.entrypoint.rpartition(".")
+        flow = getattr(import_module(module), name)
+        assert isinstance(flow, Flow)
+        assert flow.name == item.name
+        schema = parameter_schema(flow.fn)
+        assert list(schema.properties) == ["request"]
+        assert flow.description
+
+
+def test_silence_is_judged_after_more_than_two_beats():
+    trigger = zombie_automation().trigger
+    assert 3 * HEARTBEAT_S < SILENCE_S == trigger.within.total_seconds()
+    assert "prefect.flow-run.heartbeat" in trigger.after & trigger.expect
+    assert "prefect.flow-run.Completed" in trigger.expect
+
+
+def test_the_files_with_automations_are_what_prefect_reads():
+    text = (REPOSITORY / "infra" / "automations.yaml").read_text(encoding="utf-8")
+    again = "python -m flows.deploy.deployments automations > infra/automations.yaml"
+    assert text == automations_yaml(), f"run: {again}"
+    (zombie,) = yaml.safe_load(text)["automations"]
+    assert AutomationCore.model_validate(zombie) == zombie_automation()
+    example = (REPOSITORY / "infra" / "notifications.yaml").read_text(encoding="utf-8")
+    (notice,) = yaml.safe_load(example)["automations"]
+    assert AutomationCore.model_validate(notice).enabled is False
+
+
+def test_the_table_leaves_out_what_is_empty_throughout():
+    rows = {1: {**ROW, "epoch": 1, "cached": True}, 0: {"heldout_success": 0.2, "epoch": 0}}
+    assert table(rows) == [
+        {"epoch": "0", "held-out": "0.200", "greedy": "", "notes": ""},
+        {"epoch": "1", "held-out": "0.250", "greedy": "0.500", "notes": "cached"},
+    ]
+
+
+def test_the_page_on_a_run_says_where_to_look_further():
+    rows = {number: {**ROW, "epoch": number} for number in (0, 1)}
+    page = summary(config(), rows, "", "http://127.0.0.1:5000/#/experiments/1/runs/abc")
+    assert "1 of 2 epochs" in page
+    assert "| epoch | held-out | greedy |" in page
+    assert "](http://127.0.0.1:5000/#/experiments/1/runs/abc)" in page
+    assert "genenv report My.run_1 --root /data -o report.html" in page
+    assert "FROM curriculum\n  WHERE run_id = 'My.run_1' ORDER BY epoch;" in page
+    assert "Stopped" not in page
+    failed = summary(config(), {}, "rollout of epoch 1: no memory", "")
+    assert "**Stopped:** rollout of epoch 1: no memory" in failed
+    assert "MLflow" not in failed
+
+
+def test_the_queries_of_the_page_are_right(tmp_path: Path):
+    from genenv_core.storage.sql.catalog import query
+    from genenv_core.storage.sql.sources import open_tables
+    from genenv_core.storage.store.local import LocalStore
+
+    page = summary(config(), {}, "", "")
+    queries = page.partition("```sql\n")[2].partition("```")[0].split(";")[:-1]
+    assert len(queries) == 3
+    with open_tables(LocalStore(tmp_path)) as connection:
+        for text in queries:
+            assert query(connection, text).height == 0
+
+
+def test_a_key_of_an_artifact_is_letters_digits_and_dashes():
+    assert artifact_key(config(), "grpo-update") == "grpo-update-my-run-1"

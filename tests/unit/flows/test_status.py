@@ -1,0 +1,56 @@
+"""`genenv status RUN` shows the newest attempt at each stage and reads only what it shows.
+
+Invariants: it agrees with the run's log; the attempts of merged epochs are not read one by one;
+other runs of the root are not opened.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.cli.runs.status import show_run
+from genenv_core.storage import paths
+from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.compaction import FAN, compact
+from tests.unit.builders_runs import without_fsync, write_epoch, write_run
+
+EPOCHS = FAN
+
+
+def test_status_reads_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LocalStore(tmp_path)
+    with without_fsync():
+        write_run(store, "other", 1, seed=1)
+        log = write_run(store, "run-a", EPOCHS)
+        compact(store, "run-a")
+        again = log.attempts([EPOCHS])[-1].model_copy(update={"state": "running", "seconds": None})
+        log.end(log.begin(again).model_copy(update={"state": "failed", "error": "a bad row"}))
+        write_epoch(store, "other", 1, seed=1)
+    wanted = {(a.epoch, a.stage): (a.attempt, a.state) for a in log.attempts()}
+    read: list[str] = []
+    real = LocalStore.read
+
+    def noted(self: LocalStore, path: str) -> bytes:
+        read.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(LocalStore, "read", noted)
+    show_run(store, "run-a", as_json=True)
+    answer = json.loads(capsys.readouterr().out)
+    found = [Attempt.model_validate(stage) for stage in answer["stages"]]
+    assert {(a.epoch, a.stage): (a.attempt, a.state) for a in found} == wanted
+    assert [(a["stage"], a["state"], a["error"]) for a in answer["unfinished"]] == [
+        (again.stage, "failed", "a bad row")
+    ]
+    assert not [path for path in read if path.startswith(paths.run("other"))]
+    events = [path for path in read if path.startswith(paths.attempts("run-a"))]
+    assert len(events) == len(set(events)), "an event was read twice"
+    # The last epoch has news, and what bootstrap's segment left over; fifteen others are merged.
+    opened = {int(path.rsplit("/", 1)[1].split("-")[0]) for path in events}
+    assert len(opened) <= 2 < EPOCHS == len(RunLog(store, "run-a").attempts()) // 9

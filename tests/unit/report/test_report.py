@@ -1,0 +1,177 @@
+"""The report.
+
+Invariants: a page is self-contained (no outside address, no script, a policy that lets nothing
+load) and holds every section, for one run, several, one that has not finished an epoch, and arms
+without environment updates; text of models is inert; secrets of the configuration are not in it;
+runs differ by more than colour; a browser draws it and runs nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from genenv_core.config.load import dump, resolve
+from genenv_core.report import read_report, render
+from genenv_core.report.charts import GLYPHS, MARKERS, SERIES
+from genenv_core.report.data import HIDDEN, without_secrets
+from genenv_core.report.page import number
+from genenv_core.storage.records.parquet import to_parquet
+from genenv_core.storage.sql.catalog import RunSource, connect
+from tests.unit.builders_tables import world
+from tests.waiting import BOUND_S
+
+HISTORY = ("stage_runs", "runs")
+ATTACK = '<script>document.title = "owned"</script><img src="http://evil.example/x.png" onerror=1>'
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+Tables = dict[str, pl.DataFrame]
+
+
+def tables() -> Tables:
+    found = dict(world())
+    config = dump(resolve("tiny")) | {"tracking": {"uri": "postgresql://me:hunter2@db/x"}}
+    found["runs"] = found["runs"].with_columns(config=pl.lit(json.dumps(config)))
+    messages = json.dumps(
+        [{"role": "user", "content": ATTACK}, {"role": "assistant", "content": ATTACK}]
+    )
+    found["trace_tokens"] = found["trace_tokens"].with_columns(messages=pl.lit(messages))
+    found["tasks"] = found["tasks"].with_columns(
+        generation_text=pl.lit(ATTACK), rejection_detail=pl.lit(ATTACK)
+    )
+    return found
+
+
+def page(folder: Path, *runs: tuple[str, Tables]) -> str:
+    sources: list[RunSource] = []
+    for run, given in runs:
+        (folder / run).mkdir()
+        files: dict[str, list[str]] = {}
+        for name in set(given) - set(HISTORY):
+            path = folder / run / f"{name}.parquet"
+            path.write_bytes(to_parquet(name, given[name]))
+            files[name] = [str(path)]
+        frames = {n: given[n].with_columns(run_id=pl.lit(run)) for n in HISTORY if n in given}
+        sources.append(RunSource(run, "genenv", files, frames))
+    with connect(sources) as con:
+        found = read_report(con, [run for run, _ in runs])
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    return render(found, root="./genenv-data", now=now, version="0")
+
+
+def without_updates(given: Tables) -> Tables:
+    """Return the tables of an arm that never updates pi_env."""
+    changed = dict(given)
+    env = (pl.col("policy") == "env") & (pl.col("epoch") > 0)
+    changed["checkpoints"] = given["checkpoints"].filter(~env)
+    changed["update_samples"] = given["update_samples"].filter(pl.col("policy") != "env")
+    changed["epochs"] = given["epochs"].with_columns(
+        kl_env=pl.lit(None, pl.Float64), env_action=pl.lit("skipped"), env_note=pl.lit("arm")
+    )
+    return changed
+
+
+SECTIONS = ("charts", "epochs", "examples", "rejections", "gates", "lineage", "config", "next")
+
+
+def sound(text: str) -> None:
+    """Assert that a page is whole and self-contained."""
+    for section in SECTIONS:
+        assert f'id="{section}"' in text
+    assert "default-src 'none'" in text
+    assert "<script" not in text and "<img" not in text and "<link" not in text
+    assert "@import" not in text and "url(http" not in text
+    # Nothing that could be followed or fetched leads out of the page.
+    for value in re.findall(r'(?:href|src|action|data)="([^"]*)"', text):
+        assert value.startswith("#"), value
+    for value in re.findall(r"url\(([^)]*)\)", text):
+        assert value.startswith("#"), value
+
+
+def test_a_report_of_one_run_has_all_charts(tmp_path: Path) -> None:
+    text = page(tmp_path, ("run-a", tables()))
+    sound(text)
+    assert text.count("<svg") >= 8
+    assert "All 2 epochs are finished." in text
+    assert "Every gate was open" in text
+    assert "agent-digest-1"[:12] in text
+    for title in ("Success on new tasks", "Held-out success", "R_env", "Cost by stage"):
+        assert title in text
+    assert "genenv trace" in text and "genenv sql" in text
+    assert len(text) < 400_000
+
+
+def test_text_of_models_is_inert(tmp_path: Path) -> None:
+    text = page(tmp_path, ("run-a", tables()))
+    assert "&lt;script&gt;document.title" in text
+    assert ATTACK not in text
+
+
+def test_no_secret_is_in_the_page(tmp_path: Path) -> None:
+    text = page(tmp_path, ("run-a", tables()))
+    assert "hunter2" not in text and HIDDEN in text
+    hidden = without_secrets({"api_key": "x", "max_tokens": 3, "a": [{"password": "y"}]})
+    assert hidden == {"api_key": HIDDEN, "max_tokens": 3, "a": [{"password": HIDDEN}]}
+
+
+def test_several_runs_of_different_lengths_and_arms(tmp_path: Path) -> None:
+    whole = tables()
+    short = {
+        name: frame.filter(pl.col("epoch") < 2) if "epoch" in frame.columns else frame
+        for name, frame in whole.items()
+    }
+    nothing = {"runs": whole["runs"], "stage_runs": whole["stage_runs"].head(0)}
+    text = page(tmp_path, ("a", whole), ("b", short), ("c", without_updates(whole)), ("d", nothing))
+    sound(text)
+    assert 'id="runs"' in text
+    for run, glyph in zip("abcd", GLYPHS, strict=False):
+        assert f"{glyph}</span> {run}" in text
+    assert "1 of 2 epochs are finished" in text
+    assert "No epoch is finished yet" in text
+    assert "env skipped: arm" in text
+
+
+def test_a_run_without_a_finished_epoch_says_so(tmp_path: Path) -> None:
+    given = tables()
+    text = page(tmp_path, ("run-a", {name: given[name] for name in HISTORY}))
+    sound(text)
+    assert "No epoch is finished yet" in text
+    assert "interrupted" in text and "evaluate of epoch 1" in text
+
+
+def test_runs_differ_by_more_than_colour() -> None:
+    assert len(set(MARKERS)) == len(set(GLYPHS)) == len(MARKERS) == len(GLYPHS) == SERIES
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (0.0, "0"), (0.05, "0.0500"), (12.345, "12.3"), (1234.5, "1,234"), (7, "7")],
+)
+def test_numbers_are_rounded_for_the_page(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)")
+def test_a_browser_draws_it_and_runs_nothing(tmp_path: Path) -> None:
+    path, shot = tmp_path / "report.html", tmp_path / "shot.png"
+    path.write_text(page(tmp_path, ("run-a", tables())), encoding="utf-8")
+    command = [
+        *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+        *(f"--user-data-dir={tmp_path / 'profile'}", "--window-size=500,4000"),
+    ]
+    drawn = subprocess.run(
+        [*command, f"--screenshot={shot}", path.as_uri()], capture_output=True, timeout=BOUND_S
+    )
+    assert drawn.returncode == 0, drawn.stderr.decode()
+    assert shot.stat().st_size > 50_000
+    dom = subprocess.run(
+        [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=BOUND_S
+    ).stdout
+    assert "<title>genenv: run-a</title>" in dom
+    assert "<script" not in dom and "<img" not in dom

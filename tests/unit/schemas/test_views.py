@@ -1,0 +1,582 @@
+"""The numbers in the views.
+
+Invariants: the numbers are those of the algorithm's own functions, of polars or computed by hand,
+never of the same SQL; what_if under a run's own settings repeats the run's stored values, bit for
+bit; each reason of `suspects` has a planted case that it finds and a clean one that it ignores;
+runs that share rows are kept apart; no view compares all rows with all; the queries of README.md
+and docs/sql.md run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from genenv_core.algorithm.reward import judged_p_hat
+from genenv_core.config.sections.curriculum import CurriculumConfig, Level
+from genenv_core.config.stages import EPOCH_STAGES, STAGES
+from genenv_core.epoch.pooling import pools
+from genenv_core.epoch.rows import frame, to_tasks
+from genenv_core.epoch.scoring import task_rows
+from genenv_core.epoch.selecting import select
+from genenv_core.storage.records.parquet import to_parquet
+from genenv_core.storage.sql.catalog import RunSource, connect, query
+from schemas.registry import TABLES
+from schemas.relations import Relation, describe
+from tests.unit.builders_tables import CONFIG, world
+
+HISTORY = ("stage_runs", "runs")
+REPOSITORY = Path(__file__).parents[3]
+Tables = dict[str, pl.DataFrame]
+
+
+VIEWS = [relation for relation in describe() if relation.kind != "table"]
+
+
+def ask(folder: Path, tables: Tables, sql: str, runs: Sequence[str] = ("run-a",)) -> pl.DataFrame:
+    """Return the rows of a query over runs that all have these tables."""
+    files: dict[str, list[str]] = {}
+    for table in set(tables) - set(HISTORY):
+        path = folder / f"{table}.parquet"
+        path.write_bytes(to_parquet(table, tables[table]))
+        files[table] = [str(path)]
+    frames = {table: tables[table] for table in HISTORY if table in tables}
+    with connect([RunSource(run, "genenv", files, frames) for run in runs]) as con:
+        return query(con, sql)
+
+
+def put(frame: pl.DataFrame, key: str, values: dict[str, Any], column: str) -> pl.DataFrame:
+    """Return a frame with new values in a column, for the keys in `values`."""
+    known = [values.get(k, old) for k, old in zip(frame[key], frame[column], strict=True)]
+    return frame.with_columns(pl.Series(column, known, dtype=frame.schema[column]))
+
+
+def configured(tables: Tables, **curriculum: Any) -> Tables:
+    """Return the tables with other settings in `runs`."""
+    config = CONFIG | {"curriculum": {**CONFIG["curriculum"], **curriculum}}
+    return tables | {"runs": tables["runs"].with_columns(config=pl.lit(json.dumps(config)))}
+
+
+def rated(tables: Tables, outcomes: list[tuple[str, int, int]], alpha: float) -> Tables:
+    """Return tables of one epoch whose tasks are (family, successes, n)."""
+    source = tables["tasks"].filter((pl.col("epoch") == 1) & pl.col("valid")).head(1)
+    group = tables["task_scores"].filter(pl.col("source") == "generated").head(1)
+    tasks, groups = list[pl.DataFrame](), list[pl.DataFrame]()
+    for index, (family, k, n) in enumerate(outcomes):
+        task_id = pl.lit(f"t{index}").alias("task_id")
+        tasks.append(source.with_columns(task_id, pl.lit(family).alias("family")))
+        numbers = {"n": n, "successes": k, "p_hat": k / n}
+        values = [pl.lit(value).cast(group.schema[name]).alias(name)
+                  for name, value in numbers.items()]  # fmt: skip
+        groups.append(group.with_columns(task_id, pl.lit(f"g{index}").alias("group_id"), *values))
+    made = {"tasks": pl.concat(tasks), "task_scores": pl.concat(groups), "runs": tables["runs"]}
+    return configured(made, alpha=alpha)
+
+
+def test_settings_are_the_runs_own(tmp_path: Path) -> None:
+    row = ask(tmp_path, world(), "FROM settings").row(0)
+    assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, 1.0, 4)
+
+
+def test_curriculum_by_hand(tmp_path: Path) -> None:
+    # New tasks of an epoch succeed 0, 1 and 2 times of 4; the base task does not count.
+    rows = ask(tmp_path, world(), "FROM curriculum ORDER BY epoch").to_dicts()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert rows[1] == pytest.approx(
+        {
+            "run_id": "run-a",
+            "arm": "genenv",
+            "epoch": 2,
+            "policy_version": 1,
+            "env_policy_version": 1,
+            "tasks": 3,
+            "attempts": 12,
+            "alpha": 0.5,
+            "p_hat": 3 / 12,
+            "r_env": (math.exp(-1) + math.exp(-0.25) + 1) / 3,
+            "share_in_band": 2 / 3,
+            "share_zero_signal": 1 / 3,
+            "difficulty": 1.0,
+            "difficulty_sd": 0.0,
+            "response_tokens": 3.0,
+            "response_tokens_p90": 3.0,
+        }
+    )
+
+
+def test_curriculum_lengths_are_of_new_tasks_only(tmp_path: Path) -> None:
+    tables = world()
+    base = pl.col("task_id").str.contains("base")
+    traces = tables["traces"].with_columns(
+        response_tokens=pl.when(base).then(900).otherwise(pl.col("sample_index") * 10)
+    )
+    rows = ask(tmp_path, tables | {"traces": traces}, "FROM curriculum WHERE epoch = 1")
+    new = traces.filter((pl.col("epoch") == 1) & ~base)["response_tokens"]
+    assert rows["response_tokens"].item() == new.mean() == 15.0
+    assert rows["response_tokens_p90"].item() == new.quantile(0.9, "linear") == 30.0
+
+
+# Wilson's interval of 8 of 10 and of 0 of 10, as tables of it print them.
+@pytest.mark.parametrize(("k", "low", "high"), [(8, 0.4902, 0.9433), (0, 0.0, 0.2775)])
+def test_calibration_wilson_interval(tmp_path: Path, k: int, low: float, high: float) -> None:
+    tables = rated(world(), [("k1", k, 10)], alpha=0.5)
+    rows = ask(tmp_path, tables, "FROM calibration ORDER BY scope")
+    assert rows["scope"].to_list() == ["epoch", "family"]
+    assert rows["family"].to_list() == [None, "k1"]
+    for row in rows.iter_rows(named=True):
+        assert (row["tasks"], row["n"], row["p_hat"], row["alpha"]) == (1, 10.0, k / 10, 0.5)
+        assert row["wilson_low"] == pytest.approx(low, abs=5e-5)
+        assert row["wilson_high"] == pytest.approx(high, abs=5e-5)
+        nothing = ("design_effect", "cluster_low", "cluster_high", "alpha_inside", "rank_noise")
+        assert [row[name] for name in nothing] == [None] * 5
+        assert row["ranked_pairs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ks", "effect"),
+    [
+        # p .5; sum of (k - pn)^2 is 4 + 4, so 2/1 * 8 / (8 * .25) = 8.
+        ([0, 4], 8.0),
+        # p .5; the squares sum to 2, so 4/3 * 2 / (16 * .25) = .67, which counts as 1.
+        ([1, 3, 2, 2], 1.0),
+        # All alike: each task counts as one attempt.
+        ([4, 4, 4], 4.0),
+    ],
+)
+def test_calibration_counts_attempts_at_one_task_as_alike(
+    tmp_path: Path, ks: list[int], effect: float
+) -> None:
+    tables = rated(world(), [("k1", k, 4) for k in ks], alpha=0.9)
+    row = ask(tmp_path, tables, "FROM calibration WHERE scope = 'epoch'").to_dicts()[0]
+    assert row["design_effect"] == pytest.approx(effect)
+    p, m, z = sum(ks) / (4 * len(ks)), 4 * len(ks) / effect, 1.959963984540054
+    centre, half = p + z * z / (2 * m), z * math.sqrt(p * (1 - p) / m + (z / (2 * m)) ** 2)
+    low, high = (centre - half) / (1 + z * z / m), (centre + half) / (1 + z * z / m)
+    assert row["cluster_low"] == pytest.approx(low)
+    assert row["cluster_high"] == pytest.approx(high)
+    assert row["alpha_inside"] == (low <= 0.9 <= high)
+    assert row["cluster_low"] <= row["wilson_low"] <= p <= row["wilson_high"] <= 1
+
+
+def test_calibration_rank_noise_by_hand(tmp_path: Path) -> None:
+    # One attempt each, alpha 1: the task that succeeded ranks first. A fresh attempt repeats its
+    # outcome with probability (1 + 1/2) / 2 = 3/4. Reversed: 1/16; tied: 6/16, which counts half.
+    tables = rated(world(), [("k1", 1, 1), ("k2", 0, 1)], alpha=1.0)
+    rows = ask(tmp_path, tables, "FROM calibration ORDER BY scope, family").to_dicts()
+    assert rows[0]["ranked_pairs"] == 1
+    assert rows[0]["rank_noise"] == pytest.approx(1 / 16 + 3 / 16)
+    assert [row["ranked_pairs"] for row in rows[1:]] == [0, 0]
+    assert [row["rank_noise"] for row in rows[1:]] == [None, None]
+
+
+def test_calibration_rank_noise_is_that_of_every_pair(tmp_path: Path) -> None:
+    outcomes = [("a", k, 8) for k in (0, 1, 3, 5, 8, 8)] + [("b", k, 4) for k in (0, 1, 2)]
+    tables = rated(world(), outcomes, alpha=0.4)
+
+    def fresh(k: int, n: int) -> list[tuple[float, float]]:
+        def beta(a: float, b: float) -> float:
+            return math.gamma(a) * math.gamma(b) / math.gamma(a + b)
+
+        return [
+            (
+                abs(j / n - 0.4),
+                math.comb(n, j) * beta(k + j + 0.5, 2 * n - k - j + 0.5)
+                / beta(k + 0.5, n - k + 0.5),
+            )
+            for j in range(n + 1)
+        ]  # fmt: skip
+
+    noise: list[float] = []
+    for (_, k1, n1), (_, k2, n2) in combinations(outcomes, 2):
+        gap = abs(k1 / n1 - 0.4) - abs(k2 / n2 - 0.4)
+        if abs(gap) > 1e-9:
+            noise.append(0.0)
+            for d1, q1 in fresh(k1, n1):
+                for d2, q2 in fresh(k2, n2):
+                    tie = abs(d1 - d2) < 1e-9
+                    noise[-1] += q1 * q2 * (0.5 if tie else float((d1 - d2) * gap < 0))
+    row = ask(tmp_path, tables, "FROM calibration WHERE scope = 'epoch'").to_dicts()[0]
+    assert row["ranked_pairs"] == len(noise)
+    assert row["rank_noise"] == pytest.approx(sum(noise) / len(noise))
+    assert 0 < row["rank_noise"] < 0.5
+
+
+def test_calibration_intervals_cover_simulated_epochs(tmp_path: Path) -> None:
+    # 400 epochs of 30 tasks, whose true success rates have mean 0.5 and lie mostly at the ends.
+    rng, epochs, tasks, n = np.random.default_rng(0), 400, 30, 8
+    p = rng.beta(0.5, 0.5, (epochs, tasks))
+    k, fresh = rng.binomial(n, p), rng.binomial(n, p)
+    tables = rated(world(), [("k1", int(x), n) for x in k.ravel()], alpha=0.5)
+    epoch = pl.Series("epoch", np.repeat(np.arange(epochs), tasks))
+    tables["task_scores"] = tables["task_scores"].with_columns(epoch)
+    rows = ask(tmp_path, tables, "FROM calibration WHERE scope = 'epoch' ORDER BY epoch")
+    assert rows.height == epochs
+    covered = {
+        name: rows.select((pl.col(f"{name}_low") < 0.5) & (pl.col(f"{name}_high") > 0.5)).mean()
+        for name in ("wilson", "cluster")
+    }
+    assert 0.92 < covered["cluster"].item() < 0.98
+    assert covered["wilson"].item() < 0.7  # attempts at one task are no independent attempts
+    flips: list[float] = []
+    for before, after in zip(abs(k / n - 0.5), abs(fresh / n - 0.5), strict=True):
+        order = np.sign(before[:, None] - before)
+        again = np.sign(after[:, None] - after)
+        flips.append(((1 - order * again) / 2)[order != 0].mean())
+    assert rows["rank_noise"].mean() == pytest.approx(np.mean(flips), abs=0.005)
+
+
+def test_failures_by_hand(tmp_path: Path) -> None:
+    rows = ask(tmp_path, world(), "FROM failures ORDER BY epoch").to_dicts()
+    # 0, 1, 2 and 3 successes of 4: 10 of 16 fail.
+    assert rows[0] == {
+        "run_id": "run-a",
+        "arm": "genenv",
+        "epoch": 1,
+        "failure": "wrong arguments",
+        "attempts": 10,
+        "share": 0.625,
+        "tasks": 4,
+        "truncated": 0,
+        "response_tokens": 3.0,
+        "example_trace_id": "e0001-g000000-s0000",
+        "example_task_id": "e0001-t000000",
+        "example_error": "",
+    }
+    assert [row["epoch"] for row in rows] == [1, 2]
+
+
+def test_failures_are_grouped_and_add_up(tmp_path: Path) -> None:
+    tables = world(16)
+    scores = tables["scores"].with_columns(
+        failure=pl.when("success").then(pl.lit("")).otherwise(pl.col("trace_id").str.slice(-1))
+    )
+    rows = ask(tmp_path, tables | {"scores": scores}, "FROM failures ORDER BY epoch, failure")
+    expected = (
+        scores.filter(~pl.col("success"))
+        .group_by("epoch", "failure")
+        .agg(pl.len().alias("attempts"), pl.min("trace_id").alias("example_trace_id"))
+        .sort("epoch", "failure")
+    )
+    assert rows["attempts"].to_list() == expected["attempts"].to_list()
+    assert rows["example_trace_id"].to_list() == expected["example_trace_id"].to_list()
+
+
+def test_task_history_of_a_task_that_comes_again(tmp_path: Path) -> None:
+    tables = world()
+    sql = "FROM task_history WHERE task_id = 'e0000-base-000000' ORDER BY occasion"
+    rows = ask(tmp_path, tables, sql).to_dicts()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert [row["occasion"] for row in rows] == [1, 2]
+    assert [row["policy_version"] for row in rows] == [0, 1]
+    assert [row["p_hat_before"] for row in rows] == [None, 0.75]
+    assert {row["env_reason"] for row in rows} == {"not_in_update"}
+    assert [row["agent_updates"] for row in rows] == ["1, 2", "2"]
+    assert [row["env_updates"] for row in rows] == [None, None]
+    new = "SELECT task_id, agent_reason, env_reason, env_updates FROM task_history ORDER BY task_id"
+    assert ask(tmp_path, tables, f"{new} LIMIT 3 OFFSET 2").rows() == [
+        ("e0001-t000000", "below_band", "below_band", None),
+        ("e0001-t000001", "kept", "kept", "1"),
+        ("e0001-t000002", "kept", "kept", "1"),
+    ]
+
+
+def test_task_history_joins_equal_tasks(tmp_path: Path) -> None:
+    tables = world()
+    again = put(tables["tasks"], "task_id", {"e0002-t000002": "1-1"}, "fingerprint")
+    sql = "FROM task_history WHERE fingerprint = '1-1' ORDER BY epoch"
+    rows = ask(tmp_path, tables | {"tasks": again}, sql)
+    assert rows["task_id"].to_list() == ["e0001-t000001", "e0002-t000002"]
+    assert rows["p_hat"].to_list() == [0.25, 0.5]
+    assert rows["p_hat_before"].to_list() == [None, 0.25]
+
+
+def test_rejections_of_tasks_and_of_groups(tmp_path: Path) -> None:
+    sql = (
+        "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail "
+        "FROM rejections WHERE epoch = 1 ORDER BY ALL"
+    )
+    assert ask(tmp_path, world(), sql).rows() == [
+        ("agent", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0"),
+        ("env", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0"),
+        ("env", "not_in_update", 1, 0.25, "e0000-base-000000", "p_hat 0.75"),
+        ("tasks", "unparseable", 1, 0.25, "e0001-t000003", "no operator"),
+    ]
+
+
+def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
+    tables = world()
+    rows = ask(tmp_path, tables, "FROM lineage")
+    for policy in ("agent", "env"):
+        mine = rows.filter(pl.col("policy") == policy)
+        chain, at = list[str](), f"{policy}-digest-2"
+        while at != f"{policy}-digest-0":
+            made = mine.filter(pl.col("checkpoint") == at)
+            used = tables["update_samples"].filter(
+                (pl.col("policy") == policy) & (pl.col("epoch") == int(at[-1]))
+            )
+            assert sorted(made["row_id"]) == sorted(used["row_id"])
+            for row in set(made["row_id"]):
+                assert at in set(mine.filter(pl.col("row_id") == row)["checkpoint"])
+            chain.append(at)
+            at = made["parent_checkpoint"].unique().item()
+        assert chain == [f"{policy}-digest-2", f"{policy}-digest-1"]
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize(
+    ("alpha", "beta", "k_min", "lambda_"),
+    [(0.5, 4.0, 0.25, 1.0), (0.4, 2.0, 0.1, 3.0), (0.75, 4.0, 0.5, 0.0)],
+)
+def test_what_if_judges_as_the_stages_do(
+    tmp_path: Path, level: Level, alpha: float, beta: float, k_min: float, lambda_: float
+) -> None:
+    tables = configured(world(16), level=level.value)
+    first = {
+        name: tables[name].filter(pl.col("epoch") == 1) for name in ("tasks", "traces", "scores")
+    }
+    curriculum = CurriculumConfig(
+        alpha=alpha, beta=beta, k_min=k_min, level=level, filter_agent=True
+    )
+    tasks = {task.task_id: task for task in to_tasks(tables["tasks"])}
+    rated = task_rows(first["scores"].to_dicts(), tasks, epoch=1, curriculum=curriculum)
+    groups = frame("task_scores", rated)
+    selections = select(first["tasks"], groups, epoch=1, n=4, curriculum=curriculum).tables
+    pooled = pools(**first, task_scores=groups, **selections, level=level, lambda_=lambda_).tables[
+        "d_env"
+    ]
+    sql = f"FROM what_if({alpha}, {beta}, k_min := {k_min}, lambda_ := {lambda_})"
+    rows = ask(tmp_path, tables | selections | {"task_scores": groups}, sql)
+    assert rows.height == groups.height
+    expected = groups.select("group_id", "source", "r_env", p_hat=judged_p_hat(level)).join(
+        selections["selections"].pivot("update", index="group_id", values="reason"), on="group_id"
+    )
+    both = rows.join(expected, on="group_id", suffix="_core", validate="1:1")
+    assert both.height == rows.height
+    for ours, core in (("p_hat", "p_hat_core"), ("r_env", "r_env_core")):
+        assert both[ours].equals(both[core].rename(ours)), ours
+    for update in ("agent", "env"):
+        for suffix in ("", "_played"):
+            assert both[f"{update}_reason{suffix}"].to_list() == both[update].to_list()
+    new = both.filter(pl.col("source") == "generated")
+    assert new["in_band"].to_list() == (new["env"] == "kept").to_list()
+    paid = new.join(pooled, on="generation_id", suffix="_pool", validate="1:1")
+    assert paid.height == pooled.height == new.height == 15
+    assert paid["weight_raw"].equals(paid["weight_raw_pool"].rename("weight_raw"))
+    assert both.filter(pl.col("source") == "base")["weight_raw"].to_list() == [None]
+
+
+def test_what_if_with_the_runs_own_settings_repeats_the_run(tmp_path: Path) -> None:
+    tables = world(16)
+    for call in ("what_if()", "what_if(0.5, 4, 0.25, 1)", "what_if(lambda_ := NULL)"):
+        rows = ask(tmp_path, tables, f"FROM {call}")
+        assert rows.height == tables["task_scores"].height
+        for name in ("r_env", "agent_reason", "env_reason"):
+            assert rows[name].equals(rows[f"{name}_played"].rename(name)), name
+        pool = tables["d_env"].join(rows, on="generation_id", validate="1:1")
+        assert pool.height == tables["d_env"].height
+        assert pool["weight_raw"].equals(pool["weight_raw_right"].rename("weight_raw"))
+        assert pool["kept"].equals((pool["env_reason"] == "kept").rename("kept"))
+
+
+def test_what_if_pays_a_generation_of_two_tasks_with_their_mean(tmp_path: Path) -> None:
+    tables = world()
+    shared = put(tables["tasks"], "task_id", {"e0001-t000002": "e0001-n000001"}, "generation_id")
+    sql = "SELECT weight_raw FROM what_if() WHERE generation_id = 'e0001-n000001'"
+    rows = ask(tmp_path, tables | {"tasks": shared}, sql)
+    weight = math.exp((math.exp(-0.25) + 1) / 2)
+    assert rows["weight_raw"].to_list() == pytest.approx([weight, weight])
+
+
+def test_what_if_leaves_incomplete_groups_out(tmp_path: Path) -> None:
+    tables = world()
+    config = CONFIG | {"rollout": {"n": 5}}
+    tables = tables | {"runs": tables["runs"].with_columns(config=pl.lit(json.dumps(config)))}
+    rows = ask(tmp_path, tables, "SELECT DISTINCT agent_reason, env_reason FROM what_if()")
+    assert sorted(rows.rows()) == [
+        ("incomplete_group", "incomplete_group"),
+        ("incomplete_group", "not_in_update"),
+    ]
+
+
+def test_cost_by_hand(tmp_path: Path) -> None:
+    sql = (
+        "SELECT stage, attempts, seconds, tokens, rows, bytes, kept_rollouts, accepted_tasks, "
+        "seconds_per_kept_rollout, tokens_per_accepted_task, bytes_per_accepted_task "
+        "FROM cost WHERE epoch = 2 ORDER BY stage"
+    )
+    # Epoch 2: 16 rollouts of 2 + 3 tokens, all admitted; 3 tasks; the agent update draws those of
+    # both epochs, the other one two generations of 3 + 2 tokens; evaluate was killed.
+    assert ask(tmp_path, world(), sql).rows() == [
+        ("evaluate", 1, 0.0, 40, None, None, 16, 3, 0.0, 40 / 3, None),
+        ("grpo_update", 1, 3.0, 160, 4, 100, 16, 3, 3 / 16, 160 / 3, 100 / 3),
+        ("rollout", 1, 2.0, 80, 4, 100, 16, 3, 2 / 16, 80 / 3, 100 / 3),
+        ("rwr_update", 1, 1.0, 10, 4, 100, 16, 3, 1 / 16, 10 / 3, 100 / 3),
+    ]
+
+
+def test_cost_counts_the_tokens_of_every_stage_with_a_model() -> None:
+    named = re.findall(r"'(\w+)' AS stage", (REPOSITORY / "schemas/views/cost.sql").read_text())
+    assert sorted(named) == sorted(name for name in EPOCH_STAGES if STAGES[name].model)
+
+
+def clean(tasks: int = 4) -> Tables:
+    """Return a world in which nothing is suspicious: all texts differ."""
+    tables = world(tasks)
+    valid = pl.when("valid")
+    made = tables["tasks"].with_columns(
+        prompt=valid.then(pl.format("Pack {} boxes.", "task_id")),
+        ground_truth=valid.then(pl.format("{} are packed", "task_id")),
+    )
+    said = tables["trace_tokens"].with_columns(response_text="trace_id")
+    return tables | {"tasks": made, "trace_tokens": said}
+
+
+def suspects(folder: Path, tables: Tables) -> list[tuple[Any, ...]]:
+    """Return reason, epoch, task, family and value of every suspect."""
+    sql = "SELECT reason, epoch, task_id, family, value FROM suspects ORDER BY ALL"
+    return ask(folder, tables, sql).rows()
+
+
+@pytest.mark.parametrize("tasks", [4, 16, 32])
+def test_nothing_is_suspicious_in_a_clean_world(tmp_path: Path, tasks: int) -> None:
+    assert suspects(tmp_path, clean(tasks)) == []
+
+
+def test_same_words_in_another_order_are_suspicious(tmp_path: Path) -> None:
+    tables = clean()
+    prompts = {
+        "e0001-t000000": "Pack 3 nuts, then 14 bolts.",
+        "e0001-t000001": "then  14 BOLTS; pack 3 nuts",
+        "e0001-t000002": "Pack 3 nuts, then 41 bolts.",
+        "e0002-t000001": "bolts 14 nuts 3 pack then",
+        "e0000-base-000000": "then 14 bolts pack 3 nuts",
+    }
+    tables["tasks"] = put(tables["tasks"], "task_id", prompts, "prompt")
+    assert suspects(tmp_path, tables) == [
+        ("near_duplicate", 1, "e0001-t000001", "k1", 1.0),
+        ("near_duplicate", 2, "e0002-t000001", "k1", 2.0),
+    ]
+
+
+def test_an_answer_in_the_prompt_is_suspicious(tmp_path: Path) -> None:
+    tables = clean()
+    answers = {"e0001-t000000": "14-nuts", "e0001-t000001": "14 nuts", "e0001-t000002": "!"}
+    prompts = {"e0001-t000000": "Say: 14 NUTS!", "e0001-t000001": "There are 114 nutshells."}
+    tables["tasks"] = put(tables["tasks"], "task_id", answers, "ground_truth")
+    tables["tasks"] = put(tables["tasks"], "task_id", prompts, "prompt")
+    assert suspects(tmp_path, tables) == [("answer_in_prompt", 1, "e0001-t000000", "k1", 6.0)]
+
+
+def test_an_answer_that_always_passes_is_suspicious(tmp_path: Path) -> None:
+    tables = clean()
+    # The first attempts at these tasks succeed; at the base task too, which does not count.
+    winners = ["e0001-g000001", "e0001-g000002", "e0002-g000001", "e0001-g000003"]
+    said = {f"{group}-s0000": "yes" for group in winners}
+    planted = tables | {
+        "trace_tokens": put(tables["trace_tokens"], "trace_id", said, "response_text")
+    }
+    assert suspects(tmp_path, planted) == [
+        ("constant_answer", 1, "e0001-t000001", "k1", 3.0),
+        ("constant_answer", 1, "e0001-t000002", "k1", 3.0),
+        ("constant_answer", 2, "e0002-t000001", "k1", 3.0),
+    ]
+    same = dict.fromkeys(("e0001-t000001", "e0001-t000002"), "Yes.")
+    fair = planted | {"tasks": put(planted["tasks"], "task_id", same, "ground_truth")}
+    assert suspects(tmp_path, fair) == []
+    failed = {f"{group}-s0003": "no" for group in winners[:3]}
+    wrong = tables | {
+        "trace_tokens": put(tables["trace_tokens"], "trace_id", failed, "response_text")
+    }
+    assert suspects(tmp_path, wrong) == []
+
+
+def test_all_or_nothing_tasks_are_suspicious(tmp_path: Path) -> None:
+    tables = clean(16)
+    groups = tables["task_scores"].filter(pl.col("source") == "generated")
+    # 15 tasks in epoch 2: 6 never, 6 always, 3 in between.
+    later = groups.filter(pl.col("epoch") == 2)["group_id"].to_list()
+    ks = dict(zip(later, [0] * 6 + [4] * 6 + [2] * 3, strict=True))
+    scores = put(tables["task_scores"], "group_id", ks, "successes")
+    tables["task_scores"] = scores.with_columns(p_hat=pl.col("successes") / pl.col("n"))
+    assert suspects(tmp_path, tables) == [("bimodal", 2, None, None, pytest.approx(0.8))]
+    ks = dict.fromkeys(later, 4)
+    scores = put(tables["task_scores"], "group_id", ks, "successes")
+    tables["task_scores"] = scores.with_columns(p_hat=pl.col("successes") / pl.col("n"))
+    assert suspects(tmp_path, tables) == []
+
+
+def test_length_that_grows_alone_is_suspicious(tmp_path: Path) -> None:
+    tables = clean(16)
+    second = pl.col("epoch") == 2
+    longer = tables["traces"].with_columns(
+        response_tokens=pl.when(second).then(6).otherwise(pl.col("response_tokens"))
+    )
+    planted = tables | {"traces": longer}
+    assert suspects(tmp_path, planted) == [("length_drift", 2, None, "k1", 1.0)]
+    better = tables["scores"].with_columns(success=pl.col("success") | second)
+    assert suspects(tmp_path, planted | {"scores": better}) == []
+    harder = tables["tasks"].with_columns(
+        family=pl.when(second).then(pl.lit("k2")).otherwise(pl.col("family"))
+    )
+    assert suspects(tmp_path, planted | {"tasks": harder}) == []
+
+
+def shown_queries(page: str) -> list[str]:
+    """Return the queries in a page's code blocks, without the usage lines that show options."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    lines = re.findall(r'^genenv sql ("[^"]*")$', text, re.MULTILINE)
+    return [shlex.split(line)[0] for line in lines]
+
+
+QUERIES = {page: shown_queries(page) for page in ("README.md", "docs/sql.md")}
+
+
+def test_the_readme_and_the_page_on_sql_show_queries_of_several_views() -> None:
+    texts = " ".join(QUERIES["README.md"])
+    assert len(QUERIES["README.md"]) == 5
+    assert {view.name for view in VIEWS if view.name in texts} >= {
+        *("curriculum", "failures", "lineage", "suspects", "what_if")
+    }
+    texts = " ".join(QUERIES["docs/sql.md"])
+    assert {view.name for view in VIEWS if view.name in texts} >= {
+        *("near_alpha", "rejections", "lineage", "calibration", "cost")
+    }
+
+
+@pytest.mark.parametrize("sql", [sql for page in QUERIES.values() for sql in page])
+def test_the_documented_queries_run(tmp_path: Path, sql: str) -> None:
+    assert not ask(tmp_path, world(), sql).is_empty()
+    with connect([]) as empty:
+        query(empty, sql)
+
+
+def test_every_table_is_in_the_sample() -> None:
+    assert set(world()) == set(TABLES)
+
+
+@pytest.mark.parametrize("relation", VIEWS, ids=lambda relation: relation.name)
+def test_runs_that_share_rows_are_kept_apart(tmp_path: Path, relation: Relation) -> None:
+    tables, read = world(16), f"SELECT * EXCLUDE run_id FROM {relation.reference}"
+    alone = ask(tmp_path, tables, f"{read} ORDER BY ALL")
+    for run in ("run-a", "run-b"):
+        sql = f"{read} WHERE run_id = '{run}' ORDER BY ALL"
+        # Threads add floats up in any order: equal to the last bits, not in them.
+        assert_frame_equal(ask(tmp_path, tables, sql, ("run-a", "run-b")), alone, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("relation", VIEWS, ids=lambda relation: relation.name)
+def test_no_view_compares_all_rows_with_all(tmp_path: Path, relation: Relation) -> None:
+    plan = ask(tmp_path, world(), f"EXPLAIN FROM {relation.reference}")["explain_value"].item()
+    for operator in ("CROSS_PRODUCT", "NL_JOIN", "NESTED_LOOP", "PIECEWISE", "IE_JOIN"):
+        assert operator not in plan, operator

@@ -1,0 +1,378 @@
+"""SQL over the tables of runs.
+
+Invariants: every table and view exists on no run and on sample runs; run_id and arm come from the
+source, quoted right, and a filter on run_id reads no rows of other runs; only one SELECT-like
+statement is accepted; errors are one line.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+from genenv_core.errors import QueryError, SchemaError
+from genenv_core.storage.records.parquet import to_parquet
+from genenv_core.storage.sql import admission
+from genenv_core.storage.sql.catalog import RunSource, connect, query
+from schemas.registry import TABLES
+from schemas.relations import VIEW_NAMES, describe, sql_name
+from tests.unit.builders_tables import sample_frame
+
+HISTORY = ("stage_runs", "runs")
+
+
+def source(folder: Path, run_id: str = "run-a", arm: str = "genenv") -> RunSource:
+    """Return a run with two files for each table, and with its history in memory."""
+    files: dict[str, list[str]] = {}
+    for table in TABLES:
+        if table in HISTORY:
+            continue
+        frame = sample_frame(table)
+        half = frame.height // 2
+        for index, piece in enumerate((frame.head(half), frame.tail(frame.height - half))):
+            path = folder / f"{run_id} {table} {index}.parquet"
+            path.write_bytes(to_parquet(table, piece))
+            files.setdefault(table, []).append(str(path))
+    return RunSource(run_id, arm, files, {table: sample_frame(table) for table in HISTORY})
+
+
+@pytest.fixture(name="con", scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
+    """Return a connection over one sample run; tests only read it."""
+    return connect([source(tmp_path_factory.mktemp("pool"))])
+
+
+@pytest.mark.parametrize("relation", describe(), ids=lambda relation: relation.name)
+def test_every_relation_exists_empty_and_filled(relation, con: duckdb.DuckDBPyConnection) -> None:
+    expected = [(column.name, column.sql_type) for column in relation.columns]
+    with connect([]) as empty:
+        assert query(empty, f"FROM {relation.reference}").is_empty()
+        for connection in (empty, con):
+            rows = connection.execute(f"DESCRIBE FROM {relation.reference}").fetchall()
+            assert [(row[0], row[1]) for row in rows] == expected
+    assert not query(con, f"FROM {relation.reference}").is_empty()
+
+
+def test_describe_lists_every_table_and_view_with_words() -> None:
+    names = [relation.name for relation in describe()]
+    assert names == [*(sql_name(table) for table in TABLES), *VIEW_NAMES]
+    for relation in describe():
+        assert relation.columns[0].name == "run_id"
+        assert relation.columns[1].name == "arm"
+        assert relation.description
+        assert all(column.description for column in relation.columns)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_are_the_files_rows_with_run_and_arm(
+    table: str, con: duckdb.DuckDBPyConnection
+) -> None:
+    rows = query(con, f"FROM {sql_name(table)}")
+    assert rows["run_id"].unique().to_list() == ["run-a"]
+    assert rows["arm"].unique().to_list() == ["genenv"]
+    own = [name for name in sample_frame(table).columns if name not in ("run_id", "arm")]
+    sort_by = [name for name in TABLES[table].key if name in own] or own[:1]
+    assert rows.select(own).sort(sort_by).equals(sample_frame(table).select(own).sort(sort_by))
+
+
+def test_view_epochs_is_as_asked_for(con: duckdb.DuckDBPyConnection) -> None:
+    rows = query(con, "FROM epochs ORDER BY epoch")
+    asked = (
+        "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
+        "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
+        "heldout_success_greedy, kl_env, grpo_steps, rwr_steps, agent_checkpoint, "
+        "env_checkpoint, seconds"
+    )
+    assert rows.columns[:20] == asked.split(", ")
+    assert rows["epoch"].to_list() == [1, 2]
+
+
+def stage_runs(*spans: tuple[float, float | None, str]) -> pl.DataFrame:
+    """Return attempts of epoch 1 from (begin, duration, state), in seconds."""
+    one = sample_frame("stage_runs").head(1)
+    begun = datetime(2026, 11, 1, tzinfo=UTC)
+    return pl.concat(
+        one.with_columns(
+            stage=pl.lit(f"s{index}"),
+            state=pl.lit(state),
+            started_at=pl.lit(begun + timedelta(seconds=start)).dt.cast_time_unit("us"),
+            seconds=pl.lit(seconds, dtype=pl.Float64),
+        )
+        for index, (start, seconds, state) in enumerate(spans)
+    )
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(0, 2.0, "computed")], 2.0),
+        ([(0, 2.0, "computed"), (2, 3.0, "computed"), (3, 1.0, "computed")], 5.0),
+        ([(0, 2.0, "computed"), (1, 4.0, "computed")], 5.0),
+        ([(0, 9.0, "computed"), (1, 1.0, "computed"), (3, 1.0, "computed")], 9.0),
+        ([(0, 2.5, "failed"), (3600, 1.0, "computed")], 3.5),
+        ([(0, 2.0, "computed"), (9, None, "interrupted"), (99, None, "running")], 2.0),
+        ([(0, 2.0, "computed"), (3600, 0.5, "cached")], 2.0),
+        ([(0, 0.5, "cached")], 0.0),
+        ([], None),
+    ],
+)
+def test_seconds_count_time_with_an_attempt_running_once(
+    tmp_path: Path, spans: list[tuple[float, float | None, str]], expected: float | None
+) -> None:
+    path = tmp_path / "epochs.parquet"
+    path.write_bytes(to_parquet("epochs", sample_frame("epochs").head(1)))
+    frames = {"stage_runs": stage_runs(*spans)} if spans else {}
+    with connect([RunSource("r", "genenv", {"epochs": [str(path)]}, frames)]) as con:
+        assert query(con, "SELECT seconds FROM epochs")["seconds"].to_list() == [expected]
+
+
+def test_sample_runs_seconds_by_hand(con: duckdb.DuckDBPyConnection) -> None:
+    rows = query(con, "SELECT seconds FROM epochs")
+    assert rows["seconds"].to_list() == pytest.approx([5.0, 5.0])
+
+
+def test_view_rejections_counts_by_reason(con: duckdb.DuckDBPyConnection) -> None:
+    rows = query(con, "FROM rejections WHERE kept_from = 'tasks' ORDER BY epoch").to_dicts()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert rows[0] == {
+        "run_id": "run-a",
+        "arm": "genenv",
+        "epoch": 1,
+        "kept_from": "tasks",
+        "rejection": "unparseable",
+        "rejections": 1,
+        "share": 0.25,
+        "example_task_id": "e0001-t000003",
+        "example_detail": "no operator",
+        "example_text": "nuts nuts",
+    }
+
+
+def test_view_near_alpha_holds_the_kept_tasks(con: duckdb.DuckDBPyConnection) -> None:
+    rows = query(con, "SELECT task_id, distance, r_env FROM near_alpha ORDER BY task_id").rows()
+    assert [row[0] for row in rows] == [
+        "e0001-t000001",
+        "e0001-t000002",
+        "e0002-t000001",
+        "e0002-t000002",
+    ]
+    assert rows[1][1:] == (0.0, 1.0)
+
+
+def test_view_lineage_goes_both_ways(con: duckdb.DuckDBPyConnection) -> None:
+    made = query(con, "FROM lineage WHERE checkpoint = 'agent-digest-2' ORDER BY row_id")
+    assert made["row_epoch"].unique().sort().to_list() == [1, 2]
+    assert set(made.filter(pl.col("row_epoch") == 1)["source"]) == {"history"}
+    assert made["task_id"].null_count() == 0
+    saw = query(con, "SELECT checkpoint FROM lineage WHERE row_id = 'e0001-g000000-s0000'")
+    assert sorted(saw["checkpoint"]) == ["agent-digest-1", "agent-digest-2"]
+    env = query(con, "FROM lineage WHERE policy = 'env' AND checkpoint = 'env-digest-1'")
+    assert env["row_id"].sort().to_list() == ["e0001-n000001", "e0001-n000002"]
+    assert query(con, "FROM update_samples").height == query(con, "FROM lineage").height
+
+
+def test_runs_are_kept_apart_and_quotes_survive(tmp_path: Path) -> None:
+    awkward = 'it\'s; DROP "x" --'
+    runs = [source(tmp_path, "plain"), source(tmp_path, awkward, "random")]
+    with connect(runs) as con:
+        counts = query(con, "SELECT run_id, arm, count(*) AS n FROM traces GROUP BY ALL").rows()
+        height = sample_frame("traces").height
+        assert sorted(counts) == sorted([("plain", "genenv", height), (awkward, "random", height)])
+        views = query(con, "SELECT run_id, count(*) AS n FROM lineage GROUP BY ALL").rows()
+        assert len({n for _, n in views}) == 1
+
+
+def test_filter_on_run_reads_no_rows_of_another(tmp_path: Path) -> None:
+    runs = [source(tmp_path, f"r{index}") for index in range(3)]
+    with connect(runs) as con:
+        sql = "SELECT sum(reward) FROM scores WHERE run_id = 'r1'"
+        plan = query(con, f"EXPLAIN {sql}")["explain_value"][0]
+        assert plan.count("READ_PARQUET") == 2  # operator and function, of one branch
+        every = query(con, "EXPLAIN SELECT sum(reward) FROM scores")["explain_value"][0]
+        assert every.count("READ_PARQUET") == 6
+        expected = query(con, sql).item()
+        for other in ("r0", "r2"):
+            for path in tmp_path.glob(f"{other} scores 1*"):
+                path.write_bytes(b"no rows to be had here")
+        assert query(con, sql).item() == expected
+        with pytest.raises(QueryError, match=r"r[02] scores 1\.parquet"):
+            query(con, "SELECT sum(reward) FROM scores")
+        by_arm = "SELECT count(*) FROM scores WHERE arm = 'static'"
+        assert query(con, by_arm).item() == 0
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "COPY traces TO '{dir}/out.csv'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{dir}/out.csv'",
+        "explain (analyze) copy (select 1) to '{dir}/out.csv'",
+        "/* x */ EXPLAIN ANALYZE COPY (SELECT 1) TO '{dir}/out.csv'",
+        "WITH x AS (COPY (SELECT 1) TO '{dir}/out.csv') SELECT * FROM x",
+        "SELECT 1; COPY (SELECT 1) TO '{dir}/out.csv'",
+        "CREATE TABLE x (a INT)",
+        "CREATE VIEW x AS SELECT 1",
+        "DROP VIEW traces",
+        "INSERT INTO held.stage_runs_0 SELECT * FROM held.stage_runs_0",
+        "EXPLAIN ANALYZE INSERT INTO held.stage_runs_0 SELECT * FROM held.stage_runs_0",
+        "EXPLAIN ANALYZE DELETE FROM held.stage_runs_0",
+        "EXPLAIN (ANALYZE, FORMAT json) DELETE FROM held.stage_runs_0",
+        "DELETE FROM held.stage_runs_0",
+        "UPDATE held.stage_runs_0 SET epoch = 1",
+        "TRUNCATE held.stage_runs_0",
+        "ATTACH '{dir}/x.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET memory_limit = '9GB'",
+        "RESET memory_limit",
+        "PRAGMA enable_profiling",
+        "CALL pragma_version()",
+        "EXPORT DATABASE '{dir}/x'",
+        "PREPARE p AS SELECT 1",
+        "BEGIN",
+        "CHECKPOINT",
+        "USE held",
+        "",
+        "-- nothing",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM glob('/etc/*')",
+        "SELECT * FROM read_parquet('{dir}/other.parquet')",
+        "SELECT * FROM read_parquet('https://example.org/x.parquet')",
+        "SELECT * FROM local_frame",
+        "SELEC 1",
+        "SELECT nothing FROM traces",
+        "SELECT 'x'::INT",
+    ],
+)
+def test_what_is_no_plain_select_is_one_refusal(
+    sql: str, con: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    local_frame = sample_frame("scores")
+    local_frame.write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(QueryError) as caught:
+        query(con, sql.format(dir=tmp_path))
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert len(message) <= 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["other.parquet"]
+    assert query(con, "SELECT count(*) FROM stage_runs").item() == 10
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "  select count(*) from traces -- how many\n;",
+        "FROM traces LIMIT 3",
+        "WITH x AS (SELECT 1 AS a) SELECT * FROM x",
+        "VALUES (1), (2)",
+        "DESCRIBE traces",
+        "SHOW TABLES",
+        "SUMMARIZE scores",
+        "EXPLAIN SELECT * FROM traces",
+        "EXPLAIN ANALYZE SELECT count(*) FROM traces",
+        "EXPLAIN (FORMAT json) SELECT 1",
+        "PIVOT scores ON success IN (true, false) USING count(*)",
+        "SELECT update, kept FROM selections",
+        "SELECT started_at::DATE FROM stage_runs",
+        "SELECT spec->'$.calls' FROM tasks",
+    ],
+)
+def test_reading_statements_are_admitted(sql: str, con: duckdb.DuckDBPyConnection) -> None:
+    assert query(con, sql).height >= 1
+
+
+def test_bad_column_is_named_without_the_query(con: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(QueryError, match='Referenced column "rewrad" not found') as caught:
+        query(con, "SELECT\n  rewrad\nFROM scores")
+    assert "LINE" not in str(caught.value)
+    assert "reward" in str(caught.value)
+
+
+def test_sums_of_integers_are_plain_integers(con: duckdb.DuckDBPyConnection) -> None:
+    rows = query(con, "SELECT sum(n) AS n, sum(n) + 9223372036854775807 AS huge FROM task_scores")
+    assert rows.schema["n"] == pl.Int64
+    assert rows["n"].item() == 32
+    assert int(rows["huge"].item()) == 9223372036854775807 + 32
+
+
+def test_times_are_utc(con: duckdb.DuckDBPyConnection) -> None:
+    rows = query(con, "SELECT started_at FROM runs")
+    assert rows["started_at"].item() == datetime(2026, 11, 1, 12, tzinfo=UTC)
+    assert rows.schema["started_at"] == pl.Datetime("us", "UTC")
+
+
+def test_settings_are_locked(con: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(duckdb.Error, match="locked"):
+        con.execute("SET memory_limit = '2GB'")
+    settings = dict(con.execute("SELECT name, value FROM duckdb_settings()").fetchall())
+    assert settings["autoinstall_known_extensions"] == "false"
+    assert settings["autoload_known_extensions"] == "false"
+    assert settings["enable_external_access"] == "false"
+    assert settings["python_enable_replacements"] == "false"
+
+
+def test_the_files_of_the_tables_can_be_opened_and_no_others(tmp_path: Path) -> None:
+    """DuckDB itself refuses the others, whatever the statement's tree is."""
+    own, other = source(tmp_path), tmp_path / "other.parquet"
+    sample_frame("scores").write_parquet(other)
+    with connect([own]) as con:
+        path = own.files["scores"][0]
+        assert con.execute(f"SELECT count(*) FROM read_parquet('{path}')").fetchone()
+        with pytest.raises(duckdb.PermissionException):
+            con.execute(f"SELECT count(*) FROM read_parquet('{other}')")
+
+
+def test_a_kind_of_node_that_is_not_known_is_refused(con: duckdb.DuckDBPyConnection) -> None:
+    """A later DuckDB may have new kinds, such as a CTE that writes."""
+    inner: dict[str, object] = {"type": "SELECT_NODE"}
+    entry = {"key": "x", "value": {"query": {"node": inner}}}
+    tree = {"node": {"type": "SELECT_NODE", "cte_map": {"map": [entry]}}}
+    admission._look(con, tree)
+    inner["type"] = "COPY_NODE"
+    with pytest.raises(QueryError, match="COPY_NODE is refused, the tables are read-only"):
+        admission._look(con, tree)
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    with connect([], memory_limit="64MB") as con, pytest.raises(QueryError, match="Out of Memory"):
+        query(con, "SELECT count(*) FROM (SELECT DISTINCT i FROM range(100000000) AS r(i))")
+    assert not (Path.cwd() / ".tmp").exists()
+
+
+def test_lost_file_is_one_clear_error(tmp_path: Path) -> None:
+    lost = RunSource("r", "genenv", {"scores": [str(tmp_path / "gone.parquet")]})
+    with pytest.raises(QueryError, match=r"tables cannot be opened.*gone\.parquet"):
+        connect([lost])
+
+
+def test_file_that_vanishes_under_a_query_is_named(tmp_path: Path) -> None:
+    with connect([source(tmp_path)]) as con:
+        (tmp_path / "run-a scores 1.parquet").unlink()
+        with pytest.raises(QueryError, match=r"run-a scores 1\.parquet is gone") as caught:
+            query(con, "FROM scores")
+        assert "**" not in str(caught.value)
+
+
+def test_relative_paths_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scores.parquet").write_bytes(to_parquet("scores", sample_frame("scores")))
+    monkeypatch.chdir(tmp_path)
+    with connect([RunSource("r", "genenv", {"scores": ["scores.parquet"]})]) as con:
+        assert query(con, "FROM scores").height == sample_frame("scores").height
+
+
+def test_bad_sources_are_refused() -> None:
+    with pytest.raises(QueryError, match="run a was given twice"):
+        connect([RunSource("a", "genenv"), RunSource("a", "random")])
+    with pytest.raises(SchemaError, match="no table 'scroes'"):
+        connect([RunSource("a", "genenv", {"scroes": []})])
+    bad = sample_frame("stage_runs").with_columns(attempt=pl.lit(0, dtype=pl.Int64))
+    with pytest.raises(SchemaError, match="table stage_runs: column attempt"):
+        connect([RunSource("a", "genenv", {}, {"stage_runs": bad})])

@@ -1,0 +1,204 @@
+"""Code versions.
+
+Invariants: comments, docstrings, blanks and positions do not change a digest, any code does; the
+version of a module covers what it imports, directly and indirectly, anywhere in a function, and
+nothing else; excluded modules are left out unless they are named; nothing is imported to compute
+it; a plug-in counts with all of its modules, as a single file or as a package.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from genenv_core.storage.records import code
+from genenv_core.storage.records.code import code_version, imported_modules, source_digest
+from tests.waiting import BOUND_S
+
+SOURCE = '''
+"""Module."""
+import math
+
+class Box:
+    """A box."""
+
+    width = 3
+    """How wide."""
+
+    def area(self, depth):
+        """Return the area."""
+        return self.width * depth
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Module."""', '"""Another text."""'),
+        ('"""Module."""', ""),
+        ('    """A box."""', '    """A crate."""\n    # with a comment'),
+        ('    """How wide."""', ""),
+        ('        """Return the area."""\n', ""),
+        ("import math", "\n\n\nimport math  # numbers"),
+        ("self.width * depth", "(self.width\n            * depth)"),
+    ],
+)
+def test_words_and_positions_do_not_count(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert source_digest(SOURCE.replace(old, new)) == source_digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("width * depth", "width + depth"),
+        ("width = 3", "width = 3.0"),
+        ("width = 3", "width = 4"),
+        ("import math", "import cmath"),
+        ("def area(self, depth)", "def area(self, depth=1)"),
+        ("class Box", "class Crate"),
+        ("        return self", "        'text'\n        print('text')\n        return self"),
+    ],
+)
+def test_code_counts(old: str, new: str) -> None:
+    assert old in SOURCE
+    assert source_digest(SOURCE.replace(old, new)) != source_digest(SOURCE)
+
+
+def test_a_text_that_is_used_is_no_docstring() -> None:
+    assert source_digest("x = 'a'") != source_digest("x = 'b'")
+    assert source_digest("def f():\n    return 'a'") != source_digest("def f():\n    return 'b'")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make a package `toy`: top -> middle -> deep, top -> late (in a function); alone."""
+    files = {
+        "__init__.py": "",
+        "top.py": "from toy.middle import go\n\ndef later():\n    import toy.late\n",
+        "middle.py": "import os\nimport toy.sub.deep as deep\n\ndef go():\n    return deep.VALUE\n",
+        "late.py": "raise RuntimeError('importing this is an error')\n",
+        "alone.py": "VALUE = 1\n",
+        "sub/__init__.py": "raise RuntimeError('importing this is an error')\n",
+        "sub/deep.py": "from toy import top\n\nVALUE = 1\n",  # a circle is no trouble
+    }
+    root = tmp_path / "toy"
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(code, "PROJECT", ("toy",))
+    yield root
+    forget()
+
+
+def forget() -> None:
+    for cached in (code_version, code._read, code._source):
+        cached.cache_clear()
+
+
+def version_of(*modules: str) -> str:
+    forget()
+    return code_version(*modules)
+
+
+@pytest.mark.parametrize("changed", ["top.py", "middle.py", "sub/deep.py", "late.py"])
+def test_a_change_in_what_is_imported_counts(project: Path, changed: str) -> None:
+    before = version_of("toy.top")
+    path = project / changed
+    path.write_text(path.read_text(encoding="utf-8") + "\n# a comment\n", encoding="utf-8")
+    assert version_of("toy.top") == before
+    path.write_text(path.read_text(encoding="utf-8") + "\nMORE = 1\n", encoding="utf-8")
+    assert version_of("toy.top") != before
+
+
+def test_a_change_elsewhere_does_not_count(project: Path) -> None:
+    before = version_of("toy.top")
+    (project / "alone.py").write_text("VALUE = 2\n", encoding="utf-8")
+    assert version_of("toy.top") == before
+    assert version_of("toy.top", "toy.alone") != before
+
+
+def test_modules_left_out_do_not_count(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "APART", {"toy.sub": "it decides nothing"})
+    before, named = version_of("toy.top"), version_of("toy.top", "toy.sub.deep")
+    (project / "sub" / "deep.py").write_text("VALUE = 9\n", encoding="utf-8")
+    assert version_of("toy.top") == before
+    assert version_of("toy.top", "toy.sub.deep") != named
+
+
+def test_imports_are_found_in_both_spellings_and_inside_functions(project: Path) -> None:
+    forget()
+    assert imported_modules("toy.top") == ("toy.late", "toy.middle")
+    assert imported_modules("toy.middle") == ("toy.sub.deep",)
+    assert imported_modules("toy.sub.deep") == ("toy", "toy.top")
+    assert imported_modules("toy.nowhere") == ()
+
+
+def test_order_and_repetition_of_modules_do_not_count(project: Path) -> None:
+    assert version_of("toy.top", "toy.alone") == version_of("toy.alone", "toy.top", "toy.alone")
+
+
+def test_a_plug_in_of_one_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lonely_plugin.py"
+    path.write_text("VALUE = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = version_of("lonely_plugin")
+    path.write_text("VALUE = 2\n", encoding="utf-8")
+    assert version_of("lonely_plugin") != before
+    forget()
+
+
+def test_all_modules_of_a_plug_in_count(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "PROJECT", ("genenv_core",))
+    before = version_of("toy.top")
+    (project / "sub" / "deep.py").write_text("VALUE = 9\n", encoding="utf-8")
+    assert version_of("toy.top") != before
+
+
+def test_the_real_project() -> None:
+    assert "genenv_core.algorithm.reward" in code.counted("tasks.score")
+    assert version_of("tasks.filter") == code_version("tasks.filter")
+    assert len(code_version("tasks.filter")) == 16
+    assert code_version("tasks.filter") != code_version("tasks.score")
+
+
+def test_nothing_is_imported_to_compute_a_version() -> None:
+    script = (
+        "import sys; from genenv_core.storage.records.code import code_version;"
+        "code_version('tasks.grpo_update', 'genenv_core.training.grpo.trainer');"
+        "bad = {'torch', 'trl', 'transformers', 'prefect', 'tasks', 'pandas', 'polars'};"
+        "print(sorted(bad & set(sys.modules)))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=BOUND_S
+    ).stdout
+    assert output.strip() == "[]"
+
+
+def test_threads_may_digest_at_the_same_time() -> None:
+    # A collection inside the parser lets another thread in: CPython 3.11 then loses count.
+    source = Path(code.__file__).read_text(encoding="utf-8") * 3
+    expected = source_digest(source)
+
+    def yielding(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(yielding)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(source_digest, [source] * 16))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(yielding)
+    assert found == [expected] * 16

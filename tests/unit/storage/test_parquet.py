@@ -1,0 +1,199 @@
+"""Parquet parts.
+
+Invariants: equal frames give equal bytes, in any process and for any chunks; rows come back
+unchanged; the file names table and schema version and is refused when they do not fit; DuckDB reads
+every encoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from genenv_core.errors import IntegrityError, NotFound, SchemaError
+from genenv_core.storage.records import parquet
+from genenv_core.storage.records.parquet import read_parquet, to_parquet
+from schemas import registry
+from schemas.registry import TABLES
+from tests.unit.builders_tables import sample_frame
+from tests.waiting import BOUND_S
+
+ALL = sorted(TABLES)
+ROOT = Path(__file__).resolve().parents[3]
+DIGESTS = """
+import hashlib
+from genenv_core.storage.records.parquet import to_parquet
+from schemas.registry import TABLES
+from tests.unit.builders_tables import sample_frame
+for table in sorted(TABLES):
+    print(table, hashlib.sha256(to_parquet(table, sample_frame(table))).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_rows_come_back_as_they_were(table: str, tmp_path: Path) -> None:
+    for frame in (sample_frame(table), registry.empty(table), sample_frame(table, rows=600)):
+        data = to_parquet(table, frame)
+        path = tmp_path / "part.parquet"
+        path.write_bytes(data)
+        for source in (data, path, str(path)):
+            back = read_parquet(table, source)
+            assert back.equals(frame)
+            assert back.schema == frame.schema
+
+
+def test_bytes_are_equal_in_another_process() -> None:
+    # Another time zone and hash seed, so that neither can be what makes them equal.
+    environment = os.environ | {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", DIGESTS],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=True,
+    )
+    here = [
+        f"{table} {hashlib.sha256(to_parquet(table, sample_frame(table))).hexdigest()}"
+        for table in ALL
+    ]
+    assert done.stdout.split("\n")[:-1] == here
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_bytes_do_not_depend_on_chunks_or_history_of_the_frame(table: str) -> None:
+    frame = sample_frame(table, rows=600)
+    half = frame.height // 2
+    pieces = pl.concat([frame.head(half), frame.tail(frame.height - half)], rechunk=False)
+    shuffled = frame.with_row_index("at").reverse().sort("at").drop("at")
+    through_rows = pl.DataFrame(frame.to_dicts(), schema=frame.schema)
+    expected = to_parquet(table, frame)
+    for other in (pieces, shuffled, through_rows, read_parquet(table, expected)):
+        assert to_parquet(table, other) == expected
+
+
+def test_bytes_do_not_depend_on_chunks_where_pages_fill() -> None:
+    frame = sample_frame("trace_tokens", rows=500).with_columns(
+        messages=pl.format("[{}]", pl.int_range(500).cast(pl.String).repeat_by(2000).list.join(","))
+    )
+    pieces = pl.concat([frame[start : start + 7] for start in range(0, 500, 7)], rechunk=False)
+    assert pieces.n_chunks() > 1
+    assert to_parquet("trace_tokens", pieces) == to_parquet("trace_tokens", frame)
+
+
+def test_different_frames_give_different_bytes() -> None:
+    frame = sample_frame("scores")
+    changed = frame.with_columns(pl.col("reward") * 0.5)
+    assert to_parquet("scores", frame) != to_parquet("scores", changed)
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_duckdb_reads_what_was_written(table: str, tmp_path: Path) -> None:
+    frame = sample_frame(table, rows=600)
+    path = tmp_path / "part.parquet"
+    path.write_bytes(to_parquet(table, frame))
+    with duckdb.connect() as con:
+        con.execute("SET TimeZone = 'UTC'")
+        rows = con.execute("SELECT * FROM read_parquet(?)", [str(path)]).pl()
+        types = con.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+    assert rows.with_columns(
+        pl.col(name).cast(dtype) for name, dtype in frame.schema.items()
+    ).equals(frame)
+    assert [(row[0], row[1]) for row in types] == [
+        (column.name, column.sql_type) for column in registry.columns(table)
+    ]
+
+
+def test_row_groups_and_encodings_are_the_measured_ones() -> None:
+    frame = sample_frame("trace_tokens", rows=1100)
+    metadata = pq.ParquetFile(io.BytesIO(to_parquet("trace_tokens", frame))).metadata
+    assert [metadata.row_group(i).num_rows for i in range(3)] == [512, 512, 76]
+    group = metadata.row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    assert all(column.compression == "ZSTD" for column in columns.values())
+    assert "BYTE_STREAM_SPLIT" in columns["logprobs.list.element"].encodings
+    assert "RLE_DICTIONARY" in columns["token_ids.list.element"].encodings
+    assert columns["trace_id"].statistics.min == frame["trace_id"][0]
+    assert columns["messages"].statistics is None
+    scalars = pl.concat([sample_frame("traces", rows=500)] * 34)
+    metadata = pq.ParquetFile(io.BytesIO(to_parquet("traces", scalars))).metadata
+    assert [metadata.row_group(i).num_rows for i in range(2)] == [16384, 616]
+
+
+def test_file_holds_nothing_of_the_machine() -> None:
+    data = to_parquet("scores", sample_frame("scores"))
+    metadata = pq.ParquetFile(io.BytesIO(data)).metadata
+    assert metadata.metadata == {b"genenv.table": b"scores", b"genenv.schema_version": b"1"}
+    assert metadata.created_by.startswith("parquet-cpp-arrow version")
+
+
+def test_unvalidated_frame_is_not_written() -> None:
+    frame = sample_frame("scores")
+    for broken, what in [
+        (frame.with_columns(pl.col("epoch").cast(pl.Int32)), "epoch has type Int32, not Int64"),
+        (frame.drop("reward"), "column reward is missing"),
+        (frame.with_columns(prize=1), "column prize is unknown"),
+        (frame.select(reversed(frame.columns)), "columns are in the order failure"),
+    ]:
+        with pytest.raises(SchemaError, match=what):
+            to_parquet("scores", broken)
+
+
+def test_only_wanted_columns_are_read() -> None:
+    frame = sample_frame("trace_tokens")
+    data = to_parquet("trace_tokens", frame)
+    wanted = ["token_ids", "trace_id"]
+    assert read_parquet("trace_tokens", data, columns=wanted).equals(frame.select(wanted))
+    with pytest.raises(SchemaError, match="table trace_tokens has no column reward"):
+        read_parquet("trace_tokens", data, columns=["trace_id", "reward"])
+
+
+def test_newer_schema_version_asks_for_an_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = to_parquet("scores", sample_frame("scores"))
+    newer = data.replace(b"genenv.schema_version\x18\x011", b"genenv.schema_version\x18\x012")
+    assert newer != data
+    with pytest.raises(SchemaError, match=r"schema version 2 and this genenv knows 1: upgrade"):
+        read_parquet("scores", newer)
+    odd = data.replace(b"genenv.schema_version\x18\x011", b"genenv.schema_version\x18\x01x")
+    with pytest.raises(SchemaError, match="schema version 'x', no number"):
+        read_parquet("scores", odd)
+
+
+def test_file_of_another_table_is_refused() -> None:
+    data = to_parquet("scores", sample_frame("scores"))
+    with pytest.raises(SchemaError, match="table traces: the given bytes holds table scores"):
+        read_parquet("traces", data)
+
+
+def test_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.parquet"
+    sample_frame("scores").write_parquet(path)
+    with pytest.raises(SchemaError, match=r"foreign.parquet holds no table of genenv"):
+        read_parquet("scores", path)
+
+
+def test_changed_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = to_parquet("scores", sample_frame("scores"))
+    changed = pl.Schema(registry.schema("scores") | {"epoch": pl.Int32()})
+    monkeypatch.setattr(parquet, "schema", lambda table: changed)
+    with pytest.raises(SchemaError, match="column epoch has type Int64, not Int32"):
+        read_parquet("scores", data)
+
+
+def test_torn_missing_and_foreign_files_give_different_errors(tmp_path: Path) -> None:
+    data = to_parquet("scores", sample_frame("scores"))
+    for torn in (data[:-7], data[:40], b"", b"hello"):
+        with pytest.raises(IntegrityError, match="no whole Parquet file"):
+            read_parquet("scores", torn)
+    with pytest.raises(NotFound, match=r"gone.parquet"):
+        read_parquet("scores", tmp_path / "gone.parquet")

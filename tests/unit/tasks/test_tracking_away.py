@@ -1,0 +1,238 @@
+"""A run with an MLflow server that is away, with a stand-in for the server's client.
+
+Invariants: epochs are logged in order, each once, and noted; the next epoch that reaches a server
+logs the epochs that it missed; an error of a server is a warning and an error of a database is
+raised; passwords are refused in the configuration and never shown; uploads without a server are
+refused; runs of two roots are two MLflow runs, and a copy continues that of the run.
+"""
+
+from __future__ import annotations
+
+import http.server
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow.exceptions import MlflowException
+
+from genenv_core.config.load import dump, resolve
+from genenv_core.config.stages import LAST
+from genenv_core.errors import ConfigError
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.manifest import ArtifactRef
+from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.copying import copy_run
+from tasks.tracking import client as mlflow_client
+from tasks.tracking import track as tracking
+
+
+class Stage:
+    """A run with published epochs, and a record of the epochs sent to MLflow."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+        self.config = resolve(
+            "tiny",
+            overrides=[f"tracking.uri={uri}"],
+            fields={"root": str(root), "epochs": 5, "run_id": "r"},
+        )
+        self.artifacts = Artifacts(LocalStore(root))
+        self.log = RunLog(self.artifacts.store, "r")
+        self.sent: list[int] = []
+        self.away: str | None = None
+        self.fails_at: int | None = None
+        tracking._missed.clear()
+        monkeypatch.setattr(tracking, "unreachable", lambda uri: self.away)
+        monkeypatch.setattr(tracking, "open_client", lambda *_: None)
+        monkeypatch.setattr(tracking, "_log_epoch", self._log)
+
+    def _log(self, client: Any, config: Any, run: RunLog, epoch: int, key: str, _: Any) -> None:
+        if epoch == self.fails_at:
+            raise MlflowException("API request to http://ann:hunter2@host failed: ann:hunter2")
+        self.sent.append(epoch)
+        run.note_key(epoch, TRACKED, key)
+
+    def publish(self, epoch: int) -> None:
+        key = f"{epoch:064d}"
+        self.log.note_key(epoch, LAST, key)
+        ref = ArtifactRef(stage=LAST, key=key, digest="d" * 64)
+        tracking.track(self.config, epoch, ref, self.artifacts)
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(tmp_path, monkeypatch, "http://host:1")
+
+
+def test_what_was_missed_is_logged_first_and_once(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.publish(0)
+    stage.away = "no answer"
+    with caplog.at_level(logging.WARNING):
+        for epoch in (1, 2):
+            stage.publish(epoch)
+    assert stage.sent == [0]
+    assert "http://host:1: no answer; the run goes on. Not logged yet: epoch 1, 2." in caplog.text
+    stage.away = None
+    stage.publish(3)
+    assert stage.sent == [0, 1, 2, 3]
+    for epoch in range(4):  # the same command again
+        stage.publish(epoch)
+    assert stage.sent == [0, 1, 2, 3]
+
+
+def test_a_later_process_finds_what_is_missing(stage: Stage) -> None:
+    stage.away = "no answer"
+    for epoch in range(3):
+        stage.publish(epoch)
+    tracking._missed.clear()
+    stage.away = None
+    stage.publish(4)  # of one epoch alone
+    assert stage.sent == [0, 1, 2, 4]
+
+
+def test_a_server_that_fails_in_between_is_a_warning(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.away = "no answer"
+    for epoch in range(2):
+        stage.publish(epoch)
+    stage.away, stage.fails_at = None, 1
+    with caplog.at_level(logging.WARNING):
+        stage.publish(2)
+    assert stage.sent == [0]
+    assert "Not logged yet: epoch 1, 2" in caplog.text
+    stage.fails_at = None
+    stage.publish(3)
+    assert stage.sent == [0, 1, 2, 3]
+
+
+def test_an_error_of_a_database_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path, monkeypatch, "sqlite:////somewhere/mlflow.db")
+    stage.fails_at = 0
+    with pytest.raises(MlflowException):
+        stage.publish(0)
+
+
+@pytest.mark.parametrize(
+    ("uri", "bare"),
+    [
+        ("http://ann:hunter2@host:5000/x", "http://host:5000/x"),
+        ("https://hunter2@host/a@b", "https://host/a@b"),
+        ("postgresql://ann:hunter2/x@y@host/db", "postgresql://host/db"),
+        (
+            "postgresql://host/db?user=ann&password=hunter2",
+            "postgresql://host/db?user=ann&password=***",
+        ),
+    ],
+)
+def test_passwords_are_refused_and_never_shown(uri: str, bare: str) -> None:
+    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_PASSWORD") as refused:
+        resolve("tiny", overrides=[f"tracking.uri={uri}"])
+    assert "holds a password" in str(refused.value)
+    assert mlflow_client.shown(uri) == bare
+    error = RuntimeError("x" * 270 + uri)  # cut in the middle of it
+    assert "hunt" not in mlflow_client.scrubbed(error, uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["postgresql://ann@host/db", "sqlite:////a:b/c@d", "http://h:1/a@b"]
+)
+def test_a_uri_without_a_password_is_accepted(uri: str) -> None:
+    assert resolve("tiny", overrides=[f"tracking.uri={uri}"]).tracking.uri == uri
+    assert mlflow_client.shown(uri) == uri.replace("ann@", "")
+
+
+def test_errors_are_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "opensesame")
+    error = RuntimeError("401 for http://ann:hunter2@host\nwith opensesame and hunter2")
+    shown = mlflow_client.scrubbed(error, "http://ann:hunter2@host")
+    assert shown == "RuntimeError: 401 for http://***@host with *** and ***"
+
+
+def test_the_configuration_wins_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    none, given = resolve("tiny"), resolve("tiny", overrides=["tracking.uri=http://a:1"])
+    assert mlflow_client.tracking_uri(none, tmp_path) == f"sqlite:///{tmp_path}/mlflow/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b:2")
+    assert mlflow_client.tracking_uri(none, tmp_path) == "http://b:2"
+    assert mlflow_client.tracking_uri(given, tmp_path) == "http://a:1"
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/base/health" else 599)
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def http_server() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://ann:hunter2@127.0.0.1:{server.server_port}/base/"
+    server.shutdown()
+    server.server_close()
+
+
+def test_what_counts_as_away(http_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mlflow_client.unreachable("sqlite:////nowhere") is None
+    for status, away in ((200, None), (401, None), (404, None), (503, "it answers 503")):
+        monkeypatch.setattr(_Answers, "status", status)
+        problem = mlflow_client.unreachable(http_server)
+        assert problem is None if away is None else str(problem).startswith(away)
+    assert "no answer" in str(mlflow_client.unreachable("http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("uri", ["", "postgresql://ann:hunter2@host/mlflow"])
+def test_uploads_need_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if uri:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    given = {"root": str(tmp_path)}
+    config = resolve("tiny", overrides=["tracking.upload=true"], fields=given)
+    with pytest.raises(ConfigError, match=r"tracking.upload true: .* give tracking.uri") as refused:
+        tracking.check_tracking(config)
+    assert "hunter2" not in str(refused.value)
+    tracking.check_tracking(resolve("tiny", fields=given))
+    off = ["tracking.upload=true", "tracking.enabled=false"]
+    tracking.check_tracking(resolve("tiny", overrides=off, fields=given))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    tracking.check_tracking(config)
+
+
+@pytest.mark.slow
+def test_runs_of_one_name_in_two_roots_are_two_and_a_copy_is_one(tmp_path: Path) -> None:
+    configs = [
+        resolve(
+            "tiny",
+            overrides=[f"tracking.uri=sqlite:///{tmp_path}/mlflow.db"],
+            fields={"root": str(tmp_path / name), "run_id": "r"},
+        )
+        for name in ("one", "two")
+    ]
+    client = mlflow_client.open_client(configs[0], tmp_path)
+    old = client.create_run("0", tags={tracking.RUN_TAG: "r"}).info.run_id  # of an earlier genenv
+    client.rename_experiment("0", configs[0].tracking.experiment)
+    logs = [RunLog(LocalStore(Path(config.root)), "r") for config in configs]
+    for config, log in zip(configs, logs, strict=True):
+        log.open(dump(config), datetime.now(UTC))
+    made = [
+        tracking._mlflow_run(client, config, log)
+        for _ in range(2)
+        for config, log in zip(configs, logs, strict=True)
+    ]
+    assert made[0] == old and made[:2] == made[2:] and made[0] != made[1]
+    copy_run(LocalStore(Path(configs[1].root)), LocalStore(tmp_path / "copy"), "r")
+    copied = RunLog(LocalStore(tmp_path / "copy"), "r")
+    assert tracking._mlflow_run(client, configs[1], copied) == made[1]

@@ -1,0 +1,76 @@
+"""The documents name only existing things.
+
+Invariants: the README is one page, links the architecture on its first screen and shows the two
+commands; every relative link leads to a file; every path, module, function or class that a document
+names in code type is in the repository; every import that it shows works.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "infra/README.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
+PACKAGES = ("genenv_core", "schemas", "tasks", "flows", "tests", "infra", "docs")
+
+
+def named_paths(text: str) -> set[str]:
+    """Return the paths of this repository in code type, without placeholders."""
+    quoted = re.findall(r"`([^`\n]+)`", text)
+    return {
+        path.rstrip("/")
+        for path in quoted
+        if re.fullmatch(rf"({'|'.join(PACKAGES)})/[\w./-]*", path)
+    }
+
+
+def test_the_readme_is_one_page_with_the_way_to_the_architecture() -> None:
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 200
+    assert any("(docs/architecture.md)" in line for line in lines[:25])
+    assert {"make run", "make test"} <= {line.partition("#")[0].strip() for line in lines}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (page.parent / link).exists(), f"{page.name} links {link}"
+    for path in named_paths(text):
+        assert (REPOSITORY / path).exists(), f"{page.name} names {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_imports_that_a_page_shows_work(page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+    for node in (node for block in blocks for node in ast.walk(ast.parse(block))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")
+
+
+def test_the_walks_name_functions_that_exist_and_count_their_modules() -> None:
+    text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walks = re.findall(
+        r"way to the (?:gradient|RWR loss)\n(.*?)These are (\d+) modules", text, re.S
+    )
+    assert len(walks) == 2
+    for walk, count in walks:
+        steps = re.findall(r"^\d+\. `([\w/]+\.py)`: `([\w.]+)`", walk, re.M)
+        assert len({path for path, _ in steps}) == int(count)
+        for path, name in steps:
+            tree: ast.AST = ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))
+            for part in name.split("."):
+                found = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]
+                assert found, f"{path} has no {name}"
+                tree = found[0]

@@ -1,0 +1,429 @@
+"""GRPO on stored rollouts, with the real TRL trainer on tiny models.
+
+Invariants: the gradient of a step equals a hand-written loss, for every loss type, with a loss
+mask, with logprobs of an older policy and with the KL term; every group is trained exactly
+`passes` times; micro-batches change nothing but rounding; bad rows are refused by name before
+training; the output is a whole checkpoint, and nothing else is left or printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from genenv_core.config.sections.updates import GrpoConfig
+from genenv_core.errors import ModelError, NumericalError, TrainingError
+from genenv_core.training.grpo import trainer as grpo
+from genenv_core.training.requests import GrpoRequest, UpdateResult, run_update
+from tests.unit.training.builders_training import (
+    grpo_of,
+    grpo_rows,
+    load,
+    relative_error,
+    tiny_checkpoint,
+    token_logprobs,
+    weights,
+    write_grpo,
+)
+
+SIZE = 4
+LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo")
+
+Step = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("policy") / "agent", seed=1)
+
+
+def older(policy: Path) -> Any:
+    """Return a model near the policy, whose ratios lie on both sides of the clip range."""
+    model, generator = load(policy), torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def update(
+    tmp_path: Path,
+    policy: Path,
+    rows: list[dict[str, Any]],
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+    size: int = SIZE,
+    name: str = "out",
+    **settings: Any,
+) -> UpdateResult:
+    values = {"max_grad_norm": 1000, "group_size": size, "temperature": temperature, "seed": seed}
+    request = grpo_of(tmp_path, name, rows, policy, **values | settings)
+    return run_update(request)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """Return a list that fills with (weights, gradient) of each optimizer step."""
+    seen: list[Step] = []
+    original = grpo.StoredRolloutTrainer._get_grad_norm
+
+    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
+        named = list(model.named_parameters())
+        before = {name: p.detach().clone() for name, p in named}
+        seen.append((before, {name: p.grad.clone() for name, p in named}))
+        return original(self, model, grad_norm)
+
+    monkeypatch.setattr(grpo.StoredRolloutTrainer, "_get_grad_norm", record)
+    return seen
+
+
+def advantages(rows: list[dict[str, Any]], scale: bool) -> list[float]:
+    result = []
+    for start in range(0, len(rows), SIZE):
+        rewards = [row["reward"] for row in rows[start : start + SIZE]]
+        mean = sum(rewards) / SIZE
+        std = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / (SIZE - 1))
+        result += [(reward - mean) / (std + 1e-4 if scale else 1) for reward in rewards]
+    return result
+
+
+def expected_gradient(
+    policy: Path,
+    at: dict[str, torch.Tensor],
+    rows: list[dict[str, Any]],
+    *,
+    loss_type: str = "dapo",
+    temperature: float = 1.0,
+    kl_coef: float = 0.0,
+    scale: bool = True,
+) -> tuple[dict[str, torch.Tensor], float]:
+    """Return the gradient by the formulas at the weights `at`, and the clipped share."""
+    model, reference = load(policy), load(policy)
+    model.load_state_dict(at, strict=False)
+    tokens = sum(sum(row["loss_mask"]) for row in rows)
+    longest = max(len(row["completion_ids"]) for row in rows)
+    loss, clipped = torch.zeros(()), 0
+    for row, advantage in zip(rows, advantages(rows, scale), strict=True):
+        logps = token_logprobs(model, row, temperature)
+        ratio = (logps - torch.tensor(row["logprobs"])).exp()
+        chosen = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+        clipped += int(
+            sum(
+                bool(m) and ((a > 1.28 and advantage > 0) or (a < 0.8 and advantage < 0))
+                for a, m in zip(ratio.tolist(), row["loss_mask"], strict=True)
+            )
+        )
+        with torch.no_grad():
+            start = token_logprobs(reference, row, temperature)
+        gap = start - logps
+        mask = torch.tensor(row["loss_mask"])
+        token_loss = (-chosen + kl_coef * ratio * (gap.exp() - gap - 1)) * mask
+        divisor = {
+            "dapo": tokens,
+            "bnpo": tokens,
+            "grpo": len(rows) * int(mask.sum()),
+            "dr_grpo": len(rows) * longest,
+        }[loss_type]
+        loss = loss + token_loss.sum() / divisor
+    loss.backward()
+    gradient = {name: p.grad for name, p in model.named_parameters()}
+    return gradient, clipped / tokens
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_first_gradient_on_policy_equals_the_hand_written_loss(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str, masked: bool
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=load(policy), masked=masked)
+    result = update(tmp_path, policy, rows, loss_type=loss_type, passes=1)
+    expected, clipped = expected_gradient(policy, steps[0][0], rows, loss_type=loss_type)
+    assert relative_error(steps[0][1], expected) < 1e-5
+    assert clipped == result.metrics["clip_fraction"] == 0
+    assert result.metrics["ratio_mean"] == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_gradient_uses_the_logprobs_of_the_older_policy_that_sampled(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True, temperature=0.7)
+    result = update(
+        tmp_path,
+        policy,
+        rows,
+        loss_type=loss_type,
+        passes=1,
+        temperature=0.7,
+        scale_rewards="none",
+    )
+    expected, clipped = expected_gradient(
+        policy, steps[0][0], rows, loss_type=loss_type, temperature=0.7, scale=False
+    )
+    assert relative_error(steps[0][1], expected) < 1e-5
+    assert 0.05 < clipped < 0.95
+    assert result.metrics["clip_fraction"] == pytest.approx(clipped)
+    assert abs(result.metrics["ratio_mean"] - 1) > 1e-3
+
+
+def test_second_pass_pulls_to_the_starting_checkpoint(
+    tmp_path: Path, policy: Path, steps: list[Step]
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=load(policy))
+    settings = {"kl_coef": 0.5, "learning_rate": 3e-3}
+    result = update(tmp_path, policy, rows, passes=2, micro_batch_rows=5, **settings)
+    expected, _ = expected_gradient(policy, steps[1][0], rows, kl_coef=0.5)
+    without, _ = expected_gradient(policy, steps[1][0], rows, kl_coef=0.0)
+    assert relative_error(steps[1][1], expected) < 1e-5
+    assert relative_error(without, expected) > 1e-2
+    assert result.metrics["kl"] > 0
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_micro_batches_change_only_rounding(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True)
+    whole = update(tmp_path, policy, rows, loss_type=loss_type, passes=1)
+    cut = update(tmp_path, policy, rows, loss_type=loss_type, passes=1, micro_batch_rows=5)
+    assert len(steps) == 2
+    assert relative_error(steps[1][1], steps[0][1]) < 1e-5
+    for name in ("loss", "grad_norm", "entropy", "ratio_mean", "ratio_max", "clip_fraction"):
+        assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(("groups", "per_step"), [(5, 2), (4, 2), (3, 8), (7, 3)])
+def test_every_group_is_trained_passes_times_in_a_new_order(
+    tmp_path: Path,
+    policy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: int,
+    per_step: int,
+) -> None:
+    rows = grpo_rows(groups, SIZE, sampler=load(policy), completion=(6, 9))
+    trained: list[tuple[int, ...]] = []
+    original = grpo.StoredRolloutTrainer._compute_loss
+
+    def record(self: Any, model: Any, inputs: dict[str, Any]) -> Any:
+        kept = inputs["completion_mask"].bool()
+        pairs = zip(inputs["completion_ids"], kept, strict=True)
+        trained.extend(tuple(ids[mask].tolist()) for ids, mask in pairs)
+        return original(self, model, inputs)
+
+    monkeypatch.setattr(grpo.StoredRolloutTrainer, "_compute_loss", record)
+    result = update(tmp_path, policy, rows, groups_per_step=per_step, passes=3, micro_batch_rows=3)
+    stored = [tuple(row["completion_ids"]) for row in rows]
+    assert len(set(stored)) == len(stored)
+    assert Counter(trained) == {ids: 3 for ids in stored}
+    assert result.steps == 3 * math.ceil(groups / per_step)
+    passes = [trained[i : i + len(stored)] for i in range(0, len(trained), len(stored))]
+    assert all(set(one) == set(stored) for one in passes)
+    assert len({tuple(one) for one in passes}) > 1
+
+
+def test_a_step_is_normalised_by_its_own_tokens_also_the_smaller_last_one(
+    tmp_path: Path, policy: Path, steps: list[Step]
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=load(policy))
+    update(
+        tmp_path, policy, rows, groups_per_step=2, passes=1, micro_batch_rows=3, learning_rate=1e-8
+    )
+    assert len(steps) == 2
+    errors = []
+    for left_out in range(3):
+        alone = rows[left_out * SIZE : (left_out + 1) * SIZE]
+        pair = rows[: left_out * SIZE] + rows[(left_out + 1) * SIZE :]
+        found = [expected_gradient(policy, steps[0][0], part)[0] for part in (pair, alone)]
+        errors.append(max(relative_error(steps[i][1], found[i]) for i in range(2)))
+    assert min(errors) < 1e-4
+
+
+def test_a_pass_that_skips_a_group_is_an_error(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = grpo.GroupBatches.set_epoch
+
+    def forgetful(self: Any, epoch: int) -> None:
+        original(self, epoch)
+        self.batches = self.batches[:-1]
+
+    monkeypatch.setattr(grpo.GroupBatches, "set_epoch", forgetful)
+    rows = grpo_rows(3, SIZE, sampler=load(policy))
+    with pytest.raises(TrainingError, match="0 row visits instead of 4"):
+        update(tmp_path, policy, rows, groups_per_step=1, passes=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_advantages_are_the_hand_numbers(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy), completion=(6, 9))
+    for row, reward in zip(rows, [1, 0, 0, 0, 0.2, 0.4, 0.6, 0.8], strict=True):
+        row["reward"] = reward
+    found: dict[tuple[int, ...], float] = {}
+    original = grpo.StoredRolloutTrainer._compute_loss
+
+    def record(self: Any, model: Any, inputs: dict[str, Any]) -> Any:
+        for ids, mask, value in zip(
+            inputs["completion_ids"], inputs["completion_mask"], inputs["advantages"], strict=True
+        ):
+            found[tuple(ids[mask.bool()].tolist())] = float(value)
+        return original(self, model, inputs)
+
+    monkeypatch.setattr(grpo.StoredRolloutTrainer, "_compute_loss", record)
+    result = update(tmp_path, policy, rows, passes=1)
+    values = [found[tuple(row["completion_ids"])] for row in rows]
+    # 1,0,0,0: mean 1/4, std 1/2. 0.2..0.8: mean 1/2, std sqrt(1/15) = 0.258199.
+    first = [1.4997, -0.4999, -0.4999, -0.4999]
+    second = [-1.161446, -0.387149, 0.387149, 1.161446]
+    assert values == pytest.approx([*first, *second], abs=1e-5)
+    assert result.metrics["reward_mean"] == pytest.approx(0.375)
+    # Squared gaps to 0.375: 0.390625 + 3 * 0.140625 + 0.2625 = 1.075; the root of 1.075 / 7.
+    assert result.metrics["reward_std"] == pytest.approx(0.391882, abs=1e-6)
+
+
+def _set(index: int, **values: Any) -> Any:
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rows[index] |= values
+        return rows
+
+    return change
+
+
+BAD_ROWS: list[tuple[str, Any, type[Exception], str]] = [
+    ("missing row", lambda rows: rows[:-1], TrainingError, "'g001': expected 4 rows, got 3"),
+    ("torn group", lambda rows: [*rows[1:], rows[0]], TrainingError, "'g000'.*not adjacent"),
+    (
+        "empty",
+        _set(5, completion_ids=[], logprobs=[], loss_mask=[]),
+        TrainingError,
+        "'g001'.*empty",
+    ),
+    ("short logprobs", _set(0, logprobs=[-1.0]), TrainingError, "'g000'.*logprobs.*got 1 and"),
+    ("short mask", _set(0, loss_mask=[1]), TrainingError, "'g000'.*loss_mask.*got 1 and"),
+    ("no prompt", _set(4, prompt_ids=[]), TrainingError, "'g001': empty prompt"),
+    ("token", _set(4, prompt_ids=[40]), TrainingError, "'g001': token id 40.*vocabulary of 40"),
+    (
+        "nan reward",
+        _set(2, reward=math.nan),
+        NumericalError,
+        "'g000': reward must be finite, got nan",
+    ),
+    ("no rows", lambda rows: [], TrainingError, "none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"), [case[1:] for case in BAD_ROWS], ids=[c[0] for c in BAD_ROWS]
+)
+def test_bad_rows_are_refused_by_group_and_value(
+    tmp_path: Path, policy: Path, change: Any, error: type[Exception], message: str
+) -> None:
+    rows = change(grpo_rows(2, SIZE, sampler=load(policy)))
+    with pytest.raises(error, match=message):
+        update(tmp_path, policy, rows)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "error", "message"),
+    [
+        ("logprobs", math.nan, NumericalError, "'g000': logprobs must be finite"),
+        ("logprobs", 0.5, TrainingError, "'g000': logprobs above 0, got 0.5"),
+        ("loss_mask", 2, TrainingError, "'g000': loss_mask holds more"),
+    ],
+)
+def test_bad_tokens_are_refused(
+    tmp_path: Path, policy: Path, column: str, value: Any, error: type[Exception], message: str
+) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy))
+    rows[1][column] = [value, *rows[1][column][1:]]
+    with pytest.raises(error, match=message):
+        update(tmp_path, policy, rows)
+
+
+def test_groups_without_signal_or_sampled_tokens_are_refused(tmp_path: Path, policy: Path) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy))
+    silent = [row | {"loss_mask": [0] * len(row["loss_mask"])} for row in rows]
+    with pytest.raises(TrainingError, match="'g000': no sampled token"):
+        update(tmp_path, policy, silent)
+    for row in rows[SIZE:]:
+        row["reward"] = 0.25
+    with pytest.raises(TrainingError, match=r"'g001': all rewards equal, no signal, got 0.25"):
+        update(tmp_path, policy, rows)
+
+
+def test_missing_column_and_missing_checkpoint_are_named(tmp_path: Path, policy: Path) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy))
+    with pytest.raises(ModelError, match=r"nowhere: no config\.json there"):
+        update(tmp_path, tmp_path / "nowhere", rows)
+    path = write_grpo(tmp_path / "rows.parquet", rows)
+    pl.read_parquet(path).drop("loss_mask", "reward").write_parquet(path)
+    request = GrpoRequest(
+        checkpoint=policy,
+        output=tmp_path / "out",
+        rows=path,
+        settings=GrpoConfig(),
+        group_size=SIZE,
+        temperature=1,
+        seed=0,
+        threads=1,
+    )
+    with pytest.raises(TrainingError, match=r"lack column.*loss_mask, reward"):
+        run_update(request)
+
+
+def test_broken_weights_are_a_numerical_error(tmp_path: Path, policy: Path) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy))
+    broken = load(policy)
+    broken.model.norm.weight.data[0] = math.nan
+    broken.save_pretrained(tmp_path / "broken")
+    AutoTokenizer.from_pretrained(policy).save_pretrained(tmp_path / "broken")
+    with pytest.raises(NumericalError, match="GRPO loss is nan"):
+        update(tmp_path, tmp_path / "broken", rows)
+
+
+def test_output_is_a_whole_checkpoint_and_nothing_else_is_left_or_printed(
+    tmp_path: Path, policy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy))
+    torch.manual_seed(3)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    capfd.readouterr()
+    result = update(tmp_path, policy, rows, learning_rate=1e-2)
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.parquet"]
+    assert result.checkpoint == tmp_path / "out"
+    names = {path.name for path in result.checkpoint.iterdir()}
+    assert {"config.json", "generation_config.json", "model.safetensors"} <= names
+    before, after = (
+        AutoTokenizer.from_pretrained(policy),
+        AutoTokenizer.from_pretrained(result.checkpoint),
+    )
+    assert before.get_vocab() == after.get_vocab()
+    assert (before.pad_token, before.eos_token) == (after.pad_token, after.eos_token)
+    model, start = load(result.checkpoint), weights(policy)
+    assert any(not torch.equal(p, start[name]) for name, p in model.named_parameters())
+    prompt = torch.tensor([rows[0]["prompt_ids"]])
+    text = model.generate(prompt, max_new_tokens=4, do_sample=False)
+    assert text.size(1) > prompt.size(1)
+    assert all(math.isfinite(value) for value in result.metrics.values())
+    assert 0 < result.metrics["entropy"] < math.log(40)
+
+
+def test_output_may_not_be_the_input(tmp_path: Path) -> None:
+    policy = tiny_checkpoint(tmp_path / "out")
+    with pytest.raises(TrainingError, match="also an input"):
+        update(tmp_path, policy, grpo_rows(2, SIZE, sampler=load(policy)))
+    assert (policy / "config.json").exists()

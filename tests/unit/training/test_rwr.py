@@ -1,0 +1,397 @@
+"""Reward-weighted regression with the real TRL trainer on tiny models, and its KL cap.
+
+Invariants: the gradients of the weighted likelihood and of the KL equal hand-written ones, and the
+KL's equals finite differences; weights act row by row; the reported KL is the brute-force one of
+the saved weights; micro-batches change nothing but rounding; above the cap an update pulls or rolls
+back, ends under the cap if any state was, and never returns its own start; both trainers give equal
+bits in another process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from genenv_core.config.sections.updates import RwrConfig
+from genenv_core.errors import NumericalError, TrainingError
+from genenv_core.training.requests import RwrRequest, UpdateResult, run_update
+from genenv_core.training.rwr import trainer as rwr
+from genenv_core.training.rwr.leash import Leash
+from tests.unit.training.builders_training import (
+    grpo_of,
+    grpo_rows,
+    load,
+    relative_error,
+    rwr_of,
+    rwr_rows,
+    tiny_checkpoint,
+    token_logits,
+    token_logprobs,
+    weights,
+)
+
+Gradient = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("policy") / "env", seed=1)
+
+
+@pytest.fixture(scope="module")
+def initial(policy: Path) -> Path:
+    """Return a checkpoint whose KL to the policy is some nats a sequence."""
+    model, generator = load(policy), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    path = policy.parent / "initial"
+    model.save_pretrained(path)
+    AutoTokenizer.from_pretrained(policy).save_pretrained(path)
+    return path
+
+
+def request(
+    tmp_path: Path, policy: Path, initial: Path, rows: list[dict[str, Any]], **options: Any
+) -> RwrRequest:
+    name = options.pop("name", "out")
+    defaults = {"max_grad_norm": 1000, "kl_cap": 1e6, "steps_per_row": 100}
+    return rwr_of(tmp_path, name, rows, policy, initial, **defaults | options)
+
+
+def update(
+    tmp_path: Path, policy: Path, initial: Path, rows: list[dict[str, Any]], **options: Any
+) -> UpdateResult:
+    return run_update(request(tmp_path, policy, initial, rows, **options))
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
+    """Return a list that fills with the gradient of each optimizer step."""
+    seen: list[Gradient] = []
+    original = rwr.WeightedRegressionTrainer._get_grad_norm
+
+    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
+        seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
+        return original(self, model, grad_norm)
+
+    monkeypatch.setattr(rwr.WeightedRegressionTrainer, "_get_grad_norm", record)
+    return seen
+
+
+def sequence_kl(model: Any, reference: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
+    """Return KL(model || reference) in nats a sequence, summed over positions without padding."""
+    total = torch.zeros((), dtype=next(model.parameters()).dtype)
+    for row in rows:
+        ours = token_logits(model, row).softmax(-1)
+        with torch.no_grad():
+            theirs = token_logits(reference, row).softmax(-1)
+        total = total + (ours * (ours / theirs).log()).sum()
+    return total / len(rows)
+
+
+def weighted_nll(model: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
+    tokens = sum(len(row["completion_ids"]) for row in rows)
+    parts = [-row["weight"] * token_logprobs(model, row).sum() / tokens for row in rows]
+    return torch.stack(parts).sum()
+
+
+def gradient_of(model: Any, loss: torch.Tensor) -> Gradient:
+    loss.backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize(("kl_coef", "micro"), [(0.0, 64), (0.3, 64), (0.3, 3)])
+def test_gradient_equals_the_hand_written_loss(
+    tmp_path: Path,
+    policy: Path,
+    initial: Path,
+    gradients: list[Gradient],
+    kl_coef: float,
+    micro: int,
+) -> None:
+    rows = rwr_rows(7)
+    result = update(
+        tmp_path, policy, initial, rows, kl_coef=kl_coef, micro_batch_rows=micro, steps=1
+    )
+    model, reference = load(policy), load(initial)
+    nll, kl = weighted_nll(model, rows), sequence_kl(model, reference, rows)
+    expected = gradient_of(model, nll + kl_coef * kl)
+    assert len(gradients) == 1
+    assert relative_error(gradients[0], expected) < 1e-5
+    assert result.metrics["nll"] == pytest.approx(nll.item(), rel=1e-5)
+    assert result.metrics["loss"] == pytest.approx((nll + kl_coef * kl).item(), rel=1e-5)
+    assert (result.action, result.note, result.steps) == ("updated", "", 1)
+
+
+def test_pulling_gradient_is_the_kl_alone_and_matches_finite_differences(
+    tmp_path: Path, policy: Path, initial: Path, gradients: list[Gradient]
+) -> None:
+    rows = rwr_rows(5)
+    update(tmp_path, policy, initial, rows, kl_cap=1e-3, steps=1, micro_batch_rows=2)
+    model, reference = load(policy).double(), load(initial).double()
+    expected = gradient_of(model, sequence_kl(model, reference, rows))
+    assert relative_error(gradients[0], expected) < 1e-5
+    name = "model.layers.0.self_attn.q_proj.weight"
+    parameter = model.get_parameter(name)
+    at = divmod(int(expected[name].abs().argmax()), parameter.size(1))
+    values = []
+    with torch.no_grad():
+        for step in (1e-3, -2e-3):
+            parameter[at] += step
+            values.append(sequence_kl(model, reference, rows).item())
+    slope = (values[0] - values[1]) / 2e-3
+    assert float(gradients[0][name][at]) == pytest.approx(slope, rel=1e-3)
+
+
+def test_doubling_a_rows_weight_adds_that_rows_gradient(
+    tmp_path: Path, policy: Path, initial: Path, gradients: list[Gradient]
+) -> None:
+    rows = rwr_rows(6)
+    for row in rows:
+        row["weight"] = 1.0
+    heavier = [dict(row) for row in rows]
+    heavier[2]["weight"], heavier[4]["weight"] = 2.0, 0.0
+    for name, version in (("even", rows), ("heavy", heavier)):
+        update(tmp_path, policy, initial, version, steps=1, kl_coef=0, name=name)
+    model = load(policy)
+    moved = [row | {"weight": sign} for row, sign in ((rows[2], 1.0), (rows[4], -1.0))]
+    own = sum(len(row["completion_ids"]) for row in moved)
+    tokens = sum(len(row["completion_ids"]) for row in rows)
+    expected = gradient_of(model, weighted_nll(model, moved) * own / tokens)
+    difference = {name: gradients[1][name] - gradients[0][name] for name in expected}
+    assert relative_error(difference, expected) < 1e-4
+
+
+def test_kl_reported_is_the_brute_force_one_of_the_saved_weights(
+    tmp_path: Path, policy: Path, initial: Path
+) -> None:
+    rows = rwr_rows(9)
+    result = update(tmp_path, policy, initial, rows, steps=3, micro_batch_rows=4)
+    saved, reference = load(result.checkpoint).double(), load(initial).double()
+    with torch.no_grad():
+        kl = sequence_kl(saved, reference, rows).item()
+    assert result.metrics["kl_env"] == pytest.approx(kl, rel=1e-5)
+    assert kl > 0.1
+
+
+def test_micro_batches_change_only_rounding(
+    tmp_path: Path, policy: Path, initial: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rwr_rows(7)
+    whole = update(tmp_path, policy, initial, rows, steps=2, name="whole")
+    monkeypatch.setattr(rwr, "_REFERENCE_CACHE_VALUES", 0)
+    cut = update(tmp_path, policy, initial, rows, steps=2, micro_batch_rows=2, name="cut")
+    for name in ("loss", "nll", "kl_env", "grad_norm"):
+        assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4)
+
+
+def test_updates_raise_the_likelihood_of_heavy_rows(tmp_path: Path, policy: Path) -> None:
+    rows = rwr_rows(6)
+    for index, row in enumerate(rows):
+        row["weight"] = 1.8 if index < 3 else 0.2
+    result = update(tmp_path, policy, policy, rows, steps=8, learning_rate=1e-3)
+    before, after = load(policy), load(result.checkpoint)
+    with torch.no_grad():
+        gains = [float((token_logprobs(after, r) - token_logprobs(before, r)).sum()) for r in rows]
+    assert sum(gains[:3]) > sum(gains[3:]) and min(gains[:3]) > 0
+
+
+def test_pull_brings_the_kl_under_the_cap_and_goes_on_learning(
+    tmp_path: Path, policy: Path, initial: Path
+) -> None:
+    rows = rwr_rows(8)
+    still = update(tmp_path, policy, initial, rows, steps=1, learning_rate=1e-8).metrics
+    cap = 0.7 * still["kl_env"]
+    # Step 1 pulls, 2 and 3 learn (3 crosses the cap), 4 pulls, 5 learns and ends under it.
+    result = update(tmp_path, policy, initial, rows, kl_cap=cap, steps=5)
+    assert result.action == "pulled"
+    assert result.metrics["kl_env"] < cap < still["kl_env"]
+    assert result.metrics["kl_cap_hits"] == 2
+    assert result.metrics["nll"] < still["nll"]
+    assert "2 step(s) followed the KL alone" in result.note
+    # Cut after step 3, the update ends above the cap and goes back to step 2.
+    result = update(tmp_path, policy, initial, rows, kl_cap=cap, steps=3)
+    assert result.action == "rolled_back" and "rolled back to step 2" in result.note
+    assert result.metrics["kl_env"] < cap
+
+
+def test_pull_out_of_reach_keeps_the_lowest_kl_and_says_so(
+    tmp_path: Path, policy: Path, initial: Path
+) -> None:
+    rows = rwr_rows(8)
+    start = update(tmp_path, policy, initial, rows, steps=1, learning_rate=1e-8).metrics["kl_env"]
+    result = update(tmp_path, policy, initial, rows, kl_cap=1e-3, steps=2, learning_rate=1e-4)
+    assert 1e-3 < result.metrics["kl_env"] < start
+    assert result.action == "pulled" and "still above it" in result.note
+    assert result.metrics["kl_cap_hits"] == 3
+
+
+def test_roll_back_restores_the_last_state_under_the_cap_and_stops(
+    tmp_path: Path, policy: Path
+) -> None:
+    rows = rwr_rows(8)
+    path = [
+        update(tmp_path, policy, policy, rows, steps=n, name=f"s{n}").metrics["kl_env"]
+        for n in (1, 2, 3)
+    ]
+    assert path[0] < path[1] < path[2]
+    options = {"kl_cap": (path[1] + path[2]) / 2, "kl_cap_action": "roll_back"}
+    result = update(tmp_path, policy, policy, rows, steps=8, **options)
+    assert (result.action, result.steps) == ("rolled_back", 3)
+    assert result.metrics["rolled_back"] == result.metrics["kl_cap_hits"] == 1
+    assert result.metrics["kl_env"] == path[1]
+    two, kept = weights(tmp_path / "s2"), weights(result.checkpoint)
+    assert all(torch.equal(two[name], kept[name]) for name in two)
+    assert "rolled back to step 2" in result.note
+
+
+@pytest.mark.parametrize("action", ["pull", "roll_back"])
+def test_a_cap_below_one_step_still_moves_the_policy(
+    tmp_path: Path, policy: Path, action: str
+) -> None:
+    rows = rwr_rows(8)
+    options = {"kl_cap": 1e-4, "kl_cap_action": action, "steps": 2, "learning_rate": 1e-3}
+    result = update(tmp_path, policy, policy, rows, **options)
+    before, after = weights(policy), weights(result.checkpoint)
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert result.action == "rolled_back" and result.metrics["kl_env"] < 1e-4
+
+
+@settings(max_examples=60)
+@given(
+    start=st.floats(0.0, 3.0),
+    step=st.floats(0.05, 2.0),
+    pull=st.floats(-0.2, 1.0),
+    cap=st.floats(0.1, 4.0),
+    steps=st.integers(1, 6),
+    action=st.sampled_from(["pull", "roll_back"]),
+)
+def test_leash_never_freezes_and_ends_under_a_cap_that_it_has_met(
+    start: float, step: float, pull: float, cap: float, steps: int, action: str
+) -> None:
+    """The policy is a number x with KL x^2; likelihood adds `step`, a pull subtracts `pull`."""
+    model = torch.nn.Module()
+    model.x = torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
+    config = RwrConfig(kl_cap=cap, kl_cap_action=action, learning_rate=0.01)
+    update = SimpleNamespace(
+        model=model,
+        measure_kl=lambda: float(model.x.detach() ** 2),
+        kl_gradient=lambda: {"x": 2 * model.x.detach()},
+    )
+    leash = Leash(update, config)
+    control = SimpleNamespace(should_training_stop=False)
+    optimizer = SimpleNamespace(state={})
+    leash.on_train_begin(None, SimpleNamespace(global_step=0), control)
+    visited = [start**2]
+    for number in range(1, steps + 1):
+        with torch.no_grad():
+            model.x += -pull * min(1.0, float(model.x)) if leash.pulling else step
+        visited.append(float(model.x.detach() ** 2))
+        leash.on_step_end(None, SimpleNamespace(global_step=number), control, optimizer=optimizer)
+        if control.should_training_stop:
+            break
+    leash.settle()
+    final = float(model.x.detach() ** 2)
+    assert leash.kl == pytest.approx(final)
+    if min(visited) <= cap:
+        assert final <= cap
+    elif leash.action == "rolled_back":
+        assert final <= min(visited)
+    if "rolled back to the start" in leash.note:
+        assert float(model.x.detach()) != start
+    assert leash.hits == sum(kl > cap for kl in visited)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"weight": math.nan}, NumericalError, "'r001': weight must be finite, got nan"),
+        ({"weight": -1.0}, TrainingError, "'r001': weight must not be negative, got -1"),
+        ({"weight": 30.0}, TrainingError, "mean .* must have mean 1"),
+        ({"completion_ids": []}, TrainingError, "'r001': empty completion_ids"),
+        ({"prompt_ids": []}, TrainingError, "'r001': empty prompt_ids"),
+        ({"prompt_ids": [-1]}, TrainingError, "'r001': token id -1"),
+        ({"row_id": "r000"}, TrainingError, "'r000': row_id repeats"),
+    ],
+)
+def test_bad_rows_are_refused_by_row_and_value(
+    tmp_path: Path, policy: Path, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    rows = rwr_rows(4)
+    rows[1] |= change
+    with pytest.raises(error, match=message):
+        update(tmp_path, policy, policy, rows)
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_vocabulary_of_the_reference_is_refused(tmp_path: Path, policy: Path) -> None:
+    other = tiny_checkpoint(tmp_path / "other", vocabulary=44)
+    with pytest.raises(TrainingError, match=r"vocabulary of 40 and its initial .* of 44"):
+        update(tmp_path, policy, other, rwr_rows(4))
+
+
+def test_output_is_a_whole_checkpoint_and_nothing_else_is_left_or_printed(
+    tmp_path: Path, policy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = rwr_rows(4)
+    capfd.readouterr()
+    result = update(tmp_path, policy, policy, rows)
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.parquet"]
+    before = AutoTokenizer.from_pretrained(policy)
+    after = AutoTokenizer.from_pretrained(result.checkpoint)
+    assert before.get_vocab() == after.get_vocab()
+    prompt = torch.tensor([rows[0]["prompt_ids"]])
+    text = load(result.checkpoint).generate(prompt, max_new_tokens=4, do_sample=False)
+    assert text.size(1) > prompt.size(1)
+    assert all(math.isfinite(value) for value in result.metrics.values())
+
+
+RUN_BOTH = """
+import sys
+from pathlib import Path
+from genenv_core.training.requests import GrpoRequest, RwrRequest
+from genenv_core.training.requests import run_update
+folder = Path(sys.argv[1])
+run_update(RwrRequest.model_validate_json((folder / "rwr.json").read_text()))
+run_update(GrpoRequest.model_validate_json((folder / "grpo.json").read_text()))
+"""
+
+
+def test_both_trainers_give_equal_bits_in_another_process(tmp_path: Path, policy: Path) -> None:
+    regression = request(tmp_path, policy, policy, rwr_rows(9), micro_batch_rows=4, steps=3)
+    rows = grpo_rows(5, 4, sampler=load(policy), masked=True)
+    settings = {"groups_per_step": 2, "kl_coef": 0.1, "micro_batch_rows": 3, "seed": 3}
+    grpo = grpo_of(tmp_path, "agent", rows, policy, **settings)
+
+    def digests() -> list[str]:
+        files = [tmp_path / name / "model.safetensors" for name in ("out", "agent")]
+        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+
+    here = [run_update(grpo), run_update(regression)]
+    first = digests()
+    for name, record in (("rwr", regression), ("grpo", grpo)):
+        (tmp_path / f"{name}.json").write_text(record.model_dump_json(by_alias=True))
+    subprocess.run(
+        [sys.executable, "-c", RUN_BOTH, str(tmp_path)],
+        check=True,
+        timeout=300,
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "7"},
+    )
+    assert digests() == first
+    assert here[0].steps == 6

@@ -1,0 +1,296 @@
+"""The estimated memory of an update, against real models.
+
+Invariants: parameters are counted exactly; the tensors that a layer keeps for the backward pass are
+estimated within a tenth, with and without gradient checkpointing; sharding divides the need, LoRA
+and bfloat16 lower it and each copy raises it, by the right amounts; a micro-batch is lowered until
+it fits and never raised; an update that cannot fit is refused before work, with the settings that
+would help; gradient checkpointing changes no bit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from genenv_core.config.load import resolve
+from genenv_core.config.sections.training import LoraConfig, TrainingConfig
+from genenv_core.errors import ConfigError, ModelError, TrainingError
+from genenv_core.exchange.external import Given
+from genenv_core.storage.canonical import file_sha256
+from genenv_core.storage.records.manifest import FileRef
+from genenv_core.training.memory import needs
+from genenv_core.training.memory.devices import Gpu, read_gpu
+from genenv_core.training.memory.estimate import (
+    GB,
+    Estimate,
+    Job,
+    Shape,
+    estimate,
+    fitted,
+    job_of,
+    remedies,
+)
+from genenv_core.training.requests import lowered, run_update
+from tests.unit.training.builders_training import tiny_checkpoint
+from tests.unit.training.test_training_lora import grpo
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+MODELS = {
+    "qwen2": lambda **extra: Qwen2ForCausalLM(Qwen2Config(**SIZES | extra)),
+    "llama": lambda **extra: LlamaForCausalLM(LlamaConfig(**SIZES | extra)),
+}
+SEVEN = Shape.of(
+    {  # Qwen2.5-7B
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "num_hidden_layers": 28,
+        "intermediate_size": 18944,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "torch_dtype": "bfloat16",
+    }
+)
+
+
+def job(shape: Shape = SEVEN, **changes: Any) -> Job:
+    config = changes.pop("training", TrainingConfig(device="cuda", precision="bfloat16"))
+    values: dict[str, Any] = {
+        "loss": "grpo",
+        "row_tokens": 4096,
+        "completion_tokens": 2048,
+        "gradient_checkpointing": True,
+        "reference": False,
+    }
+    return Job(shape=shape, training=config, **values | changes)
+
+
+def need(**changes: Any) -> Estimate:
+    return estimate(job(**changes))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_parameters_are_counted_exactly(kind: str, tied: bool) -> None:
+    model = MODELS[kind](tie_word_embeddings=tied)
+    shape = Shape.of(model.config.to_dict())
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    assert SEVEN.parameters == 7_615_616_512  # as its model card has it: 7.61 billion
+
+
+def test_heads_of_their_own_width_are_counted_and_experts_are_not() -> None:
+    model = Qwen3ForCausalLM(Qwen3Config(**SIZES | {"head_dim": 32, "tie_word_embeddings": True}))
+    shape = Shape.of(model.config.to_dict())
+    assert shape.queries == 128 != SIZES["hidden_size"]
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+    with pytest.raises(KeyError, match="num_experts: mixtures of experts are not counted"):
+        Shape.of(model.config.to_dict() | {"num_experts": 128})
+
+
+@pytest.mark.parametrize("rank", [1, 8])
+def test_adapters_are_counted_exactly(rank: int) -> None:
+    from peft import LoraConfig as PeftLora
+    from peft import get_peft_model
+
+    model = MODELS["qwen2"]()
+    shape = Shape.of(model.config.to_dict())
+    adapted = get_peft_model(model, PeftLora(r=rank, target_modules="all-linear"))
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    assert shape.adapters(rank) == trained
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(("hidden", "tokens"), [(64, 48), (128, 160)])
+def test_what_a_layer_keeps_is_estimated_within_a_tenth(
+    kind: str, checkpointing: bool, hidden: int, tokens: int
+) -> None:
+    measured: list[int] = []
+    expected: list[float] = []
+    for layers in (2, 6):
+        model = MODELS[kind](num_hidden_layers=layers, hidden_size=hidden).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        measured.append(kept_bytes(model, rows=2, tokens=tokens))
+        shape = Shape.of(model.config.to_dict())
+        options = {"gradient_checkpointing": checkpointing, "row_tokens": tokens}
+        expected.append(2 * estimate(job(shape, training=TrainingConfig(), **options)).row)
+    layers_measured, layers_expected = measured[1] - measured[0], expected[1] - expected[0]
+    assert layers_expected == pytest.approx(layers_measured, rel=0.1)
+
+
+def kept_bytes(model: Any, *, rows: int, tokens: int) -> int:
+    """Return the bytes that a forward pass keeps for its backward pass, without the weights."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()  # held, so unique
+        return tensor
+
+    ids, mask = torch.ones(rows, tokens, dtype=torch.long), torch.ones(rows, tokens).long()
+    mask[0, :3] = 0
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(input_ids=ids, attention_mask=mask, use_cache=False, logits_to_keep=1)
+    return sum(storage.nbytes() for at, storage in kept.items() if at not in weights)
+
+
+def test_the_7b_of_the_paper_in_numbers() -> None:
+    """By hand: 7.62e9 weights x (4 + 4 + 8) bytes, plus 2 for autocast in bfloat16."""
+    alone = need()
+    static = sum(alone.fixed[name] for name in ("weights", "gradients", "optimizer"))
+    assert static == pytest.approx(16 * 7.6156e9, rel=1e-4)
+    assert alone.total(1) > 140 * GB  # more than an H200 has
+    sharded = need(training=TrainingConfig(
+        device="cuda", precision="bfloat16", strategy="fsdp2", processes=4
+    ))  # fmt: skip
+    assert sharded.fixed["weights"] == alone.fixed["weights"] / 4
+    assert 35 * GB < sharded.total(1) < 60 * GB
+    lora = need(training=TrainingConfig(
+        device="cuda", precision="bfloat16", lora=LoraConfig(rank=32)
+    ))  # fmt: skip
+    assert lora.fixed["weights"] == 2 * SEVEN.parameters + 4 * SEVEN.adapters(32)
+    assert lora.fixed["copies"] == 2 * SEVEN.adapters(32)  # a bfloat16 base needs no cast
+    assert lora.total(1) < 24 * GB
+
+
+@pytest.mark.parametrize(
+    ("changes", "lower"),
+    [
+        ({"gradient_checkpointing": False}, False),
+        ({"reference": True}, False),
+        ({"loss": "rwr"}, False),
+        ({"row_tokens": 8192}, False),
+        ({"training": TrainingConfig(device="cuda", precision="bfloat16", processes=2)}, False),
+        (
+            {
+                "training": TrainingConfig(
+                    device="cuda", precision="bfloat16", processes=2, strategy="zero3"
+                )
+            },
+            True,
+        ),
+    ],
+)
+def test_each_setting_moves_the_need_the_right_way(changes: dict[str, Any], lower: bool) -> None:
+    assert (need(**changes).total(2) < need().total(2)) is lower
+
+
+def test_a_micro_batch_is_lowered_to_what_fits_and_never_raised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    request = grpo(tmp_path, policy, "fits", TrainingConfig(), micro_batch_rows=8)
+    needed = estimate(job_of(request))
+    with caplog.at_level(logging.INFO, "genenv.training"):
+        assert fitted(request, None).settings == request.settings
+    assert "micro_batch_rows=8 estimated_memory=" in caplog.text
+    for rows in (1, 3, 8, 20):
+        memory = needed.total(rows) / 0.92 + 1
+        assert fitted(request, memory).settings.micro_batch_rows == min(rows, 8)
+        assert needed.largest(memory) == rows
+    with pytest.raises(
+        TrainingError, match=r"needs about .*GB.*on each device.*gradient_checkpointing=full"
+    ):
+        fitted(request, needed.total(1) / 2)
+
+
+def test_the_limit_holds_in_an_update_and_bits_depend_on_nothing_else(
+    tmp_path: Path,
+) -> None:
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    request = grpo(tmp_path, policy, "limited", TrainingConfig(), micro_batch_rows=8)
+    limit = estimate(job_of(request)).total(3) / 0.92 / GB * 1.0001
+    limited = request.model_copy(update={"training": TrainingConfig(memory_gb=limit)})
+    result = run_update(limited)
+    assert lowered(result, 8) == {"micro_batch_rows": 3} and lowered(result, 3) == {}
+    asked = grpo(tmp_path, policy, "asked", TrainingConfig(), micro_batch_rows=3)
+    run_update(asked)
+    run_update(
+        asked.model_copy(update={"output": tmp_path / "again", "gradient_checkpointing": True})
+    )
+    found = {file_sha256(tmp_path / name / "model.safetensors") for name in ("limited", "asked")}
+    assert found == {file_sha256(tmp_path / "again" / "model.safetensors")}
+    tight = request.model_copy(update={"training": TrainingConfig(memory_gb=limit / 1e3)})
+    with pytest.raises(TrainingError, match="GRPO update needs about"):
+        run_update(tight)
+
+
+def test_remedies_are_those_that_help_with_what_they_would_need() -> None:
+    """At 7B, bfloat16 saves less activation memory than autocast's copies of the weights take."""
+    advice = remedies(job(training=TrainingConfig(device="cuda"), gradient_checkpointing=False))
+    assert "gradient_checkpointing=full (" in advice and "strategy=fsdp2 (" in advice
+    lora = job(training=TrainingConfig(device="cuda", lora=LoraConfig(rank=32)))
+    assert f"lora.rank=32 ({estimate(lora).total(1) / GB:.3g} GB)" in remedies(
+        job(training=TrainingConfig(device="cuda"))
+    )
+    assert "precision" not in remedies(job(training=TrainingConfig(device="cuda")))
+
+
+def test_an_unknown_architecture_has_no_estimate(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"n_embd": 3}')
+    with pytest.raises(ModelError, match=r"cannot be estimated from its config\.json: KeyError"):
+        Shape.read(tmp_path)
+
+
+def models_of(folder: Path, sizes: dict[str, Any]) -> Given:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(sizes | {"model_type": "qwen2"}))
+    given = FileRef(path=str(folder), sha256="0" * 64)
+    return Given(None, given, given)
+
+
+def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the driver's numbers, eight GPUs of 80 GB hold the paper's setting; two do not."""
+    sizes = {"hidden_size": 3584, "num_hidden_layers": 28, "intermediate_size": 18944}
+    sizes |= {"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064}
+    models = models_of(tmp_path / "qwen", sizes)
+    card = read_gpu("NVIDIA H100 80GB HBM3, 81559")
+    assert card == Gpu("NVIDIA H100 80GB HBM3", 81559 * 2**20)
+    paper = resolve("paper")
+    monkeypatch.setattr(needs, "gpus", lambda: [card] * 8)
+    grpo_need, rwr_need = needs.check_needs(paper, models)
+    assert grpo_need.stage == "grpo_update" and rwr_need.stage == "rwr_update"
+    assert 20 * GB < grpo_need.estimate.total(1) < 60 * GB
+    assert "for rows of 9216 tokens" in grpo_need.line()
+    monkeypatch.setattr(needs, "gpus", lambda: [card])
+    with pytest.raises(ConfigError, match=r"needs 8 GPU\(s\).*has NVIDIA H100 80GB HBM3 \(86 GB\)"):
+        needs.check_needs(paper, models)
+    elsewhere = paper.placement.model_copy(update={"grpo_update": "gpu", "rwr_update": "gpu"})
+    assert needs.check_needs(paper.model_copy(update={"placement": elsewhere}), models)
+    alone = paper.training.model_copy(update={"processes": 1, "strategy": "ddp"})
+    with pytest.raises(ConfigError, match=r"and there are 85\.5 GB") as caught:
+        needs.check_needs(paper.model_copy(update={"training": alone}), models)
+    assert "training.lora.rank=32" in str(caught.value)
+
+
+def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
+    config = resolve("tiny")
+    found = needs.check_needs(config, Given(None, None, None))
+    assert [need.stage for need in found] == ["grpo_update", "rwr_update"]
+    assert all(need.estimate.total(1) < 0.1 * GB for need in found)
+    tight = config.model_copy(update={"training": TrainingConfig(memory_gb=1e-4)})
+    with pytest.raises(ConfigError, match="grpo_update: the GRPO update needs about"):
+        needs.check_needs(tight, Given(None, None, None))

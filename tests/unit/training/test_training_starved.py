@@ -1,0 +1,143 @@
+"""Updates that run out of memory, in real processes with the real TRL trainers.
+
+The lack of memory is simulated, on CPUs that count as GPUs; the rest is real: the processes end,
+others start with half the rows, from the last trainer checkpoint or the beginning.
+
+Invariants: the result is that of an update that never ran out; no step is lost or done twice; an
+update on CPUs, or with micro-batches of one row, is refused as before.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.errors import OutOfMemory, Stopped
+from genenv_core.training.loop.checkpoints import request_digest
+from genenv_core.training.processes import launch
+from genenv_core.training.processes.launch import Launcher
+from genenv_core.training.requests import (
+    GrpoRequest,
+    RwrRequest,
+    TrainerCheckpoints,
+    UpdateResult,
+    run_update,
+)
+from tests.unit.training.builders_training import (
+    grpo_of,
+    grpo_rows,
+    load,
+    rwr_of,
+    rwr_rows,
+    tiny_checkpoint,
+    weights,
+)
+
+Request = GrpoRequest | RwrRequest
+
+
+@pytest.fixture
+def as_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrainingConfig, "yields", property(lambda _: True))
+    monkeypatch.setattr(launch, "PROGRAM", "tests.unit.training.program_starved")
+
+
+def request_of(home: Path, kind: str) -> Request:
+    policy = tiny_checkpoint(home / "policy", seed=1)
+    training = TrainingConfig(processes=2)
+    checkpoints = TrainerCheckpoints(folder=home / "progress", seconds=0)
+    shared: dict[str, Any] = {"training": training, "checkpoints": checkpoints}
+    if kind == "grpo":
+        rows = grpo_rows(5, 4, sampler=load(policy), masked=True)
+        shared |= {"groups_per_step": 2, "micro_batch_rows": 4, "passes": 2}
+        return grpo_of(home, "out", rows, policy, **shared)
+    shared |= {"micro_batch_rows": 8, "steps": 4, "kl_cap": 1e6}
+    return rwr_of(home, "out", rwr_rows(12), policy, policy, **shared)
+
+
+def undisturbed(home: Path, request: Request) -> UpdateResult:
+    alone = {"training": TrainingConfig(), "checkpoints": None, "output": home / "alone"}
+    return run_update(request.model_copy(update=alone))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_gpus")
+@pytest.mark.parametrize(("kind", "step", "rows"), [("grpo", 3, 3), ("rwr", 0, 3)])
+def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: Any,
+    step: int,
+    rows: int,
+) -> None:
+    request = request_of(tmp_path, kind)
+    monkeypatch.setenv("GENENV_STARVED", f"{step}:{rows}")
+    with caplog.at_level(logging.INFO, "genenv.training"):
+        result = Launcher().update(request)
+    expected = undisturbed(tmp_path, request)
+    # Steps before the want of memory were taken once: what came after continued from them.
+    assert (result.steps, result.resumed_at) == (expected.steps, step)
+    assert result.metrics == pytest.approx(expected.metrics, rel=1e-3, abs=1e-5)
+    one, other = weights(expected.checkpoint), weights(result.checkpoint)
+    assert max(float((one[n] - other[n]).abs().max()) for n in one) < 1e-5
+    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    # Micro-batches are cut evenly: of 12 generations with at most 4 a process has two of 3.
+    before, after = {"grpo": (4, 2), "rwr": (8, 4)}[kind]
+    assert len(warned) == 1
+    assert f"memory ran out with micro_batch_rows={before}: it goes on with {after};" in warned[0]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_gpus")
+def test_where_one_row_does_not_fit_the_error_says_what_else_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_of(tmp_path, "rwr")
+    settings = request.settings.model_copy(update={"micro_batch_rows": 1})
+    monkeypatch.setenv("GENENV_STARVED", "0:0")
+    with pytest.raises(OutOfMemory, match=r"memory with rwr\.micro_batch_rows 1: set exec"):
+        Launcher().update(request.model_copy(update={"settings": settings}))
+
+
+class Ended(Launcher):
+    """A launcher that always runs out of memory."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.asked = rows, list[int]()
+
+    def _attempt(self, request: Any) -> UpdateResult:
+        self.asked.append(request.settings.micro_batch_rows)
+        if len(self.asked) > 9:
+            raise Stopped("it would never end")
+        raise OutOfMemory("no memory", min(self.rows, request.settings.micro_batch_rows))
+
+
+def test_rows_are_halved_from_what_fitted_down_to_one(tmp_path: Path, as_gpus: None) -> None:
+    launcher = Ended(rows=6)  # asked for 8, and 6 was what the estimate allowed
+    with pytest.raises(OutOfMemory):
+        launcher.update(request_of(tmp_path, "rwr"))
+    assert launcher.asked == [8, 3, 1]
+
+
+def test_on_cpus_no_other_size_is_tried(tmp_path: Path) -> None:
+    launcher, request = Ended(rows=8), request_of(tmp_path, "rwr")
+    with pytest.raises(OutOfMemory):
+        launcher.update(request)
+    assert launcher.asked == [8]
+
+
+def test_a_trainer_checkpoint_serves_another_micro_batch_on_gpus_alone(tmp_path: Path) -> None:
+    request = request_of(tmp_path, "rwr")
+    settings = request.settings.model_copy(update={"micro_batch_rows": 4})
+    for device, same in (("cpu", False), ("cuda", True)):
+        training = request.training.model_copy(update={"device": device})
+        here = request.model_copy(update={"training": training})
+        other = here.model_copy(update={"settings": settings})
+        digests = {request_digest(made) for made in (here, other)}
+        assert (len(digests) == 1) is same
