@@ -168,29 +168,28 @@ def test_a_coevolution_whose_gpu_stages_are_pods(k8s: Cluster, tiny_root: Path, 
 def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
     k8s: Cluster, tiny_root: Path, tmp_path: Path
 ):
-    work = ("rollout.n=48", "grpo.passes=4", "grpo.groups_per_step=1")
+    work = ("grpo.passes=4", "grpo.groups_per_step=1")
     kept = ("execution.checkpoint_seconds=0", "placement.grpo_update=gpu")
     config = only_rollout(tiny_root, "evicted", 11, *work, *kept)
-    going = InThread(config)
     store = LocalStore(tiny_root)
 
-    def key(stage: str) -> str:
-        log = RunLog(store, "evicted")
-        return next((a.stage_key for a in log.attempts() if a.stage == stage), "")
-
     def kept_shards() -> list[str]:
-        own = key("rollout")
-        return [path for path in store.list("shards") if own and own in path]
+        keys = [a.stage_key for a in RunLog(store, "evicted").attempts() if a.stage == "rollout"]
+        return [path for path in store.list("shards") if keys and keys[0] in path]
 
-    shards = until(kept_shards)
-    pod = until(lambda: running_pod(k8s, "evicted"))
+    held = k8s.hold("/shards/", number=3)
+    going = InThread(config)
+    until(held.exists)
+    shards = kept_shards()
+    assert len(shards) == 2
     before = {path: (tiny_root / path).stat().st_ino for path in shards}
-    k8s.evict(pod)
-    until(lambda: attempts(config, "grpo_update"))
+    held = k8s.hold("/seal.json", number=2)
+    k8s.evict(until(lambda: running_pod(k8s, "evicted")))
+    until(held.exists)
     assert attempts(config, "rollout") == ["interrupted", "computed"]
     assert {path: (tiny_root / path).stat().st_ino for path in shards} == before
 
-    until(lambda: list((tiny_root / "progress/grpo_update").rglob("seal.json")))
+    assert list((tiny_root / "progress/grpo_update").rglob("seal.json"))
     k8s.evict(until(lambda: running_pod(k8s, "evicted")))
     assert going.end() is None
     assert attempts(config, "grpo_update") == ["interrupted", "computed"]
@@ -284,9 +283,10 @@ def test_a_flow_that_is_cancelled_while_its_pod_is_pending(
 def test_a_flow_that_is_cancelled_while_its_pod_runs(
     k8s: Cluster, tiny_root: Path, cancelling: None
 ):
-    config = only_rollout(tiny_root, "running", 17, "rollout.n=64")
-    going = InThread(config)
-    pod = until(lambda: attempts(config, "rollout") and running_pod(k8s, "running"))
+    held = k8s.hold("/shards/")
+    going = InThread(only_rollout(tiny_root, "running", 17))
+    until(held.exists)
+    pod = until(lambda: running_pod(k8s, "running"))
     progress.cancel()
     assert going.end() is not None
     until(lambda: child_states("running") == [("rollout", "Cancelled")])
@@ -320,9 +320,10 @@ def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
 
 
 def test_a_pod_that_dies_is_seen_by_a_worker_whose_watch_had_expired(k8s: Cluster, tiny_root: Path):
-    config = only_rollout(tiny_root, "expired", 19, "rollout.n=64")
-    going = InThread(config)
-    pod = until(lambda: attempts(config, "rollout") and running_pod(k8s, "expired"))
+    held = k8s.hold("/shards/")
+    going = InThread(only_rollout(tiny_root, "expired", 19))
+    until(held.exists)
+    pod = until(lambda: running_pod(k8s, "expired"))
     k8s.compact()
     k8s.look(lambda: k8s.kubelet.containers[pod["metadata"]["uid"]].signal(signal.SIGKILL))
     error = going.end()

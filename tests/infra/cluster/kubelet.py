@@ -19,11 +19,12 @@ from tests.infra.checks import amount
 from tests.infra.cluster.store import Object, Store
 
 REPOSITORY = Path(__file__).parents[3]
+HOLD = Path(__file__).with_name("hold")
+"""Folder of the module that every process of a pod imports at its start."""
 
 IMAGE_ENV = {
     # What the images of genenv set; and where they have it.
     "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-    "PYTHONPATH": str(REPOSITORY),
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
     "DO_NOT_TRACK": "1",
@@ -95,7 +96,10 @@ class Kubelet:
         self.running: dict[str, asyncio.Task[None]] = {}
         self.containers: dict[str, Container] = {}
         self.evicting: dict[str, str] = {}
-        self.env: dict[str, str] = dict(IMAGE_ENV)
+        self.holds = folder / "holds"
+        self.holds.mkdir()
+        paths = os.pathsep.join((str(REPOSITORY), str(HOLD)))
+        self.env = {**IMAGE_ENV, "PYTHONPATH": paths, "GENENV_TEST_HOLDS": str(self.holds)}
 
     async def sync(self, namespace: str) -> None:
         """Start each scheduled pod once."""

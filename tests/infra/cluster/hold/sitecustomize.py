@@ -1,0 +1,47 @@
+"""Holds a thread of a pod's process at a file that it is about to make, until the work is to end.
+
+Python imports this by its name at every start of an interpreter below the double. `Cluster.hold`
+says where to hold. So a test sends its signal at a known point of the work, on any machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(os.environ["GENENV_TEST_HOLDS"])
+BOUND_S = 240.0
+
+counts: dict[str, int] = {}
+
+
+def ending() -> bool:
+    """Return whether this process, or its parent where it is a training worker, was told to end."""
+    progress = sys.modules.get("tasks.stage.progress")
+    workers = sys.modules.get("genenv_core.training.processes.workers")
+    stop = getattr(workers, "_stop", None)
+    cancelled = getattr(progress, "_cancelled", None)
+    return any(event is not None and event.is_set() for event in (stop, cancelled))
+
+
+def hook(event: str, arguments: tuple[object, ...]) -> None:
+    """Count the files that are made; wait at the one that is asked for, which is not made yet."""
+    if event not in ("os.link", "os.rename"):
+        return
+    target = str(arguments[1])
+    for wanted in FOLDER.glob("*.wanted"):
+        number, part = wanted.read_text().split(" ", 1)
+        if part not in target:
+            continue
+        counts[part] = counts.get(part, 0) + 1
+        if counts[part] != int(number):
+            continue
+        wanted.rename(wanted.with_suffix(".held"))
+        deadline = time.monotonic() + BOUND_S
+        while not ending() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+sys.addaudithook(hook)
