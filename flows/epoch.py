@@ -85,8 +85,8 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         selections=selections,
         grpo=grpo,
         rwr=rwr,
-        heldout_current=state.heldout_current,
-        heldout_best=state.heldout_best,
+        validation_current=state.validation_current,
+        validation_best=state.validation_best,
     )
     published = publish(config, epoch, PublishInputs(evaluation, agent, env, made))
     return state.after_epoch(config, refs, grpo, rwr, published)

@@ -22,31 +22,31 @@ class EpochRefs(Record):
 class EpochState(Record):
     """Where the game stands after an epoch.
 
-    `heldout_current` and `heldout_best` are sampled held-out success rates: of the current agent
-    checkpoint, and of the best published so far. `past` holds the last epochs, oldest first, as
-    many as any stage needs.
+    `validation_current` and `validation_best` are sampled success rates on the validation tasks: of
+    the current agent checkpoint, and of the best published so far. `past` holds the last epochs,
+    oldest first, as many as any stage needs.
     """
 
     bootstrap: ArtifactRef
     agent: CheckpointRef
     env: CheckpointRef
     env_initial: CheckpointRef
-    heldout_current: float
-    heldout_best: float
+    validation_current: float
+    validation_best: float
     past: tuple[EpochRefs, ...] = ()
 
     @classmethod
     def after_bootstrap(cls, bootstrap: ArtifactRef, published: ArtifactRef) -> EpochState:
         """Return the state that epoch 1 starts from."""
         agent, env = initial_checkpoints(bootstrap)
-        heldout = float(published.facts["heldout"])
+        success = float(published.facts["validation"])
         return cls(
             bootstrap=bootstrap,
             agent=agent,
             env=env,
             env_initial=env,
-            heldout_current=heldout,
-            heldout_best=heldout,
+            validation_current=success,
+            validation_best=success,
         )
 
     def after_epoch(
@@ -61,11 +61,11 @@ class EpochState(Record):
         changes: dict[str, Any] = {}
         if published.facts["published"]["agent"]:
             changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)
-            changes["heldout_current"] = float(published.facts["heldout"])
+            changes["validation_current"] = float(published.facts["validation"])
         if published.facts["published"]["env"]:
             changes["env"] = _checkpoint(rwr, "env", refs.epoch)
         if published.facts["is_best"]:
-            changes["heldout_best"] = float(published.facts["heldout"])
+            changes["validation_best"] = float(published.facts["validation"])
         changes["past"] = (*self.past, refs)[-_window(config) :]
         return self.model_copy(update=changes)
 

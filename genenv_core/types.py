@@ -58,8 +58,13 @@ class TaskSource(StrEnum):
 
     BASE = "base"
     GENERATED = "generated"
-    HELDOUT = "heldout"
+    VALIDATION = "validation"
+    TEST = "test"
     TEACHER = "teacher"
+
+
+HELDOUT = (TaskSource.VALIDATION, TaskSource.TEST)
+"""Sources of tasks that nothing is ever trained on."""
 
 
 class FinishReason(StrEnum):

@@ -35,6 +35,13 @@ class MixtureShare(StrEnum):
     HISTORY = "history"
 
 
+class Split(StrEnum):
+    """Which held-out tasks: gates and the choice of the best read `validation`, nothing `test`."""
+
+    VALIDATION = "validation"
+    TEST = "test"
+
+
 class EvaluationMode(StrEnum):
     """How the answers of an evaluation were decoded."""
 
@@ -50,7 +57,7 @@ class Gate(StrEnum):
     KL_ENV = "kl_env"
     ENTROPY = "entropy"
     REWARD_STD = "reward_std"
-    HELDOUT_DROP = "heldout_drop"
+    VALIDATION_DROP = "validation_drop"
 
 
 class UpdateAction(StrEnum):

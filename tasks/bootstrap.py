@@ -12,7 +12,7 @@ from genenv_core.exchange.base_data import LISTED, BaseData, configured_base, he
 from genenv_core.exchange.external import Given
 from genenv_core.exchange.given_models import model_files
 from genenv_core.ids import seed_from
-from genenv_core.types import Policy
+from genenv_core.types import Policy, TaskSource
 from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 
@@ -25,7 +25,8 @@ STAGE = Stage(
         "data.base_format",
         "data.base_mapping",
         "data.skip_bad",
-        "data.heldout_tasks",
+        "data.validation_tasks",
+        "data.test_tasks",
         "bootstrap",
         *COMPUTE_FIELDS,
     ),
@@ -36,22 +37,23 @@ STAGE = Stage(
 def compute(context: StageContext[Given]) -> dict[str, Any]:
     """Write the data tasks and both checkpoints."""
     config, domain = context.config, context.domain()
-    heldout = heldout_drafts(domain, context.seed, config.data.heldout_tasks)
+    heldout = heldout_drafts(domain, context.seed, config.data)
     given = context.inputs.base_file
     if given is None:
         drafts = domain.base_tasks(seed_from(context.seed, "base"), config.data.base_tasks)
         base = BaseData(drafts)
     else:
-        taken = {draft.fingerprint for draft in heldout}
+        taken = {draft.fingerprint for of_it in heldout.values() for draft in of_it}
         base = configured_base(config.data, Path(given.path), domain, taken)
-    context.out.table("tasks", data_tasks(base.drafts, heldout, context.scope))
+    context.out.table("tasks", data_tasks({TaskSource.BASE: base.drafts, **heldout}, context.scope))
     with ThreadPoolExecutor(len(Policy)) as threads:
         waiting = [threads.submit(_checkpoint, context, policy) for policy in Policy]
         for done, (policy, made) in enumerate(zip(Policy, waiting, strict=True)):
             context.progress(done, len(Policy), "models")
             made.result()
             context.out.checkpoint(policy, context.work / policy)
-    facts: dict[str, Any] = {"base_tasks": len(base.drafts), "heldout_tasks": len(heldout)}
+    facts: dict[str, Any] = {"base_tasks": len(base.drafts)}
+    facts |= {f"{source}_tasks": len(drafts) for source, drafts in heldout.items()}
     if base.bad:
         facts["skipped_rows"] = len(base.bad)
         facts["skipped_first"] = [row.short for row in base.bad[:LISTED]]

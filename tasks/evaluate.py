@@ -1,11 +1,13 @@
-"""Stage `evaluate`: the candidate agent on the held-out tasks, sampled and greedy."""
+"""Stage `evaluate`: the candidate agent on the held-out tasks, in the same way in every epoch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from genenv_core.epoch.evaluating import candidate, evaluate_candidate
+from genenv_core.ids import stage_seed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
@@ -53,7 +55,8 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
                 epoch=context.epoch,
                 evaluation=context.config.evaluation,
                 settings=context.config.rollout,
-                seed_for=context.seed_for,
+                # Equal in every epoch: a difference between epochs then has no noise of sampling.
+                seed_for=partial(stage_seed, context.seed, STAGE.name, 0),
                 progress=context.progress,
             )
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.epoch.publishing import HeldOut, Update, publish_candidates, publish_first
+from genenv_core.epoch.publishing import Measured, Update, publish_candidates, publish_first
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Policy
@@ -23,7 +23,7 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The outputs of an epoch, and the agent's held-out success before it."""
+    """The outputs of an epoch, and the agent's validation success before it."""
 
     tasks: ArtifactRef
     traces: ArtifactRef
@@ -31,8 +31,8 @@ class Made:
     selections: ArtifactRef
     grpo: ArtifactRef
     rwr: ArtifactRef
-    heldout_current: float
-    heldout_best: float
+    validation_current: float
+    validation_best: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,20 @@ class PublishInputs:
 def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
     """Check the gates and write the rows; the facts are what the next epoch starts from."""
     inputs = context.inputs
-    heldout = HeldOut.of(context.manifest(inputs.evaluation))
+    measured = Measured.of(context.manifest(inputs.evaluation))
     before = {Policy.AGENT: inputs.agent, Policy.ENV: inputs.env}
     made = inputs.made
     if made is None:
-        return context.write(publish_first({p: ref.digest for p, ref in before.items()}, heldout))
+        return context.write(publish_first({p: ref.digest for p, ref in before.items()}, measured))
     return context.write(
         publish_candidates(
             {
                 Policy.AGENT: Update.of(context.manifest(made.grpo), before[Policy.AGENT]),
                 Policy.ENV: Update.of(context.manifest(made.rwr), before[Policy.ENV]),
             },
-            heldout,
-            current=made.heldout_current,
-            best=made.heldout_best,
+            measured,
+            current=made.validation_current,
+            best=made.validation_best,
             tasks=context.frame(made.tasks, "tasks"),
             traces=context.frame(made.traces, "traces"),
             task_scores=context.frame(made.scores, "task_scores"),

@@ -27,12 +27,29 @@ EPOCH_COLUMNS = {
     "calls": ("mean_calls", "{:.1f}"),
     "tokens": ("mean_response_tokens", "{:.1f}"),
     "valid": ("tasks_valid", "{:d}"),
-    "held-out": ("heldout_success", "{:.3f}"),
-    "greedy": ("heldout_success_greedy", "{:.3f}"),
+    "test": ("test_success", "{:.3f}"),
+    "greedy": ("test_success_greedy", "{:.3f}"),
+    "P(answer)": ("test_answer_probability", "{:.3f}"),
     "KL": ("kl_env", "{:.2f}"),
     "steps": ("steps", "{}"),
     "s": ("seconds", "{:.1f}"),
 }
+
+EVIDENCE_COLUMNS = {
+    "epoch": "{epoch:d}",
+    "gain": "{gain:+z.3f}",
+    "95 % interval": "[{gain_low:+z.3f}, {gain_high:+z.3f}]",
+    "of": "{told}",
+    "p_hat": "{p_hat:.2f}",
+    "alpha": "{alpha_is}",
+    "signal": "{share_signal:.0%}",
+    "tasks": "{distinct_tasks:d}",
+    "agent rows": "{agent_rows:d}",
+    "env rows": "{env_rows:d}",
+    "effective": "{effective_rows:.1f}",
+    "weights": "{weight_low:.2f} to {weight_high:.2f}",
+}
+"""Title -> format of a row of the view `evidence`; a cell without its values stays empty."""
 
 STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[dim]?[/]"}
 
@@ -70,6 +87,27 @@ def epoch_table(rows: list[dict[str, Any]]) -> Table:
     for cell in cells:
         table.add_row(*(text for title, text in cell.items() if notes or title != NOTES))
     return table
+
+
+def evidence_table(rows: list[dict[str, Any]]) -> Table:
+    """Return the table of what says whether to believe each epoch; `rows` are of the view."""
+    table = plain_table()
+    for title in EVIDENCE_COLUMNS:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        inside = {None: None, True: "inside", False: "outside"}[row["alpha_inside"]]
+        told = "P(answer)" if row["measure"] == "answer_probability" else row["measure"]
+        named = {**row, "alpha_is": inside, "told": told}
+        known = {name: value for name, value in named.items() if value is not None}
+        table.add_row(*(_formatted(text, known) for text in EVIDENCE_COLUMNS.values()))
+    return table
+
+
+def _formatted(template: str, values: dict[str, Any]) -> str:
+    try:
+        return template.format(**values)
+    except KeyError:
+        return ""
 
 
 def plain_table() -> Table:

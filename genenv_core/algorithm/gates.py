@@ -23,15 +23,15 @@ def agent_gate(
     metrics: Mapping[str, float],
     gates: GatesConfig,
     *,
-    heldout: float,
-    heldout_current: float,
+    validation: float,
+    current: float,
 ) -> GateResult:
-    """Return the gate of a pi_agent candidate: NaN, entropy collapse, reward spread, held-out drop.
+    """Return the gate of a pi_agent candidate: NaN, entropy, reward spread, validation drop.
 
-    `heldout` is the candidate's success, `heldout_current` that of the checkpoint it would replace;
+    `validation` is the candidate's success, `current` that of the checkpoint it would replace;
     both are fractions, so their drop is compared with a tolerance.
     """
-    measured = {**metrics, "heldout": heldout, "heldout_current": heldout_current}
+    measured = {**metrics, "validation": validation, "validation_current": current}
     if bad := not_finite(sorted(measured.items())):
         return GateResult(Gate.NON_FINITE, bad)
     if metrics["entropy"] < gates.min_entropy:
@@ -46,11 +46,11 @@ def agent_gate(
             f"reward std {metrics['reward_std']:.4f} < gates.min_reward_std "
             f"{gates.min_reward_std:g}",
         )
-    if heldout_current - heldout > gates.max_heldout_drop + TOLERANCE:
+    if current - validation > gates.max_validation_drop + TOLERANCE:
         return GateResult(
-            Gate.HELDOUT_DROP,
-            f"held-out success {heldout:.4f} is {heldout_current - heldout:.4f} below the current "
-            f"checkpoint's, gates.max_heldout_drop {gates.max_heldout_drop:g}",
+            Gate.VALIDATION_DROP,
+            f"validation success {validation:.4f} is {current - validation:.4f} below the current "
+            f"checkpoint's, gates.max_validation_drop {gates.max_validation_drop:g}",
         )
     return GateResult()
 

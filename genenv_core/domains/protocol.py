@@ -112,6 +112,19 @@ class SeedData(Protocol):
 
 
 @runtime_checkable
+class WritesAnswers(Protocol):
+    """A domain whose tasks have one reference answer that the agent could write word for word.
+
+    The caller may rely on: an attempt in which the agent says just this ends by itself and is a
+    success. Then the probability of that attempt is known without sampling.
+    """
+
+    def answer_turns(self, draft: TaskDraft) -> list[str]:
+        """Return what the agent says in each turn, spelled as `agent_examples` spells it."""
+        ...
+
+
+@runtime_checkable
 class ReadsAnswers(Protocol):
     """A domain that makes tasks from a prompt and its answer, as data in verl's style has them.
 

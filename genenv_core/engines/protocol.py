@@ -39,6 +39,14 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """Tokens that follow a prompt."""
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSetup:
     """What an engine is opened with; each uses what it needs of it.
 
@@ -66,6 +74,21 @@ def open_engine(setup: EngineSetup) -> Engine:
     Raises `ModelError` for a checkpoint it cannot use.
     """
     return import_module(engine_module(setup.compute.engine)).open_engine(setup)
+
+
+@runtime_checkable
+class ScoresTokens(Protocol):
+    """An engine that knows how probable given tokens are, without sampling them."""
+
+    def logprobs(
+        self, sequences: Sequence[TokenSequence], params: SamplingParams
+    ) -> list[list[float]]:
+        """Return the logprob of each token after a sequence's prompt, at each position as sampled.
+
+        It is that of the distribution which `sample` draws from, so -inf outside of the nucleus.
+        Raises `EngineError` for ids outside of the vocabulary, too many of them, and temperature 0.
+        """
+        ...
 
 
 class Session(Protocol):

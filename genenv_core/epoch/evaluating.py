@@ -1,12 +1,14 @@
-"""Stage `evaluate`: the candidate agent on the held-out tasks, sampled and greedy."""
+"""Stage `evaluate`: the candidate agent on the held-out tasks, in the same way in every epoch."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from genenv_core.algorithm.stats import mean
 from genenv_core.config.sections.evaluation import EvaluationConfig
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.protocol import Domain
@@ -14,7 +16,7 @@ from genenv_core.epoch.rows import Output, Progress, SeedFor, frame, of_source, 
 from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
-from schemas.enums import EvaluationMode
+from schemas.enums import EvaluationMode, Split
 
 CHUNK = 128
 """Tasks whose attempts are made in step; the unit of progress."""
@@ -26,6 +28,16 @@ def candidate(current: CheckpointRef, update: ArtifactRef | None, epoch: int) ->
         return current
     digest = update.checkpoints[current.name]
     return CheckpointRef(artifact=update, name=current.name, digest=digest, policy_version=epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How the tasks of a split are attempted: the mode, attempts a task, sampling parameters."""
+
+    split: Split
+    mode: EvaluationMode
+    n: int
+    params: SamplingParams
 
 
 def evaluate_candidate(
@@ -40,7 +52,9 @@ def evaluate_candidate(
     seed_for: SeedFor,
     progress: Progress,
 ) -> Output:
-    """Return `evaluations` of every held-out task in each mode; facts are mean successes.
+    """Return `evaluations` of every held-out task; facts are means by split and mode.
+
+    Both splits are sampled; the test tasks are attempted greedily too, where that is on.
 
     Args:
         player: the evaluated checkpoint.
@@ -50,17 +64,14 @@ def evaluate_candidate(
         epoch: number of the round.
         evaluation: how often, and whether also greedily.
         settings: of the sampling of the game's rollouts.
-        seed_for: the seed of a turn.
+        seed_for: the seed of a turn, the same in every epoch, so that epochs can be compared.
         progress: called with each chunk of tasks.
     """
-    tasks = to_tasks(of_source(data, TaskSource.HELDOUT))
-    batches = [
-        [(task.task_id, task.draft) for task in tasks[start : start + CHUNK]]
-        for start in range(0, len(tasks), CHUNK)
-    ]
-    modes = {EvaluationMode.SAMPLED: (evaluation.samples, settings.temperature, settings.top_p)}
+    sampling = SamplingParams(settings.max_tokens, settings.temperature, settings.top_p)
+    ways = [_Way(split, EvaluationMode.SAMPLED, evaluation.samples, sampling) for split in Split]
     if evaluation.greedy:
-        modes[EvaluationMode.GREEDY] = (1, 0.0, 1.0)
+        greedy = SamplingParams(settings.max_tokens, 0.0, 1.0)
+        ways.append(_Way(Split.TEST, EvaluationMode.GREEDY, 1, greedy))
     shared = {
         "epoch": epoch,
         "policy_version": subject.policy_version,
@@ -68,29 +79,57 @@ def evaluate_candidate(
     }
     rows: list[dict[str, Any]] = []
     facts: dict[str, Any] = {"agent_checkpoint": subject.digest}
-    for mode, (n, temperature, top_p) in modes.items():
-        made: dict[int, list[dict[str, Any]]] = {}
-        for index, rollouts in player.groups(
-            batches,
-            n=n,
-            params=SamplingParams(settings.max_tokens, temperature, top_p),
-            seed_of=partial(seed_for, mode.value),
-        ):
-            if len(made) % CHUNK == 0:
-                progress(len(made), len(tasks), f"{mode.value} tasks")
-            of_task = {**shared, "mode": mode.value}
-            made[index] = [_row(tasks[index], rollout, domain, of_task) for rollout in rollouts]
-        of_mode = [row for index in sorted(made) for row in made[index]]
-        facts[mode.value] = sum(row["success"] for row in of_mode) / len(of_mode)
-        rows += of_mode
+    for way in ways:
+        tasks = to_tasks(of_source(data, TaskSource(way.split.value)))
+        of_way = [shared | row for row in _attempts(player, tasks, domain, way, seed_for, progress)]
+        found = facts.setdefault(way.split.value, {})
+        found[way.mode.value] = mean([float(row["success"]) for row in of_way])
+        if of_way[0]["answer_probability"] is not None:
+            found["answer_probability"] = mean([row["answer_probability"] for row in of_way])
+        rows += of_way
     return Output({"evaluations": frame("evaluations", rows)}, facts)
 
 
-def _row(task: Task, rollout: Rollout, domain: Domain, shared: dict[str, Any]) -> dict[str, Any]:
+def _attempts(
+    player: Player,
+    tasks: Sequence[Task],
+    domain: Domain,
+    way: _Way,
+    seed_for: SeedFor,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Return the rows of all attempts at these tasks in one way, in the order of the tasks."""
+    asked = [(task.task_id, task.draft) for task in tasks]
+    place = {task.task_id: index for index, task in enumerate(tasks)}
+
+    def seed_of(task: str, sample: int, turn: int) -> int:
+        return seed_for(way.split.value, way.mode.value, place[task], sample, turn)
+
+    probabilities = None
+    if way.mode is EvaluationMode.SAMPLED:
+        probabilities = player.answer_probabilities(asked, params=way.params, seed_of=seed_of)
+    made: dict[int, list[dict[str, Any]]] = {}
+    for index, rollouts in player.groups(
+        [asked[start : start + CHUNK] for start in range(0, len(asked), CHUNK)],
+        n=way.n,
+        params=way.params,
+        seed_of=seed_of,
+    ):
+        if len(made) % CHUNK == 0:
+            progress(len(made), len(tasks), f"{way.mode.value} {way.split.value} tasks")
+        of_task = {
+            "split": way.split.value,
+            "mode": way.mode.value,
+            "answer_probability": None if probabilities is None else probabilities[index],
+        }
+        made[index] = [of_task | _row(tasks[index], rollout, domain) for rollout in rollouts]
+    return [row for index in sorted(made) for row in made[index]]
+
+
+def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:
     """Return the row of an attempt at a task; a broken one has failed, whatever its answer."""
     verdict = domain.score(task.draft, rollout.messages)
     return {
-        **shared,
         "task_id": rollout.task_id,
         "family": task.draft.family,
         "sample_index": rollout.sample_index,

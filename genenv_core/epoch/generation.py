@@ -28,6 +28,7 @@ from genenv_core.errors import ConfigError, StageError
 from genenv_core.ids import task_id
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
+    HELDOUT,
     AgentHistory,
     Completion,
     Context,
@@ -70,7 +71,7 @@ class _Intake:
         self, domain: Domain, data: pl.DataFrame, recent: pl.DataFrame, epoch: int, scope: str
     ) -> None:
         self.domain, self.epoch, self.scope = domain, epoch, scope
-        self._heldout = _fingerprints(of_source(data, TaskSource.HELDOUT))
+        self._heldout = _fingerprints(of_source(data, *HELDOUT))
         self._history = _fingerprints(recent)
         self._taken: set[str] = set()
         self._rows: list[dict[str, Any]] = []

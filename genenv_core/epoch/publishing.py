@@ -17,7 +17,7 @@ from genenv_core.epoch.rows import Output, frame, new_groups
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
 from genenv_core.types import Policy
-from schemas.enums import Gate, UpdateAction
+from schemas.enums import EvaluationMode, Gate, Split, UpdateAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,35 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
-    """A checkpoint's success on the held-out tasks; `greedy` is None if not measured."""
+class Measured:
+    """A checkpoint's success on the held-out tasks.
 
-    sampled: float
-    greedy: float | None
+    `validation` decides; `test` holds columns of `epochs` and is shown, and nothing else reads it.
+    """
+
+    validation: float
+    test: Mapping[str, float | None]
 
     @classmethod
     def of(cls, evaluation: Manifest) -> Self:
-        """Return the success that an evaluation measured."""
-        return cls(evaluation.facts["sampled"], evaluation.facts.get("greedy"))
+        """Return what an evaluation measured."""
+        test = evaluation.facts[Split.TEST]
+        columns = {
+            "test_success": test[EvaluationMode.SAMPLED],
+            "test_success_greedy": test.get(EvaluationMode.GREEDY),
+            "test_answer_probability": test.get("answer_probability"),
+        }
+        return cls(evaluation.facts[Split.VALIDATION][EvaluationMode.SAMPLED], columns)
+
+    @property
+    def columns(self) -> dict[str, float | None]:
+        """Return the columns of `epochs`."""
+        return {"validation_success": self.validation, **self.test}
 
 
 def publish_candidates(
     updates: Mapping[Policy, Update],
-    heldout: HeldOut,
+    measured: Measured,
     *,
     current: float,
     best: float,
@@ -81,9 +95,9 @@ def publish_candidates(
 
     Args:
         updates: of both policies.
-        heldout: the candidate agent's success on the held-out tasks.
-        current: success of the checkpoint it would replace, sampled.
-        best: success of the best checkpoint so far, sampled.
+        measured: the candidate agent's success on the held-out tasks.
+        current: validation success of the checkpoint it would replace.
+        best: validation success of the best checkpoint so far.
         tasks: the epoch's tasks.
         traces: the epoch's traces.
         task_scores: the epoch's groups.
@@ -94,11 +108,11 @@ def publish_candidates(
         curriculum: the settings that the summary judges tasks by.
     """
     results = {
-        policy: _gate(policy, update, gates, heldout.sampled, current)
+        policy: _gate(policy, update, gates, measured.validation, current)
         for policy, update in updates.items()
     }
     open_ = {policy: result.gate is Gate.OPEN for policy, result in results.items()}
-    is_best = open_[Policy.AGENT] and heldout.sampled > best
+    is_best = open_[Policy.AGENT] and measured.validation > best
     shown = {
         policy: {**(rollout_metrics if policy is Policy.AGENT else {}), **update.metrics}
         for policy, update in updates.items()
@@ -126,8 +140,7 @@ def publish_candidates(
     summary = {
         "epoch": epoch,
         **_of_tasks(tasks, traces, task_scores, selections, curriculum),
-        "heldout_success": heldout.sampled,
-        "heldout_success_greedy": heldout.greedy,
+        **measured.columns,
         "kl_env": env.metrics.get("kl_env"),
         "grpo_steps": agent.steps,
         "rwr_steps": env.steps,
@@ -150,13 +163,13 @@ def publish_candidates(
                 if not open_[policy]
             },
             "is_best": is_best,
-            "heldout": heldout.sampled,
+            "validation": measured.validation,
             "summary": summary,
         },
     )
 
 
-def publish_first(digests: Mapping[Policy, str], heldout: HeldOut) -> Output:
+def publish_first(digests: Mapping[Policy, str], measured: Measured) -> Output:
     """Return `checkpoints` that the game starts from; no gate can close yet."""
     rows = [
         {
@@ -178,23 +191,20 @@ def publish_first(digests: Mapping[Policy, str], heldout: HeldOut) -> Output:
             "published": {policy.value: True for policy in digests},
             "gates": {},
             "is_best": True,
-            "heldout": heldout.sampled,
-            "summary": {
-                "heldout_success": heldout.sampled,
-                "heldout_success_greedy": heldout.greedy,
-            },
+            "validation": measured.validation,
+            "summary": measured.columns,
         },
     )
 
 
 def _gate(
-    policy: Policy, update: Update, gates: GatesConfig, heldout: float, current: float
+    policy: Policy, update: Update, gates: GatesConfig, validation: float, current: float
 ) -> GateResult:
     if not update.made:
         return GateResult()
     if policy is Policy.ENV:
         return env_gate(update.metrics, gates)
-    return agent_gate(update.metrics, gates, heldout=heldout, heldout_current=current)
+    return agent_gate(update.metrics, gates, validation=validation, current=current)
 
 
 def _of_tasks(

@@ -56,9 +56,9 @@ def draft_columns(draft: TaskDraft) -> dict[str, Any]:
     return asdict(draft) | {"spec": canonical_json(draft.spec).decode()}
 
 
-def data_tasks(base: Sequence[TaskDraft], heldout: Sequence[TaskDraft], scope: str) -> pl.DataFrame:
-    """Return `tasks` of a bootstrap: base tasks, then held-out ones, numbered through."""
-    sources = [TaskSource.BASE] * len(base) + [TaskSource.HELDOUT] * len(heldout)
+def data_tasks(drafts: Mapping[TaskSource, Sequence[TaskDraft]], scope: str) -> pl.DataFrame:
+    """Return `tasks` of a bootstrap by source, numbered through."""
+    listed = [(source, draft) for source, of_it in drafts.items() for draft in of_it]
     rows = [
         {
             "task_id": task_id(0, scope, index),
@@ -71,14 +71,14 @@ def data_tasks(base: Sequence[TaskDraft], heldout: Sequence[TaskDraft], scope: s
             "generation_tokens": 0,
             **draft_columns(draft),
         }
-        for index, (source, draft) in enumerate(zip(sources, [*base, *heldout], strict=True))
+        for index, (source, draft) in enumerate(listed)
     ]
     return frame("tasks", rows)
 
 
-def of_source(tasks: pl.DataFrame, source: TaskSource) -> pl.DataFrame:
-    """Return the rows of `tasks` that come from `source`."""
-    return tasks.filter(pl.col("source") == source.value)
+def of_source(tasks: pl.DataFrame, *sources: TaskSource) -> pl.DataFrame:
+    """Return the rows of `tasks` that come from one of `sources`."""
+    return tasks.filter(pl.col("source").is_in([source.value for source in sources]))
 
 
 def new_groups(task_scores: pl.DataFrame) -> pl.DataFrame:

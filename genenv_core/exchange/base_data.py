@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from genenv_core.config.sections.data import BaseField, DataConfig
 from genenv_core.domains.protocol import Domain, ReadsAnswers
-from genenv_core.errors import ConfigError, DataError, one_line
+from genenv_core.errors import ConfigError, DataError, DomainError, one_line
 from genenv_core.ids import seed_from
-from genenv_core.types import Rejected, TaskDraft
+from genenv_core.types import Rejected, TaskDraft, TaskSource
 
 OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {
     "verl": {"prompt": "prompt", "ground_truth": "reward_model.ground_truth"},
@@ -145,14 +146,35 @@ def configured_base(
     )
 
 
-def heldout_fingerprints(domain: Domain, seed: int, count: int) -> set[str]:
+def heldout_fingerprints(domain: Domain, seed: int, data: DataConfig) -> set[str]:
     """Return the fingerprints of the tasks that a run with this seed is measured on."""
-    return {draft.fingerprint for draft in heldout_drafts(domain, seed, count)}
+    return {
+        draft.fingerprint
+        for of_it in heldout_drafts(domain, seed, data).values()
+        for draft in of_it
+    }
 
 
-def heldout_drafts(domain: Domain, seed: int, count: int) -> list[TaskDraft]:
-    """Return these tasks."""
-    return domain.heldout_tasks(seed_from(seed, "heldout"), count)
+def heldout_drafts(
+    domain: Domain, seed: int, data: DataConfig
+) -> dict[TaskSource, list[TaskDraft]]:
+    """Return these tasks by source. Which are for validation is drawn, so both sets are alike.
+
+    Raises DomainError when the domain does not return as many as it is asked for.
+    """
+    count = data.validation_tasks + data.test_tasks
+    drafts = domain.heldout_tasks(seed_from(seed, "heldout"), count)
+    if len(drafts) != count:
+        raise DomainError(
+            f"domain {domain.name}: heldout_tasks returned {len(drafts)} tasks and {count} were "
+            "asked for (data.validation_tasks + data.test_tasks): mend it, or lower these"
+        )
+    rng = np.random.default_rng(seed_from(seed, "validation"))
+    chosen = set(rng.choice(len(drafts), size=data.validation_tasks, replace=False).tolist())
+    return {
+        TaskSource.VALIDATION: [draft for i, draft in enumerate(drafts) if i in chosen],
+        TaskSource.TEST: [draft for i, draft in enumerate(drafts) if i not in chosen],
+    }
 
 
 def _kind(path: Path) -> str:

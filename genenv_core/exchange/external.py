@@ -42,7 +42,7 @@ def given_to(config: RunConfig) -> Given:
     if config.data.base_file is not None:
         base_file = _data_file(config.data.base_file)
         # Read as bootstrap will, so that bad data stops a run before any work.
-        heldout = heldout_fingerprints(domain, config.seed, config.data.heldout_tasks)
+        heldout = heldout_fingerprints(domain, config.seed, config.data)
         for row in configured_base(config.data, Path(base_file.path), domain, heldout).bad:
             log.info("data.base_file: skipped %s", row)
     models = config.models

@@ -96,6 +96,12 @@ class Player(Protocol):
         """Yield (index of a task among those of all batches, its n rollouts), as finished."""
         ...
 
+    def answer_probabilities(
+        self, tasks: Sequence[tuple[str, TaskDraft]], *, params: SamplingParams, seed_of: SeedOf
+    ) -> list[float] | None:
+        """Return how probable each task's reference answer is; None where it cannot be known."""
+        ...
+
 
 @dataclass(slots=True)
 class Attempt:

@@ -166,6 +166,13 @@ class ChatFormat:
             return ids[1:]
         return ids
 
+    def completion(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a turn with this text, its stop token included.
+
+        A policy may spell a text with other tokens too; these are the tokenizer's own.
+        """
+        return (*self._encode(text), self.stop_token_ids[0])
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens."""
         return str(

@@ -103,21 +103,27 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         if len(runs) == 1
         else ""
     )
-    greedy = "; greedy, faint." if any(map(_greedy_rows, runs)) else "."
+    greedy = "; greedy, faint." if any(run.measured("greedy") for run in runs) else "."
     charts = [
         _lines(
             runs, "Success on new tasks", f"p_hat by epoch. {alpha_band}{interval}",
             [_Line(_curriculum, "p_hat")], percent=True, top=1.0, decorate=_band,
         ),
         _lines(
-            runs, "Held-out success",
-            "Tasks that nobody trained on, from epoch 0 (before training): sampled, with its "
-            f"standard error over tasks{greedy}",
+            runs, "Test success",
+            "Tasks that nobody trained or decided on, from epoch 0 (before training): sampled, "
+            f"with its standard error over tasks{greedy}",
             [
-                _Line(_greedy_rows, "success", "greedy", faint=True),
-                _Line(RunReport.sampled, "success", "sampled"),
+                _Line(_measured("greedy"), "value", "greedy", faint=True),
+                _Line(_measured("sampled"), "value", "sampled"),
             ],
             percent=True, decorate=_standard_errors,
+        ),
+        _lines(
+            runs, "Probability of the answer",
+            "Mean probability that the agent, sampled, says just the reference answer of a test "
+            "task: without the noise of sampling.",
+            [_Line(_measured("answer_probability"), "value")], percent=True, zero=False,
         ),
         _lines(
             runs, "Tasks in the band", "Share of the new tasks with |p_hat - alpha| at most k_min.",
@@ -162,8 +168,8 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
     return [chart for chart in charts if chart.svg]
 
 
-def _greedy_rows(run: RunReport) -> list[Row]:
-    return [row for row in run.heldout if row["mode"] == "greedy"]
+def _measured(measure: str) -> Callable[[RunReport], list[Row]]:
+    return lambda run: run.measured(measure)
 
 
 def _metrics(policy: str, name: str) -> Callable[[RunReport], list[Row]]:
@@ -241,11 +247,11 @@ def _band(axes: Any, runs: Sequence[RunReport]) -> None:
 
 def _standard_errors(axes: Any, runs: Sequence[RunReport]) -> None:
     for index, run in enumerate(runs):
-        rows = [row for row in run.sampled() if row["se"] is not None]
+        rows = [row for row in run.measured("sampled") if row["se"] is not None]
         axes.fill_between(
             [row["epoch"] for row in rows],
-            [row["success"] - row["se"] for row in rows],
-            [row["success"] + row["se"] for row in rows],
+            [row["value"] - row["se"] for row in rows],
+            [row["value"] + row["se"] for row in rows],
             color=_colour(index),
             alpha=0.18,
             lw=0,

@@ -28,8 +28,9 @@ class RunReport:
     """One run as the report shows it; lists are in the order of epochs.
 
     `epochs` are rows of the view of that name, and so `curriculum`, `calibration` (scope epoch),
-    `rejections` and `cost`. `heldout` has epoch, mode, success, se (its standard error, over tasks)
-    and tasks, from epoch 0 on. `checkpoints` has the metrics of each update as a mapping.
+    `rejections`, `cost` and `evidence`. `test` has epoch, measure (sampled, greedy,
+    answer_probability), value, se (its standard error, over tasks) and tasks, from epoch 0 on.
+    `checkpoints` has the metrics of each update as a mapping.
     `trained_on` sums up lineage: policy, epoch, source, rows, first_epoch, last_epoch.
     """
 
@@ -43,7 +44,8 @@ class RunReport:
     epochs: list[Row]
     curriculum: list[Row]
     calibration: list[Row]
-    heldout: list[Row]
+    evidence: list[Row]
+    test: list[Row]
     checkpoints: list[Row]
     trained_on: list[Row]
     rejections: list[Row]
@@ -66,9 +68,9 @@ class RunReport:
         """Return the KL above which an environment update is pulled back, nats a sequence."""
         return float(self.config["rwr"]["kl_cap"])
 
-    def sampled(self) -> list[Row]:
-        """Return the held-out results of sampled attempts."""
-        return [row for row in self.heldout if row["mode"] == "sampled"]
+    def measured(self, measure: str) -> list[Row]:
+        """Return the test results of one measure."""
+        return [row for row in self.test if row["measure"] == measure]
 
 
 def read_report(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[RunReport]:
@@ -109,10 +111,15 @@ def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
         epochs=epochs,
         curriculum=rows("SELECT * FROM curriculum WHERE {own} ORDER BY epoch"),
         calibration=rows("FROM calibration WHERE {own} AND scope = 'epoch' ORDER BY epoch"),
-        heldout=rows(
-            "SELECT epoch, mode, avg(s) AS success, stddev_samp(s) / sqrt(count(*)) AS se, "
-            "count(*) AS tasks FROM (SELECT epoch, mode, task_id, avg(success::INT) AS s "
-            "FROM evaluations WHERE {own} GROUP BY ALL) GROUP BY ALL ORDER BY epoch, mode"
+        evidence=rows("SELECT * FROM evidence WHERE {own} ORDER BY epoch"),
+        test=rows(
+            "WITH own AS (SELECT * FROM evaluations WHERE {own} AND split = 'test'), "
+            "told AS (SELECT epoch, task_id, mode AS measure, avg(success::INT) AS s FROM own "
+            "GROUP BY ALL UNION ALL SELECT epoch, task_id, 'answer_probability', "
+            "any_value(answer_probability) FROM own WHERE answer_probability IS NOT NULL "
+            "GROUP BY ALL) SELECT epoch, measure, avg(s) AS value, "
+            "stddev_samp(s) / sqrt(count(*)) AS se, count(*) AS tasks FROM told GROUP BY ALL "
+            "ORDER BY epoch, measure"
         ),
         checkpoints=[row | {"metrics": json.loads(row["metrics"])} for row in checkpoints],
         trained_on=rows(

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from genenv_core.play.transcript import Turn, visible
 from genenv_core.report.charts import GLYPHS, SERIES, draw
-from genenv_core.report.data import Row, RunReport
+from genenv_core.report.data import RunReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
         "visible": visible,
         "number": number,
         "percent": percent,
+        "signed": signed,
         "yaml": partial(yaml.safe_dump, sort_keys=False, allow_unicode=True),
         "spoken": _spoken,
     }
@@ -59,22 +60,36 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
         charts=[(chart, Markup(chart.svg)) for chart in draw(runs)],
         root=root,
         at_root="" if root == "./genenv-data" else f" --root {root}",
+        measures=MEASURES,
         now=now,
         version=version,
     )
 
 
+MEASURES = {
+    "answer_probability": "probability of the answer",
+    "sampled": "sampled success",
+    "greedy": "greedy success",
+}
+"""Measures of the view `test_gains`, in words."""
+
+
 def headlines(run: RunReport) -> list[Headline]:
     """Return the numbers that sum a run up; those that are not there yet are left out."""
     found: list[Headline] = []
-    sampled = run.sampled()
+    sampled = run.measured("sampled")
     if sampled:
-        first, last = sampled[0], sampled[-1]
-        note = f"after epoch {last['epoch']}"
-        if len(sampled) > 1:
-            note = f"{_change(first, last)} since epoch {first['epoch']}"
+        last = sampled[-1]
         error = f" ± {last['se']:.3f}" if last["se"] is not None else ""
-        found.append(Headline("held-out ± s.e.", f"{last['success']:.3f}{error}", note))
+        note = f"sampled, after epoch {last['epoch']}"
+        found.append(Headline("test success ± s.e.", f"{last['value']:.3f}{error}", note))
+    gained = [row for row in run.evidence if row["gain"] is not None]
+    if gained:
+        last = gained[-1]
+        note = "since epoch 0, paired by task"
+        if last["gain_low"] is not None:
+            note = f"{signed(last['gain_low'])} to {signed(last['gain_high'])} (95 %), {note}"
+        found.append(Headline(f"gain, {MEASURES[last['measure']]}", signed(last["gain"]), note))
     if run.curriculum:
         first, last = run.curriculum[0], run.curriculum[-1]
         for label, column, shown, goal in (
@@ -128,12 +143,9 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{value:.0%}"
 
 
-def _change(first: Row, last: Row) -> str:
-    """Return the difference of two held-out results, with the error of a difference."""
-    text = f"{last['success'] - first['success']:+.3f}".replace("-", "−")
-    if first["se"] is not None and last["se"] is not None:
-        text += f" ± {math.hypot(first['se'], last['se']):.3f}"
-    return text
+def signed(value: float | None) -> str:
+    """Return a difference with its sign, '' for none."""
+    return "" if value is None else f"{value:+z.3f}".replace("-", "−")
 
 
 def _total(seconds: Sequence[float]) -> str:

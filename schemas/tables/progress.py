@@ -8,23 +8,29 @@ from __future__ import annotations
 import polars as pl
 
 from genenv_core.types import Policy
-from schemas.enums import EvaluationMode, Gate, StageState, UpdateAction
+from schemas.enums import EvaluationMode, Gate, Split, StageState, UpdateAction
 from schemas.tables import fields
 from schemas.tables.fields import Table
 
 
-class Evaluations(Table, key=("epoch", "mode", "task_id", "sample_index")):
-    """One row an attempt at a held-out task. Key: epoch, mode, task_id, sample_index."""
+class Evaluations(Table, key=("epoch", "split", "mode", "task_id", "sample_index"), version=2):
+    """One row an attempt at a held-out task. Key: epoch, split, mode, task_id, sample_index."""
 
     task_id: str = fields.ident("Held-out task attempted.")
     epoch: int = fields.count("Epoch whose agent was evaluated; 0 is the bootstrap.")
     policy_version: int = fields.count("Version of pi_agent that the evaluated weights came from.")
     agent_checkpoint: str = fields.ident("Digest of the evaluated weights.")
     family: str = fields.name("The task's label for statistics.", nullable=True)
+    split: str = fields.label("Which held-out tasks it belongs to.", Split)
     mode: str = fields.label("How answers were decoded.", EvaluationMode)
     sample_index: int = fields.count("Index among the attempts at the task, from 0.")
     success: bool = fields.flag("Whether the raw outcome is right.")
     reward: float = fields.share("R_agent of the attempt.")
+    answer_probability: float = fields.share(
+        "Probability that the agent, sampled, says just the reference answer, from one forward "
+        "pass; equal in all samples of a task. Null where domain or engine cannot give it.",
+        nullable=True,
+    )
     response_tokens: int = fields.count("Tokens that the agent sampled.")
     failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
 
@@ -51,13 +57,14 @@ class Checkpoints(
     gate: str = fields.label("`open`, or the gate that closed.", Gate)
     gate_detail: str = fields.note("Value and limit that closed the gate; '' when open.")
     steps: int = fields.count("Optimizer steps of the update; 0 when it was skipped.")
-    is_best: bool = fields.flag("Whether it was the best by held-out success when published.")
+    is_best: bool = fields.flag("Whether it was the best by validation success when published.")
     metrics: str = fields.json_object("Metrics of the update, JSON object of numbers.")
 
 
 class Epochs(
     Table,
     key=("epoch",),
+    version=2,
     rules={
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
@@ -87,11 +94,20 @@ class Epochs(
     mean_response_tokens: float = fields.number(
         "Mean tokens that the agent sampled in a rollout of a new task.", low=0.0, nullable=True
     )
-    heldout_success: float = fields.share(
-        "Held-out success of the candidate agent, sampled.", nullable=True
+    validation_success: float = fields.share(
+        "Success of the candidate agent on the validation tasks, sampled; gates read it.",
+        nullable=True,
     )
-    heldout_success_greedy: float = fields.share(
+    test_success: float = fields.share(
+        "Success of the candidate agent on the test tasks, sampled.", nullable=True
+    )
+    test_success_greedy: float = fields.share(
         "The same, greedy; null when that is off.", nullable=True
+    )
+    test_answer_probability: float = fields.share(
+        "Mean probability of the test tasks' reference answers, without sampling noise; null where "
+        "domain or engine cannot give it.",
+        nullable=True,
     )
     kl_env: float = fields.number(
         "KL of pi_env to the initial simulator, nats a sequence.", nullable=True

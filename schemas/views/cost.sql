@@ -67,7 +67,7 @@ kept AS (
 accepted AS (
     SELECT run_id, epoch, count(*) AS tasks
     FROM tasks
-    WHERE valid AND source NOT IN ('base', 'heldout')
+    WHERE valid AND source NOT IN ('base', 'validation', 'test')
     GROUP BY run_id, epoch
 ),
 counted AS (

@@ -11,7 +11,7 @@
 WITH decided AS (
     SELECT run_id, arm, epoch, task_id, 'tasks' AS kept_from, rejection, rejection_detail AS detail
     FROM tasks
-    WHERE source NOT IN ('base', 'heldout')
+    WHERE source NOT IN ('base', 'validation', 'test')
     UNION ALL
     SELECT
         run_id,

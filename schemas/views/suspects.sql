@@ -21,7 +21,7 @@ WITH new_tasks AS (
         trim(regexp_replace(lower(prompt), '[^\p{L}\p{N}]+', ' ', 'g')) AS words,
         trim(regexp_replace(lower(ground_truth), '[^\p{L}\p{N}]+', ' ', 'g')) AS answer
     FROM tasks
-    WHERE valid AND source NOT IN ('base', 'heldout')
+    WHERE valid AND source NOT IN ('base', 'validation', 'test')
 ),
 alike AS (
     -- Bucketed by the sorted words, so no task is compared with another.

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from genenv_core.play.answer import answer_probabilities
 from genenv_core.play.attempt import Bounds, Play, SeedOf
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import Simulation, Tools, run_episodes
@@ -68,14 +69,7 @@ class Sampler:
         With tools executed inline, batches are attempted one after the other. Otherwise the
         attempts of all batches run together.
         """
-        config = self._context.config
-        bounds = Bounds(
-            n=n,
-            max_turns=config.rollout.max_turns,
-            max_length=config.rollout.max_length,
-            max_errors=config.tools.max_errors,
-        )
-        play = Play(self._domain, self._engine, self.chat, bounds, params, seed_of)
+        play = self._play(n, params, seed_of)
         most = None
         if self._tools is not None:
             batches = [[task for batch in batches for task in batch]]
@@ -87,6 +81,22 @@ class Sampler:
             ):
                 yield first + place, rollouts
             first += len(batch)
+
+    def answer_probabilities(
+        self, tasks: Sequence[tuple[str, TaskDraft]], *, params: SamplingParams, seed_of: SeedOf
+    ) -> list[float] | None:
+        """Return how probable each task's reference answer is; see `genenv_core.play.answer`."""
+        return answer_probabilities(tasks, self._play(1, params, seed_of))
+
+    def _play(self, n: int, params: SamplingParams, seed_of: SeedOf) -> Play:
+        config = self._context.config
+        bounds = Bounds(
+            n=n,
+            max_turns=config.rollout.max_turns,
+            max_length=config.rollout.max_length,
+            max_errors=config.tools.max_errors,
+        )
+        return Play(self._domain, self._engine, self.chat, bounds, params, seed_of)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def import_(
         format_=config.data.base_format,
         mapping=config.data.base_mapping,
         skip_bad=skip_bad,
-        heldout=heldout_fingerprints(domain, config.seed, config.data.heldout_tasks),
+        heldout=heldout_fingerprints(domain, config.seed, config.data),
     )
     lines = [json.dumps({"program": draft.program}, ensure_ascii=False) for draft in found.drafts]
     try:

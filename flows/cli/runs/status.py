@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.options import check_run
-from flows.cli.tables import console, epoch_table, plain_table
+from flows.cli.tables import console, epoch_table, evidence_table, plain_table
 from genenv_core.config.stages import LAST, STAGES
 from genenv_core.storage.records.runs import Attempt
 from genenv_core.storage.sql.catalog import query, tables_named
@@ -46,7 +46,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             connection,
             "SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at, "
             "count(e.epoch) AS epochs_done, arg_max(e.p_hat, e.epoch) AS p_hat, "
-            "arg_max(e.heldout_success, e.epoch) AS heldout_success "
+            "arg_max(e.test_success, e.epoch) AS test_success "
             "FROM runs r LEFT JOIN epochs e USING (run_id) GROUP BY ALL ORDER BY r.started_at",
         )
     rows = frame.to_dicts()
@@ -54,7 +54,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
         print(json.dumps(rows, default=str))
         return
     table = plain_table()
-    for title in ("run", "arm", "seed", "epochs", "p_hat", "held-out", "started"):
+    for title in ("run", "arm", "seed", "epochs", "p_hat", "test", "started"):
         table.add_column(title)
     for row in rows:
         table.add_row(
@@ -63,7 +63,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             str(row["seed"]),
             f"{row['epochs_done']}/{row['epochs_planned']}",
             _number(row["p_hat"], 2),
-            _number(row["heldout_success"], 3),
+            _number(row["test_success"], 3),
             f"{row['started_at']:%Y-%m-%d %H:%M} UTC",
         )
     console().print(table)
@@ -74,6 +74,7 @@ def show_run(store: Store, run: str, *, as_json: bool, everything: bool = False)
     picture = _picture(store, run)
     if as_json:
         found: dict[str, Any] = {"run_id": run, "epochs": picture.epochs}
+        found["evidence"] = picture.evidence
         found["stages"] = [a.model_dump(mode="json") for a in picture.last.values()]
         found["unfinished"] = [a.model_dump(mode="json") for a in picture.open_ends]
         print(json.dumps(found, default=str))
@@ -99,6 +100,7 @@ class _Picture:
     run: str
     planned: int
     epochs: list[dict[str, Any]]
+    evidence: list[dict[str, Any]]
     last: dict[tuple[int, str], Attempt]
 
     @property
@@ -117,14 +119,15 @@ class _Picture:
 
 def _picture(store: Store, run: str) -> _Picture:
     check_run(store, run)
-    tables = tables_named("FROM epochs, runs, stage_runs")
+    tables = tables_named("FROM epochs, evidence, runs, stage_runs")
     with open_tables(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
+        evidence = query(connection, "SELECT * FROM evidence ORDER BY epoch").to_dicts()
         planned = query(connection, "SELECT epochs_planned FROM runs").item()
         # The files of attempts are read once, for this table, and not those of merged epochs.
         newest = query(connection, NEWEST).to_dicts()
     last = {(row["epoch"], row["stage"]): Attempt.model_validate(row) for row in newest}
-    return _Picture(run, planned, epochs, last)
+    return _Picture(run, planned, epochs, evidence, last)
 
 
 def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
@@ -133,6 +136,8 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     shown = picture.epochs if everything else picture.epochs[-LAST_EPOCHS:]
     if shown:
         parts += [epoch_table(shown), ""]
+        believed = picture.evidence if everything else picture.evidence[-LAST_EPOCHS:]
+        parts += [evidence_table(believed), ""]
     if picture.last:
         parts.append(_grid(picture, everything=everything))
     for attempt in picture.open_ends:

@@ -39,8 +39,12 @@ class DataConfig(Section):
     skip_bad: bool = False
     """Whether rows of base_file that are no task are skipped and listed; else the first one stops
     the run."""
-    heldout_tasks: int = Field(default=720, ge=1, le=100_000)
-    """Number of held-out tasks; never trained on, and no generated task may equal one."""
+    validation_tasks: int = Field(default=240, ge=1, le=100_000)
+    """Held-out tasks that gates and the choice of the best checkpoint read. Never trained on, and
+    no generated task may equal one."""
+    test_tasks: int = Field(default=720, ge=1, le=100_000)
+    """Held-out tasks that results are told on. Nothing in the loop reads them; never trained on,
+    and no generated task may equal one."""
     offline_file: str | None = None
     """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
 

@@ -8,12 +8,12 @@ from genenv_core.config.sections.section import Section
 
 
 class EvaluationConfig(Section):
-    """Held-out evaluation after each epoch."""
+    """Held-out evaluation after each epoch, with the same seeds in every epoch."""
 
     samples: int = Field(default=1, ge=1, le=64)
     """Sampled attempts at each held-out task, at the rollout temperature."""
     greedy: bool = True
-    """Whether each held-out task is also attempted greedily."""
+    """Whether each test task is also attempted greedily."""
 
 
 class GatesConfig(Section):
@@ -25,5 +25,5 @@ class GatesConfig(Section):
     """Smallest mean token entropy of pi_agent in its update, nats."""
     min_reward_std: float = Field(default=0.0, ge=0, le=1)
     """Smallest standard deviation of the rewards of an agent update."""
-    max_heldout_drop: float = Field(default=0.1, gt=0, le=1)
-    """Largest drop of held-out success below the current checkpoint's, absolute."""
+    max_validation_drop: float = Field(default=0.1, gt=0, le=1)
+    """Largest drop of validation success below the current checkpoint's, absolute."""

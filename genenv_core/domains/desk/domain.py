@@ -186,6 +186,14 @@ class DeskDomain:
             said.pop()
         return judge("".join(said), expected)
 
+    def answer_turns(self, draft: TaskDraft) -> list[str]:
+        """Return the whole chain in one turn, or in a dialogue a turn for each call and the end."""
+        if not self.options.dialogue:
+            return [draft.ground_truth]
+        calls = [Call(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]]
+        told = [render_call(i, c.name, c.item, c.total) for i, c in enumerate(calls, start=1)]
+        return [*told, DONE]
+
     def count_calls(self, message: Message) -> int:
         return message["content"].count(OPEN)
 
@@ -241,7 +249,7 @@ class DeskDomain:
                     f"desk has only about {len(drafts)} {'held-out' if heldout else 'base'} tasks "
                     f"with max_calls {self.options.max_calls} and max_operand "
                     f"{self.options.max_operand}, {count} wanted: raise the options or lower "
-                    f"data.{'heldout' if heldout else 'base'}_tasks"
+                    + ("data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks")
                 )
             calls = pick(open_calls)
             for _ in range(_TRIES):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from genenv_core.engines.protocol import EngineSetup, Session
+from genenv_core.engines.protocol import EngineSetup, Session, TokenSequence
 from genenv_core.engines.sessions import BatchSession
 from genenv_core.engines.transformers.continuous import ContinuousSession, closing_holes
 from genenv_core.engines.transformers.kv_cache import (
@@ -29,6 +29,7 @@ from genenv_core.engines.transformers.kv_cache import (
 )
 from genenv_core.engines.transformers.loading import load_model, torch_threads
 from genenv_core.engines.transformers.sampling import check_params, choose_tokens, uniform_streams
+from genenv_core.engines.transformers.scoring import score_tokens
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 
@@ -110,6 +111,21 @@ class TransformersEngine:
             positions=self._max_positions,
             computing=partial(torch_threads, self._threads),
         )
+
+    def logprobs(
+        self, sequences: Sequence[TokenSequence], params: SamplingParams
+    ) -> list[list[float]]:
+        """Return the logprob of each given token, from one forward pass of each sequence."""
+        if self._model is None:
+            raise EngineError("engine transformers: logprobs was called after close")
+        check_params(params, self._vocab_size)
+        if params.temperature == 0:
+            raise EngineError("engine transformers: logprobs needs a temperature above 0")
+        for sequence in sequences:
+            if problem := self._problem((*sequence.prompt_ids, *sequence.token_ids)):
+                raise EngineError(f"engine transformers: logprobs: {problem}")
+        with torch_threads(self._threads), torch.inference_mode():
+            return score_tokens(self._model, sequences, params)
 
     def close(self) -> None:
         """Forget the model; later calls of `sample` are errors."""

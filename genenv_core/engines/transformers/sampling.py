@@ -54,6 +54,18 @@ def check_params(params: SamplingParams, vocab_size: int) -> None:
         )
 
 
+def sampling_logprobs(logits: Tensor, params: SamplingParams) -> Tensor:
+    """Return the logprobs `(rows, vocab)`, float32, that `choose_tokens` draws by; -inf: never.
+
+    `logits` are `(rows, vocab)`. The temperature must be above 0.
+    """
+    logprobs = (logits.float() / params.temperature).log_softmax(dim=-1)
+    if params.top_p == 1.0:
+        return logprobs
+    kept = _nucleus(logprobs.exp(), params.top_p)
+    return (kept / kept.sum(dim=-1, keepdim=True)).log()
+
+
 def choose_tokens(
     logits: Tensor, uniforms: Tensor | None, params: SamplingParams
 ) -> tuple[Tensor, Tensor]:

@@ -81,7 +81,7 @@ def read_parquet(
     Raises:
         NotFound: there is no such file.
         IntegrityError: the bytes are no Parquet file.
-        SchemaError: another table's file, a newer schema version, or other columns or types.
+        SchemaError: another table's file, another schema version, or other columns or types.
     """
     name = "the given bytes" if isinstance(source, bytes) else str(source)
     try:
@@ -135,10 +135,13 @@ def _check_metadata(table: str, name: str, metadata: dict[bytes, bytes]) -> None
     known = spec(table).version
     if not version.isdigit():
         raise SchemaError(f"table {table}: {name} has schema version {version!r}, no number")
-    if int(version) > known:
+    if int(version) != known:
+        remedy = "upgrade genenv to read it"
+        if int(version) < known:
+            remedy = "read it with the genenv that wrote it, and start new runs in another root"
         raise SchemaError(
             f"table {table}: {name} has schema version {version} and this genenv knows {known}: "
-            "upgrade genenv to read it"
+            f"{remedy}"
         )
 
 

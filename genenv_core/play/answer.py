@@ -1,0 +1,86 @@
+"""The attempt in which the agent says the reference answer, and how probable that attempt is.
+
+Where a domain writes answers, a policy's expected success needs no sampling: one forward pass over
+this attempt gives the probability that the policy, sampled, says exactly this. It is a lower bound
+of the expected success, because a domain may accept other spellings, and because other tokens may
+spell the same text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from genenv_core.domains.protocol import Domain, WritesAnswers
+from genenv_core.engines.protocol import ScoresTokens, TokenSequence
+from genenv_core.errors import DomainError
+from genenv_core.play.attempt import (
+    EPISODE_TURN,
+    FAILURES,
+    Attempt,
+    Play,
+    error_line,
+    open_group,
+    stepped,
+)
+from genenv_core.types import Completion, FinishReason, TaskDraft
+
+
+def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> list[float] | None:
+    """Return the probability of each task's reference answer; None where it cannot be known.
+
+    That is with a domain that is no `WritesAnswers`, and with an engine that is no `ScoresTokens`.
+    Turns have the settings of `play`, tools are executed. An answer that does not fit into its
+    bounds has probability 0. Raises DomainError for an answer that is not accepted.
+    """
+    domain, engine = play.domain, play.engine
+    if not isinstance(domain, WritesAnswers) or not isinstance(engine, ScoresTokens):
+        return None
+    single = replace(play, bounds=replace(play.bounds, n=1))
+    attempts = [_answered(task_id, draft, single, domain) for task_id, draft in tasks]
+    fitting = [index for index, attempt in enumerate(attempts) if attempt is not None]
+    made = [attempts[index] for index in fitting]
+    scored = engine.logprobs(
+        [TokenSequence(a.prompt_ids, tuple(a.token_ids)) for a in made if a is not None],
+        play.params,
+    )
+    found = [0.0] * len(tasks)
+    for index, attempt, logprobs in zip(fitting, made, scored, strict=True):
+        assert attempt is not None
+        said = (value for value, mask in zip(logprobs, attempt.loss_mask, strict=True) if mask)
+        found[index] = math.exp(math.fsum(said))
+    return found
+
+
+def _answered(task_id: str, draft: TaskDraft, play: Play, domain: WritesAnswers) -> Attempt | None:
+    """Return the attempt that says the reference answer; None when it does not fit."""
+    (attempt,) = open_group(task_id, draft, play)
+    try:
+        turns = domain.answer_turns(draft)
+        episode = play.domain.episode(draft, play.seed_of(task_id, 0, EPISODE_TURN))
+    except FAILURES as error:
+        raise _refused(play.domain, task_id, error_line(error)) from error
+    for text in turns:
+        ids = play.chat.completion(text)
+        if attempt.finish is None and len(ids) > play.params.max_tokens:
+            attempt.end(FinishReason.LENGTH)
+        if attempt.finish is not None:
+            break
+        said = attempt.take(Completion(ids, (0.0,) * len(ids), FinishReason.STOP), play.chat)
+        assert said is not None
+        attempt.observe(stepped(episode.step, said), play.chat, play.bounds)
+    if attempt.finish is FinishReason.LENGTH or not attempt.token_ids:
+        return None
+    if attempt.finish is not FinishReason.STOP:
+        raise _refused(play.domain, task_id, attempt.error or "the episode goes on after it")
+    verdict = play.domain.score(draft, attempt.messages)
+    if not verdict.success:
+        raise _refused(play.domain, task_id, verdict.failure)
+    return attempt
+
+
+def _refused(domain: Domain, task_id: str, why: str) -> DomainError:
+    return DomainError(
+        f"domain {domain.name}: its answer_turns are not the answer to task {task_id}: {why}"
+    )

@@ -1,0 +1,67 @@
+-- How much better is the agent of each epoch on the test tasks than the one that the run began with?
+-- Reads: evaluations
+-- measure: `answer_probability` (no sampling noise), `sampled` or `greedy`.
+-- tasks: Test tasks that both agents attempted.
+-- value: Mean over the tasks: success, or the probability of the reference answer.
+-- start: The same of the agent of epoch 0.
+-- gain: value - start.
+-- gain_se: Standard error of the gain: of the differences task by task, so what is hard for both cancels. Null for a single task.
+-- gain_low: Lower end of the 95 % t interval of the gain. It speaks about these weights on tasks such as these, not about another seed of the run.
+-- gain_high: Upper end of that interval.
+--
+-- Quantile of Student's t by its expansion in 1 / degrees of freedom (Abramowitz and Stegun,
+-- 26.7.5): for .975 and 5 degrees it is off by 3e-3, from 20 on by less than 1e-5.
+WITH told AS (
+    SELECT run_id, arm, epoch, task_id, mode AS measure, avg(CAST(success AS INTEGER)) AS s
+    FROM evaluations
+    WHERE split = 'test'
+    GROUP BY ALL
+    UNION ALL
+    SELECT run_id, arm, epoch, task_id, 'answer_probability' AS measure, avg(answer_probability) AS s
+    FROM evaluations
+    WHERE split = 'test' AND answer_probability IS NOT NULL
+    GROUP BY ALL
+),
+paired AS (
+    SELECT
+        n.run_id,
+        n.arm,
+        n.epoch,
+        n.measure,
+        count(*) AS tasks,
+        avg(n.s) AS value,
+        avg(o.s) AS start,
+        avg(n.s - o.s) AS gain,
+        stddev_samp(n.s - o.s) / sqrt(count(*)) AS gain_se,
+        count(*) - 1 AS df,
+        1.959963984540054 AS z
+    FROM told AS n
+    INNER JOIN told AS o
+        ON o.run_id = n.run_id AND o.task_id = n.task_id AND o.measure = n.measure AND o.epoch = 0
+    WHERE n.epoch > 0
+    GROUP BY n.run_id, n.arm, n.epoch, n.measure
+),
+ranged AS (
+    SELECT
+        *,
+        gain_se * (
+            z
+            + (z ** 3 + z) / (4 * df)
+            + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * df ** 2)
+            + (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / (384 * df ** 3)
+        ) AS half
+    FROM paired
+)
+SELECT
+    run_id,
+    arm,
+    epoch,
+    measure,
+    tasks,
+    value,
+    start,
+    gain,
+    gain_se,
+    gain - half AS gain_low,
+    gain + half AS gain_high
+FROM ranged
