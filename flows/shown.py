@@ -236,8 +236,8 @@ def summary(config: RunConfig, rows: dict[int, dict[str, Any]], failure: str, ml
 def _change(rows: dict[int, dict[str, Any]]) -> str:
     first, last = rows[min(rows)], rows[max(rows)]
     return (
-        f"Test success {first['test_success']:.3f} in epoch {min(rows)}, "
-        f"{last['test_success']:.3f} in epoch {max(rows)} (sampled)."
+        f"Test success {first['heldout_success']:.3f} in epoch {min(rows)}, "
+        f"{last['heldout_success']:.3f} in epoch {max(rows)} (sampled)."
     )
 
 

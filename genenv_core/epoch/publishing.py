@@ -64,9 +64,9 @@ class Measured:
         """Return what an evaluation measured."""
         test = evaluation.facts[Split.TEST]
         columns = {
-            "test_success": test[EvaluationMode.SAMPLED],
-            "test_success_greedy": test.get(EvaluationMode.GREEDY),
-            "test_answer_probability": test.get("answer_probability"),
+            "heldout_success": test[EvaluationMode.SAMPLED],
+            "heldout_success_greedy": test.get(EvaluationMode.GREEDY),
+            "heldout_answer_probability": test.get("answer_probability"),
         }
         return cls(evaluation.facts[Split.VALIDATION][EvaluationMode.SAMPLED], columns)
 

@@ -94,19 +94,20 @@ class Epochs(
     mean_response_tokens: float = fields.number(
         "Mean tokens that the agent sampled in a rollout of a new task.", low=0.0, nullable=True
     )
-    validation_success: float = fields.share(
-        "Success of the candidate agent on the validation tasks, sampled; gates read it.",
+    heldout_success: float = fields.share(
+        "Success of the candidate agent on the test tasks, sampled; nothing in the loop reads it.",
         nullable=True,
     )
-    test_success: float = fields.share(
-        "Success of the candidate agent on the test tasks, sampled.", nullable=True
-    )
-    test_success_greedy: float = fields.share(
+    heldout_success_greedy: float = fields.share(
         "The same, greedy; null when that is off.", nullable=True
     )
-    test_answer_probability: float = fields.share(
+    heldout_answer_probability: float = fields.share(
         "Mean probability of the test tasks' reference answers, without sampling noise; null where "
         "domain or engine cannot give it.",
+        nullable=True,
+    )
+    validation_success: float = fields.share(
+        "Success on the validation tasks, sampled; gates and the choice of the best read it.",
         nullable=True,
     )
     kl_env: float = fields.number(

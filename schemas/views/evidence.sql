@@ -3,8 +3,8 @@
 -- distinct_tasks: Different new tasks attempted.
 -- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
 -- alpha_inside: Whether alpha is inside the clustered 95 % interval of p_hat; see calibration.
--- measure: What `test` and the gain are of: answer_probability, or sampled where that is unknown.
--- test: The measure on the test tasks.
+-- measure: What the gain is of: answer_probability, or sampled where that is unknown.
+-- value: The measure on the test tasks.
 -- gain: Its difference to epoch 0, paired by task.
 -- gain_low: Lower end of the 95 % interval of the gain; see test_gains.
 -- gain_high: Upper end of that interval.
@@ -36,7 +36,7 @@ SELECT
     c.alpha,
     c.alpha_inside,
     g.measure,
-    g.value AS test,
+    g.value,
     g.gain,
     g.gain_low,
     g.gain_high,

@@ -1,5 +1,6 @@
 -- What was behind each update: how many rows, of which sources, and with how different weights?
 -- Reads: checkpoints, update_samples
+-- checkpoint: Digest of the weights that the update made; its parent's when it was skipped.
 -- rows: Rows that it trained on: attempts for pi_agent, generations for pi_env.
 -- row_groups: Groups that these rows belong to; null for pi_env.
 -- new_rows: Rows of this epoch's new tasks.

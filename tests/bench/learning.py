@@ -55,7 +55,7 @@ def verdicts(result: dict[str, Any]) -> dict[str, bool]:
         "response tokens +40 %": last["mean_response_tokens"]
         >= 1.4 * first["mean_response_tokens"],
         "zero-signal share -.2": first["share_zero_signal"] - last["share_zero_signal"] >= 0.2,
-        "held-out above bootstrap": last["heldout_success"] > result["bootstrap"],
+        "test above bootstrap": last["heldout_success"] > result["bootstrap"],
     }
 
 

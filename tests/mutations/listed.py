@@ -187,8 +187,8 @@ _ALGORITHM = (
     _m(
         "a better candidate closes the held-out gate",
         f"{ALGORITHM}/gates.py",
-        "if heldout_current - heldout >",
-        "if heldout - heldout_current >",
+        "if current - validation >",
+        "if validation - current >",
         "unit/algorithm/test_gates.py::test_each_gate_closes_alone_and_says_why",
     ),
     _m(
@@ -262,7 +262,7 @@ _EPOCH = (
     _m(
         "evaluation is on base tasks",
         f"{EPOCH}/evaluating.py",
-        "TaskSource.HELDOUT",
+        "TaskSource(way.split.value)",
         "TaskSource.BASE",
         "unit/epoch/test_evaluating.py::test_held_out_tasks_are_attempted_in_each_mode",
     ),
@@ -297,8 +297,8 @@ _EPOCH = (
     _m(
         "an equal checkpoint is the best",
         f"{EPOCH}/publishing.py",
-        "heldout.sampled > best",
-        "heldout.sampled >= best",
+        "measured.validation > best",
+        "measured.validation >= best",
         "unit/epoch/test_publishing.py::test_best_is_better_than_the_best",
     ),
     _m(
@@ -332,8 +332,8 @@ _EPOCH = (
     _m(
         "a teacher's programs may be held-out tasks",
         f"{EPOCH}/generation.py",
-        "_fingerprints(of_source(data, TaskSource.HELDOUT))",
-        "set[str]() if recent.is_empty() else _fingerprints(of_source(data, TaskSource.HELDOUT))",
+        "_fingerprints(of_source(data, *HELDOUT))",
+        "set[str]() if recent.is_empty() else _fingerprints(of_source(data, *HELDOUT))",
         "unit/epoch/test_generation.py::test_a_program_of_the_held_out_set_is_rejected",
     ),
     _m(

@@ -155,7 +155,7 @@ def says_what_it_cost(views: Views, arm: str, epochs: list[int]) -> None:
         accepted = views["tasks"].filter(
             pl.col("valid")
             & (pl.col("epoch") == epoch)
-            & ~pl.col("source").is_in(["base", "heldout"])
+            & ~pl.col("source").is_in(["base", "validation", "test"])
         )
         assert cost[epoch, "rollout"]["accepted_tasks"] == accepted.height
         assert cost[epoch, "rwr_update"]["rows"] == 0

@@ -46,7 +46,7 @@ def world(tasks: int = 4, n: int = 4) -> dict[str, pl.DataFrame]:
     """Return every table of two epochs with `tasks` generations each and groups of `n`."""
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     rows["tasks"].append(_data_task("base", 0))
-    rows["tasks"] += [_data_task("heldout", index) for index in range(tasks)]
+    rows["tasks"] += [_data_task("test", index) for index in range(tasks)]
     for policy in ("agent", "env"):
         rows["checkpoints"].append(_checkpoint(policy, 0))
     for epoch in EPOCHS:
@@ -297,14 +297,16 @@ def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
         for mode in ("sampled", "greedy"):
             rows["evaluations"].append(
                 {
-                    "task_id": f"e0000-heldout-{index:06d}",
+                    "task_id": f"e0000-test-{index:06d}",
                     "epoch": epoch,
                     "policy_version": epoch,
                     "agent_checkpoint": f"agent-digest-{epoch}",
                     "family": "k1",
+                    "split": "test",
                     "mode": mode,
                     "sample_index": 0,
                     "success": index == 0,
+                    "answer_probability": 0.25 if mode == "sampled" else None,
                     "reward": float(index == 0),
                     "response_tokens": 5,
                     "failure": "" if index == 0 else "no call",
@@ -322,6 +324,7 @@ def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
             "share_kept": 0.5,
             "mean_calls": 1.0,
             "mean_response_tokens": 3.0,
+            "validation_success": 0.5,
             "heldout_success": 0.5,
             "grpo_steps": 8,
             "rwr_steps": 8,

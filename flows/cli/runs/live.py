@@ -83,11 +83,14 @@ class RunView:
         last = self._epochs.get(config.epochs)
         first = self._epochs.get(0)
         if last and first:
-            say(f"test success {first['test_success']:.3f} -> {last['test_success']:.3f} (sampled)")
+            say(
+                f"test success {first['heldout_success']:.3f} -> "
+                f"{last['heldout_success']:.3f} (sampled)"
+            )
         root = "" if config.root == "./genenv-data" else f" --root {config.root}"
         say(f"\neverything is in [bold]{config.root}[/]; next:")
         say(f"  genenv status {config.run_id}{root}")
-        say(f'  genenv sql "SELECT epoch, p_hat, test_success FROM epochs ORDER BY 1"{root}')
+        say(f'  genenv sql "SELECT epoch, p_hat, heldout_success FROM epochs ORDER BY 1"{root}')
         if config.tracking.enabled and config.tracking.uri is None:
             say(f"  mlflow ui --backend-store-uri sqlite:///{self._home}/mlflow/mlflow.db")
 

@@ -46,7 +46,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             connection,
             "SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at, "
             "count(e.epoch) AS epochs_done, arg_max(e.p_hat, e.epoch) AS p_hat, "
-            "arg_max(e.test_success, e.epoch) AS test_success "
+            "arg_max(e.heldout_success, e.epoch) AS heldout_success "
             "FROM runs r LEFT JOIN epochs e USING (run_id) GROUP BY ALL ORDER BY r.started_at",
         )
     rows = frame.to_dicts()
@@ -63,7 +63,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             str(row["seed"]),
             f"{row['epochs_done']}/{row['epochs_planned']}",
             _number(row["p_hat"], 2),
-            _number(row["test_success"], 3),
+            _number(row["heldout_success"], 3),
             f"{row['started_at']:%Y-%m-%d %H:%M} UTC",
         )
     console().print(table)

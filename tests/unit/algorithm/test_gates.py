@@ -15,12 +15,12 @@ from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
 from genenv_core.config.sections.evaluation import GatesConfig
 from schemas.enums import Gate
 
-GATES = GatesConfig(max_kl_env=30, min_entropy=0.05, min_reward_std=0.1, max_heldout_drop=0.1)
+GATES = GatesConfig(max_kl_env=30, min_entropy=0.05, min_reward_std=0.1, max_validation_drop=0.1)
 HEALTHY = {"entropy": 0.8, "reward_std": 0.4, "loss": -0.01}
 
 
-def agent(heldout: float = 0.6, current: float = 0.6, **metrics: float) -> GateResult:
-    return agent_gate(HEALTHY | metrics, GATES, heldout=heldout, heldout_current=current)
+def agent(validation: float = 0.6, current: float = 0.6, **metrics: float) -> GateResult:
+    return agent_gate(HEALTHY | metrics, GATES, validation=validation, current=current)
 
 
 def test_healthy_candidates_pass() -> None:
@@ -33,7 +33,7 @@ def test_healthy_candidates_pass() -> None:
     [
         (agent(entropy=0.049), Gate.ENTROPY, ("0.0490", "gates.min_entropy 0.05")),
         (agent(reward_std=0.09), Gate.REWARD_STD, ("0.0900", "gates.min_reward_std 0.1")),
-        (agent(heldout=0.45), Gate.HELDOUT_DROP, ("0.1500", "gates.max_heldout_drop 0.1")),
+        (agent(validation=0.45), Gate.VALIDATION_DROP, ("0.1500", "gates.max_validation_drop 0.1")),
         (env_gate({"kl_env": 30.5}, GATES), Gate.KL_ENV, ("30.500", "gates.max_kl_env 30")),
     ],
 )
@@ -49,23 +49,23 @@ def test_a_limit_met_exactly_does_not_close() -> None:
     assert agent(entropy=0.05, reward_std=0.1).gate is Gate.OPEN
     assert env_gate({"kl_env": 30.0}, GATES).gate is Gate.OPEN
     assert 0.8 - 0.7 > 0.1  # in floats
-    assert agent(heldout=0.7, current=0.8).gate is Gate.OPEN
-    assert agent(heldout=0.699, current=0.8).gate is Gate.HELDOUT_DROP
+    assert agent(validation=0.7, current=0.8).gate is Gate.OPEN
+    assert agent(validation=0.699, current=0.8).gate is Gate.VALIDATION_DROP
 
 
 def test_a_better_candidate_passes_however_large_the_step() -> None:
-    assert agent(heldout=1.0, current=0.0).gate is Gate.OPEN
+    assert agent(validation=1.0, current=0.0).gate is Gate.OPEN
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nan_closes_first_and_names_the_metric(bad: float) -> None:
     assert agent(loss=bad) == GateResult(Gate.NON_FINITE, f"loss is {bad}")
     assert agent(entropy=bad).gate is Gate.NON_FINITE
-    assert agent(loss=bad, entropy=0.0, heldout=0.0).gate is Gate.NON_FINITE
+    assert agent(loss=bad, entropy=0.0, validation=0.0).gate is Gate.NON_FINITE
     assert env_gate({"kl_env": bad}, GATES) == GateResult(Gate.NON_FINITE, f"kl_env is {bad}")
     assert env_gate({"kl_env": 99.0, "loss": bad}, GATES).gate is Gate.NON_FINITE
 
 
 def test_a_nan_in_the_evaluation_closes_as_well() -> None:
-    assert agent(heldout=math.nan) == GateResult(Gate.NON_FINITE, "heldout is nan")
-    assert agent(current=math.nan) == GateResult(Gate.NON_FINITE, "heldout_current is nan")
+    assert agent(validation=math.nan) == GateResult(Gate.NON_FINITE, "validation is nan")
+    assert agent(current=math.nan) == GateResult(Gate.NON_FINITE, "validation_current is nan")

@@ -32,7 +32,7 @@ def _largest(model: type, name: str) -> int:
 
 EPOCHS = _largest(RunConfig, "epochs")
 # Bootstrap numbers the base and the held-out tasks together.
-TASKS = _largest(DataConfig, "base_tasks") + _largest(DataConfig, "heldout_tasks")
+TASKS = sum(_largest(DataConfig, name) for name in ("base_tasks", "validation_tasks", "test_tasks"))
 SAMPLES = _largest(RolloutConfig, "n")
 
 places = st.tuples(st.integers(0, EPOCHS), st.sampled_from(["0" * 64, KEY, "f" * 64])).flatmap(

@@ -249,7 +249,7 @@ def test_used_up_lengths_give_way_and_then_fail_with_the_remedy() -> None:
     desk = DeskDomain(DeskOptions(max_calls=2, max_operand=2))
     families = Counter(task.family for task in desk.heldout_tasks(0, 300))
     assert families["k1"] < 40 and families.total() == 300
-    with pytest.raises(ConfigError, match=r"data\.heldout_tasks"):
+    with pytest.raises(ConfigError, match=r"data\.validation_tasks or data\.test_tasks"):
         DeskDomain(DeskOptions(max_calls=1, max_operand=1)).heldout_tasks(0, 100)
 
 

@@ -90,9 +90,13 @@ def seed_parts(seed: int) -> str:
     return seed.to_bytes((seed.bit_length() + 7) // 8, "big").decode()
 
 
-def data(base: Sequence[str] = (), heldout: Sequence[str] = ()) -> pl.DataFrame:
-    """Return the tasks of a bootstrap; their ids are t0, t1 ... over both sources."""
-    rows = data_tasks([draft(word) for word in base], [draft(word) for word in heldout], "0" * 8)
+def data(
+    base: Sequence[str] = (), test: Sequence[str] = (), validation: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Return the tasks of a bootstrap; their ids are t0, t1 ... over all sources."""
+    words = {TaskSource.BASE: base, TaskSource.TEST: test, TaskSource.VALIDATION: validation}
+    drafts = {source: [draft(word) for word in of_it] for source, of_it in words.items()}
+    rows = data_tasks(drafts, "0" * 8)
     return rows.with_columns(task_id=pl.format("t{}", "generation_index"))
 
 
@@ -168,6 +172,7 @@ class Player:
 
     right: dict[str, int]
     order: list[int] | None = None
+    probable: dict[str, float] | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     seeds: list[str] = field(default_factory=list)
 
@@ -190,3 +195,11 @@ class Player:
                     for i in range(how["n"])
                 ],
             )
+
+    def answer_probabilities(
+        self, tasks: Sequence[tuple[str, TaskDraft]], **how: Any
+    ) -> list[float] | None:
+        """Return `probable[word]` of each task."""
+        if self.probable is None:
+            return None
+        return [self.probable[wanted.program] for _, wanted in tasks]

@@ -1,8 +1,9 @@
 """The evaluation of a candidate.
 
 Invariants: the stage measures the checkpoint that the update made, and the current one only when it
-made none; tasks are the held-out ones; sampled attempts have the settings of the rollouts, a greedy
-one has none; rows are in the order of the tasks; a broken attempt has failed.
+made none; tasks are the held-out ones; both splits are sampled as the rollouts are, the test tasks
+are attempted greedily too; seeds go by place; rows are in the order of the tasks; a broken attempt
+has failed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def measured(player: Player, **evaluation: Any) -> Output:
         player,
         SUBJECT,
         WordsDomain(),
-        data(["base"], ["ha", "hb"]),
+        data(["base"], ["ha", "hb"], ["va"]),
         epoch=2,
         evaluation=EvaluationConfig(**{"samples": 2, **evaluation}),
         settings=RolloutConfig(max_tokens=7, temperature=0.5, top_p=0.75),
@@ -52,49 +53,88 @@ def measured(player: Player, **evaluation: Any) -> Output:
 
 
 def test_held_out_tasks_are_attempted_in_each_mode() -> None:
-    player = Player({"ha": 1, "base": 2}, order=[1, 0])
+    player = Player({"ha": 1, "base": 2, "va": 2})
     output = measured(player)
     assert player.calls == [
+        {"batches": [["t3"]], "n": 2, "params": SamplingParams(7, 0.5, 0.75)},
         {"batches": [["t1", "t2"]], "n": 2, "params": SamplingParams(7, 0.5, 0.75)},
         {"batches": [["t1", "t2"]], "n": 1, "params": SamplingParams(7, 0.0, 1.0)},
     ]
     rows = output.tables["evaluations"]
-    columns = ("mode", "task_id", "sample_index", "success", "reward")
+    columns = ("split", "mode", "task_id", "sample_index", "success", "reward")
     assert rows.select(columns).rows() == [
-        ("sampled", "t1", 0, True, 1.0),
-        ("sampled", "t1", 1, False, 0.25),
-        ("sampled", "t2", 0, False, 0.25),
-        ("sampled", "t2", 1, False, 0.25),
-        ("greedy", "t1", 0, True, 1.0),
-        ("greedy", "t2", 0, False, 0.25),
+        ("validation", "sampled", "t3", 0, True, 1.0),
+        ("validation", "sampled", "t3", 1, True, 1.0),
+        ("test", "sampled", "t1", 0, True, 1.0),
+        ("test", "sampled", "t1", 1, False, 0.25),
+        ("test", "sampled", "t2", 0, False, 0.25),
+        ("test", "sampled", "t2", 1, False, 0.25),
+        ("test", "greedy", "t1", 0, True, 1.0),
+        ("test", "greedy", "t2", 0, False, 0.25),
     ]
-    assert rows.row(1, named=True) == {
+    assert rows.row(3, named=True) == {
         "epoch": 2,
         "policy_version": 1,
         "agent_checkpoint": "old",
         "task_id": "t1",
         "family": "k2",
+        "split": "test",
         "mode": "sampled",
         "sample_index": 1,
         "success": False,
         "reward": 0.25,
+        "answer_probability": None,
         "response_tokens": 2,
         "failure": "wrong",
     }
-    assert output.facts == {"agent_checkpoint": "old", "sampled": 0.25, "greedy": 0.5}
+    assert output.facts == {
+        "agent_checkpoint": "old",
+        "validation": {"sampled": 1.0},
+        "test": {"sampled": 0.25, "greedy": 0.5},
+    }
 
 
-def test_seeds_go_by_mode_task_and_sample() -> None:
+def test_rows_are_in_the_order_of_the_tasks() -> None:
+    in_order = measured(Player({"hb": 1}), greedy=False).tables["evaluations"]
+    assert in_order["task_id"].to_list() == ["t3", "t3", "t1", "t1", "t2", "t2"]
+
+    class Backwards(Player):
+        def groups(self, batches: Any, **how: Any) -> Any:
+            return reversed(list(super().groups(batches, **how)))
+
+    backwards = measured(Backwards({"hb": 1}), greedy=False).tables["evaluations"]
+    assert backwards.equals(in_order)
+
+
+def test_the_probability_of_the_answer_is_a_column_of_sampled_attempts() -> None:
+    output = measured(Player({}, probable={"ha": 0.25, "hb": 0.5, "va": 0.125}))
+    rows = output.tables["evaluations"]
+    assert rows.select("mode", "answer_probability").rows() == [
+        ("sampled", 0.125),
+        ("sampled", 0.125),
+        ("sampled", 0.25),
+        ("sampled", 0.25),
+        ("sampled", 0.5),
+        ("sampled", 0.5),
+        ("greedy", None),
+        ("greedy", None),
+    ]
+    assert output.facts["validation"]["answer_probability"] == 0.125
+    assert output.facts["test"]["answer_probability"] == 0.375
+
+
+def test_seeds_go_by_split_mode_place_and_sample() -> None:
     player = Player({})
     measured(player)
-    assert player.seeds[:3] == ["sampled/t1/0/0", "sampled/t1/1/0", "sampled/t2/0/0"]
-    assert player.seeds[4:] == ["greedy/t1/0/0", "greedy/t2/0/0"]
+    assert player.seeds[:2] == ["validation/sampled/0/0/0", "validation/sampled/0/1/0"]
+    assert player.seeds[2:5] == ["test/sampled/0/0/0", "test/sampled/0/1/0", "test/sampled/1/0/0"]
+    assert player.seeds[6:] == ["test/greedy/0/0/0", "test/greedy/1/0/0"]
 
 
 def test_greedy_may_be_left_out() -> None:
     output = measured(Player({}), greedy=False)
     assert set(output.tables["evaluations"]["mode"]) == {"sampled"}
-    assert output.facts == {"agent_checkpoint": "old", "sampled": 0.0}
+    assert output.facts["test"] == {"sampled": 0.0}
 
 
 def test_progress_comes_with_each_chunk(monkeypatch: Any) -> None:
@@ -105,15 +145,19 @@ def test_progress_comes_with_each_chunk(monkeypatch: Any) -> None:
         player,
         SUBJECT,
         WordsDomain(),
-        data([], ["ha", "hb"]),
+        data([], ["ha", "hb"], ["va"]),
         epoch=2,
         evaluation=EvaluationConfig(greedy=False),
         settings=RolloutConfig(),
         seed_for=seed_for,
         progress=lambda *done: seen.append(done),
     )
-    assert player.calls[0]["batches"] == [["t0"], ["t1"]]
-    assert seen == [(0, 2, "sampled tasks"), (1, 2, "sampled tasks")]
+    assert [call["batches"] for call in player.calls] == [[["t2"]], [["t0"], ["t1"]]]
+    assert seen == [
+        (0, 1, "sampled validation tasks"),
+        (0, 2, "sampled test tasks"),
+        (1, 2, "sampled test tasks"),
+    ]
 
 
 class Breaks(Player):
@@ -127,4 +171,4 @@ class Breaks(Player):
 
 def test_an_attempt_with_an_error_has_failed() -> None:
     rows = measured(Breaks({}), greedy=False, samples=1).tables["evaluations"]
-    assert rows.select("success", "reward", "failure").rows() == [(False, 0.0, "x" * 80)] * 2
+    assert rows.select("success", "reward", "failure").rows() == [(False, 0.0, "x" * 80)] * 3

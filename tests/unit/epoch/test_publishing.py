@@ -2,7 +2,8 @@
 
 Invariants: a candidate is published exactly when its gate is open, else its parent stays; a skipped
 update publishes nothing and closes no gate; a checkpoint is best only when it is published and
-better than the best, not equal; the summary counts new tasks, not base tasks.
+better than the best, not equal; success on the test tasks decides nothing; the summary counts new
+tasks, not base tasks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.config.sections.evaluation import GatesConfig
-from genenv_core.epoch.publishing import HeldOut, Update, publish_candidates, publish_first
+from genenv_core.epoch.publishing import Measured, Update, publish_candidates, publish_first
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest, Part
 from genenv_core.types import Policy
@@ -22,6 +23,11 @@ from schemas.enums import UpdateAction
 from tests.unit.epoch.builders_epoch import generated, trace
 
 AGENT, ENV = Policy.AGENT, Policy.ENV
+TEST = {
+    "heldout_success": 0.75,
+    "heldout_success_greedy": 0.625,
+    "heldout_answer_probability": 0.25,
+}
 AGENT_METRICS = {"entropy": 0.5, "reward_std": 0.25}
 
 
@@ -86,13 +92,14 @@ def published(
     env: Update | None = None,
     *,
     sampled: float = 0.5,
+    measured: Measured | None = None,
     current: float = 0.5,
     best: float = 0.25,
     level: Level = Level.TASK,
 ) -> Output:
     return publish_candidates(
         {AGENT: agent or update("agent", **AGENT_METRICS), ENV: env or update("env", kl_env=2.0)},
-        HeldOut(sampled, 0.625),
+        measured or Measured(sampled, TEST),
         current=current,
         best=best,
         **TABLES,
@@ -116,7 +123,7 @@ def test_candidates_behind_open_gates_are_published() -> None:
     ]
     facts = output.facts
     assert facts["published"] == {"agent": True, "env": True}
-    assert (facts["gates"], facts["is_best"], facts["heldout"]) == ({}, True, 0.5)
+    assert (facts["gates"], facts["is_best"], facts["validation"]) == ({}, True, 0.5)
     assert facts["summary"]["agent_checkpoint"] == "agent-1"
     assert facts["summary"]["env_checkpoint"] == "env-1"
     metrics = output.tables["checkpoints"]["metrics"].to_list()
@@ -127,7 +134,7 @@ def test_candidates_behind_open_gates_are_published() -> None:
 def test_behind_a_closed_gate_the_parent_stays() -> None:
     output = published(env=update("env", kl_env=61.0), current=0.75)  # drops by 0.25 > 0.1
     assert rows(output) == [
-        ("agent", "agent-1", "agent-0", False, "heldout_drop", False),
+        ("agent", "agent-1", "agent-0", False, "validation_drop", False),
         ("env", "env-1", "env-0", False, "kl_env", False),
     ]
     assert output.facts["published"] == {"agent": False, "env": False}
@@ -153,6 +160,30 @@ def test_best_is_better_than_the_best(best: float, is_best: bool) -> None:
     assert output.tables["checkpoints"]["is_best"].to_list() == [is_best, False]
 
 
+def test_test_success_decides_nothing() -> None:
+    def facts(**test: float) -> dict[str, Any]:
+        measured = Measured(0.5, {**TEST, **test})
+        found = published(measured=measured).facts
+        shown = {name: found["summary"].pop(name) for name in TEST}
+        assert shown == {**TEST, **test}
+        return found
+
+    assert facts() == facts(heldout_success=0.0, heldout_answer_probability=0.0)
+
+
+def test_an_evaluation_is_read_by_split() -> None:
+    part = Part(name="x", path="p", sha256="s", bytes=1)
+    facts = {
+        "validation": {"sampled": 0.5, "answer_probability": 0.4},
+        "test": {"sampled": 0.75, "greedy": 0.625, "answer_probability": 0.25},
+    }
+    manifest = Manifest(stage="evaluate", key="k", key_parts={}, parts=(part,), facts=facts)
+    assert Measured.of(manifest) == Measured(0.5, TEST)
+    bare = manifest.model_copy(update={"facts": {**facts, "test": {"sampled": 0.75}}})
+    unknown = {"heldout_success_greedy": None, "heldout_answer_probability": None}
+    assert Measured.of(bare) == Measured(0.5, {"heldout_success": 0.75, **unknown})
+
+
 def test_the_summary_counts_new_tasks() -> None:
     output = published()
     summary = output.tables["epochs"].row(0, named=True)
@@ -167,8 +198,8 @@ def test_the_summary_counts_new_tasks() -> None:
         "share_kept": 0.5,
         "mean_calls": 2.0,
         "mean_response_tokens": 6.0,
-        "heldout_success": 0.5,
-        "heldout_success_greedy": 0.625,
+        **TEST,
+        "validation_success": 0.5,
         "kl_env": 2.0,
         "grpo_steps": 3,
         "rwr_steps": 3,
@@ -187,7 +218,7 @@ def test_means_over_no_tasks_are_null() -> None:
     nothing = {name: rows.clear() for name, rows in TABLES.items()}
     output = publish_candidates(
         {AGENT: update("agent", made=False), ENV: update("env", made=False)},
-        HeldOut(0.5, None),
+        Measured(0.5, {**TEST, "heldout_success_greedy": None}),
         current=0.5,
         best=0.5,
         **nothing,
@@ -209,7 +240,7 @@ def test_means_over_no_tasks_are_null() -> None:
 
 
 def test_the_game_starts_from_two_published_checkpoints() -> None:
-    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, HeldOut(0.5, None))
+    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, Measured(0.5, TEST))
     assert rows(output) == [
         ("agent", "agent-0", None, True, "open", True),
         ("env", "env-0", None, True, "open", False),
@@ -218,8 +249,8 @@ def test_the_game_starts_from_two_published_checkpoints() -> None:
         "published": {"agent": True, "env": True},
         "gates": {},
         "is_best": True,
-        "heldout": 0.5,
-        "summary": {"heldout_success": 0.5, "heldout_success_greedy": None},
+        "validation": 0.5,
+        "summary": {"validation_success": 0.5, **TEST},
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from genenv_core.config.sections.data import DataConfig
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.exchange.base_data import heldout_fingerprints, read_base
@@ -118,7 +119,7 @@ def test_bad_rows_are_skipped_and_listed_only_when_asked_for(tmp_path: Path) -> 
 
 
 def test_a_heldout_task_is_no_base_task(tmp_path: Path) -> None:
-    heldout = heldout_fingerprints(DESK, 0, 20)
+    heldout = heldout_fingerprints(DESK, 0, DataConfig(validation_tasks=8, test_tasks=12))
     path = tmp_path / "base.jsonl"
     path.write_text("".join(json.dumps({"program": p}) + "\n" for p in sorted(heldout)))
     with pytest.raises(DataError, match="is a held-out task"):

@@ -23,7 +23,7 @@ from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.stage import StageTask
 from tasks.stage.planning import Planned
 
-FACTS = {"published": {"agent": True, "env": True}, "heldout": 0.5, "is_best": True}
+FACTS = {"published": {"agent": True, "env": True}, "validation": 0.5, "is_best": True}
 CHECKPOINTS = {"agent": "a" * 64, "env": "e" * 64}
 
 

@@ -75,8 +75,8 @@ def test_the_files_with_automations_are_what_prefect_reads():
 def test_the_table_leaves_out_what_is_empty_throughout():
     rows = {1: {**ROW, "epoch": 1, "cached": True}, 0: {"heldout_success": 0.2, "epoch": 0}}
     assert table(rows) == [
-        {"epoch": "0", "held-out": "0.200", "greedy": "", "notes": ""},
-        {"epoch": "1", "held-out": "0.250", "greedy": "0.500", "notes": "cached"},
+        {"epoch": "0", "test": "0.200", "greedy": "", "notes": ""},
+        {"epoch": "1", "test": "0.250", "greedy": "0.500", "notes": "cached"},
     ]
 
 
@@ -84,7 +84,7 @@ def test_the_page_on_a_run_says_where_to_look_further():
     rows = {number: {**ROW, "epoch": number} for number in (0, 1)}
     page = summary(config(), rows, "", "http://127.0.0.1:5000/#/experiments/1/runs/abc")
     assert "1 of 2 epochs" in page
-    assert "| epoch | held-out | greedy |" in page
+    assert "| epoch | test | greedy |" in page
     assert "](http://127.0.0.1:5000/#/experiments/1/runs/abc)" in page
     assert "genenv report My.run_1 --root /data -o report.html" in page
     assert "FROM curriculum\n  WHERE run_id = 'My.run_1' ORDER BY epoch;" in page

@@ -68,7 +68,7 @@ BROKEN = [
     ("tasks", "task_id", None, "not null", "None"),
     ("tasks", "task_id", "", "not ''", "''"),
     ("tasks", "epoch", -1, ">= 0", "-1"),
-    ("tasks", "source", "moon", "one of base, generated, heldout, teacher", "'moon'"),
+    ("tasks", "source", "moon", "one of base, generated, validation, test, teacher", "'moon'"),
     ("tasks", "rejection", "boring", "one of unparseable", "'boring'"),
     ("tasks", "spec", "[1]", "matches", "'[1]'"),
     ("tasks", "valid", False, "valid exactly when rejection is null", "False, None"),
