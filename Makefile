@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 ROOT ?= ./genenv-data
+WORKERS ?= 2
 
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -32,9 +33,9 @@ install: $(STAMP) ## Create .venv and install everything from the lock file
 run: $(STAMP) ## Run the quickstart: twelve epochs of co-evolution
 	@$(BIN)/genenv run quickstart --root $(ROOT)
 
-test: $(STAMP) ## Run the tests
+test: $(STAMP) ## Run the tests, in WORKERS processes
 	@echo "== tests"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP) ## Run the tests that are too long for the default run
 	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/pipeline/test_placement.py

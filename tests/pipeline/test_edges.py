@@ -83,6 +83,11 @@ def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains,
     rows = sql(config, "SELECT arm, env_checkpoint FROM epochs")
     assert rows["arm"].unique().to_list() == [arm]
     assert rows["env_checkpoint"].n_unique() == 1
+    if arm == "base":  # the same weights and the same seeds in every epoch
+        told = sql(config, "SELECT * EXCLUDE (epoch) FROM evaluations ORDER BY ALL")
+        assert told.unique().height * 3 == told.height
+        gains = sql(config, "SELECT DISTINCT gain, gain_low, gain_high FROM test_gains")
+        assert gains.rows() == [(0.0, 0.0, 0.0)]
     if arm == "static":
         generated = sql(config, "SELECT DISTINCT epoch FROM tasks WHERE source = 'generated'")
         assert generated["epoch"].to_list() == [1]

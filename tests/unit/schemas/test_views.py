@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import scipy.stats
 from polars.testing import assert_frame_equal
 
 from genenv_core.algorithm.reward import judged_p_hat
@@ -580,3 +581,114 @@ def test_no_view_compares_all_rows_with_all(tmp_path: Path, relation: Relation) 
     plan = ask(tmp_path, world(), f"EXPLAIN FROM {relation.reference}")["explain_value"].item()
     for operator in ("CROSS_PRODUCT", "NL_JOIN", "NESTED_LOOP", "PIECEWISE", "IE_JOIN"):
         assert operator not in plan, operator
+
+
+def evaluated(tables: Tables, outcomes: dict[tuple[str, str], list[list[float]]]) -> Tables:
+    """Return tables with these test results: (measure, task) -> the values of epochs 0, 1, ..."""
+    row = tables["evaluations"].head(1)
+    made: list[pl.DataFrame] = []
+    for (measure, task), epochs in outcomes.items():
+        for epoch, values in enumerate(epochs):
+            for index, value in enumerate(values):
+                exact = measure == "answer_probability"
+                given = {
+                    "task_id": task,
+                    "epoch": epoch,
+                    "mode": "sampled" if exact else measure,
+                    "sample_index": index,
+                    "success": False if exact else bool(value),
+                    "answer_probability": value if exact else None,
+                }
+                made.append(row.with_columns(**{name: pl.lit(v) for name, v in given.items()}))
+    return tables | {"evaluations": pl.concat(made, how="vertical_relaxed").cast(dict(row.schema))}
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 4, 25])
+def test_gains_are_paired_by_task(tmp_path: Path, tasks: int) -> None:
+    rng = np.random.default_rng(tasks)
+    start, now = rng.random(tasks), rng.random(tasks)
+    outcomes = {("answer_probability", f"t{i}"): [[start[i]], [now[i]]] for i in range(tasks)}
+    sql = "FROM test_gains WHERE measure = 'answer_probability'"
+    (row,) = ask(tmp_path, evaluated(world(), outcomes), sql).to_dicts()
+    known = scipy.stats.ttest_rel(now, start)
+    low, high = known.confidence_interval(0.95)
+    assert (row["epoch"], row["tasks"]) == (1, tasks)
+    assert row["value"] == pytest.approx(now.mean()) and row["start"] == pytest.approx(start.mean())
+    assert row["gain"] == pytest.approx(now.mean() - start.mean())
+    assert row["gain_se"] == pytest.approx((now - start).std(ddof=1) / tasks**0.5)
+    near = 2e-3 * (high - low) if tasks == 4 else 1e-6  # of the expansion in 1 / degrees
+    assert row["gain_low"] == pytest.approx(low, abs=near)
+    assert row["gain_high"] == pytest.approx(high, abs=near)
+
+
+def test_gains_of_each_measure_are_of_test_tasks_alone(tmp_path: Path) -> None:
+    tables = evaluated(
+        world(),
+        {
+            ("sampled", "a"): [[0, 0], [1, 0]],
+            ("sampled", "b"): [[0, 0], [1, 1]],
+            ("greedy", "a"): [[1], [0]],
+        },
+    )
+    other = tables["evaluations"].with_columns(split=pl.lit("validation"), success=pl.lit(True))
+    tables["evaluations"] = pl.concat([tables["evaluations"], other])
+    sql = "SELECT measure, tasks, start, value, gain, gain_se, gain_low FROM test_gains ORDER BY 1"
+    assert ask(tmp_path, tables, sql).rows() == [
+        ("greedy", 1, 1.0, 0.0, -1.0, None, None),
+        ("sampled", 2, 0.0, 0.75, 0.75, 0.25, pytest.approx(0.75 - 12.7062 * 0.25)),
+    ]
+
+
+def test_updates_tell_rows_and_weights(tmp_path: Path) -> None:
+    tables = world()
+    mine = (pl.col("policy") == "env") & (pl.col("epoch") == 2)
+    used = tables["update_samples"]
+    rows = used.filter(mine)
+    weights = [1.5] + [0.75] * (rows.height - 1)
+    rows = rows.with_columns(weight=pl.Series(weights, dtype=pl.Float64))
+    tables["update_samples"] = pl.concat([used.filter(~mine), rows])
+    found = ask(tmp_path, tables, "FROM updates ORDER BY policy, epoch").to_dicts()
+    assert [(row["policy"], row["epoch"]) for row in found] == [
+        (policy, epoch) for policy in ("agent", "env") for epoch in (1, 2)
+    ]
+    agent, env = found[0], found[3]
+    first = used.filter((pl.col("policy") == "agent") & (pl.col("epoch") == 1))
+    assert agent["rows"] == first.height
+    assert agent["row_groups"] == 4 and env["row_groups"] is None
+    assert agent["new_rows"] + agent["base_rows"] + agent["history_rows"] == agent["rows"]
+    assert (agent["weight_low"], agent["weight_high"], agent["effective_rows"]) == (None,) * 3
+    assert (env["rows"], env["weight_low"], env["weight_high"]) == (rows.height, 0.75, 1.5)
+    squares = sum(weight**2 for weight in weights)
+    assert env["effective_rows"] == pytest.approx(sum(weights) ** 2 / squares)
+
+
+def test_a_skipped_update_has_no_rows(tmp_path: Path) -> None:
+    tables = world()
+    tables["update_samples"] = tables["update_samples"].clear()
+    found = ask(tmp_path, tables, "SELECT rows, effective_rows FROM updates")
+    assert set(found.rows()) == {(0, None)}
+
+
+def test_evidence_has_a_row_an_epoch(tmp_path: Path) -> None:
+    tables = evaluated(
+        world(),
+        {
+            ("sampled", "a"): [[0], [1], [1]],
+            ("answer_probability", "b"): [[0.25], [0.25], [0.5]],
+        },
+    )
+    rows = ask(tmp_path, tables, "FROM evidence ORDER BY epoch").to_dicts()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    last = rows[1]
+    assert (last["measure"], last["value"], last["gain"]) == ("answer_probability", 0.5, 0.25)
+    assert last["distinct_tasks"] == 3
+    known = ask(tmp_path, tables, "FROM updates WHERE epoch = 2 ORDER BY policy").to_dicts()
+    assert (last["agent_rows"], last["env_rows"]) == (known[0]["rows"], known[1]["rows"])
+    assert last["effective_rows"] == known[1]["effective_rows"]
+    (target,) = ask(
+        tmp_path, tables, "FROM calibration WHERE scope = 'epoch' AND epoch = 2"
+    ).to_dicts()
+    assert (last["alpha"], last["alpha_inside"]) == (0.5, target["alpha_inside"])
+    without = {name: frame for name, frame in tables.items() if name != "evaluations"}
+    without["evaluations"] = tables["evaluations"].clear()
+    assert ask(tmp_path, without, "SELECT gain FROM evidence")["gain"].to_list() == [None, None]
