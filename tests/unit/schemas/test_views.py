@@ -325,6 +325,9 @@ def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
             used = tables["update_samples"].filter(
                 (pl.col("policy") == policy) & (pl.col("epoch") == int(at[-1]))
             )
+            if policy == "env":  # not those that only its KL was along
+                used = used.filter(pl.col("weight") > 0)
+                assert used.height == 2
             assert sorted(made["row_id"]) == sorted(used["row_id"])
             for row in set(made["row_id"]):
                 assert at in set(mine.filter(pl.col("row_id") == row)["checkpoint"])
@@ -416,12 +419,13 @@ def test_cost_by_hand(tmp_path: Path) -> None:
         "FROM cost WHERE epoch = 2 ORDER BY stage"
     )
     # Epoch 2: 16 rollouts of 2 + 3 tokens, all admitted; 3 tasks; the agent update draws those of
-    # both epochs, the other one two generations of 3 + 2 tokens; evaluate was killed.
+    # both epochs, the other one four generations of 3 + 2 tokens, two of them for its KL alone;
+    # evaluate was killed.
     assert ask(tmp_path, world(), sql).rows() == [
         ("evaluate", 1, 0.0, 40, None, None, 16, 3, 0.0, 40 / 3, None),
         ("grpo_update", 1, 3.0, 160, 4, 100, 16, 3, 3 / 16, 160 / 3, 100 / 3),
         ("rollout", 1, 2.0, 80, 4, 100, 16, 3, 2 / 16, 80 / 3, 100 / 3),
-        ("rwr_update", 1, 1.0, 10, 4, 100, 16, 3, 1 / 16, 10 / 3, 100 / 3),
+        ("rwr_update", 1, 1.0, 20, 4, 100, 16, 3, 1 / 16, 20 / 3, 100 / 3),
     ]
 
 
