@@ -129,6 +129,7 @@ def publish_candidates(
         "heldout_success": heldout.sampled,
         "heldout_success_greedy": heldout.greedy,
         "kl_env": env.metrics.get("kl_env"),
+        "kl_env_se": env.metrics.get("kl_env_se"),
         "grpo_steps": agent.steps,
         "rwr_steps": env.steps,
         "agent_checkpoint": published[Policy.AGENT],

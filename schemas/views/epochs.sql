@@ -52,6 +52,7 @@ SELECT
     e.agent_checkpoint,
     e.env_checkpoint,
     w.seconds,
+    e.kl_env_se,
     e.agent_action,
     e.agent_note,
     e.env_action,

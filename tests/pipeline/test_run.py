@@ -28,8 +28,8 @@ from tests.waiting import BOUND_S, until
 EPOCH_COLUMNS = (
     "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
     "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
-    "heldout_success_greedy, kl_env, grpo_steps, rwr_steps, agent_checkpoint, env_checkpoint, "
-    "seconds"
+    "heldout_success_greedy, kl_env, kl_env_se, grpo_steps, rwr_steps, agent_checkpoint, "
+    "env_checkpoint, seconds"
 )
 
 
