@@ -301,6 +301,17 @@ def test_task_history_joins_equal_tasks(tmp_path: Path) -> None:
     assert rows["p_hat_before"].to_list() == [None, 0.25]
 
 
+def test_task_history_names_the_updates_that_learned(tmp_path: Path) -> None:
+    """The first of an epoch's tasks lies outside the band: only the KL was along its generation."""
+    sql = "SELECT task_id, env_updates FROM task_history WHERE epoch = 1 ORDER BY task_id"
+    assert ask(tmp_path, world(), sql).rows() == [
+        ("e0000-base-000000", None),
+        ("e0001-t000000", None),
+        ("e0001-t000001", "1"),
+        ("e0001-t000002", "1"),
+    ]
+
+
 def test_rejections_of_tasks_and_of_groups(tmp_path: Path) -> None:
     sql = (
         "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail "

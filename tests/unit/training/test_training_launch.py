@@ -143,6 +143,8 @@ NAMES = (
     "grpo-bnpo",
     "rwr-few",
     "rwr",
+    "rwr-mixed",
+    "rwr-mixed-pull",
     "rwr-pull",
     "rwr-start",
     "grpo-lora",
