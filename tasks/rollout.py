@@ -14,7 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.epoch.attempts import attempt, attempted, spread
+from genenv_core.algorithm.spread import spread
+from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.errors import AlreadyExists, EngineError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part, Shard

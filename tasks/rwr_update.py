@@ -1,24 +1,42 @@
-"""Stage `rwr_update`: reward-weighted regression of pi_env on its rows of D_env."""
+"""Stage `rwr_update`: reward-weighted regression of pi_env on its rows of D_env.
+
+The new pi_env is then sampled once more, to measure its KL to the first one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from genenv_core.algorithm.rwr import step_count
-from genenv_core.epoch.env_update import env_rows
+from genenv_core.epoch.env_update import env_rows, on_policy
+from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.epoch.rows import UpdateRows
+from genenv_core.play.chat import ChatFormat
+from genenv_core.storage.records.artifacts import folder_digest
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import RwrRequest, of_env
+from genenv_core.types import SamplingParams
+from tasks.policies.engine import SAMPLING_FIELDS, engine_of
 from tasks.policies.update import update, without
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext, StageTask
 
 STAGE = Stage(
     "rwr_update",
     ("tasks.rwr_update", "genenv_core.training.rwr.trainer"),
-    ("rwr", "training", *COMPUTE_FIELDS),
+    (
+        "rwr",
+        "training",
+        "generation.max_tokens",
+        "generation.temperature",
+        "generation.top_p",
+        "models.env_chat_template_kwargs",
+        *SAMPLING_FIELDS,
+    ),
     ("torch", "transformers", "trl", "accelerate", "peft"),
 )
 
@@ -47,6 +65,7 @@ def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
         without_rows=without(
             context.inputs.pools[-1], "no generation passed the k_min filter in this epoch"
         ),
+        measure=partial(_probe, context),
     )
 
 
@@ -56,6 +75,7 @@ def _rows(context: StageContext[RwrUpdateInputs]) -> UpdateRows:
         context.frame(context.inputs.generations, "generations"),
         epoch=context.epoch,
         lambda_=context.config.rwr.lambda_,
+        kl_rows=context.config.rwr.kl_rows,
     )
 
 
@@ -66,6 +86,28 @@ def _request(context: StageContext[RwrUpdateInputs], **shared: Any) -> RwrReques
         training=of_env(context.config.training),
         **shared,
     )
+
+
+def _probe(context: StageContext[RwrUpdateInputs], folder: Path) -> dict[str, float]:
+    """Return the KL of the new pi_env to the first one on fresh generations, as metrics."""
+    settings = context.config.generation
+    chat = ChatFormat.load(folder, context.config.models.env_chat_template_kwargs)
+    generations = context.frame(context.inputs.generations, "generations")
+    digest = folder_digest(folder)
+    with closing(engine_of(context, folder, digest, top_p=settings.top_p)) as engine:
+        fresh = fresh_generations(
+            engine,
+            on_policy(generations, epoch=context.epoch),
+            SamplingParams(
+                settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
+            ),
+            count=context.config.rwr.probe_generations,
+            seed_for=context.seed_for,
+        )
+    from genenv_core.engines.transformers.kl import sequence_kl  # loads torch
+
+    initial = context.checkpoint(context.inputs.env_initial)
+    return kl_metrics(sequence_kl(folder, initial, fresh, threads=context.config.compute.threads))
 
 
 rwr_update = StageTask(STAGE, RwrUpdateInputs, compute)

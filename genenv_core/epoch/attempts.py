@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -83,20 +82,6 @@ def attempt(
             number,
             {"traces": frame("traces", traces), "trace_tokens": frame("trace_tokens", tokens)},
         )
-
-
-def spread(rows: Sequence[int], count: int) -> list[list[int]]:
-    """Return the rows of each part to take, so that `count`, or all, are evenly spread.
-
-    `rows` are the parts' numbers of rows; the result holds indices within each part.
-    """
-    total = sum(rows)
-    count = min(count, total)
-    wanted = [index * total // count for index in range(count)]
-    return [
-        [index - end + height for index in wanted if end - height <= index < end]
-        for end, height in zip(accumulate(rows), rows, strict=True)
-    ]
 
 
 def _scalars(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from genenv_core.epoch.rows import (
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.ids import task_id
 from genenv_core.play.chat import ChatFormat
+from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
     HELDOUT,
     AgentHistory,
@@ -299,7 +300,7 @@ def _take(
         "context_id": context.context_id,
         "env_policy_version": writer.policy_version,
     }
-    text = writer.chat.decode(done.token_ids)
+    text, grammar = writer.chat.decode(done.token_ids), request.grammar
     for item in _drafts(intake.domain, done, text):
         intake.add(
             item,
@@ -316,6 +317,7 @@ def _take(
         "epoch": intake.epoch,
         "finish_reason": done.finish_reason.value,
         "error": done.error,
+        "grammar": canonical_json(asdict(grammar)).decode() if grammar else None,
         "prompt_ids": request.prompt_ids,
         "token_ids": done.token_ids,
         "logprobs": done.logprobs,

@@ -142,6 +142,7 @@ def publish_candidates(
         **_of_tasks(tasks, traces, task_scores, selections, curriculum),
         **measured.columns,
         "kl_env": env.metrics.get("kl_env"),
+        "kl_env_se": env.metrics.get("kl_env_se"),
         "grpo_steps": agent.steps,
         "rwr_steps": env.steps,
         "agent_checkpoint": published[Policy.AGENT],

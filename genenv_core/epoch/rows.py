@@ -40,6 +40,11 @@ class UpdateRows:
     training: pl.DataFrame
     samples: pl.DataFrame
 
+    @property
+    def learned(self) -> pl.DataFrame:
+        """Return the samples that the policy learns from: not those that only a KL is along."""
+        return self.samples.filter(pl.col("weight").is_null() | (pl.col("weight") > 0))
+
 
 def frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Return rows as a frame of a table; columns missing in a row are null."""

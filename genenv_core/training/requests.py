@@ -103,8 +103,9 @@ class RwrRequest(UpdateRequest):
     """One reward-weighted regression of pi_env.
 
     A row is a generation: `row_id` str, `prompt_ids` list<int32>, `completion_ids` list<int32>,
-    `weight` float64 (mean 1 over the rows). `initial` is the checkpoint of pi_env^0, the reference
-    of the KL term.
+    `weight` float64 (0 for a row that only the KL uses; mean 1 over the others), `leash` bool
+    (whether the KL is computed along it). `initial` is the checkpoint of pi_env^0, the reference of
+    the KL term.
     """
 
     loss = "rwr"
@@ -122,9 +123,9 @@ class UpdateResult(Record):
     """What an update did. `metrics` are finite floats, last value of each unless named otherwise.
 
     GRPO metrics: loss, kl (to the reference, 0 when off), entropy, ratio_mean, ratio_max,
-    clip_fraction, grad_norm, reward_mean, reward_std. RWR metrics: loss, nll, kl_env (nats a
-    sequence, to pi_env^0, after the update), kl_cap_hits, rolled_back (0/1), grad_norm. On a GPU
-    both have liger_kernels (0/1).
+    clip_fraction, grad_norm, reward_mean, reward_std. RWR metrics: loss, nll, kl_leash (nats a
+    sequence, to pi_env^0, after the update, along the rows on the leash), kl_cap_hits, rolled_back
+    (0/1), grad_norm. On a GPU both have liger_kernels (0/1).
     `micro_batch_rows` is the number of rows of a micro-batch that fitted into the memory.
     `resumed_at` is the number of optimizer steps done before the trainer checkpoint. It is for the
     log alone: the rest of a result must not show whether an update was interrupted.

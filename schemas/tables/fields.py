@@ -110,9 +110,9 @@ def count(description: str, *, low: int = 0, nullable: bool = False) -> Any:
     )
 
 
-def flag(description: str) -> Any:
+def flag(description: str, *, nullable: bool = False) -> Any:
     """Return a truth value."""
-    return pa.Field(description=description)
+    return pa.Field(nullable=nullable, description=description)
 
 
 def share(description: str, *, nullable: bool = False) -> Any:

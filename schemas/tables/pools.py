@@ -45,11 +45,18 @@ class UpdateSamples(
             pl.col("advantage").is_not_null() == (pl.col("policy") == Policy.AGENT.value)
         )
         & (pl.col("weight").is_not_null() == (pl.col("policy") == Policy.ENV.value)),
+        "leash is set exactly for env, and true where weight is 0": (
+            pl.col("leash").is_not_null() == (pl.col("policy") == Policy.ENV.value)
+        )
+        & ((pl.col("weight") > 0) | pl.col("leash")),
     },
+    version=2,
 ):
     """One row a pool row that an update used. Key: policy, epoch, row_id."""
 
-    row_id: str = fields.ident("Row used: a trace_id of D_train or a generation_id of D_env.")
+    row_id: str = fields.ident(
+        "Row used: a trace_id of D_train or a generation_id, of D_env where weight is above 0."
+    )
     policy: str = fields.label("Policy that was updated.", Policy)
     epoch: int = fields.count("Epoch of the update.", low=1)
     group_id: str = fields.ident("Group of rollouts the row belongs to.", nullable=True)
@@ -59,7 +66,12 @@ class UpdateSamples(
         "Agent update: group-relative advantage; null for env.", nullable=True
     )
     weight: float = fields.number(
-        "Env update: RWR weight, mean 1 over the update; null for the agent.",
+        "Env update: RWR weight, mean 1 over the rows above 0; 0 where only the KL is along the "
+        "row; null for the agent.",
         low=0.0,
+        nullable=True,
+    )
+    leash: bool = fields.flag(
+        "Env update: whether the KL of the update is along the row; null for the agent.",
         nullable=True,
     )

@@ -69,6 +69,7 @@ class Epochs(
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
     },
+    version=2,
 ):
     """One row an epoch: its summary; the view `epochs` adds the seconds. Key: epoch."""
 
@@ -111,8 +112,10 @@ class Epochs(
         nullable=True,
     )
     kl_env: float = fields.number(
-        "KL of pi_env to the initial simulator, nats a sequence.", nullable=True
+        "KL of pi_env to the initial simulator, nats a sequence, on fresh generations.",
+        nullable=True,
     )
+    kl_env_se: float = fields.number("Standard error of kl_env.", low=0.0, nullable=True)
     grpo_steps: int = fields.count("Optimizer steps of the agent update.")
     rwr_steps: int = fields.count("Optimizer steps of the environment update.")
     agent_checkpoint: str = fields.ident("Digest of pi_agent's current weights after the epoch.")

@@ -71,6 +71,7 @@ class Generations(
         "token_ids and logprobs are equally long": pl.col("token_ids").list.len()
         == pl.col("logprobs").list.len(),
     },
+    version=2,
 ):
     """One row a generation of pi_env: the tokens that RWR trains on. Key: generation_id."""
 
@@ -80,6 +81,9 @@ class Generations(
     env_policy_version: int = fields.count("Version of pi_env that sampled it.")
     finish_reason: str = fields.label("Why the generation ended.", FinishReason)
     error: str = fields.note("What the engine reported; '' when nothing failed.")
+    grammar: str = fields.name(
+        "What alone it could be, JSON object of kind and text; null: any text.", nullable=True
+    )
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of pi_env's prompt.")
     token_ids: fields.TokenIds = fields.token_ids("Token ids that pi_env sampled.")
     logprobs: fields.Logprobs = fields.logprobs("Natural-log probability of each sampled token.")

@@ -3,7 +3,7 @@
 -- attempts: Tries of the stage that did not find it done already.
 -- seconds: Wall time of those tries; a try that was killed counts nothing. 0 when the stage was reused from another run. Stages that ran side by side count twice in a sum.
 -- compute_seconds: Part of it spent in the stage's own computation.
--- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled; for an update those of the rows it drew, once, however often it passed over them. Null for stages without a model.
+-- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them; those of its probe are not stored. Null for stages without a model.
 -- rows: Rows that the stage wrote.
 -- bytes: Bytes that it wrote, checkpoints included.
 -- kept_rollouts: Rollouts of the epoch that were admitted to D_train.

@@ -54,6 +54,7 @@ SELECT
     w.seconds,
     e.heldout_answer_probability,
     e.validation_success,
+    e.kl_env_se,
     e.agent_action,
     e.agent_note,
     e.env_action,

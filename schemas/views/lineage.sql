@@ -30,3 +30,5 @@ LEFT JOIN checkpoints AS c
     ON c.run_id = u.run_id AND c.policy = u.policy AND c.epoch = u.epoch
 LEFT JOIN pools AS p
     ON p.run_id = u.run_id AND p.policy = u.policy AND p.row_id = u.row_id
+-- Not those that only the KL of an environment update was along.
+WHERE u.weight IS NULL OR u.weight > 0

@@ -7,8 +7,10 @@
 -- env_updates: Epochs whose environment update trained on the task's generation; null when none did.
 WITH uses AS (
     -- An agent update uses groups of rollouts, an environment update single generations.
+    -- It trains on those with a weight; along the others there is only its KL.
     SELECT DISTINCT run_id, policy, epoch, coalesce(group_id, row_id) AS used_id
     FROM update_samples
+    WHERE weight IS NULL OR weight > 0
 ),
 updates AS (
     SELECT

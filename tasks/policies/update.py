@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from genenv_core.epoch.rows import UpdateRows, frame
@@ -31,12 +32,14 @@ def update(
     *,
     unit: Literal["groups", "rows"],
     without_rows: str,
+    measure: Callable[[Path], dict[str, float]] = lambda _: {},
 ) -> dict[str, Any]:
     """Train the policy of a checkpoint, or skip it with a reason; write rows; return the facts.
 
     `rows` is None in an arm that does not train the policy. `request` makes the update's request
     from the fields that every update has. `length` returns the amount of work on a number of rows,
-    and its unit. `without_rows` is the reason when there are no rows.
+    and its unit. `without_rows` is the reason when there are no rows. `measure` returns more
+    metrics of the new checkpoint, from its folder.
     """
     name = checkpoint.name
     samples = frame("update_samples", []) if rows is None else rows.samples
@@ -57,17 +60,19 @@ def update(
             folder=context.durable(), seconds=context.execution.checkpoint_seconds
         ),
     )
-    context.progress(0, *length(samples.height))
+    learned = rows.learned
+    context.progress(0, *length(learned.height))
     result = trainer().update(asked)
     if result.resumed_at:
         stage = context.stage.name
         log.info("stage=%s epoch=%d resumed_at=%d", stage, context.epoch, result.resumed_at)
+    measured = measure(result.checkpoint)  # before a store takes the folder's files over
     context.out.checkpoint(name, result.checkpoint)
     return {
         "action": result.action,
         "note": result.note,
         "steps": result.steps,
-        unit: samples[UNITS[unit]].n_unique(),
-        "metrics": result.metrics,
+        unit: learned[UNITS[unit]].n_unique(),
+        "metrics": result.metrics | measured,
         **lowered(result, asked.settings.micro_batch_rows),
     }

@@ -199,6 +199,7 @@ def genenv_rwr(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -
         prompt_ids=[row["prompt_ids"] for row in rows],
         completion_ids=[row["completion_ids"] for row in rows],
         weight=[1.0] * len(rows),
+        leash=[True] * len(rows),
     )
     reference = None
     if not plan.lora:

@@ -255,6 +255,7 @@ def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame)
                 "heldout_success_greedy": None,
                 "heldout_answer_probability": None,
                 "kl_env": None,
+                "kl_env_se": None,
                 "grpo_steps": 8,
                 "rwr_steps": 8,
                 "agent_checkpoint": f"agent-{epoch}",

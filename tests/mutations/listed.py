@@ -192,6 +192,13 @@ _ALGORITHM = (
         "unit/algorithm/test_gates.py::test_each_gate_closes_alone_and_says_why",
     ),
     _m(
+        "the gate of pi_env reads the leash",
+        f"{ALGORITHM}/gates.py",
+        'if metrics["kl_env"] > gates.max_kl_env:',
+        'if metrics.get("kl_leash", metrics["kl_env"]) > gates.max_kl_env:',
+        "unit/algorithm/test_gates.py::test_pi_env_is_judged_by_fresh_generations_and_not_by_the_leash",
+    ),
+    _m(
         "a NaN passes the gates of pi_env",
         f"{ALGORITHM}/gates.py",
         "not_finite(sorted(metrics.items()))",
@@ -388,16 +395,94 @@ _EPOCH = (
     _m(
         "rwr pays p_hat",
         f"{EPOCH}/env_update.py",
-        'rows["r_env"].to_list()',
-        'rows["p_hat"].to_list()',
+        'kept["r_env"].to_list()',
+        'kept["p_hat"].to_list()',
         f"{UPDATES}_an_env_update_takes_what_the_filter_kept_weighted_by_r_env",
     ),
     _m(
         "rwr takes what the filter rejected",
         f"{EPOCH}/env_update.py",
-        'rows = pools.filter(pl.col("kept"))',
-        "rows = pools",
+        'kept, fresh = pools.filter(pl.col("kept")),',
+        "kept, fresh = pools,",
         f"{UPDATES}_an_env_update_takes_what_the_filter_kept_weighted_by_r_env",
+    ),
+    _m(
+        "the leash is along the rows that are learned from",
+        f"{EPOCH}/env_update.py",
+        'on="generation_id", how="anti"',
+        'on="generation_id", how="semi"',
+        f"{UPDATES}_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch",
+    ),
+    _m(
+        "the leash is along generations of older epochs",
+        f"{EPOCH}/env_update.py",
+        '(pl.col("epoch") == epoch) & whole',
+        "whole",
+        f"{UPDATES}_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch",
+        f"{UPDATES}_without_a_generation_of_this_epoch_there_is_no_update",
+    ),
+    _m(
+        "the leash is along failed requests",
+        f"{EPOCH}/env_update.py",
+        '(pl.col("epoch") == epoch) & whole',
+        'pl.col("epoch") == epoch',
+        f"{UPDATES}_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch",
+    ),
+    _m(
+        "rows of the KL alone count as learned from",
+        f"{EPOCH}/rows.py",
+        'pl.col("weight").is_null() | (pl.col("weight") > 0)',
+        'pl.col("weight").is_null() | (pl.col("weight") >= 0)',
+        f"{UPDATES}_an_env_update_takes_what_the_filter_kept_weighted_by_r_env",
+    ),
+    _m(
+        "rows of the KL alone are behind a checkpoint",
+        "schemas/views/lineage.sql",
+        "WHERE u.weight IS NULL OR u.weight > 0",
+        "WHERE TRUE",
+        "unit/schemas/test_views.py::test_lineage_walks_to_the_parents_and_back",
+    ),
+    _m(
+        "a generation of the KL alone trained pi_env",
+        "schemas/views/task_history.sql",
+        "WHERE weight IS NULL OR weight > 0",
+        "WHERE TRUE",
+        "unit/schemas/test_views.py::test_task_history_names_the_updates_that_learned",
+    ),
+    _m(
+        "the probe's generations have one seed",
+        f"{EPOCH}/probe.py",
+        'seed_for("probe", index)',
+        'seed_for("probe", 0)',
+        "unit/epoch/test_probe.py::test_the_probe_answers_the_epochs_prompts_again",
+    ),
+    _m(
+        "the probe writes without its grammar",
+        f"{EPOCH}/probe.py",
+        "Grammar(**json.loads(given)) if given else None",
+        "None",
+        "unit/epoch/test_probe.py::test_the_probe_answers_the_epochs_prompts_again",
+    ),
+    _m(
+        "the probe counts what failed",
+        f"{EPOCH}/probe.py",
+        "        if done.finish_reason is not FinishReason.ERROR\n",
+        "",
+        "unit/epoch/test_probe.py::test_what_failed_does_not_count",
+    ),
+    _m(
+        "the error of the KL is its deviation",
+        f"{EPOCH}/probe.py",
+        "sample_std(values) / math.sqrt(len(values))",
+        "sample_std(values)",
+        "unit/epoch/test_probe.py::test_mean_and_standard_error_by_hand",
+    ),
+    _m(
+        "the KL is that of the first pi_env to the new one",
+        "genenv_core/engines/transformers/kl.py",
+        "kl_terms(ours, theirs)",
+        "kl_terms(theirs, ours)",
+        "unit/engines/test_sequence_kl.py::test_it_is_the_brute_force_sum",
     ),
     _m(
         "an update replays groups of any age",
@@ -524,6 +609,33 @@ _PLAY = (
         "            if name in TEMPLATE_ARGUMENTS:\n",
         "            if False:\n",
         "unit/config/test_config.py::test_a_bad_setting_names_the_field_the_value_and_the_remedy",
+    ),
+)
+
+RWR = "genenv_core/training/rwr"
+REGRESSED = "unit/training/test_rwr.py::test"
+_TRAINING = (
+    _m(
+        "the KL is along the rows that are learned from, too",
+        f"{RWR}/trainer.py",
+        'if batch["leash"]:\n            kl',
+        "if True:\n            kl",
+        f"{REGRESSED}_gradient_equals_the_hand_written_loss",
+        f"{REGRESSED}_pulling_gradient_is_the_kl_alone_and_matches_finite_differences",
+    ),
+    _m(
+        "the KL is divided by the rows that are learned from",
+        f"{RWR}/trainer.py",
+        "kl / self.step_batches.leash_rows",
+        "kl / self.step_batches.rows",
+        f"{REGRESSED}_the_kl_is_of_the_leash_and_not_of_the_rows_learned_from",
+    ),
+    _m(
+        "rows of the KL alone thin the likelihood",
+        f"{RWR}/batches.py",
+        "zip(ends, rows.weight, strict=True) if weight > 0]",
+        "zip(ends, rows.weight, strict=True) if weight >= 0]",
+        f"{REGRESSED}_rows_of_the_kl_alone_take_no_step_and_no_likelihood",
     ),
 )
 
@@ -876,4 +988,12 @@ _SANDBOX = (
     ),
 )
 
-MUTATIONS: tuple[Mutation, ...] = (*_ALGORITHM, *_EPOCH, *_PLAY, *_KEYS, *_STORE, *_SANDBOX)
+MUTATIONS: tuple[Mutation, ...] = (
+    *_ALGORITHM,
+    *_EPOCH,
+    *_TRAINING,
+    *_PLAY,
+    *_KEYS,
+    *_STORE,
+    *_SANDBOX,
+)

@@ -1,25 +1,35 @@
 """A whole co-evolution on the preset tiny, with real models, TRL, Prefect, tables.
 
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
-can be traced from a checkpoint to its update's samples and back; a second run with the same
-configuration computes nothing, under another run id too; a second root gives the same digests, bit
-for bit; a damaged part is computed again while stages that read an equal output stay cached; the
-next run continues a failed stage.
+can be traced from a checkpoint to its update's samples and back; the KL of pi_env is that of fresh
+generations, and what its update computed can be replayed from the tables; a second run with the
+same configuration computes nothing, under another run id too; a second root gives the same digests,
+bit for bit; a damaged part is computed again while stages that read an equal output stay cached;
+the next run continues a failed stage.
 """
 
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from genenv_core.config.stages import EPOCH_STAGES
+from genenv_core.engines.transformers.engine import TransformersEngine
+from genenv_core.engines.transformers.kl import sequence_kl
+from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.errors import StageError
+from genenv_core.ids import stage_seed
+from genenv_core.play.chat import ChatFormat
+from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.parquet import read_parquet
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.verify import verify
+from genenv_core.types import SamplingParams
 from schemas.registry import TABLES
 from schemas.validate import validate
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
@@ -28,8 +38,8 @@ from tests.waiting import BOUND_S, until
 EPOCH_COLUMNS = (
     "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
     "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
-    "heldout_success_greedy, kl_env, grpo_steps, rwr_steps, agent_checkpoint, env_checkpoint, "
-    "seconds"
+    "heldout_success_greedy, kl_env, kl_env_se, grpo_steps, rwr_steps, agent_checkpoint, "
+    "env_checkpoint, seconds"
 )
 
 
@@ -39,6 +49,11 @@ def first(api: None, tmp_path_factory: pytest.TempPathFactory):
     config = tiny(tmp_path_factory.mktemp("first"), run_id="first")
     run(config)
     return config
+
+
+def checkpoint(config, manifest: Manifest) -> Path:
+    """Return the folder with pi_env as a stage made it."""
+    return Artifacts(LocalStore(Path(config.root))).checkpoint(manifest, "env")
 
 
 def test_every_stage_leaves_a_manifest_with_readable_key_parts(first):
@@ -87,6 +102,46 @@ def test_updates_are_traced_to_their_rows_and_back(first):
     for (_, stage), manifest in manifests(first).items():
         if stage in ("grpo_update", "rwr_update"):
             assert (manifest.facts["action"] == "skipped") == (not manifest.checkpoints)
+
+
+def test_the_kl_of_pi_env_is_that_of_fresh_generations(first):
+    """Sampled again from the published weights, with the same seeds; and no other number."""
+    found, shown = (
+        manifests(first),
+        dict(sql(first, "SELECT epoch, kl_env FROM epochs").iter_rows()),
+    )
+    initial = checkpoint(first, found[0, "bootstrap"])
+    for epoch in (1, 2):
+        metrics = found[epoch, "rwr_update"].facts["metrics"]
+        folder = checkpoint(first, found[epoch, "rwr_update"])
+        prompts = sql(first, f"SELECT prompt_ids, grammar FROM generations WHERE epoch = {epoch}")
+        with closing(TransformersEngine.load(folder, threads=1)) as engine:
+            fresh = fresh_generations(
+                engine,
+                prompts,
+                SamplingParams(32, stop_token_ids=ChatFormat.load(folder).stop_token_ids),
+                count=first.rwr.probe_generations,
+                seed_for=partial(stage_seed, first.seed, "rwr_update", epoch),
+            )
+        expected = kl_metrics(sequence_kl(folder, initial, fresh, threads=1))
+        assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+        assert shown[epoch] == metrics["kl_env"] != metrics["kl_leash"]
+
+
+def test_the_leash_can_be_replayed_from_tables(first):
+    initial = checkpoint(first, manifests(first)[0, "bootstrap"])
+    for epoch in (1, 2):
+        rows = sql(
+            first,
+            "SELECT weight, prompt_ids, token_ids FROM update_samples JOIN generations "
+            f"ON row_id = generation_id WHERE policy = 'env' AND update_samples.epoch = {epoch} "
+            "AND leash",
+        )
+        update = manifests(first)[epoch, "rwr_update"]
+        assert (rows["weight"] > 0).sum() == update.facts["rows"] < rows.height
+        along = list(rows.select("prompt_ids", "token_ids").iter_rows())
+        found = kl_metrics(sequence_kl(checkpoint(first, update), initial, along, threads=1))
+        assert found["kl_env"] == pytest.approx(update.facts["metrics"]["kl_leash"], rel=1e-3)
 
 
 def test_what_if_with_the_runs_own_settings_repeats_the_run(first):

@@ -261,8 +261,9 @@ def _add_updates(rows: dict[str, list[Row]], epoch: int) -> None:
                 "advantage": row["reward"] - 0.5,
             }
         )
-    for row in rows["d_env"]:
-        if row["epoch"] == epoch and row["kept"]:
+    kept = {row["generation_id"] for row in rows["d_env"] if row["kept"]}
+    for row in rows["generations"]:
+        if row["epoch"] == epoch:
             rows["update_samples"].append(
                 {
                     "row_id": row["generation_id"],
@@ -270,7 +271,8 @@ def _add_updates(rows: dict[str, list[Row]], epoch: int) -> None:
                     "epoch": epoch,
                     "source": "new",
                     "policy_version": row["env_policy_version"],
-                    "weight": 1.0,
+                    "weight": 1.0 if row["generation_id"] in kept else 0.0,
+                    "leash": True,
                 }
             )
     for policy in ("agent", "env"):

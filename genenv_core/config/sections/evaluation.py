@@ -20,7 +20,7 @@ class GatesConfig(Section):
     """What closes the gate in front of a checkpoint; the last good one then stays current."""
 
     max_kl_env: float = Field(default=60.0, gt=0, le=1e6)
-    """Largest KL of pi_env to the initial simulator, nats a sequence."""
+    """Largest KL of pi_env to the initial simulator, nats a sequence on fresh generations."""
     min_entropy: float = Field(default=0.005, ge=0, le=100)
     """Smallest mean token entropy of pi_agent in its update, nats."""
     min_reward_std: float = Field(default=0.0, ge=0, le=1)

@@ -76,10 +76,15 @@ class RwrConfig(Section):
     kl_coef: float = Field(default=0.002, ge=0, le=100)
     """Weight of KL(pi_env || pi_env^0), nats a sequence, beside the NLL, nats a token."""
     kl_cap: float = Field(default=40.0, gt=0, le=1e6)
-    """Largest KL to the initial simulator, nats a sequence, that an update may end on."""
+    """Largest KL to the initial simulator, nats a sequence along the leash's rows, that an update
+    may end on."""
     kl_cap_action: Literal["pull", "roll_back"] = "pull"
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
     it still is not at the end; `roll_back` restores the last state under it and stops."""
+    kl_rows: int = Field(default=64, ge=1, le=100_000)
+    """Most generations that an update computes its KL along: of this epoch, kept or rejected."""
+    probe_generations: int = Field(default=64, ge=2, le=100_000)
+    """Fresh generations of the new pi_env that its KL, for the gate, is measured along."""
     window_epochs: int = Field(default=1, ge=1, le=1000)
     """Rows of D_env of the last this many epochs take part in an update. Older rows were written
     for a weaker agent; trained on again, they are memorised."""

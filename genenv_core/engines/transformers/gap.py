@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from genenv_core.engines.transformers.loading import load_model, torch_threads
-from genenv_core.errors import EngineError
+from genenv_core.engines.transformers.scoring import check_scores, completion_logits, scoring
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +40,14 @@ def logprob_gap(
 ) -> LogprobGap | None:
     """Return the gap over these rows; None when nothing was sampled in them.
 
-    It takes one row at a time, without padding; on an accelerator in bfloat16, as training does,
-    else in float32.
+    A row is scored alone; see `genenv_core.engines.transformers.scoring` for the dtype.
     """
-    accelerated = torch.cuda.is_available()
-    dtype = torch.bfloat16 if accelerated else torch.float32
-    model = load_model(checkpoint, dtype=dtype).eval().to("cuda" if accelerated else "cpu")
-    try:
-        with torch_threads(threads), torch.inference_mode():
-            gaps = [_row(model, row, temperature) for row in rows]
-    finally:
-        del model
-        if accelerated:
-            torch.cuda.empty_cache()
+    with scoring(checkpoint, threads=threads) as models:
+        gaps = [_row(models[0], row, temperature) for row in rows]
     every = torch.cat([gap for gap in gaps if gap is not None] or [torch.empty(0)]).double()
     if not len(every):
         return None
-    if not bool(every.isfinite().all()):
-        raise EngineError(
-            f"checkpoint {checkpoint}: its logits are NaN or infinite on sampled tokens: it is "
-            "damaged or its training diverged"
-        )
+    check_scores(every, checkpoint)
     return LogprobGap(float(every.mean()), float(every.max()), len(every))
 
 
@@ -70,8 +56,7 @@ def _row(model: torch.nn.Module, row: Sampled, temperature: float) -> torch.Tens
     mask = torch.tensor(list(row.mask), dtype=torch.bool)
     if not row.prompt_ids or not bool(mask.any()):
         return None
-    device = next(model.parameters()).device
-    ids = torch.tensor([[*row.prompt_ids, *row.token_ids]], device=device)
-    logits = model(ids).logits[0, len(row.prompt_ids) - 1 : -1].float() / temperature
-    made = logits.log_softmax(-1).gather(1, ids[0, len(row.prompt_ids) :, None])[:, 0].cpu()
+    logits = completion_logits(model, row.prompt_ids, row.token_ids) / temperature
+    tokens = torch.tensor(list(row.token_ids), device=logits.device)
+    made = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].cpu()
     return (made - torch.tensor(list(row.logprobs))).abs()[mask]

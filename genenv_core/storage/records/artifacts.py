@@ -20,7 +20,7 @@ from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, Numerica
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.files import link_or_copy
-from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part
+from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part, files_digest
 from genenv_core.storage.records.parquet import has_footer, read_parquet, to_parquet
 from genenv_core.storage.records.retention import find_retired
 from genenv_core.storage.store.protocol import Store
@@ -30,6 +30,16 @@ from schemas.validate import validate
 log = logging.getLogger("genenv.storage")
 
 TORN = "torn"
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the digest that a checkpoint in this folder will have in its manifest."""
+    return files_digest((path.name, file_sha256(path)) for path in _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint folder, in name order."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 class ArtifactWriter:
@@ -57,7 +67,7 @@ class ArtifactWriter:
 
     def checkpoint(self, name: str, folder: Path) -> None:
         """Write every file of a checkpoint folder as a part named `<name>/<file>`."""
-        for source in sorted(p for p in folder.iterdir() if p.is_file()):
+        for source in _files(folder):
             sha = file_sha256(source)
             size = source.stat().st_size
             path = paths.part(sha, source.suffix)

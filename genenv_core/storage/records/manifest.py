@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -92,8 +93,14 @@ class Manifest(SealedRecord):
 
     def checkpoint_digest(self, name: str) -> str:
         """Return the digest of a checkpoint: of its file names and contents."""
-        files = self.of_checkpoint(name)
-        return digest([[PurePosixPath(p.name).name, p.sha256] for p in files])
+        return files_digest(
+            (PurePosixPath(p.name).name, p.sha256) for p in self.of_checkpoint(name)
+        )
+
+
+def files_digest(files: Iterable[tuple[str, str]]) -> str:
+    """Return the digest of a checkpoint from the (name, sha256) of its files, in name order."""
+    return digest([list(file) for file in files])
 
 
 class ArtifactRef(Record):

@@ -20,17 +20,23 @@ _COLUMNS = {
     "prompt_ids": pl.List(pl.Int64),
     "completion_ids": pl.List(pl.Int64),
     "weight": pl.Float64,
+    "leash": pl.Boolean,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGenerations:
-    """The generations of an update, row by row; `weight` has mean 1."""
+    """The generations of an update, row by row.
+
+    The likelihood is of the rows with a weight above 0, whose mean is 1. The KL is along the rows
+    on the `leash`. Each row is one of these, or both.
+    """
 
     row_id: list[str]
     prompt_ids: list[list[int]]
     completion_ids: list[list[int]]
     weight: list[float]
+    leash: list[bool]
 
     @classmethod
     def read(cls, request: RwrRequest) -> StoredGenerations:
@@ -45,39 +51,55 @@ class StoredGenerations:
 
 def _check(frame: pl.DataFrame) -> None:
     """Raise `TrainingError` or `NumericalError` for the first row that RWR cannot use."""
-    row_id, weight = pl.col("row_id"), pl.col("weight")
+    row_id, weight, leash = pl.col("row_id"), pl.col("weight"), pl.col("leash")
     refuse_row = partial(refuse, frame, key="row_id")
     refuse_row(row_id.is_duplicated(), row_id, "row_id repeats")
     for name in ("prompt_ids", "completion_ids"):
         refuse_row(pl.col(name).list.len() == 0, pl.lit("[]"), f"empty {name}")
     refuse_row(~weight.is_finite(), weight, "weight must be finite", error=NumericalError)
     refuse_row(weight < 0, weight, "weight must not be negative")
-    mean = float(frame["weight"].to_numpy().mean())
+    refuse_row((weight == 0) & ~leash, weight, "off the leash, so weight must be positive")
+    learned = frame.filter(weight > 0)["weight"].to_numpy()
+    mean = float(learned.mean()) if len(learned) else 0.0
     if abs(mean - 1) > 1e-6:
-        raise TrainingError(f"weights of pi_env's rows have mean {mean:.9g} and must have mean 1")
+        raise TrainingError(
+            f"weights of pi_env's rows above 0 have mean {mean:.9g} and must have mean 1"
+        )
+    if not frame["leash"].any():
+        raise TrainingError("no row of pi_env is on the leash: the KL needs at least one")
 
 
 class RowBatches(StepBatches):
     """All rows as padded micro-batches, rows of about the same length together.
 
-    Several processes take them in turn, so the rows of one turn have about the same length.
+    Several processes take them in turn, so the rows of one turn have about the same length. Rows on
+    the leash are in batches of their own, the first ones: only these need a reference, and a turn
+    needs it in all processes or in none.
     """
 
     def __init__(self, rows: StoredGenerations, micro: int, processes: int = 1) -> None:
         super().__init__()
-        self.rows = len(rows.row_id)
-        self.tokens = sum(len(ids) for ids in rows.completion_ids)
+        ends = [len(ids) for ids in rows.completion_ids]
+        learned = [length for length, weight in zip(ends, rows.weight, strict=True) if weight > 0]
+        leashed = [length for length, leash in zip(ends, rows.leash, strict=True) if leash]
+        self.rows, self.tokens = len(learned), sum(learned)
+        """Those whose likelihood is trained, and their completion tokens."""
+        self.leash_rows, self.leash_tokens = len(leashed), sum(leashed)
+        """Those that the KL is computed along, and their completion tokens."""
         lengths = [
             len(prompt) + len(completion)
             for prompt, completion in zip(rows.prompt_ids, rows.completion_ids, strict=True)
         ]
         # The sum over all rows does not depend on their order, so the order may save padding.
-        order = sorted(range(self.rows), key=lambda index: (lengths[index], index))
-        for start, stop in cut(self.rows, most=micro, processes=processes):
-            # With fewer rows than processes, an empty one is a row of weight 0.
-            batch = _pad(rows, order[start:stop] or order[:1])
-            counts = 1.0 if stop > start else 0.0
-            self.batches.append(batch | {"index": len(self.batches), "counts": counts})
+        order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))
+        for leash in (True, False):
+            own = [index for index in order if rows.leash[index] is leash]
+            for start, stop in cut(len(own), most=micro, processes=processes) if own else ():
+                # With fewer rows than processes, an empty one is a row that does not count.
+                batch = _pad(rows, own[start:stop] or own[:1])
+                counts = 1.0 if stop > start else 0.0
+                about = {"index": len(self.batches), "counts": counts, "leash": leash}
+                self.batches.append(batch | about)
 
 
 def _pad(rows: StoredGenerations, chosen: list[int]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The KL cap of pi_env's update: measured after every step, never a silent stop.
 
-KL is that of the current weights to pi_env^0, in nats a sequence, on the update's rows.
+KL is that of the current weights to pi_env^0, in nats a sequence, along the rows on the leash.
 
 - `pull`: a step that starts above the cap drops the likelihood term and follows the KL alone,
   until the KL is under the cap again. Adam's moments are dropped at each switch, because they

@@ -1,15 +1,18 @@
 """TRL's SFTTrainer with the weighted likelihood of reward-weighted regression, and a KL leash.
 
-The loss of one step, over all N rows with T completion tokens in total (GenEnv, arXiv 2512.19682;
-reward-weighted regression after Peters and Schaal, 2007):
+The loss of one step (GenEnv, arXiv 2512.19682; reward-weighted regression after Peters and Schaal,
+2007), i over the rows with a weight above 0, T completion tokens in total; j over the N rows on the
+leash:
 
     L = (1 / T) sum_i w_i sum_t -log pi(y_it | y_i<t, x_i)  +  kl_coef * KL
-    KL = (1 / N) sum_i sum_t sum_v pi(v) (log pi(v) - log pi0(v))     nats a sequence
+    KL = (1 / N) sum_j sum_t sum_v pi(v) (log pi(v) - log pi0(v))     nats a sequence
 
 - The likelihood term is a mean over *tokens*, so a long generation counts by its length and the
   scale of the term does not grow with the length of generations. Weights have mean 1.
-- The KL is exact: the whole vocabulary at every completion position, along the stored rows. It
-  approximates KL(pi_env || pi_env^0) as far as the rows are fresh samples of pi_env.
+- The KL is exact: the whole vocabulary at every completion position, along the rows on the leash.
+  These are what pi_env wrote when the update started, whatever became of it, so the KL is then an
+  unbiased estimate of KL(pi_env || pi_env^0). After some steps they are no longer fresh, so a
+  finished update is measured anew (`genenv_core.epoch.probe`).
 - A step covers all rows. Micro-batches add their share of both sums, so accumulation and the
   number of processes change nothing but rounding.
 
@@ -37,6 +40,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from genenv_core.algorithm.rwr import step_count
 from genenv_core.engines.adapters import has_adapter
 from genenv_core.engines.transformers.loading import load_model
+from genenv_core.engines.transformers.scoring import kl_terms
 from genenv_core.errors import TrainingError
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.shards import local, trained
@@ -97,7 +101,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         self.check_processes()
         self.reference = None if reference is None else _frozen(reference, self.accelerator)
         vocabulary = model.get_input_embeddings().num_embeddings
-        self._caching = self.step_batches.tokens * vocabulary <= _REFERENCE_CACHE_VALUES
+        self._caching = self.step_batches.leash_tokens * vocabulary <= _REFERENCE_CACHE_VALUES
         self.leash = Leash(self, settings)
         self.add_callback(self.leash)
 
@@ -122,8 +126,10 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         targets = batch["input_ids"][:, 1:][batch["scored"]]
         chosen = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)
         nll = -(batch["token_weight"] * chosen).sum() / self.step_batches.tokens
-        terms = logprobs.exp() * (logprobs - self._reference_logprobs(batch))
-        kl = terms.sum() / self.step_batches.rows
+        kl = 0 * nll  # a number with a slope: a step that follows the KL alone goes back through it
+        if batch["leash"]:
+            kl = kl_terms(logprobs, self._reference_logprobs(batch)).sum()
+            kl = kl / self.step_batches.leash_rows
         return nll * batch["counts"], kl * batch["counts"]
 
     def _reference_logprobs(self, batch: dict[str, Any]) -> Any:
@@ -140,22 +146,22 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             self._cached[index] = logprobs
         return logprobs
 
-    def _own_batches(self) -> list[Any]:
-        """Return the micro-batches of this process, on its device."""
+    def _leash_batches(self) -> list[Any]:
+        """Return this process's micro-batches of rows on the leash, on its device."""
         own = self.step_batches.batches[ranks.index() :: self.training.processes]
-        return [send_to_device(batch, self.accelerator.device) for batch in own]
+        return [send_to_device(batch, self.accelerator.device) for batch in own if batch["leash"]]
 
     def measure_kl(self) -> float:
-        """Return the KL of the current weights to pi_env^0 on all rows, nats a sequence."""
+        """Return the KL of the current weights to pi_env^0 along the leash, nats a sequence."""
         with self.looking():
-            shares = [self._terms(self.model, batch)[1].item() for batch in self._own_batches()]
+            shares = [self._terms(self.model, batch)[1].item() for batch in self._leash_batches()]
         return checked(ranks.total(sum(shares))[0], "KL of pi_env to its initial")
 
     def kl_gradient(self) -> dict[str, Any]:
         """Return this process's part of the gradient of that KL by parameter name."""
         model: Any = self.model_wrapped  # its backward pass sums over the processes
         model.zero_grad()
-        for batch in self._own_batches():
+        for batch in self._leash_batches():
             with self.accelerator.autocast():
                 share = self._terms(model, batch)[1] * self.training.processes
             share.backward()
@@ -171,7 +177,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         metrics = {
             "loss": self.loss,
             "nll": self.nll,
-            "kl_env": leash.kl,
+            "kl_leash": leash.kl,
             "kl_cap_hits": float(leash.hits),
             "rolled_back": float(leash.rolled_back),
         }
@@ -225,7 +231,7 @@ def update(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
     """Return pi_env after one reward-weighted regression, saved in `request.output`.
 
     Metrics: loss, nll (weighted) and grad_norm are of the last step that used them, before it;
-    kl_env is of the weights saved; kl_cap_hits counts states above the cap, the start included.
+    kl_leash is of the weights saved; kl_cap_hits counts states above the cap, the start included.
     """
     return carry_out(request, stop, StoredGenerations.read, _trainer)
 

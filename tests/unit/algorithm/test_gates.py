@@ -57,6 +57,12 @@ def test_a_better_candidate_passes_however_large_the_step() -> None:
     assert agent(validation=1.0, current=0.0).gate is Gate.OPEN
 
 
+def test_pi_env_is_judged_by_fresh_generations_and_not_by_the_leash() -> None:
+    fitted = {"kl_env": 30.5, "kl_env_se": 1.0, "kl_leash": 2.0}
+    assert env_gate(fitted, GATES).gate is Gate.KL_ENV
+    assert env_gate(fitted | {"kl_env": 2.0, "kl_leash": 30.5}, GATES).gate is Gate.OPEN
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nan_closes_first_and_names_the_metric(bad: float) -> None:
     assert agent(loss=bad) == GateResult(Gate.NON_FINITE, f"loss is {bad}")

@@ -206,7 +206,7 @@ def test_variables_of_a_chat_template_are_in_the_keys_of_the_stages_that_render_
     }
     assert renders == {
         Policy.AGENT: {"rollout", "evaluate"},
-        Policy.ENV: {"generate_tasks", "rollout"},
+        Policy.ENV: {"generate_tasks", "rollout", "rwr_update"},
     }
 
 

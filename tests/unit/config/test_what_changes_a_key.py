@@ -34,9 +34,9 @@ VLLM = resolve("tiny", overrides=["compute.engine=vllm"])
 LAUNCHED = resolve("tiny", overrides=["training.processes=2"])
 
 EVERY = set(STAGES)
-SAMPLE = {"generate_tasks", "rollout", "evaluate"}
 PLAY = {"rollout", "evaluate"}
 UPDATE = {"grpo_update", "rwr_update"}
+SAMPLE = {"generate_tasks", "rollout", "evaluate", "rwr_update"}
 MODELS = {"bootstrap", *SAMPLE, *UPDATE}
 DOMAIN = {"bootstrap", "generate_tasks", "rollout", "score", "evaluate"}
 
@@ -71,6 +71,11 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.training.rwr.leash", {"rwr_update"}),
     ("genenv_core.training.loop.steps", UPDATE),
     ("genenv_core.training.requests", UPDATE),
+    ("genenv_core.epoch.probe", {"rwr_update"}),
+    ("genenv_core.engines.transformers.kl", {"rwr_update"}),
+    ("genenv_core.engines.transformers.gap", {"rollout"}),
+    ("genenv_core.engines.transformers.scoring", {"rollout", "rwr_update"}),
+    ("genenv_core.algorithm.spread", {"rollout", "rwr_update"}),
     ("genenv_core.algorithm.rwr", {"pool", "rwr_update"}),
     ("genenv_core.algorithm.mixture", {"rollout", "grpo_update"}),
     ("genenv_core.algorithm.admission", {"generate_tasks"}),

@@ -2,7 +2,7 @@
 
 Invariants: all valid new tasks, then the mixture's number of base tasks, drawn from the stage's own
 seed; a turn's seed depends on the place of its task and not on its id; a shard is yielded once it
-is whole, with rows in the order of the tasks; logprobs are compared on evenly spread rows.
+is whole, with rows in the order of the tasks.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
-from genenv_core.epoch.attempts import attempt, attempted, spread
+from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.epoch.rows import frame
 from genenv_core.types import SamplingParams
 from tests.unit.epoch.builders_epoch import (
@@ -154,20 +152,6 @@ def test_the_rows_of_a_rollout() -> None:
     assert json.loads(tokens["messages"]) == [{"role": "user", "content": "é"}]
     assert tokens["response_text"] == "yesn"  # what the agent sampled, not what was answered
     assert tokens["loss_mask"] == [1, 1, 1, 0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("rows", "count", "taken"),
-    [
-        ([4, 4], 2, [[0], [0]]),
-        ([3, 5], 4, [[0, 2], [1, 3]]),
-        ([2, 1], 9, [[0, 1], [0]]),
-        ([2, 2], 0, [[], []]),
-        ([], 3, []),
-    ],
-)
-def test_rows_are_evenly_spread(rows: list[int], count: int, taken: list[list[int]]) -> None:
-    assert spread(rows, count) == taken
 
 
 def test_no_tasks_no_shards() -> None:

@@ -198,6 +198,7 @@ def test_rows_say_where_a_task_is_from() -> None:
         "env_policy_version": 3,
         "finish_reason": "stop",
         "error": "",
+        "grammar": None,
         "prompt_ids": list(map(ord, prompt)),
         "token_ids": [99, 99],
         "logprobs": [-1.0, -1.0],

@@ -29,6 +29,7 @@ TEST = {
     "heldout_answer_probability": 0.25,
 }
 AGENT_METRICS = {"entropy": 0.5, "reward_std": 0.25}
+ENV_METRICS = {"kl_env": 2.0, "kl_env_se": 0.25}
 
 
 def update(name: str, *, made: bool = True, **metrics: float) -> Update:
@@ -98,7 +99,10 @@ def published(
     level: Level = Level.TASK,
 ) -> Output:
     return publish_candidates(
-        {AGENT: agent or update("agent", **AGENT_METRICS), ENV: env or update("env", kl_env=2.0)},
+        {
+            AGENT: agent or update("agent", **AGENT_METRICS),
+            ENV: env or update("env", **ENV_METRICS),
+        },
         measured or Measured(sampled, TEST),
         current=current,
         best=best,
@@ -128,7 +132,7 @@ def test_candidates_behind_open_gates_are_published() -> None:
     assert facts["summary"]["env_checkpoint"] == "env-1"
     metrics = output.tables["checkpoints"]["metrics"].to_list()
     assert json.loads(metrics[0]) == {**AGENT_METRICS, "logprob_gap": 0.125}
-    assert json.loads(metrics[1]) == {"kl_env": 2.0}
+    assert json.loads(metrics[1]) == ENV_METRICS
 
 
 def test_behind_a_closed_gate_the_parent_stays() -> None:
@@ -201,6 +205,7 @@ def test_the_summary_counts_new_tasks() -> None:
         **TEST,
         "validation_success": 0.5,
         "kl_env": 2.0,
+        "kl_env_se": 0.25,
         "grpo_steps": 3,
         "rwr_steps": 3,
         "agent_checkpoint": "agent-1",

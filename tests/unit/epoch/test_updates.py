@@ -3,8 +3,9 @@
 Invariants: pi_agent learns from whole groups of this epoch and from stored ones that are at least
 one and at most max_age policy versions old, each source within its share, in an order of the seed;
 its rows of the trainer and of `update_samples` are the same rows in the same order; pi_env learns
-from the rows that the filter kept, weighted by R_env alone; a row of this epoch is new; no rows
-give empty tables.
+from the rows that the filter kept, weighted by R_env alone; its KL is along what it wrote in this
+epoch, kept or rejected, but for failed requests; a row of this epoch is new; no rows give empty
+tables.
 """
 
 from __future__ import annotations
@@ -152,6 +153,7 @@ def test_the_trainer_gets_the_rows_that_are_noted() -> None:
     assert rows.samples.schema == schema("update_samples")
     assert set(rows.samples["policy"]) == {"agent"} and set(rows.samples["epoch"]) == {EPOCH}
     assert rows.samples["weight"].null_count() == rows.samples.height
+    assert rows.learned.equals(rows.samples)
 
 
 @pytest.mark.parametrize(
@@ -202,35 +204,70 @@ POOLS = d_env(
 )
 TEXTS = pl.DataFrame(
     {
-        "generation_id": ["worst", "best", "dropped", "old"],
-        "prompt_ids": [[1], [2], [3], [4]],
-        "token_ids": [[10], [20], [30], [40]],
+        "generation_id": ["worst", "best", "dropped", "old", "unparsed", "failed"],
+        "epoch": [EPOCH, EPOCH, EPOCH, EPOCH - 1, EPOCH, EPOCH],
+        "env_policy_version": [EPOCH - 1, EPOCH - 1, EPOCH - 1, EPOCH - 2, EPOCH - 1, EPOCH - 1],
+        "finish_reason": ["stop", "stop", "stop", "stop", "length", "error"],
+        "prompt_ids": [[1], [2], [3], [4], [5], [6]],
+        "token_ids": [[10], [20], [30], [40], [50], []],
     }
 )
 
 
+def env(
+    pools: pl.DataFrame = POOLS,
+    texts: pl.DataFrame = TEXTS,
+    *,
+    lambda_: float = 1.0,
+    kl_rows: int = 64,
+) -> UpdateRows:
+    return env_rows(pools, texts, epoch=EPOCH, lambda_=lambda_, kl_rows=kl_rows)
+
+
 def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:
-    rows = env_rows(POOLS, TEXTS, epoch=EPOCH, lambda_=2.0)
-    assert rows.samples["row_id"].to_list() == ["old", "best", "worst"]
+    rows = env(lambda_=2.0)
+    assert rows.learned["row_id"].to_list() == ["old", "best", "worst"]
     raw = [math.e, math.e**2, 1.0]
     expected = [3 * value / sum(raw) for value in raw]
-    assert rows.samples["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+    assert rows.learned["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+    assert env(lambda_=0.0).learned["weight"].to_list() == [1.0] * 3
+
+
+def test_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch() -> None:
+    rows = env(lambda_=0.0)
+    assert rows.training.columns == ["row_id", "prompt_ids", "completion_ids", "weight", "leash"]
     assert rows.training.rows() == [
-        ("old", [4], [40], rows.samples["weight"][0]),
-        ("best", [2], [20], rows.samples["weight"][1]),
-        ("worst", [1], [10], rows.samples["weight"][2]),
+        ("old", [4], [40], 1.0, False),
+        ("best", [2], [20], 1.0, True),
+        ("worst", [1], [10], 1.0, True),
+        ("dropped", [3], [30], 0.0, True),
+        ("unparsed", [5], [50], 0.0, True),
     ]
-    assert rows.training.columns == ["row_id", "prompt_ids", "completion_ids", "weight"]
-    flat = env_rows(POOLS, TEXTS, epoch=EPOCH, lambda_=0.0)
-    assert flat.samples["weight"].to_list() == [1.0] * 3
+    noted = rows.samples.select("row_id", "weight", "leash").rows()
+    assert noted == [(name, weight, leash) for name, _, _, weight, leash in rows.training.rows()]
+    # Every second of the epoch's four, in their order: worst and dropped.
+    few = env(lambda_=0.0, kl_rows=2).training.select("row_id", "weight", "leash")
+    assert few.rows() == [
+        ("old", 1.0, False),
+        ("best", 1.0, False),
+        ("worst", 1.0, True),
+        ("dropped", 0.0, True),
+    ]
+
+
+def test_without_a_generation_of_this_epoch_there_is_no_update() -> None:
+    before = POOLS.filter(pl.col("epoch") < EPOCH)
+    assert env(before).learned["row_id"].to_list() == ["old"]
+    lost = TEXTS.filter((pl.col("epoch") < EPOCH) | (pl.col("finish_reason") == "error"))
+    assert env(before, lost).samples.is_empty()
 
 
 def test_rows_of_an_env_update_are_new_in_their_own_epoch() -> None:
-    samples = env_rows(POOLS, TEXTS, epoch=EPOCH, lambda_=1.0).samples
-    assert samples["source"].to_list() == ["history", "new", "new"]
-    assert samples["policy_version"].to_list() == [EPOCH - 2, EPOCH - 1, EPOCH - 1]
+    samples = env().samples
+    assert samples["source"].to_list() == ["history", *["new"] * 4]
+    assert samples["policy_version"].to_list() == [EPOCH - 2, *[EPOCH - 1] * 4]
     assert set(samples["epoch"]) == {EPOCH} and set(samples["policy"]) == {"env"}
-    assert samples["advantage"].null_count() == 3
+    assert samples["advantage"].null_count() == 5
     assert samples.schema == schema("update_samples")
 
 
@@ -238,5 +275,5 @@ def test_nothing_to_learn_from_is_an_empty_table() -> None:
     empty = agent(NEW.clear())
     assert empty.samples.is_empty() and empty.training.is_empty()
     none_kept = POOLS.with_columns(kept=pl.lit(False))
-    assert env_rows(none_kept, TEXTS, epoch=EPOCH, lambda_=1.0).samples.is_empty()
+    assert env(none_kept).samples.is_empty()
     assert empty.samples.schema == schema("update_samples")

@@ -88,6 +88,7 @@ BROKEN = [
     ("d_train", "source", "history", "one of new, base", "'history'"),
     ("d_env", "weight_raw", -1.0, ">= 0", "-1.0"),
     ("update_samples", "weight", 1.0, "advantage is set exactly for the agent", "1.0"),
+    ("update_samples", "leash", True, "leash is set exactly for env", "True"),
     ("update_samples", "epoch", 0, ">= 1", "0"),
     ("evaluations", "mode", "lucky", "one of sampled, greedy", "'lucky'"),
     ("checkpoints", "gate", "ajar", "one of open, non_finite", "'ajar'"),

@@ -302,6 +302,17 @@ def test_task_history_joins_equal_tasks(tmp_path: Path) -> None:
     assert rows["p_hat_before"].to_list() == [None, 0.25]
 
 
+def test_task_history_names_the_updates_that_learned(tmp_path: Path) -> None:
+    """The first of an epoch's tasks lies outside the band: only the KL was along its generation."""
+    sql = "SELECT task_id, env_updates FROM task_history WHERE epoch = 1 ORDER BY task_id"
+    assert ask(tmp_path, world(), sql).rows() == [
+        ("e0000-base-000000", None),
+        ("e0001-t000000", None),
+        ("e0001-t000001", "1"),
+        ("e0001-t000002", "1"),
+    ]
+
+
 def test_rejections_of_tasks_and_of_groups(tmp_path: Path) -> None:
     sql = (
         "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail "
@@ -326,6 +337,9 @@ def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
             used = tables["update_samples"].filter(
                 (pl.col("policy") == policy) & (pl.col("epoch") == int(at[-1]))
             )
+            if policy == "env":  # not those that only its KL was along
+                used = used.filter(pl.col("weight") > 0)
+                assert used.height == 2
             assert sorted(made["row_id"]) == sorted(used["row_id"])
             for row in set(made["row_id"]):
                 assert at in set(mine.filter(pl.col("row_id") == row)["checkpoint"])
@@ -417,12 +431,13 @@ def test_cost_by_hand(tmp_path: Path) -> None:
         "FROM cost WHERE epoch = 2 ORDER BY stage"
     )
     # Epoch 2: 16 rollouts of 2 + 3 tokens, all admitted; 3 tasks; the agent update draws those of
-    # both epochs, the other one two generations of 3 + 2 tokens; evaluate was killed.
+    # both epochs, the other one four generations of 3 + 2 tokens, two of them for its KL alone;
+    # evaluate was killed.
     assert ask(tmp_path, world(), sql).rows() == [
         ("evaluate", 1, 0.0, 40, None, None, 16, 3, 0.0, 40 / 3, None),
         ("grpo_update", 1, 3.0, 160, 4, 100, 16, 3, 3 / 16, 160 / 3, 100 / 3),
         ("rollout", 1, 2.0, 80, 4, 100, 16, 3, 2 / 16, 80 / 3, 100 / 3),
-        ("rwr_update", 1, 1.0, 10, 4, 100, 16, 3, 1 / 16, 10 / 3, 100 / 3),
+        ("rwr_update", 1, 1.0, 20, 4, 100, 16, 3, 1 / 16, 20 / 3, 100 / 3),
     ]
 
 

@@ -150,13 +150,24 @@ def write_grpo(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def rwr_rows(count: int, *, seed: int = 0, **shape: Any) -> list[dict[str, Any]]:
-    """Return generations with random weights of mean 1."""
+    """Return generations with random weights of mean 1, all on the leash."""
     rows = random_rows(count, seed=seed, **shape)
     generator = torch.Generator().manual_seed(seed + 2)
     raw = torch.rand(count, generator=generator, dtype=torch.float64) + 0.5
     for index, (row, weight) in enumerate(zip(rows, (raw / raw.mean()).tolist(), strict=True)):
-        row |= {"row_id": f"r{index:03d}", "weight": weight}
+        row |= {"row_id": f"r{index:03d}", "weight": weight, "leash": True}
     return rows
+
+
+def mixed_rows(count: int, **options: Any) -> list[dict[str, Any]]:
+    """Return generations of which a third is trained alone, a third has the KL alone."""
+    rows = rwr_rows(count, **options)
+    for row in rows[::3]:
+        row["leash"] = False
+    for row in rows[1::3]:
+        row["weight"] = 0.0
+    mean = sum(row["weight"] for row in rows) / sum(row["weight"] > 0 for row in rows)
+    return [row | {"weight": row["weight"] / mean} for row in rows]
 
 
 def write_rwr(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -166,6 +177,7 @@ def write_rwr(path: Path, rows: list[dict[str, Any]]) -> Path:
         "prompt_ids": pl.List(pl.Int32),
         "completion_ids": pl.List(pl.Int32),
         "weight": pl.Float64,
+        "leash": pl.Boolean,
     }
     pl.DataFrame(rows, schema=types).write_parquet(path)
     return path

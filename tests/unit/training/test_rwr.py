@@ -1,7 +1,8 @@
 """Reward-weighted regression with the real TRL trainer on tiny models, and its KL cap.
 
 Invariants: the gradients of the weighted likelihood and of the KL equal hand-written ones, and the
-KL's equals finite differences; weights act row by row; the reported KL is the brute-force one of
+KL's equals finite differences; weights act row by row; the likelihood is of the rows with a weight
+and the KL along those on the leash, whichever those are; the reported KL is the brute-force one of
 the saved weights; micro-batches change nothing but rounding; above the cap an update pulls or rolls
 back, ends under the cap if any state was, and never returns its own start; both trainers give equal
 bits in another process.
@@ -33,6 +34,7 @@ from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
     load,
+    mixed_rows,
     relative_error,
     rwr_of,
     rwr_rows,
@@ -92,18 +94,19 @@ def gradients(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
 
 
 def sequence_kl(model: Any, reference: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
-    """Return KL(model || reference) in nats a sequence, summed over positions without padding."""
+    """Return KL(model || reference) along the leash, nats a sequence, summed without padding."""
     total = torch.zeros((), dtype=next(model.parameters()).dtype)
-    for row in rows:
+    leashed = [row for row in rows if row["leash"]]
+    for row in leashed:
         ours = token_logits(model, row).softmax(-1)
         with torch.no_grad():
             theirs = token_logits(reference, row).softmax(-1)
         total = total + (ours * (ours / theirs).log()).sum()
-    return total / len(rows)
+    return total / len(leashed)
 
 
 def weighted_nll(model: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
-    tokens = sum(len(row["completion_ids"]) for row in rows)
+    tokens = sum(len(row["completion_ids"]) for row in rows if row["weight"])
     parts = [-row["weight"] * token_logprobs(model, row).sum() / tokens for row in rows]
     return torch.stack(parts).sum()
 
@@ -113,6 +116,7 @@ def gradient_of(model: Any, loss: torch.Tensor) -> Gradient:
     return {name: p.grad for name, p in model.named_parameters()}
 
 
+@pytest.mark.parametrize("make", [rwr_rows, mixed_rows])
 @pytest.mark.parametrize(("kl_coef", "micro"), [(0.0, 64), (0.3, 64), (0.3, 3)])
 def test_gradient_equals_the_hand_written_loss(
     tmp_path: Path,
@@ -121,8 +125,9 @@ def test_gradient_equals_the_hand_written_loss(
     gradients: list[Gradient],
     kl_coef: float,
     micro: int,
+    make: Any,
 ) -> None:
-    rows = rwr_rows(7)
+    rows = make(7)
     result = update(
         tmp_path, policy, initial, rows, kl_coef=kl_coef, micro_batch_rows=micro, steps=1
     )
@@ -136,10 +141,11 @@ def test_gradient_equals_the_hand_written_loss(
     assert (result.action, result.note, result.steps) == ("updated", "", 1)
 
 
+@pytest.mark.parametrize("make", [rwr_rows, mixed_rows])
 def test_pulling_gradient_is_the_kl_alone_and_matches_finite_differences(
-    tmp_path: Path, policy: Path, initial: Path, gradients: list[Gradient]
+    tmp_path: Path, policy: Path, initial: Path, gradients: list[Gradient], make: Any
 ) -> None:
-    rows = rwr_rows(5)
+    rows = make(5)
     update(tmp_path, policy, initial, rows, kl_cap=1e-3, steps=1, micro_batch_rows=2)
     model, reference = load(policy).double(), load(initial).double()
     expected = gradient_of(model, sequence_kl(model, reference, rows))
@@ -163,11 +169,11 @@ def test_doubling_a_rows_weight_adds_that_rows_gradient(
     for row in rows:
         row["weight"] = 1.0
     heavier = [dict(row) for row in rows]
-    heavier[2]["weight"], heavier[4]["weight"] = 2.0, 0.0
+    heavier[2]["weight"], heavier[4]["weight"] = 1.75, 0.25
     for name, version in (("even", rows), ("heavy", heavier)):
         update(tmp_path, policy, initial, version, steps=1, kl_coef=0, name=name)
     model = load(policy)
-    moved = [row | {"weight": sign} for row, sign in ((rows[2], 1.0), (rows[4], -1.0))]
+    moved = [row | {"weight": by} for row, by in ((rows[2], 0.75), (rows[4], -0.75))]
     own = sum(len(row["completion_ids"]) for row in moved)
     tokens = sum(len(row["completion_ids"]) for row in rows)
     expected = gradient_of(model, weighted_nll(model, moved) * own / tokens)
@@ -183,19 +189,48 @@ def test_kl_reported_is_the_brute_force_one_of_the_saved_weights(
     saved, reference = load(result.checkpoint).double(), load(initial).double()
     with torch.no_grad():
         kl = sequence_kl(saved, reference, rows).item()
-    assert result.metrics["kl_env"] == pytest.approx(kl, rel=1e-5)
+    assert result.metrics["kl_leash"] == pytest.approx(kl, rel=1e-5)
     assert kl > 0.1
 
 
+@pytest.mark.parametrize("make", [rwr_rows, mixed_rows])
 def test_micro_batches_change_only_rounding(
-    tmp_path: Path, policy: Path, initial: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, policy: Path, initial: Path, monkeypatch: pytest.MonkeyPatch, make: Any
 ) -> None:
-    rows = rwr_rows(7)
+    rows = make(7)
     whole = update(tmp_path, policy, initial, rows, steps=2, name="whole")
     monkeypatch.setattr(rwr, "_REFERENCE_CACHE_VALUES", 0)
     cut = update(tmp_path, policy, initial, rows, steps=2, micro_batch_rows=2, name="cut")
-    for name in ("loss", "nll", "kl_env", "grad_norm"):
+    for name in ("loss", "nll", "kl_leash", "grad_norm"):
         assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4)
+
+
+def test_the_kl_is_of_the_leash_and_not_of_the_rows_learned_from(
+    tmp_path: Path, policy: Path, initial: Path
+) -> None:
+    """At the start, by brute force: the two numbers are far apart."""
+    rows = mixed_rows(7)  # 4 on the leash, 5 learned from
+    result = update(tmp_path, policy, initial, rows, steps=1, learning_rate=1e-9)
+    model, reference = load(policy), load(initial)
+    with torch.no_grad():
+        leash = sequence_kl(model, reference, rows).item()
+        learned = [row | {"leash": row["weight"] > 0} for row in rows]
+        other = sequence_kl(model, reference, learned).item()
+    assert result.metrics["kl_leash"] == pytest.approx(leash, rel=1e-4)
+    assert abs(other - leash) > 0.05 * leash
+
+
+def test_rows_of_the_kl_alone_take_no_step_and_no_likelihood(
+    tmp_path: Path, policy: Path, initial: Path
+) -> None:
+    """Without a KL term, an update with such rows is the update without them."""
+    rows = mixed_rows(9)
+    learned = [row | {"leash": True} for row in rows if row["weight"]]
+    options = {"kl_coef": 0.0, "steps": 100, "steps_per_row": 0.5, "micro_batch_rows": 1}
+    both = update(tmp_path, policy, initial, rows, **options, name="both")
+    alone = update(tmp_path, policy, initial, learned, **options, name="alone")
+    assert both.steps == alone.steps == 3  # half of six rows
+    assert both.metrics["nll"] == pytest.approx(alone.metrics["nll"], rel=1e-5)
 
 
 def test_updates_raise_the_likelihood_of_heavy_rows(tmp_path: Path, policy: Path) -> None:
@@ -214,27 +249,27 @@ def test_pull_brings_the_kl_under_the_cap_and_goes_on_learning(
 ) -> None:
     rows = rwr_rows(8)
     still = update(tmp_path, policy, initial, rows, steps=1, learning_rate=1e-8).metrics
-    cap = 0.7 * still["kl_env"]
+    cap = 0.7 * still["kl_leash"]
     # Step 1 pulls, 2 and 3 learn (3 crosses the cap), 4 pulls, 5 learns and ends under it.
     result = update(tmp_path, policy, initial, rows, kl_cap=cap, steps=5)
     assert result.action == "pulled"
-    assert result.metrics["kl_env"] < cap < still["kl_env"]
+    assert result.metrics["kl_leash"] < cap < still["kl_leash"]
     assert result.metrics["kl_cap_hits"] == 2
     assert result.metrics["nll"] < still["nll"]
     assert "2 step(s) followed the KL alone" in result.note
     # Cut after step 3, the update ends above the cap and goes back to step 2.
     result = update(tmp_path, policy, initial, rows, kl_cap=cap, steps=3)
     assert result.action == "rolled_back" and "rolled back to step 2" in result.note
-    assert result.metrics["kl_env"] < cap
+    assert result.metrics["kl_leash"] < cap
 
 
 def test_pull_out_of_reach_keeps_the_lowest_kl_and_says_so(
     tmp_path: Path, policy: Path, initial: Path
 ) -> None:
     rows = rwr_rows(8)
-    start = update(tmp_path, policy, initial, rows, steps=1, learning_rate=1e-8).metrics["kl_env"]
+    start = update(tmp_path, policy, initial, rows, steps=1, learning_rate=1e-8).metrics["kl_leash"]
     result = update(tmp_path, policy, initial, rows, kl_cap=1e-3, steps=2, learning_rate=1e-4)
-    assert 1e-3 < result.metrics["kl_env"] < start
+    assert 1e-3 < result.metrics["kl_leash"] < start
     assert result.action == "pulled" and "still above it" in result.note
     assert result.metrics["kl_cap_hits"] == 3
 
@@ -244,7 +279,7 @@ def test_roll_back_restores_the_last_state_under_the_cap_and_stops(
 ) -> None:
     rows = rwr_rows(8)
     path = [
-        update(tmp_path, policy, policy, rows, steps=n, name=f"s{n}").metrics["kl_env"]
+        update(tmp_path, policy, policy, rows, steps=n, name=f"s{n}").metrics["kl_leash"]
         for n in (1, 2, 3)
     ]
     assert path[0] < path[1] < path[2]
@@ -252,7 +287,7 @@ def test_roll_back_restores_the_last_state_under_the_cap_and_stops(
     result = update(tmp_path, policy, policy, rows, steps=8, **options)
     assert (result.action, result.steps) == ("rolled_back", 3)
     assert result.metrics["rolled_back"] == result.metrics["kl_cap_hits"] == 1
-    assert result.metrics["kl_env"] == path[1]
+    assert result.metrics["kl_leash"] == path[1]
     two, kept = weights(tmp_path / "s2"), weights(result.checkpoint)
     assert all(torch.equal(two[name], kept[name]) for name in two)
     assert "rolled back to step 2" in result.note
@@ -267,7 +302,7 @@ def test_a_cap_below_one_step_still_moves_the_policy(
     result = update(tmp_path, policy, policy, rows, **options)
     before, after = weights(policy), weights(result.checkpoint)
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert result.action == "rolled_back" and result.metrics["kl_env"] < 1e-4
+    assert result.action == "rolled_back" and result.metrics["kl_leash"] < 1e-4
 
 
 @settings(max_examples=60)
@@ -321,6 +356,7 @@ def test_leash_never_freezes_and_ends_under_a_cap_that_it_has_met(
         ({"weight": math.nan}, NumericalError, "'r001': weight must be finite, got nan"),
         ({"weight": -1.0}, TrainingError, "'r001': weight must not be negative, got -1"),
         ({"weight": 30.0}, TrainingError, "mean .* must have mean 1"),
+        ({"weight": 0.0, "leash": False}, TrainingError, "'r001': off the leash, so weight must"),
         ({"completion_ids": []}, TrainingError, "'r001': empty completion_ids"),
         ({"prompt_ids": []}, TrainingError, "'r001': empty prompt_ids"),
         ({"prompt_ids": [-1]}, TrainingError, "'r001': token id -1"),
@@ -335,6 +371,18 @@ def test_bad_rows_are_refused_by_row_and_value(
     with pytest.raises(error, match=message):
         update(tmp_path, policy, policy, rows)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"leash": False}, "no row of pi_env is on the leash"), ({"weight": 0.0}, "have mean 0 and")],
+)
+def test_an_update_needs_rows_of_both_kinds(
+    tmp_path: Path, policy: Path, change: dict[str, Any], message: str
+) -> None:
+    rows = [row | change for row in rwr_rows(4)]
+    with pytest.raises(TrainingError, match=message):
+        update(tmp_path, policy, policy, rows)
 
 
 def test_another_vocabulary_of_the_reference_is_refused(tmp_path: Path, policy: Path) -> None:

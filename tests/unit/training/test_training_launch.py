@@ -50,6 +50,7 @@ from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
     load,
+    mixed_rows,
     rwr_of,
     rwr_rows,
     tiny_checkpoint,
@@ -71,11 +72,13 @@ def grpo_request(home: Path, name: str, groups: int = 5, **settings: Any) -> Grp
     return grpo_of(home, name, rows, home / "policy", **made)
 
 
-def rwr_request(home: Path, name: str, rows: int = 7, **settings: Any) -> RwrRequest:
+def rwr_request(
+    home: Path, name: str, rows: int = 7, make: Any = rwr_rows, **settings: Any
+) -> RwrRequest:
     """Return 4 steps over rows of unequal lengths; the last micro-batch is smaller."""
     defaults = {"max_grad_norm": 1000, "micro_batch_rows": 2, "steps": 4, "steps_per_row": 100}
     defaults["kl_cap"] = 1e6
-    generations = rwr_rows(rows, completion=(1, 14))
+    generations = make(rows, completion=(1, 14))
     return rwr_of(home, name, generations, home / "policy", home / "other", **defaults | settings)
 
 
@@ -119,6 +122,9 @@ def cases(home: Path) -> dict[str, Request]:
         # Two rows in the whole step: with three processes one has none.
         "rwr-few": rwr_request(home, "few", rows=2),
         "rwr": rwr_request(home, "rwr"),
+        # Few rows of each kind: some processes have none.
+        "rwr-mixed": rwr_request(home, "mixed", make=mixed_rows),
+        "rwr-mixed-pull": rwr_request(home, "mp", make=mixed_rows, kl_cap=0.6, learning_rate=3e-3),
         # It starts above the cap: every step pulls.
         "rwr-pull": rwr_request(home, "pull", kl_cap=0.6, learning_rate=3e-3),
         # It starts on pi_env^0 and never comes back under the cap: sent back, and moved off it.
@@ -137,6 +143,8 @@ NAMES = (
     "grpo-bnpo",
     "rwr-few",
     "rwr",
+    "rwr-mixed",
+    "rwr-mixed-pull",
     "rwr-pull",
     "rwr-start",
     "grpo-lora",

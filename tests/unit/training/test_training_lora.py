@@ -145,13 +145,13 @@ def test_the_policy_without_its_adapter_stands_for_the_initial_one(
     apart = rwr_update(tmp_path, policy, copied, "apart", training())
     assert loads == [copied]
     assert shared.metrics == pytest.approx(apart.metrics, rel=1e-5)
-    assert shared.metrics["kl_env"] > 1e-3
+    assert shared.metrics["kl_leash"] > 1e-3
     monkeypatch.undo()
     next_one = rwr_update(tmp_path, shared.checkpoint, policy, "next", training())
-    assert next_one.metrics["kl_env"] > shared.metrics["kl_env"] / 2
+    assert next_one.metrics["kl_leash"] > shared.metrics["kl_leash"] / 2
     other = tiny_checkpoint(tmp_path / "other", seed=9)
     far = rwr_update(tmp_path, policy, other, "far", training())
-    assert far.metrics["kl_env"] > 10 * shared.metrics["kl_env"]
+    assert far.metrics["kl_leash"] > 10 * shared.metrics["kl_leash"]
 
 
 def test_trainer_checkpoints_hold_the_adapter_alone_and_are_continued(
@@ -217,7 +217,7 @@ def test_bfloat16_products_leave_float32_weights_near_those_of_float32(
         for name, training in (("exact", exact), ("half", half))
     )
     assert env_half.metrics["nll"] == pytest.approx(env.metrics["nll"], rel=0.05)
-    assert env_half.metrics["kl_env"] == pytest.approx(env.metrics["kl_env"], rel=0.2)
+    assert env_half.metrics["kl_leash"] == pytest.approx(env.metrics["kl_leash"], rel=0.2)
 
 
 def weights_of(folder: Path, rank: int) -> dict[str, torch.Tensor]:

@@ -172,7 +172,9 @@ def test_view_lineage_goes_both_ways(con: duckdb.DuckDBPyConnection) -> None:
     assert sorted(saw["checkpoint"]) == ["agent-digest-1", "agent-digest-2"]
     env = query(con, "FROM lineage WHERE policy = 'env' AND checkpoint = 'env-digest-1'")
     assert env["row_id"].sort().to_list() == ["e0001-n000001", "e0001-n000002"]
-    assert query(con, "FROM update_samples").height == query(con, "FROM lineage").height
+    learned = "FROM update_samples WHERE policy = 'agent' OR weight > 0"
+    assert query(con, learned).height == query(con, "FROM lineage").height
+    assert query(con, "FROM update_samples WHERE weight = 0").height == 4
 
 
 def test_runs_are_kept_apart_and_quotes_survive(tmp_path: Path) -> None:
