@@ -69,7 +69,6 @@ class Epochs(
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
     },
-    version=2,
 ):
     """One row an epoch: its summary; the view `epochs` adds the seconds. Key: epoch."""
 
