@@ -34,4 +34,4 @@ def sequence_kl(
             found.append(kl_terms(ours, theirs).sum(-1).double().sum().cpu())
     made = torch.stack(found)
     check_scores(made, checkpoint)
-    return made.tolist()
+    return [float(value) for value in made]
