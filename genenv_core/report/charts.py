@@ -123,7 +123,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
             runs, "Probability of the answer",
             "Mean probability that the agent, sampled, says just the reference answer of a test "
             "task: without the noise of sampling.",
-            [_Line(_measured("answer_probability"), "value")], percent=True, zero=False,
+            [_Line(_measured("answer_probability"), "value")], zero=False,
         ),
         _lines(
             runs, "Tasks in the band", "Share of the new tasks with |p_hat - alpha| at most k_min.",

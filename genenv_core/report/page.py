@@ -103,9 +103,10 @@ def headlines(run: RunReport) -> list[Headline]:
             found.append(Headline(label, shown(last[column]), note))
     if run.epochs:
         seconds = [row["seconds"] for row in run.epochs if row["seconds"] is not None]
-        kl = run.epochs[-1]["kl_env"]
+        kl, error = run.epochs[-1]["kl_env"], run.epochs[-1]["kl_env_se"]
         if kl is not None:
-            found.append(Headline("KL of pi_env", number(kl), f"cap {run.kl_cap:g}, nats"))
+            shown = number(kl) + ("" if error is None else f" ± {number(error, 2)}")
+            found.append(Headline("KL of pi_env ± s.e.", shown, f"cap {run.kl_cap:g}, nats"))
         if seconds:
             found.append(
                 Headline("an epoch", f"{sum(seconds) / len(seconds):.1f} s", _total(seconds))

@@ -20,7 +20,7 @@ from genenv_core.storage.store.local import LocalStore
 
 
 def run_seed(seed: int, root: Path, arm: str) -> dict[str, Any]:
-    """Return first and last epoch, the bootstrap's held-out success, and the wall seconds."""
+    """Return first and last epoch, the gain on the test tasks, and the wall seconds."""
     run_id = f"verify-{arm}-s{seed}"
     started = time.perf_counter()
     subprocess.run(
@@ -34,15 +34,12 @@ def run_seed(seed: int, root: Path, arm: str) -> dict[str, Any]:
     )
     with open_tables(LocalStore(root), [run_id]) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
-        base = query(
-            connection,
-            "SELECT avg(success::int) AS s FROM evaluations WHERE epoch = 0 AND mode = 'sampled'",
-        )["s"][0]
+        gained = query(connection, "FROM evidence ORDER BY epoch DESC LIMIT 1").to_dicts()[0]
     return {
         "seed": seed,
         "first": epochs[0],
         "last": epochs[-1],
-        "bootstrap": base,
+        "gained": gained,
         "seconds": time.perf_counter() - started,
     }
 
@@ -55,7 +52,7 @@ def verdicts(result: dict[str, Any]) -> dict[str, bool]:
         "response tokens +40 %": last["mean_response_tokens"]
         >= 1.4 * first["mean_response_tokens"],
         "zero-signal share -.2": first["share_zero_signal"] - last["share_zero_signal"] >= 0.2,
-        "test above bootstrap": last["heldout_success"] > result["bootstrap"],
+        "P(answer) above bootstrap": result["gained"]["gain"] > 0,
     }
 
 
@@ -68,19 +65,20 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     failed = 0
-    print("seed  p_hat        tokens         zero-signal  held-out (from bootstrap)  s    met")
+    print("seed  p_hat        tokens         zero-signal   P(answer) gain, 95 % of it  s    met")
     with ThreadPoolExecutor(options.jobs) as threads:
         results = threads.map(lambda s: run_seed(s, options.root, options.arm), options.seeds)
         for result in results:
             first, last, met = result["first"], result["last"], verdicts(result)
+            gained = result["gained"]
             failed += not all(met.values())
             missed = ", ".join(name for name, ok in met.items() if not ok)
             print(
                 f"{result['seed']:4d}  {first['p_hat']:.2f} -> {last['p_hat']:.2f}"
                 f"  {first['mean_response_tokens']:4.1f} -> {last['mean_response_tokens']:4.1f}"
                 f"  {first['share_zero_signal']:.2f} -> {last['share_zero_signal']:.2f}"
-                f"  {result['bootstrap']:.3f} -> {last['heldout_success']:.3f}"
-                f"             {result['seconds']:4.0f}  {'not ' + missed if missed else 'all'}",
+                f"  {gained['gain']:+.3f} [{gained['gain_low']:+.3f}, {gained['gain_high']:+.3f}]"
+                f"     {result['seconds']:4.0f}  {'not ' + missed if missed else 'all'}",
                 flush=True,
             )
     print(f"{len(options.seeds) - failed} of {len(options.seeds)} seeds met all four expectations")
