@@ -101,7 +101,7 @@ def test_a_report_of_one_run_has_all_charts(tmp_path: Path) -> None:
     assert "All 2 epochs are finished." in text
     assert "Every gate was open" in text
     assert "agent-digest-1"[:12] in text
-    for title in ("Success on new tasks", "Held-out success", "R_env", "Cost by stage"):
+    for title in ("Success on new tasks", "Test success", "R_env", "Cost by stage"):
         assert title in text
     assert "genenv trace" in text and "genenv sql" in text
     assert len(text) < 400_000
