@@ -72,7 +72,7 @@ def evaluate_candidate(
     if evaluation.greedy:
         greedy = SamplingParams(settings.max_tokens, 0.0, 1.0)
         ways.append(_Way(Split.TEST, EvaluationMode.GREEDY, 1, greedy))
-    shared = {
+    shared: dict[str, Any] = {
         "epoch": epoch,
         "policy_version": subject.policy_version,
         "agent_checkpoint": subject.digest,

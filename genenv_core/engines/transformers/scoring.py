@@ -85,7 +85,7 @@ def score_tokens(
             first = len(sequences[index].prompt_ids)
             tokens = torch.tensor(sequences[index].token_ids, device=logits.device)
             here = sampling_logprobs(logits[place, first - 1 : len(rows[place]) - 1], params)
-            found[index] = here.gather(1, tokens[:, None])[:, 0].tolist()
+            found[index] = [float(value) for value in here.gather(1, tokens[:, None])[:, 0]]
     return found
 
 
