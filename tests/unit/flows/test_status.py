@@ -10,8 +10,10 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from flows.cli.runs.status import show_run
+from flows.cli.tables import evidence_table
 from genenv_core.storage import paths
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.local import LocalStore
@@ -54,3 +56,24 @@ def test_status_reads_what_it_shows(
     # The last epoch has news, and what bootstrap's segment left over; fifteen others are merged.
     opened = {int(path.rsplit("/", 1)[1].split("-")[0]) for path in events}
     assert len(opened) <= 2 < EPOCHS == len(RunLog(store, "run-a").attempts()) // 9
+
+
+def test_the_table_of_evidence_leaves_out_what_is_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    unknown = dict.fromkeys(
+        ("alpha_inside", "measure", "gain", "gain_low", "gain_high", "p_hat", "share_signal")
+    ) | dict.fromkeys(("weight_low", "weight_high", "effective_rows"))
+    first = {**unknown, "epoch": 1, "distinct_tasks": 0, "agent_rows": 0, "env_rows": 0}
+    second = {
+        **{"epoch": 2, "distinct_tasks": 64, "agent_rows": 448, "env_rows": 30},
+        **{"measure": "answer_probability", "gain": -0.0001, "gain_low": -0.002, "gain_high": 0.01},
+        **{"p_hat": 0.625, "alpha_inside": False, "share_signal": 0.8},
+        **{"effective_rows": 29.96, "weight_low": 0.98, "weight_high": 1.05},
+    }
+    Console(width=140).print(evidence_table([first, second]))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1] == ["1", "0", "0", "0"]
+    assert " ".join(lines[2]) == (
+        "2 +0.000 [-0.002, +0.010] P(answer) 0.62 outside 80% 64 448 30 30.0 0.98 to 1.05"
+    )
