@@ -230,9 +230,10 @@ def env(
     texts: pl.DataFrame = TEXTS,
     *,
     target: float = CURRICULUM.alpha,
+    lambda_: float = 1.0,
     **rwr: Any,
 ) -> UpdateRows:
-    settings = RwrConfig(**rwr)
+    settings = RwrConfig.model_validate({"lambda": lambda_, **rwr})
     return env_rows(
         pools, texts, TASKS, epoch=EPOCH, target=target, rwr=settings, curriculum=CURRICULUM
     )
@@ -247,7 +248,7 @@ def test_defaults_weigh_by_the_plain_formula_to_the_last_bit() -> None:
 
 def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
     # p_hat .5, 0 and 1, target .25, beta 2: exp(-1/8), exp(-1/8), exp(-9/8).
-    rows = env(target=0.25, **{"lambda": 3.0}).learned
+    rows = env(target=0.25, lambda_=3.0).learned
     raw = [math.exp(3 * math.exp(-2 * square)) for square in (0.0625, 0.0625, 0.5625)]
     expected = [3 * value / sum(raw) for value in raw]
     assert rows["row_id"].to_list() == ["old", "best", "worst"]
@@ -256,21 +257,21 @@ def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
 
 def test_a_row_counts_in_the_family_of_its_task() -> None:
     # k1 has two kept rows, old and best; the rejected one of k1 does not count.
-    weights = env(weight_by_family=True, **{"lambda": 0.0}).learned["weight"].to_list()
+    weights = env(weight_by_family=True, lambda_=0.0).learned["weight"].to_list()
     assert weights == pytest.approx([0.75, 0.75, 1.5], rel=1e-12)
 
 
 def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:
-    rows = env(**{"lambda": 2.0})
+    rows = env(lambda_=2.0)
     assert rows.learned["row_id"].to_list() == ["old", "best", "worst"]
     raw = [math.e, math.e**2, 1.0]
     expected = [3 * value / sum(raw) for value in raw]
     assert rows.learned["weight"].to_list() == pytest.approx(expected, rel=1e-12)
-    assert env(**{"lambda": 0.0}).learned["weight"].to_list() == [1.0] * 3
+    assert env(lambda_=0.0).learned["weight"].to_list() == [1.0] * 3
 
 
 def test_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch() -> None:
-    rows = env(**{"lambda": 0.0})
+    rows = env(lambda_=0.0)
     assert rows.training.columns == ["row_id", "prompt_ids", "completion_ids", "weight", "leash"]
     assert rows.training.rows() == [
         ("old", [4], [40], 1.0, False),
@@ -282,7 +283,7 @@ def test_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch() -> None:
     noted = rows.samples.select("row_id", "weight", "leash").rows()
     assert noted == [(name, weight, leash) for name, _, _, weight, leash in rows.training.rows()]
     # Every second of the epoch's four, in their order: worst and dropped.
-    few = env(kl_rows=2, **{"lambda": 0.0}).training.select("row_id", "weight", "leash")
+    few = env(lambda_=0.0, kl_rows=2).training.select("row_id", "weight", "leash")
     assert few.rows() == [
         ("old", 1.0, False),
         ("best", 1.0, False),
