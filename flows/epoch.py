@@ -69,6 +69,7 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         env_initial=state.env_initial,
         pools=[one.pool for one in window],
         generations=[one.tasks for one in window],
+        scores=scores,
         train=arm.trains_env,
     )
     updates = (

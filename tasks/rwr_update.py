@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from genenv_core.algorithm.rwr import step_count
+from genenv_core.algorithm.rwr import step_count, tracked_target
 from genenv_core.epoch.env_update import env_rows, on_policy
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.epoch.rows import UpdateRows
@@ -31,6 +31,9 @@ STAGE = Stage(
     (
         "rwr",
         "training",
+        "curriculum.alpha",
+        "curriculum.beta",
+        "curriculum.track",
         "generation.max_tokens",
         "generation.temperature",
         "generation.top_p",
@@ -43,12 +46,16 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class RwrUpdateInputs:
-    """The current pi_env, whether to train it, the first pi_env, and the window of D_env."""
+    """The current pi_env, whether to train it, the first pi_env, and the window of D_env.
+
+    `scores` are those of this epoch, whose p_hat moves the target; the rest is of the window.
+    """
 
     env: CheckpointRef
     env_initial: CheckpointRef
     pools: Sequence[ArtifactRef]
     generations: Sequence[ArtifactRef]
+    scores: ArtifactRef
     train: bool
 
 
@@ -65,7 +72,7 @@ def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
         without_rows=without(
             context.inputs.pools[-1], "no generation passed the k_min filter in this epoch"
         ),
-        measure=partial(_probe, context),
+        measure=lambda folder: {"rwr_target": _target(context)} | _probe(context, folder),
     )
 
 
@@ -73,10 +80,19 @@ def _rows(context: StageContext[RwrUpdateInputs]) -> UpdateRows:
     return env_rows(
         context.frame(context.inputs.pools, "d_env"),
         context.frame(context.inputs.generations, "generations"),
+        context.frame(context.inputs.generations, "tasks"),
         epoch=context.epoch,
-        lambda_=context.config.rwr.lambda_,
-        kl_rows=context.config.rwr.kl_rows,
+        target=_target(context),
+        rwr=context.config.rwr,
+        curriculum=context.config.curriculum,
     )
+
+
+def _target(context: StageContext[RwrUpdateInputs]) -> float:
+    """Return the success rate that the weights reward."""
+    settings = context.config.curriculum
+    p_hat = context.inputs.scores.facts["p_hat"]
+    return tracked_target(p_hat, alpha=settings.alpha, track=settings.track)
 
 
 def _request(context: StageContext[RwrUpdateInputs], **shared: Any) -> RwrRequest:

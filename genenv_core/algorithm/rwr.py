@@ -2,21 +2,46 @@
 
 w = exp(lambda R_env), normalised to mean 1 over the rows of one update. Weights are never centred:
 a negative weight moves probability from text to nowhere in particular and destroys a generator.
+
+Departures from the paper, both off by default:
+
+- `rwr.weight_by_family` divides w by the number of the update's rows of the same task family, so
+  that a family weighs by its rewards and not by its size. Without it, pi_env under strong rewards
+  ends up writing one kind of task.
+- `curriculum.track` moves the target of the weights against the epoch's error, since weights alone
+  leave p_hat off alpha for epochs. R_env, the band and reports stay with alpha.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from genenv_core.algorithm.stats import mean
 from genenv_core.checks import finite
+
+TARGET_LOW, TARGET_HIGH = 0.2, 0.8
+"""How far tracking moves the target: beyond, most groups are all wrong or all right. An alpha
+outside of these is its own limit."""
 
 
 def raw_weight(reward: float, *, lambda_: float) -> float:
     """Return exp(lambda R_env)."""
     finite([reward, lambda_], "raw_weight(reward, lambda)")
     return math.exp(lambda_ * reward)
+
+
+def tracked_target(p_hat: float | None, *, alpha: float, track: float) -> float:
+    """Return the success rate that the weights reward: alpha + track (alpha - p_hat), in limits.
+
+    It is alpha where `p_hat`, the share of successes over the epoch's new tasks, is None.
+    """
+    if p_hat is None:
+        return alpha
+    finite([p_hat, alpha, track], "tracked_target(p_hat, alpha, track)")
+    moved = alpha + track * (alpha - p_hat)
+    return min(max(moved, min(TARGET_LOW, alpha)), max(TARGET_HIGH, alpha))
 
 
 def step_count(rows: int, *, steps: int, steps_per_row: float) -> int:
@@ -28,10 +53,13 @@ def step_count(rows: int, *, steps: int, steps_per_row: float) -> int:
     return max(1, min(steps, math.ceil(rows * steps_per_row)))
 
 
-def normalised_weights(rewards: Sequence[float], *, lambda_: float) -> list[float]:
+def normalised_weights(
+    rewards: Sequence[float], *, lambda_: float, families: Sequence[str] | None = None
+) -> list[float]:
     """Return exp(lambda R_env) scaled to mean 1, shape (rows,); [] for no rows.
 
-    The largest reward is taken out before the exponential, so a large lambda cannot overflow.
+    The largest reward is taken out before the exponential, so a large lambda cannot overflow. With
+    `families`, one a row, a row's share is divided by the number of rows of its family.
     """
     if not rewards:
         return []
@@ -39,5 +67,8 @@ def normalised_weights(rewards: Sequence[float], *, lambda_: float) -> list[floa
     finite([lambda_], "normalised_weights(lambda)")
     top = max(checked)
     shifted = [math.exp(lambda_ * (reward - top)) for reward in checked]
+    if families is not None:
+        sizes = Counter(families)
+        shifted = [value / sizes[name] for value, name in zip(shifted, families, strict=True)]
     scale = mean(shifted)
     return [value / scale for value in shifted]

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, TaskSet
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
-from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.config.sections.data import DataConfig, DomainConfig
 from genenv_core.config.sections.evaluation import EvaluationConfig, GatesConfig
 from genenv_core.config.sections.models import BootstrapConfig, ModelsConfig
@@ -101,8 +101,25 @@ class RunConfig(Section):
                     f"bootstrap.{label}.heads {shape.heads} does not divide "
                     f"bootstrap.{label}.hidden_size {shape.hidden_size}"
                 )
+        self._target()
         self._engine()
         return self
+
+    def _target(self) -> None:
+        """Refuse a moving target where all rows of an update weigh alike, wherever it is."""
+        if not self.curriculum.track:
+            return
+        if not self.rwr.lambda_:
+            raise ValueError(
+                f"curriculum.track {self.curriculum.track:g} does nothing with rwr.lambda 0: "
+                "remove it or raise rwr.lambda"
+            )
+        if self.curriculum.level is Level.BATCH and self.rwr.window_epochs == 1:
+            raise ValueError(
+                f"curriculum.track {self.curriculum.track:g} does nothing with curriculum.level "
+                "batch and rwr.window_epochs 1, where all rows have one p_hat: remove it or use "
+                "another level"
+            )
 
     def _engine(self) -> None:
         """Refuse what the engine would ignore, and logprobs that it cannot return."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import polars as pl
 
+from genenv_core.algorithm.reward import r_env
 from genenv_core.algorithm.rwr import normalised_weights
 from genenv_core.algorithm.spread import evenly
+from genenv_core.config.sections.curriculum import CurriculumConfig
+from genenv_core.config.sections.updates import RwrConfig
 from genenv_core.epoch.rows import UpdateRows, frame
 from genenv_core.types import FinishReason, Policy
 from schemas.enums import MixtureShare
@@ -22,8 +25,42 @@ def on_policy(generations: pl.DataFrame, *, epoch: int) -> pl.DataFrame:
     return generations.filter((pl.col("epoch") == epoch) & whole)
 
 
+def row_weights(
+    kept: pl.DataFrame,
+    tasks: pl.DataFrame,
+    *,
+    target: float,
+    rwr: RwrConfig,
+    curriculum: CurriculumConfig,
+) -> list[float]:
+    """Return the weight of each row of D_env that an update learns from, in order.
+
+    Rows are rewarded by the stored R_env, or, where the target is not alpha, by R_env of their
+    p_hat with the target in place of alpha: rows of earlier epochs too. For a generation with
+    several tasks, p_hat is their mean, and its family that of the task that its row names: the
+    first attempted.
+    """
+    if target == curriculum.alpha:
+        rewards = kept["r_env"].to_list()
+    else:
+        rewards = [r_env(p_hat, alpha=target, beta=curriculum.beta) for p_hat in kept["p_hat"]]
+    families = None
+    if rwr.weight_by_family:
+        labels = tasks.select("task_id", "family")
+        named = kept.join(labels, on="task_id", how="left", maintain_order="left")
+        families = named["family"].to_list()
+    return normalised_weights(rewards, lambda_=rwr.lambda_, families=families)
+
+
 def env_rows(
-    pools: pl.DataFrame, generations: pl.DataFrame, *, epoch: int, lambda_: float, kl_rows: int
+    pools: pl.DataFrame,
+    generations: pl.DataFrame,
+    tasks: pl.DataFrame,
+    *,
+    epoch: int,
+    target: float,
+    rwr: RwrConfig,
+    curriculum: CurriculumConfig,
 ) -> UpdateRows:
     """Return the rows of an update of pi_env: those the k_min filter kept, weighted by R_env.
 
@@ -33,16 +70,19 @@ def env_rows(
     Args:
         pools: rows of D_env of the window's epochs, with this one.
         generations: the texts of those epochs.
+        tasks: the tasks that these became.
         epoch: number of the round.
-        lambda_: temperature of the weights.
-        kl_rows: most rows for the KL, evenly spread over the epoch's.
+        target: success rate that the weights reward; see `tracked_target`.
+        rwr: temperature and families of the weights, and the most rows for the KL: these are
+            evenly spread over the epoch's.
+        curriculum: alpha and beta of R_env.
     """
     kept, fresh = pools.filter(pl.col("kept")), on_policy(generations, epoch=epoch)
     if fresh.is_empty():
         kept = kept.clear()
-    weights = normalised_weights(kept["r_env"].to_list(), lambda_=lambda_)
+    weights = row_weights(kept, tasks, target=target, rwr=rwr, curriculum=curriculum)
     learned = kept.select("generation_id", weight=pl.Series(weights, dtype=pl.Float64))
-    leash = fresh[evenly(fresh.height, min(kl_rows, fresh.height) if weights else 0)]
+    leash = fresh[evenly(fresh.height, min(rwr.kl_rows, fresh.height) if weights else 0)]
     only_kl = leash.join(learned, on="generation_id", how="anti", maintain_order="left")
     rows = (
         pl.concat([learned, only_kl.select("generation_id", weight=pl.lit(0.0))])

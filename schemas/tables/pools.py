@@ -33,7 +33,9 @@ class DEnv(Table, key=("generation_id",)):
     env_policy_version: int = fields.count("Version of pi_env that sampled it.")
     p_hat: float = fields.share("Share of successes at the configured level.")
     r_env: float = fields.share("R_env at the configured level.")
-    weight_raw: float = fields.number("exp(lambda R_env), before normalisation.", low=0.0)
+    weight_raw: float = fields.number(
+        "exp(lambda R_env), before target, families and normalisation.", low=0.0
+    )
     kept: bool = fields.flag("Whether the filter lets the environment update use it.")
 
 
@@ -66,8 +68,8 @@ class UpdateSamples(
         "Agent update: group-relative advantage; null for env.", nullable=True
     )
     weight: float = fields.number(
-        "Env update: RWR weight, mean 1 over the rows above 0; 0 where only the KL is along the "
-        "row; null for the agent.",
+        "Env update: RWR weight, mean 1 over the rows above 0, with the target and the families "
+        "of its settings; 0 where only the KL is along the row; null for the agent.",
         low=0.0,
         nullable=True,
     )

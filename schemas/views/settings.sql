@@ -6,6 +6,8 @@
 -- level: Where p_hat is judged: task, group or batch.
 -- filter_agent: Whether the band also guards the agent update.
 -- lambda_: Temperature of the weight exp(lambda R_env); `lambda` alone is a word of SQL.
+-- track: Share of an epoch's error that moves the target of the RWR weights; 0 is off.
+-- weight_by_family: Whether the RWR weights are divided by the number of rows of their family.
 -- n: Attempts at each task that the configuration asks for.
 SELECT
     run_id,
@@ -16,5 +18,7 @@ SELECT
     config ->> '$.curriculum.level' AS level,
     CAST(config ->> '$.curriculum.filter_agent' AS BOOLEAN) AS filter_agent,
     CAST(config ->> '$.rwr.lambda' AS DOUBLE) AS lambda_,
+    coalesce(CAST(config ->> '$.curriculum.track' AS DOUBLE), 0) AS track,
+    coalesce(CAST(config ->> '$.rwr.weight_by_family' AS BOOLEAN), false) AS weight_by_family,
     CAST(config ->> '$.rollout.n' AS BIGINT) AS n
 FROM runs

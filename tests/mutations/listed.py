@@ -114,6 +114,27 @@ _ALGORITHM = (
         "unit/algorithm/test_rwr_weights.py::test_normalised_golden",
     ),
     _m(
+        "a family weighs by its size",
+        f"{ALGORITHM}/rwr.py",
+        "value / sizes[name] for value, name",
+        "value for value, name",
+        "unit/algorithm/test_rwr_weights.py::test_a_row_is_divided_by_the_rows_of_its_family_golden",
+    ),
+    _m(
+        "the target moves with the error",
+        f"{ALGORITHM}/rwr.py",
+        "alpha + track * (alpha - p_hat)\n    return",
+        "alpha - track * (alpha - p_hat)\n    return",
+        "unit/algorithm/test_rwr_weights.py::test_the_target_moves_against_the_error",
+    ),
+    _m(
+        "the target moves without limits",
+        f"{ALGORITHM}/rwr.py",
+        "min(max(moved, min(TARGET_LOW, alpha)), max(TARGET_HIGH, alpha))",
+        "moved",
+        "unit/algorithm/test_rwr_weights.py::test_the_target_moves_against_the_error",
+    ),
+    _m(
         "rwr takes all its steps on few rows",
         f"{ALGORITHM}/rwr.py",
         "max(1, min(steps, math.ceil(rows * steps_per_row)))",
@@ -398,6 +419,20 @@ _EPOCH = (
         'kept["r_env"].to_list()',
         'kept["p_hat"].to_list()',
         f"{UPDATES}_an_env_update_takes_what_the_filter_kept_weighted_by_r_env",
+    ),
+    _m(
+        "rwr forgets its target",
+        f"{EPOCH}/env_update.py",
+        "r_env(p_hat, alpha=target,",
+        "r_env(p_hat, alpha=curriculum.alpha,",
+        f"{UPDATES}_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha",
+    ),
+    _m(
+        "families never count",
+        f"{EPOCH}/env_update.py",
+        "if rwr.weight_by_family:",
+        "if False:",
+        f"{UPDATES}_a_row_counts_in_the_family_of_its_task",
     ),
     _m(
         "rwr takes what the filter rejected",

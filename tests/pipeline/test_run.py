@@ -2,7 +2,7 @@
 
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; the KL of pi_env is that of fresh
-generations, and what its update computed can be replayed from the tables; a second run with the
+generations; weights and leash of its update can be replayed from the tables; a second run with the
 same configuration computes nothing, under another run id too; a second root gives the same digests,
 bit for bit; a damaged part is computed again while stages that read an equal output stay cached;
 the next run continues a failed stage.
@@ -15,6 +15,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from genenv_core.config.stages import EPOCH_STAGES
@@ -142,6 +143,27 @@ def test_the_leash_can_be_replayed_from_tables(first):
         along = list(rows.select("prompt_ids", "token_ids").iter_rows())
         found = kl_metrics(sequence_kl(checkpoint(first, update), initial, along, threads=1))
         assert found["kl_env"] == pytest.approx(update.facts["metrics"]["kl_leash"], rel=1e-3)
+
+
+def test_weights_of_families_and_a_target_can_be_replayed_from_tables(api, tiny_root):
+    settings = ("rwr.weight_by_family=true", "curriculum.track=1", "curriculum.k_min=0.5")
+    config = tiny(tiny_root, *settings, "rwr.lambda=3", epochs=1, run_id="weighed")
+    run(config)
+    rows = sql(
+        config,
+        "SELECT weight, family, d_env.p_hat, metrics ->> '$.rwr_target' AS target, "
+        "epochs.p_hat AS reached FROM update_samples "
+        "JOIN d_env ON generation_id = row_id JOIN tasks USING (task_id) "
+        "JOIN checkpoints ON checkpoints.epoch = 1 AND checkpoints.policy = 'env' "
+        "JOIN epochs ON epochs.epoch = 1 WHERE weight > 0",
+    )
+    target = float(rows["target"][0])
+    assert target == min(max(1 - rows["reached"][0], 0.2), 0.8) != 0.5
+    reward = (-4 * (pl.col("p_hat") - target) ** 2).exp()
+    raw = rows.select((3 * reward).exp() / pl.len().over("family")).to_series().to_list()
+    assert len(set(raw)) > 1
+    expected = [value * len(raw) / sum(raw) for value in raw]
+    assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_if_with_the_runs_own_settings_repeats_the_run(first):

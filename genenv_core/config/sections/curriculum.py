@@ -30,6 +30,9 @@ class CurriculumConfig(Section):
     k_min: float = Field(default=0.2, ge=0, le=1)
     """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.2
     keeps 3 to 5 successes; 0.25 would keep 6, which a task of true rate .8 gets too easily."""
+    track: float = Field(default=0.0, ge=0, le=2)
+    """Share of the epoch's error that moves the target of the RWR weights: alpha + track (alpha -
+    p_hat of its new tasks), within .2 and .8. R_env, the band and reports stay with alpha."""
     filter_agent: bool = False
     """Whether the band also guards the agent update (it always guards the environment update)."""
 

@@ -2,8 +2,11 @@
 
 Invariants: golden numbers by hand; normalised weights have mean 1, are positive and ordered like
 the rewards, and agree with the raw ones up to one factor; lambda 0 and equal rewards weigh all
-rows alike; steps grow with the rows up to their limit; no lambda that the configuration allows
-overflows; NaN is an error with its place.
+rows alike; without families, weights are the plain formula's to the last bit; with them, a
+family's share does not grow with its rows, families of one size change nothing, and lambda 0 gives
+each the same; the target moves against the error, by track, within .2 and .8 or as far as alpha,
+and is alpha without tracking, without error and without tasks; steps grow with the rows up to
+their limit; no lambda that the configuration allows overflows; NaN is an error with its place.
 """
 
 from __future__ import annotations
@@ -14,11 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.rwr import normalised_weights, raw_weight, step_count
+from genenv_core.algorithm.rwr import (
+    normalised_weights,
+    raw_weight,
+    step_count,
+    tracked_target,
+)
 from genenv_core.errors import NumericalError
 
 rewards_ = st.lists(st.floats(0, 1), min_size=1, max_size=32)
 lambdas = st.floats(0, 100)
+labelled = st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abc")), min_size=1, max_size=32)
 
 
 def test_raw_weight_golden() -> None:
@@ -61,6 +70,97 @@ def test_mean_is_one_and_weights_are_positive_and_ordered(
     assert ordered == sorted(ordered)
 
 
+@given(rewards_, lambdas)
+def test_without_families_the_weights_are_the_plain_formula_to_the_last_bit(
+    rewards: list[float], lambda_: float
+) -> None:
+    shifted = [math.exp(lambda_ * (reward - max(rewards))) for reward in rewards]
+    scale = math.fsum(shifted) / len(shifted)
+    assert normalised_weights(rewards, lambda_=lambda_) == [value / scale for value in shifted]
+
+
+def test_a_row_is_divided_by_the_rows_of_its_family_golden() -> None:
+    # lambda ln 2: raw 2, 2, 1, 2, and 1, 1, 1/2 in the family of two or more; mean of 2/3, 2/3,
+    # 1/3 and 2 is 11/12, so 8/11, 8/11, 4/11 and 24/11.
+    weights = normalised_weights([1, 1, 0, 1], lambda_=math.log(2), families=["a", "a", "a", "b"])
+    assert weights == pytest.approx([8 / 11, 8 / 11, 4 / 11, 24 / 11], rel=1e-12)
+    assert normalised_weights([], lambda_=1.0, families=[]) == []
+
+
+@given(labelled, lambdas)
+def test_with_families_the_mean_is_one_and_weights_are_positive(
+    rows: list[tuple[float, str]], lambda_: float
+) -> None:
+    rewards, families = [reward for reward, _ in rows], [family for _, family in rows]
+    weights = normalised_weights(rewards, lambda_=lambda_, families=families)
+    assert math.fsum(weights) / len(weights) == pytest.approx(1.0, rel=1e-12)
+    assert all(weight > 0 and math.isfinite(weight) for weight in weights)
+    # Within a family, weights are ordered like the rewards.
+    for name in families:
+        own = sorted(
+            row[:2] for row in zip(rewards, weights, families, strict=True) if row[2] == name
+        )
+        assert [weight for _, weight in own] == sorted(weight for _, weight in own)
+
+
+@given(labelled)
+def test_lambda_zero_gives_each_family_the_same(rows: list[tuple[float, str]]) -> None:
+    families = [family for _, family in rows]
+    weights = normalised_weights([reward for reward, _ in rows], lambda_=0.0, families=families)
+    pairs = list(zip(families, weights, strict=True))
+    for name in families:
+        total = math.fsum(weight for family, weight in pairs if family == name)
+        assert total == pytest.approx(len(rows) / len(set(families)), rel=1e-12)
+
+
+@given(rewards_, lambdas, st.integers(1, 4))
+def test_families_of_one_size_change_nothing(
+    rewards: list[float], lambda_: float, size: int
+) -> None:
+    rows = rewards * size
+    families = [str(index % len(rewards)) for index in range(len(rows))]
+    plain = normalised_weights(rows, lambda_=lambda_)
+    assert normalised_weights(rows, lambda_=lambda_, families=families) == pytest.approx(
+        plain, rel=1e-12
+    )
+
+
+def test_a_family_for_each_row_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        normalised_weights([0.5, 0.5], lambda_=1.0, families=["a"])
+
+
+@pytest.mark.parametrize(
+    ("p_hat", "alpha", "track", "expected"),
+    [
+        (0.7, 0.5, 1.0, 0.3),  # .5 + 1 (.5 - .7)
+        (0.25, 0.5, 0.5, 0.625),  # .5 + .5 (.5 - .25)
+        (0.6, 0.4, 0.5, 0.3),  # .4 + .5 (.4 - .6)
+        (1.0, 0.5, 2.0, 0.2),  # .5 + 2 (-.5) = -.5, cut
+        (0.0, 0.5, 2.0, 0.8),  # 1.5, cut
+        (0.9, 0.9, 2.0, 0.9),  # an alpha above .8 is its own limit
+        (0.0, 0.9, 1.0, 0.9),
+        (1.0, 0.1, 1.0, 0.1),
+    ],
+)
+def test_the_target_moves_against_the_error(
+    p_hat: float, alpha: float, track: float, expected: float
+) -> None:
+    assert tracked_target(p_hat, alpha=alpha, track=track) == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 2))
+def test_the_target_is_alpha_without_tracking_error_or_tasks(
+    p_hat: float, alpha: float, track: float
+) -> None:
+    assert tracked_target(p_hat, alpha=alpha, track=0.0) == alpha
+    assert tracked_target(alpha, alpha=alpha, track=track) == alpha
+    assert tracked_target(None, alpha=alpha, track=track) == alpha
+    moved = tracked_target(p_hat, alpha=alpha, track=track)
+    assert min(0.2, alpha) <= moved <= max(0.8, alpha)
+    assert (moved - alpha) * (alpha - p_hat) >= 0
+
+
 @given(rewards_, st.floats(0, 10))
 def test_normalised_and_raw_weights_differ_by_one_factor(
     rewards: list[float], lambda_: float
@@ -91,6 +191,8 @@ def test_nan_is_an_error_with_its_place() -> None:
         normalised_weights([0.5, math.nan], lambda_=1.0)
     with pytest.raises(NumericalError, match=r"normalised_weights\(lambda\): value 0 is nan"):
         normalised_weights([0.5, 0.5], lambda_=math.nan)
+    with pytest.raises(NumericalError, match=r"tracked_target\(p_hat, .*: value 0 is nan"):
+        tracked_target(math.nan, alpha=0.5, track=1.0)
     with pytest.raises(NumericalError, match=r"raw_weight\(reward, lambda\): value 0 is inf"):
         raw_weight(math.inf, lambda_=1.0)
     with pytest.raises(NumericalError, match=r"raw_weight\(reward, lambda\): value 1 is nan"):

@@ -81,7 +81,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.algorithm.admission", {"generate_tasks"}),
     ("genenv_core.epoch.generation", {"generate_tasks"}),
     ("genenv_core.algorithm.gates", {"publish"}),
-    ("genenv_core.algorithm.reward", {"score", "filter", "pool", "publish"}),
+    ("genenv_core.algorithm.reward", {"score", "filter", "pool", "publish", "rwr_update"}),
     ("genenv_core.epoch.attempts", {"rollout"}),
     ("genenv_core.epoch.evaluating", {"evaluate"}),
     ("genenv_core.epoch.pooling", {"pool"}),

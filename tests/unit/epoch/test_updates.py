@@ -3,9 +3,10 @@
 Invariants: pi_agent learns from whole groups of this epoch and from stored ones that are at least
 one and at most max_age policy versions old, each source within its share, in an order of the seed;
 its rows of the trainer and of `update_samples` are the same rows in the same order; pi_env learns
-from the rows that the filter kept, weighted by R_env alone; its KL is along what it wrote in this
-epoch, kept or rejected, but for failed requests; a row of this epoch is new; no rows give empty
-tables.
+from the rows that the filter kept, weighted by the stored R_env where the target is alpha, and
+elsewhere by p_hat and the target, with the family of the row's task where families count; its KL is
+along what it wrote in this epoch, kept or rejected, but for failed requests; a row of this epoch is
+new; no rows give empty tables.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig
+from genenv_core.config.sections.curriculum import CurriculumConfig
+from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
 from genenv_core.epoch.agent_update import agent_rows
 from genenv_core.epoch.env_update import env_rows
 from genenv_core.epoch.rows import UpdateRows, frame
@@ -214,14 +216,49 @@ TEXTS = pl.DataFrame(
 )
 
 
+TASKS = pl.DataFrame(
+    {
+        "task_id": ["task-worst", "task-best", "task-dropped", "rejected", "task-old"],
+        "family": ["k2", "k1", "k1", None, "k1"],
+    }
+)
+CURRICULUM = CurriculumConfig(alpha=0.5, beta=2.0)
+
+
 def env(
     pools: pl.DataFrame = POOLS,
     texts: pl.DataFrame = TEXTS,
     *,
+    target: float = CURRICULUM.alpha,
     lambda_: float = 1.0,
-    kl_rows: int = 64,
+    **rwr: Any,
 ) -> UpdateRows:
-    return env_rows(pools, texts, epoch=EPOCH, lambda_=lambda_, kl_rows=kl_rows)
+    settings = RwrConfig.model_validate({"lambda": lambda_, **rwr})
+    return env_rows(
+        pools, texts, TASKS, epoch=EPOCH, target=target, rwr=settings, curriculum=CURRICULUM
+    )
+
+
+def test_defaults_weigh_by_the_plain_formula_to_the_last_bit() -> None:
+    # lambda 1 and the stored R_env .5, 1 and 0, less the largest.
+    shifted = [math.exp(-0.5), math.exp(0.0), math.exp(-1.0)]
+    scale = math.fsum(shifted) / 3
+    assert env().learned["weight"].to_list() == [value / scale for value in shifted]
+
+
+def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
+    # p_hat .5, 0 and 1, target .25, beta 2: exp(-1/8), exp(-1/8), exp(-9/8).
+    rows = env(target=0.25, lambda_=3.0).learned
+    raw = [math.exp(3 * math.exp(-2 * square)) for square in (0.0625, 0.0625, 0.5625)]
+    expected = [3 * value / sum(raw) for value in raw]
+    assert rows["row_id"].to_list() == ["old", "best", "worst"]
+    assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_row_counts_in_the_family_of_its_task() -> None:
+    # k1 has two kept rows, old and best; the rejected one of k1 does not count.
+    weights = env(weight_by_family=True, lambda_=0.0).learned["weight"].to_list()
+    assert weights == pytest.approx([0.75, 0.75, 1.5], rel=1e-12)
 
 
 def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:
