@@ -324,10 +324,10 @@ _EPOCH = (
     ),
     _m(
         "scored tokens are off by one",
-        "genenv_core/engines/transformers/scoring.py",
+        "genenv_core/engines/transformers/token_logprobs.py",
         "logits[place, first - 1 : len(rows[place]) - 1]",
         "logits[place, first : len(rows[place])]",
-        "unit/engines/test_scoring.py::test_tokens_have_the_logprobs_that_they_were_sampled_with",
+        "unit/engines/test_token_logprobs.py::test_tokens_have_the_logprobs_that_they_were_sampled_with",
     ),
     _m(
         "gains are not paired",

@@ -29,7 +29,7 @@ from genenv_core.engines.transformers.kv_cache import (
 )
 from genenv_core.engines.transformers.loading import load_model, torch_threads
 from genenv_core.engines.transformers.sampling import check_params, choose_tokens, uniform_streams
-from genenv_core.engines.transformers.scoring import score_tokens
+from genenv_core.engines.transformers.token_logprobs import score_tokens
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 

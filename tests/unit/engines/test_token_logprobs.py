@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from genenv_core.engines.protocol import ScoresTokens, TokenSequence
-from genenv_core.engines.transformers import scoring
+from genenv_core.engines.transformers import token_logprobs
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.sampling import choose_tokens, sampling_logprobs
 from genenv_core.errors import EngineError
@@ -57,7 +57,7 @@ def test_neighbours_change_nothing_but_rounding(
     together = engine.logprobs(sequences, params)
     alone = [engine.logprobs([sequence], params)[0] for sequence in sequences]
     backwards = engine.logprobs(sequences[::-1], params)[::-1]
-    monkeypatch.setattr(scoring, "PREFILL_TOKENS", 60)
+    monkeypatch.setattr(token_logprobs, "PREFILL_TOKENS", 60)
     batched = engine.logprobs(sequences, params)
     for others in (alone, backwards, batched):
         for left, right in zip(together, others, strict=True):
