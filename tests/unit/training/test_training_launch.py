@@ -132,6 +132,10 @@ def cases(home: Path) -> dict[str, Request]:
         "grpo-lora": adapted(grpo_request(home, "lora", kl_coef=0.05, learning_rate=1e-2)),
         "rwr-lora": adapted(rwr_request(home, "rwr-lora").model_copy(update=at_home)),
         "grpo-continued": continued(grpo_request(home, "continued", learning_rate=1e-3), home),
+        # Resumed, tokens are left out by the weights of the start.
+        "grpo-near": continued(
+            grpo_request(home, "near", learning_rate=1e-3, max_mismatch=0.8), home
+        ),
         "rwr-continued": continued(rwr_request(home, "rwr-continued"), home),
     }
 
@@ -150,6 +154,7 @@ NAMES = (
     "grpo-lora",
     "rwr-lora",
     "grpo-continued",
+    "grpo-near",
     "rwr-continued",
 )
 SHARED = {
