@@ -79,8 +79,8 @@ class StoredRollouts:
         logprobs = [[p if m else 0.0 for p, m in zip(*row, strict=True)] for row in rows]
         return replace(self, loss_mask=mask, logprobs=logprobs)
 
-    def padded(self, rows: range, token: int) -> dict[str, torch.Tensor]:
-        """Return ids and masks of rows, filled up with `token`: prompts on the left, as TRL does.
+    def padded(self, rows: range) -> dict[str, torch.Tensor]:
+        """Return ids and masks of rows, filled up with 0: prompts on the left, as TRL does.
 
         Shapes: (rows, longest prompt), (rows, longest completion).
         """
@@ -89,7 +89,7 @@ class StoredRollouts:
         for name, stored, side in sides:
             ids = [torch.tensor(stored[row]) for row in rows]
             ones = [torch.ones_like(one) for one in ids]
-            tensors[f"{name}_ids"] = pad(ids, padding_value=token, padding_side=side)
+            tensors[f"{name}_ids"] = pad(ids, padding_side=side)
             tensors[f"{name}_mask"] = pad(ones, padding_side=side)
         return tensors
 

@@ -264,15 +264,14 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
 
     def _starting_logprobs(self) -> list[list[float]]:
         """Return the logprobs of all rows under the current weights, padding behind them."""
-        processes, token = self.training.processes, self._tokenizer.pad_token_id
-        rows = len(self.rollouts.rewards)
+        processes, rows = self.training.processes, len(self.rollouts.rewards)
         batches = cut(rows, most=self.step_batches.micro, processes=processes)
         own: list[list[list[float]]] = []
         with self.looking():
             for start, stop in batches[ranks.index() :: processes]:
                 # Processes of a sharded model score together: one without a row scores the first.
-                padded = self.rollouts.padded(range(start, max(stop, start + 1)), token)
-                inputs = send_to_device(padded, self.accelerator.device)
+                padded = self.rollouts.padded(range(start, stop) if stop > start else range(1))
+                inputs: Any = send_to_device(padded, self.accelerator.device)
                 own.append(self._logprobs(self.model, inputs).tolist()[: stop - start])
         in_turn = zip(*ranks.collected(own), strict=True)
         return [row for turn in in_turn for batch in turn for row in batch]
