@@ -60,11 +60,15 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
 
 def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
     inputs = context.inputs
-    tokens = [context.frame(ref, "trace_tokens") for ref in (inputs.traces, inputs.history_traces)]
+    tokens, traces = (
+        pl.concat(context.frame(ref, table) for ref in (inputs.traces, inputs.history_traces))
+        for table in ("trace_tokens", "traces")
+    )
     return agent_rows(
         context.frame(inputs.pool, "d_train"),
         context.frame(inputs.history_pools, "d_train"),
-        pl.concat(tokens),
+        tokens,
+        traces,
         epoch=context.epoch,
         policy_version=inputs.agent.policy_version,
         mixture=context.config.mixture,

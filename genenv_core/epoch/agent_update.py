@@ -8,7 +8,7 @@ from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.mixture import Group, admissible, draw
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig
 from genenv_core.epoch.rows import UpdateRows, frame
-from genenv_core.types import Policy
+from genenv_core.types import FinishReason, Policy
 from schemas.enums import MixtureShare
 
 
@@ -16,6 +16,7 @@ def agent_rows(
     new: pl.DataFrame,
     stored: pl.DataFrame,
     tokens: pl.DataFrame,
+    traces: pl.DataFrame,
     *,
     epoch: int,
     policy_version: int,
@@ -25,8 +26,8 @@ def agent_rows(
 ) -> UpdateRows:
     """Return the rows of an update of pi_agent, whole groups adjacent, in drawn order.
 
-    `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` the
-    `trace_tokens` of both. `policy_version` is the agent's now.
+    `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` and
+    `traces` the tables `trace_tokens` and `traces` of both. `policy_version` is the agent's now.
     """
     current, max_age = policy_version, mixture.max_policy_age
     young = [admissible(v, current=current, max_age=max_age) for v in stored["policy_version"]]
@@ -34,13 +35,16 @@ def agent_rows(
         source=pl.lit(MixtureShare.HISTORY.value)
     )
     rows = _drawn(pl.concat([new, history]), mixture, grpo, seed)
-    training = rows.join(tokens, on="trace_id", maintain_order="left").select(
+    ends = traces.select("trace_id", truncated=pl.col("finish_reason") == FinishReason.LENGTH.value)
+    attempts = tokens.join(ends, on="trace_id", maintain_order="left")
+    training = rows.join(attempts, on="trace_id", maintain_order="left").select(
         "group_id",
         "prompt_ids",
         pl.col("token_ids").alias("completion_ids"),
         "logprobs",
         "loss_mask",
         "reward",
+        "truncated",
     )
     return UpdateRows(training, _samples(rows, epoch, scale=grpo.scale_rewards == "group"))
 

@@ -86,8 +86,8 @@ class GrpoRequest(UpdateRequest):
 
     A row is a rollout, whole groups adjacent: `group_id` str, `prompt_ids` list<int32>,
     `completion_ids` list<int32>, `logprobs` list<float32> (under the policy that sampled them),
-    `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64. Every group has the same
-    number of rows and unequal rewards.
+    `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64, `truncated` bool (a limit
+    of length or turns ended it). Every group has the same number of rows and unequal rewards.
     """
 
     loss = "grpo"
@@ -123,7 +123,8 @@ class UpdateResult(Record):
     """What an update did. `metrics` are finite floats, last value of each unless named otherwise.
 
     GRPO metrics: loss, kl (to the reference, 0 when off), entropy, ratio_mean, ratio_max,
-    clip_fraction, grad_norm, reward_mean, reward_std. RWR metrics: loss, nll, kl_leash (nats a
+    clip_fraction, grad_norm, reward_mean, reward_std, and with `grpo.max_mismatch` the share of
+    sampled tokens that it leaves out, mismatch_masked. RWR metrics: loss, nll, kl_leash (nats a
     sequence, to pi_env^0, after the update, along the rows on the leash), kl_cap_hits, rolled_back
     (0/1), grad_norm. On a GPU both have liger_kernels (0/1).
     `micro_batch_rows` is the number of rows of a micro-batch that fitted into the memory.

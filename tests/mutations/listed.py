@@ -649,6 +649,61 @@ _PLAY = (
 
 RWR = "genenv_core/training/rwr"
 REGRESSED = "unit/training/test_rwr.py::test"
+GRPO = "genenv_core/training/grpo"
+STEPPED = "unit/training/test_grpo.py::test"
+_GRPO = (
+    _m(
+        "delta is not passed on",
+        f"{GRPO}/trainer.py",
+        "delta=settings.delta,",
+        "delta=None,",
+        f"{STEPPED}_delta_bounds_the_ratio_where_the_advantage_is_negative",
+    ),
+    _m(
+        "delta may undercut the upper clip",
+        "genenv_core/config/sections/updates.py",
+        "self.delta <= 1 + self.clip_high",
+        "self.delta < 1",
+        f"{STEPPED}_delta_is_above_the_upper_clip",
+    ),
+    _m(
+        "truncated rollouts stay in the loss",
+        f"{GRPO}/batches.py",
+        "if not request.settings.mask_truncated:",
+        "if True:",
+        f"{STEPPED}_a_truncated_rollout_has_no_loss_and_still_a_reward",
+    ),
+    _m(
+        "the rollouts that end by themselves count as truncated",
+        f"{EPOCH}/agent_update.py",
+        'pl.col("finish_reason") == FinishReason.LENGTH.value',
+        'pl.col("finish_reason") == FinishReason.STOP.value',
+        f"{UPDATES}_the_trainer_gets_the_rows_that_are_noted",
+    ),
+    _m(
+        "a step without a counted token divides by it",
+        f"{GRPO}/trainer.py",
+        "tokens.clamp(min=1)}",
+        "tokens}",
+        f"{STEPPED}_an_update_whose_rows_are_all_left_out_moves_nothing",
+    ),
+    _m(
+        "only tokens that became more likely are a mismatch",
+        f"{GRPO}/batches.py",
+        "abs(a - b) <= most",
+        "b - a <= most",
+        f"{STEPPED}_tokens_far_from_the_engines_logprobs_have_no_loss_in_any_step",
+    ),
+    _m(
+        "a resumed update looks for mismatches under its moved weights",
+        f"{GRPO}/trainer.py",
+        "        self._leave_out_mismatches()  # the last moment of the start's weights where one "
+        "resumes\n",
+        "",
+        "unit/training/test_training_resume.py::"
+        "test_an_update_killed_after_any_step_ends_on_the_same_bits[grpo near]",
+    ),
+)
 _TRAINING = (
     _m(
         "the KL is along the rows that are learned from, too",
@@ -1026,6 +1081,7 @@ _SANDBOX = (
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
+    *_GRPO,
     *_TRAINING,
     *_PLAY,
     *_KEYS,

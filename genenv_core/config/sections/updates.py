@@ -32,7 +32,11 @@ class MixtureConfig(Section):
 
 
 class GrpoConfig(Section):
-    """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer."""
+    """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer.
+
+    Adam's moments start at zero in each update: an update is a stage, computed from its key alone,
+    and no optimizer state is an input of it.
+    """
 
     learning_rate: float = Field(default=1e-5, gt=0, le=1)
     """Learning rate, constant over an update."""
@@ -48,6 +52,15 @@ class GrpoConfig(Section):
     """Lower clip of the probability ratio: 1 - clip_low."""
     clip_high: float = Field(default=0.28, gt=0, le=10)
     """Upper clip of the probability ratio: 1 + clip_high."""
+    delta: float | None = Field(default=None, gt=1, le=1000)
+    """Largest probability ratio that counts where the advantage is negative, which clip_high does
+    not bound; above 1 + clip_high. None: no bound (TRL: delta, the two-sided clip)."""
+    mask_truncated: bool = False
+    """Whether a rollout that a limit of length or turns cut off is left out of the loss; its reward
+    still counts in its group."""
+    max_mismatch: float | None = Field(default=None, gt=0, le=100)
+    """A sampled token is left out of the loss where the trainer, before the update, and the engine
+    that sampled it give logprobs further apart than this, in nats. None: all count."""
     kl_coef: float = Field(default=0.0, ge=0, le=10)
     """Weight of the KL to the reference (the checkpoint that the update started from)."""
     scale_rewards: Literal["group", "none"] = "group"
@@ -56,6 +69,15 @@ class GrpoConfig(Section):
     """How TRL normalises the token losses."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
+
+    @model_validator(mode="after")
+    def _delta(self) -> Self:
+        if self.delta is not None and self.delta <= 1 + self.clip_high:
+            raise ValueError(
+                f"grpo.delta is {self.delta:g} and must be above 1 + grpo.clip_high = "
+                f"{1 + self.clip_high:g}, or it would clip where clip_high does not"
+            )
+        return self
 
 
 class RwrConfig(Section):

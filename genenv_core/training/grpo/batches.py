@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import polars as pl
 import torch
+from trl.trainer.utils import pad
 
 from genenv_core.algorithm.advantages import EQUAL_REWARDS
 from genenv_core.errors import NumericalError
@@ -22,6 +23,7 @@ _COLUMNS = {
     "logprobs": pl.List(pl.Float32),
     "loss_mask": pl.List(pl.Int64),
     "reward": pl.Float64,
+    "truncated": pl.Boolean,
 }
 
 
@@ -44,7 +46,52 @@ class StoredRollouts:
         _check(frame, request.group_size)
         columns = {name: frame[name].to_list() for name in frame.columns}
         groups = tuple(columns.pop("group_id")[:: request.group_size])
-        return cls(request.group_size, groups, rewards=columns.pop("reward"), **columns)
+        truncated = columns.pop("truncated")
+        rollouts = cls(request.group_size, groups, rewards=columns.pop("reward"), **columns)
+        if not request.settings.mask_truncated:
+            return rollouts
+        lengths = map(len, rollouts.completion_ids)
+        rows = zip(truncated, lengths, strict=True)
+        return rollouts.only([[not ended] * length for ended, length in rows])
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that count in the loss."""
+        return sum(map(sum, self.loss_mask))
+
+    def near(self, logprobs: list[list[float]], most: float) -> StoredRollouts:
+        """Return the rollouts, with the loss where `logprobs` are at most `most` off the stored.
+
+        A row of `logprobs` may be longer than its completion.
+        """
+        rows = zip(self.logprobs, logprobs, strict=True)
+        # What is behind a completion's end is padding.
+        return self.only([[abs(a - b) <= most for a, b in zip(*row, strict=False)] for row in rows])
+
+    def only(self, kept: list[list[bool]]) -> StoredRollouts:
+        """Return the rollouts, with the loss on no token but those that are `kept`.
+
+        The others become what observation tokens are: logprob 0, so that no ratio overflows.
+        """
+        rows = zip(self.loss_mask, kept, strict=True)
+        mask = [[m if k else 0 for m, k in zip(*row, strict=True)] for row in rows]
+        rows = zip(self.logprobs, mask, strict=True)
+        logprobs = [[p if m else 0.0 for p, m in zip(*row, strict=True)] for row in rows]
+        return replace(self, loss_mask=mask, logprobs=logprobs)
+
+    def padded(self, rows: range) -> dict[str, torch.Tensor]:
+        """Return ids and masks of rows, filled up with 0: prompts on the left, as TRL does.
+
+        Shapes: (rows, longest prompt), (rows, longest completion).
+        """
+        tensors: dict[str, torch.Tensor] = {}
+        sides = (("prompt", self.prompt_ids, "left"), ("completion", self.completion_ids, "right"))
+        for name, stored, side in sides:
+            ids = [torch.tensor(stored[row]) for row in rows]
+            ones = [torch.ones_like(one) for one in ids]
+            tensors[f"{name}_ids"] = pad(ids, padding_side=side)
+            tensors[f"{name}_mask"] = pad(ones, padding_side=side)
+        return tensors
 
     def check_vocabulary(self, size: int) -> None:
         groups = [group for group in self.groups for _ in range(self.group_size)]

@@ -7,6 +7,7 @@ arXiv 2402.03300, eq. 3, with clip_low and clip_high apart):
     A = (reward - group mean) / (group std with n - 1 + 1e-4), or the difference alone
     k3_t = exp(ref_t - logp_t) - (ref_t - logp_t) - 1, ref = the checkpoint the update started from
 
+Where A < 0, `delta` bounds r_t in the first term (INTELLECT-2, arXiv 2505.07291, section 3.4).
 The factor r_t makes the KL's gradient the unbiased one of the current policy (DeepSeek-V3.2, arXiv
 2512.02556), whoever sampled the tokens. The metric `kl` is the mean k3 of the last step.
 
@@ -23,6 +24,12 @@ Departures from TRL, with their reasons:
   `grpo` averages rows of the step by their own token mean, `dr_grpo` divides by rows times the
   longest completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the
   sampled tokens of the batch, which equals `dapo` where the step is the batch.
+- `max_mismatch` compares with the weights that the update starts from, before its first step (a
+  resumed update too). TRL masks such tokens with vLLM alone, and weighs those that it keeps.
+- `mask_truncated` goes by the stored end of the rollout. TRL looks for a last token of its
+  tokenizer's, which rollouts of several turns or other stop tokens do not end on.
+- Adam's moments start at zero: an update is a stage, and its key names all that it starts from. The
+  candidate of the update before may not have been published, and its moments would not fit.
 - Each micro-batch is scored under the reference beside the policy, by the process that trains its
   rows; TRL would score all rows of a step first.
 """
@@ -33,6 +40,7 @@ Departures from TRL, with their reasons:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
@@ -41,6 +49,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from datasets import Dataset
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -51,6 +60,7 @@ from genenv_core.engines.adapters import has_adapter
 from genenv_core.errors import TrainingError
 from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
 from genenv_core.training.loop import ranks
+from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
 from genenv_core.training.loop.update import carry_out
 from genenv_core.training.policies.weights import LoadedPolicy
@@ -82,13 +92,14 @@ class _Seen:
         self.loss, self.kl = sum(own.loss for own in step), sum(own.kl for own in step)
 
     def metrics(self) -> dict[str, float]:
+        tokens = max(self.tokens, 1)  # none where all are left out of the loss
         return {
             "loss": self.loss,
             "kl": self.kl,
-            "entropy": self.entropy / self.tokens,
-            "ratio_mean": self.ratio / self.tokens,
+            "entropy": self.entropy / tokens,
+            "ratio_mean": self.ratio / tokens,
             "ratio_max": self.ratio_max,
-            "clip_fraction": self.clipped / self.tokens,
+            "clip_fraction": self.clipped / tokens,
         }
 
 
@@ -117,6 +128,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         self._step_groups: list[str] | None = None
         self._step_tensors: dict[str, Any] = {}
         self._scored: tuple[Any, Any] | None = None
+        self._max_mismatch, self._mismatch = settings.max_mismatch, dict[str, float]()
         super().__init__(
             model=model,
             reward_funcs=stored_reward,
@@ -144,6 +156,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
             temperature=request.temperature,
             epsilon=settings.clip_low,
             epsilon_high=settings.clip_high,
+            delta=settings.delta,
             beta=settings.kl_coef,
             use_bias_correction_kl=True,
             loss_type=settings.loss_type,
@@ -185,6 +198,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
 
         Where a step has fewer rows than processes, an empty one is a row of weight 0.
         """
+        self._leave_out_mismatches()
         groups, start, stop = (generation_batch[name] for name in ("groups", "start", "stop"))
         size, rows = self.rollouts.group_size, stop - start
         if self._step_groups != groups:
@@ -204,7 +218,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         )
         # The other losses are means of the micro-batch over micro_batches: undo both.
         processes = self.training.processes
-        shares = {"dapo": 1.0 / micro_batches, "bnpo": processes * own / tokens}
+        shares = {"dapo": 1.0 / micro_batches, "bnpo": processes * own / tokens.clamp(min=1)}
         share = shares.get(self.loss_type, processes * rows / (len(groups) * size))
         inputs["loss_scale"] = share * micro_batches if rows else 0.0
         inputs["step_tokens"] = tokens
@@ -217,20 +231,50 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
     @torch.no_grad()
     def _reference(self, inputs: dict[str, Any]) -> Any:
         """Return the logprobs of a micro-batch under the weights that the update started from."""
-        ids = {
-            "input_ids": torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
-            "attention_mask": torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1),
-        }
         model = self.ref_model
         adapted = nullcontext()
         if model is None:  # with LoRA: the copy of the adapter that TRL keeps
             model = self.model
             adapted = use_adapter(model, adapter_name="ref")
         with adapted:
-            scored = self._get_per_token_logps_and_entropies(
-                model, **ids, logits_to_keep=inputs["completion_ids"].size(1)
-            )
-        return scored[0]
+            return self._logprobs(model, inputs)
+
+    def _logprobs(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """Return the logprobs of a micro-batch's completions under a model, (rows, tokens)."""
+        return self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
+            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1),
+            logits_to_keep=inputs["completion_ids"].size(1),
+        )[0]
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        self._leave_out_mismatches()  # the last moment of the start's weights where one resumes
+        super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _leave_out_mismatches(self) -> None:
+        """Take the loss off tokens whose logprobs now and when sampled are too far apart, once."""
+        most, self._max_mismatch = self._max_mismatch, None
+        if most is None:
+            return
+        stored = self.rollouts
+        self.rollouts = stored.near(self._starting_logprobs(), most)
+        share = 1 - self.rollouts.tokens / stored.tokens if stored.tokens else 0.0
+        self._mismatch = {"mismatch_masked": share}
+
+    def _starting_logprobs(self) -> list[list[float]]:
+        """Return the logprobs of all rows under the current weights, padding behind them."""
+        processes, rows = self.training.processes, len(self.rollouts.rewards)
+        batches = cut(rows, most=self.step_batches.micro, processes=processes)
+        own: list[list[list[float]]] = []
+        with self.looking():
+            for start, stop in batches[ranks.index() :: processes]:
+                # Processes of a sharded model score together: one without a row scores the first.
+                padded = self.rollouts.padded(range(start, stop) if stop > start else range(1))
+                inputs: Any = send_to_device(padded, self.accelerator.device)
+                own.append(self._logprobs(self.model, inputs).tolist()[: stop - start])
+        in_turn = zip(*ranks.collected(own), strict=True)
+        return [row for turn in in_turn for batch in turn for row in batch]
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         scored = super()._get_per_token_logps_and_entropies(*args, **kwargs)
@@ -247,19 +291,22 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
 
     def _observe(self, inputs: dict[str, Any], loss: float) -> None:
         assert self._scored is not None
+        seen = self._step_seen
+        seen.loss += loss / self.training.processes
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        if not mask.any():
+            return
         logps, entropies = (scored[mask] for scored in self._scored)
         checked(logps.sum().item(), "logprobs of the policy during GRPO")
         ratio = (logps - inputs["old_per_token_logps"][mask]).exp()
         positive = (inputs["advantages"].unsqueeze(1) > 0).expand_as(mask)[mask]
-        clipped = torch.where(positive, ratio > 1 + self.epsilon_high, ratio < 1 - self.epsilon_low)
-        seen = self._step_seen
+        low = (ratio < 1 - self.epsilon_low) | (ratio > (self.args.delta or math.inf))
+        clipped = torch.where(positive, ratio > 1 + self.epsilon_high, low)
         seen.tokens += int(mask.sum())
         seen.entropy += entropies.double().sum().item()
         seen.ratio += ratio.double().sum().item()
         seen.ratio_max = max(seen.ratio_max, ratio.max().item())
         seen.clipped += int(clipped.sum())
-        seen.loss += loss / self.training.processes
         if "ref_per_token_logps" in inputs:
             gap = inputs["ref_per_token_logps"][mask] - logps
             share = mask.sum() / inputs["step_tokens"]
@@ -289,7 +336,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
                 )
         rewards = self.rollouts.rewards
         whole = {"reward_mean": mean(rewards), "reward_std": sample_std(rewards)}
-        return Outcome(self.seen.metrics() | whole)
+        return Outcome(self.seen.metrics() | whole | self._mismatch)
 
 
 def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
@@ -330,8 +377,8 @@ def update(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     """Return the agent after one GRPO update on `request.rows`, saved in `request.output`.
 
     Metrics: loss, kl and grad_norm are the last optimizer step's; entropy, ratio_mean, ratio_max
-    and clip_fraction are over all sampled tokens of the update; reward_mean and reward_std over
-    its rows.
+    and clip_fraction are over all sampled tokens of the update that count in the loss (0 if none
+    does); reward_mean and reward_std over its rows; mismatch_masked is there with `max_mismatch`.
     """
     return carry_out(request, stop, StoredRollouts.read, _trainer)
 

@@ -66,6 +66,13 @@ def tokens_of(*pools: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={n: schema("trace_tokens")[n] for n in rows[0]})
 
 
+def traces_of(*pools: pl.DataFrame) -> pl.DataFrame:
+    """Return how each trace ended: the first of a group at a limit, the others by themselves."""
+    ids = sorted((name for pool in pools for name in pool["trace_id"]), reverse=True)
+    rows = [(name, "length" if name.endswith("-0") else "stop") for name in ids]
+    return pl.DataFrame(rows, schema=["trace_id", "finish_reason"], orient="row")
+
+
 NEW = d_train(
     {
         "n1": ("new", NOW, [1.0, 0.0]),
@@ -97,6 +104,7 @@ def agent(
         new,
         stored,
         tokens_of(new, stored),
+        traces_of(new, stored),
         epoch=EPOCH,
         policy_version=NOW,
         mixture=mixture,
@@ -150,8 +158,9 @@ def test_the_trainer_gets_the_rows_that_are_noted() -> None:
     assert rows.training["group_id"].to_list() == noted["group_id"].to_list()
     known = dict(pl.concat([NEW, STORED]).select("trace_id", "reward").iter_rows())
     assert rows.training["reward"].to_list() == [known[name] for name in texts]
+    assert rows.training["truncated"].to_list() == [name.endswith("-0") for name in texts]
     columns = ["group_id", "prompt_ids", "completion_ids", "logprobs", "loss_mask", "reward"]
-    assert rows.training.columns == columns
+    assert rows.training.columns == [*columns, "truncated"]
     assert rows.samples.schema == schema("update_samples")
     assert set(rows.samples["policy"]) == {"agent"} and set(rows.samples["epoch"]) == {EPOCH}
     assert rows.samples["weight"].null_count() == rows.samples.height

@@ -131,6 +131,7 @@ def grpo_rows(
             "logprobs": [p if m else 0.0 for p, m in zip(logprobs, mask, strict=True)],
             "loss_mask": mask,
             "reward": reward if index % size else 1.5,
+            "truncated": False,
         }
     return rows
 
@@ -144,6 +145,7 @@ def write_grpo(path: Path, rows: list[dict[str, Any]]) -> Path:
         "logprobs": pl.List(pl.Float32),
         "loss_mask": pl.List(pl.Int8),
         "reward": pl.Float64,
+        "truncated": pl.Boolean,
     }
     pl.DataFrame(rows, schema=types).write_parquet(path)
     return path

@@ -1,9 +1,11 @@
 """GRPO on stored rollouts, with the real TRL trainer on tiny models.
 
 Invariants: the gradient of a step equals a hand-written loss, for every loss type, with a loss
-mask, with logprobs of an older policy and with the KL term; every group is trained exactly
-`passes` times; micro-batches change nothing but rounding; bad rows are refused by name before
-training; the output is a whole checkpoint, and nothing else is left or printed.
+mask, with logprobs of an older policy, with the KL term, with the two-sided clip and without the
+rows and tokens that settings leave out; where they leave out all, nothing moves; settings that
+nothing reaches change no bit; every group is trained exactly `passes` times; micro-batches change
+nothing but rounding; bad rows are refused by name before training; the output is a whole
+checkpoint, and nothing else is left or printed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import AutoTokenizer
 
 from genenv_core.config.sections.updates import GrpoConfig
@@ -104,6 +107,7 @@ def expected_gradient(
     temperature: float = 1.0,
     kl_coef: float = 0.0,
     scale: bool = True,
+    delta: float = math.inf,
 ) -> tuple[dict[str, torch.Tensor], float]:
     """Return the gradient by the formulas at the weights `at`, and the clipped share."""
     model, reference = load(policy), load(policy)
@@ -114,10 +118,12 @@ def expected_gradient(
     for row, advantage in zip(rows, advantages(rows, scale), strict=True):
         logps = token_logprobs(model, row, temperature)
         ratio = (logps - torch.tensor(row["logprobs"])).exp()
-        chosen = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+        bounded = ratio.clamp(max=delta)
+        chosen = torch.minimum(bounded * advantage, ratio.clamp(0.8, 1.28) * advantage)
         clipped += int(
             sum(
-                bool(m) and ((a > 1.28 and advantage > 0) or (a < 0.8 and advantage < 0))
+                bool(m)
+                and ((a > 1.28 and advantage > 0) or (not 0.8 <= a <= delta and advantage < 0))
                 for a, m in zip(ratio.tolist(), row["loss_mask"], strict=True)
             )
         )
@@ -129,7 +135,7 @@ def expected_gradient(
         divisor = {
             "dapo": tokens,
             "bnpo": tokens,
-            "grpo": len(rows) * int(mask.sum()),
+            "grpo": len(rows) * max(int(mask.sum()), 1),
             "dr_grpo": len(rows) * longest,
         }[loss_type]
         loss = loss + token_loss.sum() / divisor
@@ -185,6 +191,105 @@ def test_second_pass_pulls_to_the_starting_checkpoint(
     assert relative_error(steps[1][1], expected) < 1e-5
     assert relative_error(without, expected) > 1e-2
     assert result.metrics["kl"] > 0
+
+
+def test_delta_bounds_the_ratio_where_the_advantage_is_negative(
+    tmp_path: Path, policy: Path, steps: list[Step]
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True)
+    result = update(tmp_path, policy, rows, passes=1, delta=1.4)
+    expected, clipped = expected_gradient(policy, steps[0][0], rows, delta=1.4)
+    without, fewer = expected_gradient(policy, steps[0][0], rows)
+    assert relative_error(steps[0][1], expected) < 1e-5
+    assert relative_error(without, expected) > 1e-2
+    assert fewer < clipped == pytest.approx(result.metrics["clip_fraction"])
+
+
+def test_delta_is_above_the_upper_clip() -> None:
+    assert GrpoConfig(clip_high=0.25, delta=1.5).delta == 1.5
+    message = r"grpo\.delta is 1\.25 and must be above 1 \+ grpo\.clip_high = 1\.25"
+    with pytest.raises(ValidationError, match=message):
+        GrpoConfig(clip_high=0.25, delta=1.25)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_a_truncated_rollout_has_no_loss_and_still_a_reward(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True)
+    for index in (1, 4, 5, 6, 7):  # one rollout of the first group, all of the second
+        rows[index] |= {"truncated": True, "logprobs": [-400.0] * len(rows[index]["logprobs"])}
+    settings = {"loss_type": loss_type, "passes": 1, "micro_batch_rows": 2}
+    update(tmp_path, policy, rows, mask_truncated=True, **settings)
+    silent = [
+        row
+        | {"loss_mask": [m * (not row["truncated"]) for m in row["loss_mask"]]}
+        | ({"logprobs": [0.0] * len(row["logprobs"])} if row["truncated"] else {})
+        for row in rows
+    ]
+    expected, _ = expected_gradient(policy, steps[0][0], silent, loss_type=loss_type)
+    assert relative_error(steps[0][1], expected) < 1e-5
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("setting", [{"mask_truncated": True}, {"max_mismatch": 0.01}])
+def test_an_update_whose_rows_are_all_left_out_moves_nothing(
+    tmp_path: Path, policy: Path, loss_type: str, setting: dict[str, Any]
+) -> None:
+    rows = grpo_rows(2, SIZE, sampler=load(policy))
+    for row in rows:
+        row |= {"truncated": True, "logprobs": [-90.0] * len(row["logprobs"])}
+    result = update(tmp_path, policy, rows, loss_type=loss_type, groups_per_step=1, **setting)
+    after = weights(result.checkpoint)
+    assert all(torch.equal(p, after[name]) for name, p in weights(policy).items())
+    assert all(math.isfinite(value) for value in result.metrics.values())
+    assert result.metrics["loss"] == result.metrics["grad_norm"] == result.metrics["entropy"] == 0
+    assert result.metrics["reward_mean"] > 0
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_tokens_far_from_the_engines_logprobs_have_no_loss_in_any_step(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True, temperature=0.7)
+    rows[2]["logprobs"][0] = -400.0  # a ratio that overflows
+    settings: dict[str, Any] = {"learning_rate": 1e-2, "micro_batch_rows": 5, "passes": 2}
+    settings |= {"temperature": 0.7, "loss_type": loss_type, "max_mismatch": 0.8, "kl_coef": 0.1}
+    result = update(tmp_path, policy, rows, **settings)
+
+    def near(at: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
+        model, kept = load(policy), []
+        model.load_state_dict(at, strict=False)
+        for row in rows:
+            with torch.no_grad():
+                now = token_logprobs(model, row, 0.7).tolist()
+            gaps = [abs(a - b) for a, b in zip(now, row["logprobs"], strict=True)]
+            mask = [m * (gap <= 0.8) for m, gap in zip(row["loss_mask"], gaps, strict=True)]
+            logprobs = [p if m else 0.0 for p, m in zip(row["logprobs"], mask, strict=True)]
+            kept.append(row | {"loss_mask": mask, "logprobs": logprobs})
+        return kept
+
+    counted = near(steps[0][0])
+    for at, gradient in steps:
+        expected, _ = expected_gradient(
+            policy, at, counted, loss_type=loss_type, temperature=0.7, kl_coef=0.1
+        )
+        assert relative_error(gradient, expected) < 1e-4
+    later = [row["loss_mask"] for row in near(steps[1][0])]
+    assert later != [row["loss_mask"] for row in counted]
+    sampled, left = (sum(sum(row["loss_mask"]) for row in some) for some in (rows, counted))
+    assert result.metrics["mismatch_masked"] == pytest.approx(1 - left / sampled)
+    assert 0.1 < result.metrics["mismatch_masked"] < 0.9
+
+
+def test_bounds_that_nothing_reaches_change_no_bit(tmp_path: Path, policy: Path) -> None:
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True)
+    plain = update(tmp_path, policy, rows, name="plain")
+    wide = {"delta": 1000, "mask_truncated": True, "max_mismatch": 100}
+    bounded = update(tmp_path, policy, rows, name="bounded", **wide)
+    assert bounded.metrics == plain.metrics | {"mismatch_masked": 0.0}
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "bounded")]
+    assert files[0] == files[1]
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)

@@ -96,6 +96,12 @@ def rwr_request(home: Path, name: str, **settings: Any) -> RwrRequest:
 REQUESTS: dict[str, tuple[Callable[[Path], Request], str, int]] = {
     "grpo": (lambda home: grpo_request(home), "updated", 6),
     "grpo with kl": (lambda home: grpo_request(home, "kl", kl_coef=0.1), "updated", 6),
+    # Of another temperature than the rows: tokens that were off at the start are left out.
+    "grpo near": (
+        lambda home: grpo_request(home, "near", max_mismatch=0.2, learning_rate=1e-2),
+        "updated",
+        6,
+    ),
     "rwr": (lambda home: rwr_request(home, "rwr", kl_cap=1e6, steps=4), "updated", 4),
     # Above the cap after steps 3 and 5, back under it after 4 and 6.
     "pull": (lambda home: rwr_request(home, "pull", kl_cap=1.09, steps=6), "pulled", 6),
