@@ -49,10 +49,12 @@ def world(tasks: int = 4, n: int = 4) -> dict[str, pl.DataFrame]:
     rows["tasks"] += [_data_task("test", index) for index in range(tasks)]
     for policy in ("agent", "env"):
         rows["checkpoints"].append(_checkpoint(policy, 0))
+    _add_evaluations(rows, 0, tasks)
     for epoch in EPOCHS:
         _add_generations(rows, epoch, tasks)
         _add_rollouts(rows, epoch, tasks, n)
         _add_updates(rows, epoch)
+        _add_evaluations(rows, epoch, tasks)
         _add_summary(rows, epoch, tasks)
     rows["runs"].append(
         {
@@ -294,7 +296,7 @@ def _checkpoint(policy: str, epoch: int) -> Row:
     }
 
 
-def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
+def _add_evaluations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
     for index in range(tasks):
         for mode in ("sampled", "greedy"):
             rows["evaluations"].append(
@@ -314,6 +316,9 @@ def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
                     "failure": "" if index == 0 else "no call",
                 }
             )
+
+
+def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
     rows["epochs"].append(
         {
             "epoch": epoch,

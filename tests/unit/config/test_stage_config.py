@@ -108,6 +108,8 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "compute.vllm.arguments": [("--enforce-eager",)],
         "execution.vllm.urls": [("http://host:8000",)],
         "training.memory_gb": [8.0],
+        "grpo.delta": [2.0],
+        "grpo.max_mismatch": [0.5],
     }
     if path in special:
         return special[path]
