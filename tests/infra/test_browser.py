@@ -119,7 +119,7 @@ def test_a_run_is_filled_in_started_watched_and_read(page: Page, up: Up) -> None
     shot(page, "5-summary")
     page.goto(f"{up.url}/v2/artifacts/key/epochs-browser")
     page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
-    expect(page.get_by_text("held-out").first).to_be_visible()
+    expect(page.get_by_text("P(answer)").first).to_be_visible()
     shot(page, "6-table")
 
 

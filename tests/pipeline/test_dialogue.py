@@ -115,4 +115,6 @@ def test_pi_env_plays_the_tools(api: None, tiny_root: Path):
     answered = [message for message in tools if not message.get("error")]
     assert {message["content"] for message in answered} >= {"recorded"}
     evaluation = manifests(config)[1, "evaluate"]
-    assert evaluation.facts["sampled"] >= 0
+    for split in ("validation", "test"):
+        assert 0 <= evaluation.facts[split]["sampled"] <= 1
+        assert 0 < evaluation.facts[split]["answer_probability"] < 1
