@@ -499,6 +499,7 @@ def test_training_gets_the_masks_of_real_multi_turn_attempts(
             "logprobs": list(one.logprobs),
             "loss_mask": list(one.loss_mask),
             "reward": float(one.sample_index % 2),
+            "truncated": one.finish_reason is FinishReason.LENGTH,
         }
         for one in rollouts
     ]
