@@ -30,6 +30,7 @@ VIEW_NAMES = (
     "near_alpha",
     "failures",
     "rejections",
+    "test_results",
     "test_gains",
     "lineage",
     "updates",

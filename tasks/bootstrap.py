@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.epoch.rows import data_tasks
-from genenv_core.exchange.base_data import LISTED, BaseData, configured_base, heldout_drafts
+from genenv_core.exchange.base_data import (
+    LISTED,
+    BaseData,
+    configured_base,
+    fingerprints,
+    heldout_drafts,
+)
 from genenv_core.exchange.external import Given
 from genenv_core.exchange.given_models import model_files
 from genenv_core.ids import seed_from
@@ -43,8 +49,7 @@ def compute(context: StageContext[Given]) -> dict[str, Any]:
         drafts = domain.base_tasks(seed_from(context.seed, "base"), config.data.base_tasks)
         base = BaseData(drafts)
     else:
-        taken = {draft.fingerprint for of_it in heldout.values() for draft in of_it}
-        base = configured_base(config.data, Path(given.path), domain, taken)
+        base = configured_base(config.data, Path(given.path), domain, fingerprints(heldout))
     context.out.table("tasks", data_tasks({TaskSource.BASE: base.drafts, **heldout}, context.scope))
     with ThreadPoolExecutor(len(Policy)) as threads:
         waiting = [threads.submit(_checkpoint, context, policy) for policy in Policy]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -148,11 +148,12 @@ def configured_base(
 
 def heldout_fingerprints(domain: Domain, seed: int, data: DataConfig) -> set[str]:
     """Return the fingerprints of the tasks that a run with this seed is measured on."""
-    return {
-        draft.fingerprint
-        for of_it in heldout_drafts(domain, seed, data).values()
-        for draft in of_it
-    }
+    return fingerprints(heldout_drafts(domain, seed, data))
+
+
+def fingerprints(drafts: Mapping[TaskSource, Sequence[TaskDraft]]) -> set[str]:
+    """Return the fingerprints of drafts of every source."""
+    return {draft.fingerprint for of_source in drafts.values() for draft in of_source}
 
 
 def heldout_drafts(

@@ -38,16 +38,17 @@ def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> 
     if not isinstance(domain, WritesAnswers) or not isinstance(engine, ScoresTokens):
         return None
     single = replace(play, bounds=replace(play.bounds, n=1))
-    attempts = [_answered(task_id, draft, single, domain) for task_id, draft in tasks]
-    fitting = [index for index, attempt in enumerate(attempts) if attempt is not None]
-    made = [attempts[index] for index in fitting]
+    fitting: dict[int, Attempt] = {}
+    for index, (task_id, draft) in enumerate(tasks):
+        attempt = _answered(task_id, draft, single, domain)
+        if attempt is not None:
+            fitting[index] = attempt
     scored = engine.logprobs(
-        [TokenSequence(a.prompt_ids, tuple(a.token_ids)) for a in made if a is not None],
+        [TokenSequence(made.prompt_ids, tuple(made.token_ids)) for made in fitting.values()],
         play.params,
     )
     found = [0.0] * len(tasks)
-    for index, attempt, logprobs in zip(fitting, made, scored, strict=True):
-        assert attempt is not None
+    for (index, attempt), logprobs in zip(fitting.items(), scored, strict=True):
         said = (value for value, mask in zip(logprobs, attempt.loss_mask, strict=True) if mask)
         found[index] = math.exp(math.fsum(said))
     return found

@@ -113,12 +113,9 @@ def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
         calibration=rows("FROM calibration WHERE {own} AND scope = 'epoch' ORDER BY epoch"),
         evidence=rows("SELECT * FROM evidence WHERE {own} ORDER BY epoch"),
         test=rows(
-            "WITH own AS (SELECT * FROM evaluations WHERE {own} AND split = 'test'), "
-            "told AS (SELECT epoch, task_id, mode AS measure, avg(success::INT) AS s FROM own "
-            "GROUP BY ALL UNION ALL SELECT epoch, task_id, 'answer_probability', "
-            "any_value(answer_probability) FROM own WHERE answer_probability IS NOT NULL "
-            "GROUP BY ALL) SELECT epoch, measure, avg(s) AS value, "
-            "stddev_samp(s) / sqrt(count(*)) AS se, count(*) AS tasks FROM told GROUP BY ALL "
+            "SELECT epoch, measure, avg(value) AS value, "
+            "stddev_samp(value) / sqrt(count(*)) AS se, count(*) AS tasks "
+            "FROM test_results WHERE {own} GROUP BY epoch, measure "
             "ORDER BY epoch, measure"
         ),
         checkpoints=[row | {"metrics": json.loads(row["metrics"])} for row in checkpoints],

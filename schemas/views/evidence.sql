@@ -24,6 +24,7 @@ gains AS (
     SELECT *
     FROM test_gains
     WHERE measure IN ('answer_probability', 'sampled')
+    -- The name that comes first in the alphabet is also the one with less noise.
     QUALIFY row_number() OVER (PARTITION BY run_id, epoch ORDER BY measure) = 1
 )
 SELECT

@@ -1,6 +1,6 @@
 -- How much better is the agent of each epoch on the test tasks than the one that the run began with?
--- Reads: evaluations
--- measure: `answer_probability` (no sampling noise), `sampled` or `greedy`.
+-- Reads: test_results
+-- measure: As in test_results.
 -- tasks: Test tasks that both agents attempted.
 -- value: Mean over the tasks: success, or the probability of the reference answer.
 -- start: The same of the agent of epoch 0.
@@ -11,32 +11,21 @@
 --
 -- The .975 quantile of Student's t: from a table for 1 and 2 degrees of freedom, else by its
 -- expansion in 1 / degrees (Abramowitz and Stegun, 26.7.5), off by 4e-3 at 3 degrees, 3e-4 at 5.
-WITH told AS (
-    SELECT run_id, arm, epoch, task_id, mode AS measure, avg(CAST(success AS INTEGER)) AS s
-    FROM evaluations
-    WHERE split = 'test'
-    GROUP BY ALL
-    UNION ALL
-    SELECT run_id, arm, epoch, task_id, 'answer_probability' AS measure, avg(answer_probability) AS s
-    FROM evaluations
-    WHERE split = 'test' AND answer_probability IS NOT NULL
-    GROUP BY ALL
-),
-paired AS (
+WITH paired AS (
     SELECT
         n.run_id,
         n.arm,
         n.epoch,
         n.measure,
         count(*) AS tasks,
-        avg(n.s) AS value,
-        avg(o.s) AS start,
-        avg(n.s - o.s) AS gain,
-        stddev_samp(n.s - o.s) / sqrt(count(*)) AS gain_se,
+        avg(n.value) AS value,
+        avg(o.value) AS start,
+        avg(n.value - o.value) AS gain,
+        stddev_samp(n.value - o.value) / sqrt(count(*)) AS gain_se,
         count(*) - 1 AS df,
         CAST(1.959963984540054 AS DOUBLE) AS z
-    FROM told AS n
-    INNER JOIN told AS o
+    FROM test_results AS n
+    INNER JOIN test_results AS o
         ON o.run_id = n.run_id AND o.task_id = n.task_id AND o.measure = n.measure AND o.epoch = 0
     WHERE n.epoch > 0
     GROUP BY n.run_id, n.arm, n.epoch, n.measure

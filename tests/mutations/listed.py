@@ -332,8 +332,8 @@ _EPOCH = (
     _m(
         "gains are not paired",
         "schemas/views/test_gains.sql",
-        "stddev_samp(n.s - o.s)",
-        "stddev_samp(n.s)",
+        "stddev_samp(n.value - o.value)",
+        "stddev_samp(n.value)",
         "unit/schemas/test_views.py::test_gains_are_paired_by_task",
     ),
     _m(
