@@ -38,12 +38,13 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     arm, agent, env, data = ARMS[config.arm], state.agent, state.env, state.bootstrap
     made_for = arm.set_of(epoch)
     before = state.before(made_for)
+    rated = before.last(config.generation.prediction_epochs)
     writing = GenerateTasksInputs(
         env=env,
         bootstrap=data,
-        last_tasks=[past.tasks for past in before.last(1)],
-        last_scores=[past.scores for past in before.last(1)],
         recent=[past.tasks for past in before.last(config.generation.history_epochs)],
+        rated_tasks=[past.tasks for past in rated],
+        rated=[past.scores for past in rated],
         offline=offline_input(config),
     )
     tasks = generate_tasks(config, made_for, writing)

@@ -93,6 +93,7 @@ def _window(config: RunConfig) -> int:
     """Return the number of past epochs that any stage reads."""
     return max(
         config.generation.history_epochs,
+        config.generation.prediction_epochs,
         config.mixture.max_policy_age,
         config.rwr.window_epochs - 1,
         1,

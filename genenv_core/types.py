@@ -67,6 +67,16 @@ HELDOUT = (TaskSource.VALIDATION, TaskSource.TEST)
 """Sources of tasks that nothing is ever trained on."""
 
 
+class TaskChoice(StrEnum):
+    """Whether a task that pi_env wrote is attempted, and why."""
+
+    PREDICTED = "predicted"
+    """Its success rate is predicted near alpha."""
+    RANDOM = "random"
+    """It was drawn by lot."""
+    NOT_CHOSEN = "not_chosen"
+
+
 class FinishReason(StrEnum):
     """Why a completion ended."""
 

@@ -16,6 +16,7 @@ class SelectionReason(StrEnum):
     ABOVE_BAND = "above_band"
     ZERO_SIGNAL = "zero_signal"
     INVALID_TASK = "invalid_task"
+    NOT_ATTEMPTED = "not_attempted"
     INCOMPLETE_GROUP = "incomplete_group"
     NOT_IN_UPDATE = "not_in_update"
 

@@ -28,6 +28,7 @@ VIEW_NAMES = (
     "curriculum",
     "calibration",
     "near_alpha",
+    "predictions",
     "failures",
     "rejections",
     "test_results",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from genenv_core.epoch.choosing import rated_attempts
 from genenv_core.epoch.generation import (
     Writer,
     agent_history,
@@ -25,20 +26,31 @@ from tasks.stage import Stage, StageContext, StageTask, log
 STAGE = Stage(
     "generate_tasks",
     ("tasks.generate_tasks",),
-    ("domain", "generation", "models.env_chat_template_kwargs", *SAMPLING_FIELDS),
-    ("torch", "transformers"),
+    (
+        "domain",
+        "generation",
+        "curriculum.alpha",
+        "curriculum.k_min",
+        "models.env_chat_template_kwargs",
+        *SAMPLING_FIELDS,
+    ),
+    ("torch", "transformers", "scikit-learn", "scipy"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateTasksInputs:
-    """The current pi_env, the agent's last results, and the recent tasks."""
+    """The current pi_env, and what earlier epochs wrote and attempted, oldest first.
+
+    A task equal to one of `recent` is a duplicate. `rated` are the scores of `rated_tasks`: the
+    choice of tasks learns from all of them, and the last one conditions pi_env.
+    """
 
     env: CheckpointRef
     bootstrap: ArtifactRef
-    last_tasks: Sequence[ArtifactRef]
-    last_scores: Sequence[ArtifactRef]
     recent: Sequence[ArtifactRef]
+    rated_tasks: Sequence[ArtifactRef]
+    rated: Sequence[ArtifactRef]
     offline: FileRef | None
 
 
@@ -76,9 +88,14 @@ def _written(context: StageContext[GenerateTasksInputs]) -> Output:
             data=context.frame(context.inputs.bootstrap, "tasks"),
             recent=context.frame(context.inputs.recent, "tasks"),
             history=agent_history(
-                context.frame(context.inputs.last_scores, "task_scores"),
-                context.frame(context.inputs.last_tasks, "tasks"),
+                context.frame(context.inputs.rated[-1:], "task_scores"),
+                context.frame(context.inputs.rated_tasks[-1:], "tasks"),
             ),
+            known=rated_attempts(
+                context.frame(context.inputs.rated_tasks, "tasks"),
+                context.frame(context.inputs.rated, "task_scores"),
+            ),
+            curriculum=context.config.curriculum,
             epoch=context.epoch,
             scope=context.scope,
             seed=context.seed,

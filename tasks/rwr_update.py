@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.algorithm.rwr import step_count, tracked_target
+from genenv_core.epoch.choosing import written_p_hat
 from genenv_core.epoch.env_update import env_rows, on_policy
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.epoch.rows import UpdateRows
@@ -48,7 +49,7 @@ STAGE = Stage(
 class RwrUpdateInputs:
     """The current pi_env, whether to train it, the first pi_env, and the window of D_env.
 
-    `scores` are those of this epoch, whose p_hat moves the target; the rest is of the window.
+    `scores` are those of this epoch, which move the target; the rest is of the window.
     """
 
     env: CheckpointRef
@@ -91,7 +92,10 @@ def _rows(context: StageContext[RwrUpdateInputs]) -> UpdateRows:
 def _target(context: StageContext[RwrUpdateInputs]) -> float:
     """Return the success rate that the weights reward."""
     settings = context.config.curriculum
-    p_hat = context.inputs.scores.facts["p_hat"]
+    p_hat = written_p_hat(
+        context.frame(context.inputs.generations[-1], "tasks"),
+        context.frame(context.inputs.scores, "task_scores"),
+    )
     return tracked_target(p_hat, alpha=settings.alpha, track=settings.track)
 
 

@@ -5,11 +5,12 @@ a negative weight moves probability from text to nowhere in particular and destr
 
 Departures from the paper, both off by default:
 
-- `rwr.weight_by_family` divides w by the number of the update's rows of the same task family, so
-  that a family weighs by its rewards and not by its size. Without it, pi_env under strong rewards
-  ends up writing one kind of task.
-- `curriculum.track` moves the target of the weights against the epoch's error, since weights alone
-  leave p_hat off alpha for epochs. R_env, the band and reports stay with alpha.
+- `rwr.weight_by_family` divides w by the number of the update's rows of the same task family plus
+  the mean number of a family, so that a family weighs rather by its rewards than by its size.
+  Without it, pi_env under strong rewards ends up writing one kind of task; without the mean, a
+  family's only row outweighs all others.
+- `curriculum.track` moves the target of the weights against the error of what pi_env wrote, since
+  weights alone leave it off alpha for epochs. R_env, the band and reports stay with alpha.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def raw_weight(reward: float, *, lambda_: float) -> float:
 def tracked_target(p_hat: float | None, *, alpha: float, track: float) -> float:
     """Return the success rate that the weights reward: alpha + track (alpha - p_hat), in limits.
 
-    It is alpha where `p_hat`, the share of successes over the epoch's new tasks, is None.
+    `p_hat` is the success rate of what pi_env wrote in the epoch; where it is None, the target is
+    alpha.
     """
     if p_hat is None:
         return alpha
@@ -59,7 +61,8 @@ def normalised_weights(
     """Return exp(lambda R_env) scaled to mean 1, shape (rows,); [] for no rows.
 
     The largest reward is taken out before the exponential, so a large lambda cannot overflow. With
-    `families`, one a row, a row's share is divided by the number of rows of its family.
+    `families`, one a row, a row's share is divided by the number of rows of its family plus the
+    mean number of a family.
     """
     if not rewards:
         return []
@@ -69,6 +72,9 @@ def normalised_weights(
     shifted = [math.exp(lambda_ * (reward - top)) for reward in checked]
     if families is not None:
         sizes = Counter(families)
-        shifted = [value / sizes[name] for value, name in zip(shifted, families, strict=True)]
+        usual = len(shifted) / len(sizes)
+        shifted = [
+            value / (sizes[name] + usual) for value, name in zip(shifted, families, strict=True)
+        ]
     scale = mean(shifted)
     return [value / scale for value in shifted]

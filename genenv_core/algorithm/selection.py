@@ -18,7 +18,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A task as the filter sees it; one that is not valid has no rollouts, so no further values.
+    """A task as the filter sees it; one that is not attempted has no further values.
 
     `generated`: whether pi_env wrote the task. `p_hat`: of the level that the caller judges by.
     """
@@ -28,6 +28,7 @@ class Candidate:
     complete: bool = False
     p_hat: float = nan
     zero_signal: bool = False
+    attempted: bool = True
 
 
 def in_band(p_hat: float, *, alpha: float, k_min: float) -> bool:
@@ -61,6 +62,8 @@ def select_for_agent(
 def _gate(candidate: Candidate) -> SelectionReason | None:
     if not candidate.valid:
         return SelectionReason.INVALID_TASK
+    if not candidate.attempted:
+        return SelectionReason.NOT_ATTEMPTED
     if not candidate.complete:
         return SelectionReason.INCOMPLETE_GROUP
     finite([candidate.p_hat], "p_hat of a complete group")

@@ -106,8 +106,8 @@ class RunConfig(Section):
         return self
 
     def _target(self) -> None:
-        """Refuse a moving target where all rows of an update weigh alike, wherever it is."""
-        if not self.curriculum.track:
+        """Refuse another moving target than the default where all rows of an update weigh alike."""
+        if self.curriculum.track in (0, CurriculumConfig().track):
             return
         if not self.rwr.lambda_:
             raise ValueError(

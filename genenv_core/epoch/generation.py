@@ -12,9 +12,11 @@ import numpy as np
 import polars as pl
 
 from genenv_core.algorithm.admission import admit
-from genenv_core.config.sections.curriculum import GenerationConfig
+from genenv_core.algorithm.success_model import Attempts
+from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain
 from genenv_core.engines.protocol import Engine
+from genenv_core.epoch.choosing import attempted_tasks, choose
 from genenv_core.epoch.rows import (
     Output,
     Progress,
@@ -205,6 +207,8 @@ def write_tasks(
     data: pl.DataFrame,
     recent: pl.DataFrame,
     history: AgentHistory,
+    known: Sequence[Attempts],
+    curriculum: CurriculumConfig,
     epoch: int,
     scope: str,
     seed: int,
@@ -213,6 +217,8 @@ def write_tasks(
 ) -> Output:
     """Return what pi_env writes until enough tasks are admitted or max_generations is reached.
 
+    Of these tasks, `choice` says which are attempted; see `genenv_core.epoch.choosing`.
+
     Args:
         writer: pi_env.
         domain: what it writes tasks for.
@@ -220,6 +226,8 @@ def write_tasks(
         data: the run's base and held-out tasks; the base tasks condition pi_env.
         recent: tasks of earlier epochs; one equal to these is a duplicate.
         history: the agent's success statistics, which condition pi_env too.
+        known: attempts of earlier epochs, which the choice learns from.
+        curriculum: what the choice looks for.
         epoch: number of the round.
         scope: the stage's, for ids.
         seed: the run's, which orders the contexts.
@@ -240,11 +248,12 @@ def write_tasks(
     )
     wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
     wanted = wanted[: settings.max_generations]
+    enough = settings.tasks * settings.candidates
     generations: list[dict[str, Any]] = []
-    while intake.valid < settings.tasks and len(generations) < len(wanted):
-        progress(intake.valid, settings.tasks, "tasks")
+    while intake.valid < enough and len(generations) < len(wanted):
+        progress(intake.valid, enough, "tasks")
         start = len(generations)
-        asked = wanted[start : start + settings.tasks - intake.valid]
+        asked = wanted[start : start + enough - intake.valid]
         requests = [
             SampleRequest(
                 chat.first_prompt(domain.env_messages(context)),
@@ -256,7 +265,18 @@ def write_tasks(
         completions = writer.engine.sample(requests, params)
         for context, request, done in zip(asked, requests, completions, strict=True):
             generations.append(_take(writer, intake, len(generations), context, request, done))
-    return intake.output(generations)
+    written = intake.output(generations)
+    tasks = choose(
+        written.tables["tasks"],
+        known,
+        settings=settings,
+        curriculum=curriculum,
+        seed=seed_for("choice"),
+    )
+    return Output(
+        {**written.tables, "tasks": tasks},
+        {**written.facts, "attempted": attempted_tasks(tasks).height},
+    )
 
 
 def take_programs(

@@ -13,6 +13,7 @@ from genenv_core.algorithm.reward import judged_p_hat
 from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
+from genenv_core.epoch.choosing import attempted_tasks, written_p_hat
 from genenv_core.epoch.rows import Output, frame, new_groups
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
@@ -228,10 +229,11 @@ def _of_tasks(
         "tasks_generated": tasks.height,
         "tasks_valid": int(tasks["valid"].sum()),
         "p_hat": int(groups["successes"].sum()) / attempts if attempts else None,
+        "p_hat_written": written_p_hat(tasks, task_scores),
         "r_env_mean": groups["r_env"].mean(),
         "share_in_band": sum(band) / len(band) if band else None,
         "share_zero_signal": groups["zero_signal"].cast(pl.Float64).mean(),
         "share_kept": kept.height / groups.height if groups.height else None,
-        "mean_calls": tasks.filter("valid")["difficulty"].mean(),
+        "mean_calls": attempted_tasks(tasks)["difficulty"].mean(),
         "mean_response_tokens": of_new["response_tokens"].mean(),
     }

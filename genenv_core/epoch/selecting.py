@@ -49,10 +49,12 @@ def select(
             "distance": abs(group["judged"] - curriculum.alpha),
         }
         rows += _decisions(candidate, curriculum, shared)
-    for task in tasks.filter(~pl.col("valid")).iter_rows(named=True):
+    for task in tasks.join(task_scores, on="task_id", how="anti").iter_rows(named=True):
         generated = task["source"] == TaskSource.GENERATED.value
         shared = {"task_id": task["task_id"], "epoch": epoch}
-        rows += _decisions(Candidate(valid=False, generated=generated), curriculum, shared)
+        rows += _decisions(
+            Candidate(valid=task["valid"], generated=generated, attempted=False), curriculum, shared
+        )
     facts = {
         f"kept_{policy.value}": sum(row["kept"] for row in rows if row["update"] == policy.value)
         for policy in Policy

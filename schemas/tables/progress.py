@@ -74,11 +74,16 @@ class Epochs(
 
     epoch: int = fields.count("Epoch, from 1; 0 is the state after bootstrap.")
     tasks_generated: int = fields.count("Generations parsed, valid or not.")
-    tasks_valid: int = fields.count("Generations that became tasks.")
+    tasks_valid: int = fields.count("Generations that became tasks, attempted or not.")
     p_hat: float = fields.share(
         "Share of successes over the new tasks' rollouts; null without any.", nullable=True
     )
-    r_env_mean: float = fields.share("Mean R_env of the new tasks.", nullable=True)
+    p_hat_written: float = fields.share(
+        "Success rate expected over all tasks that pi_env wrote, chosen or not: attempted ones "
+        "count with their share, others with their prediction; null without any.",
+        nullable=True,
+    )
+    r_env_mean: float = fields.share("Mean R_env of the attempted new tasks.", nullable=True)
     share_in_band: float = fields.share(
         "Share of new tasks with |p_hat - alpha| <= k_min.", nullable=True
     )
@@ -89,7 +94,7 @@ class Epochs(
         "Share of new tasks that the environment update may use.", nullable=True
     )
     mean_calls: float = fields.number(
-        "Mean difficulty of the new tasks (desk: tool calls).", low=0.0, nullable=True
+        "Mean difficulty of the attempted new tasks (desk: tool calls).", low=0.0, nullable=True
     )
     mean_response_tokens: float = fields.number(
         "Mean tokens that the agent sampled in a rollout of a new task.", low=0.0, nullable=True

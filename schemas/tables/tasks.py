@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.types import FinishReason, Rejection, TaskSource
+from genenv_core.types import FinishReason, Rejection, TaskChoice, TaskSource
 from schemas.tables import fields
 from schemas.tables.fields import Table, all_set
 
@@ -20,7 +20,10 @@ class Tasks(
             pl.col("source") != TaskSource.GENERATED.value
         )
         | all_set("generation_id", "context_id", "env_policy_version"),
+        "choice is set exactly for valid generated tasks": pl.col("choice").is_not_null()
+        == (pl.col("valid") & (pl.col("source") == TaskSource.GENERATED.value)),
     },
+    version=2,
 ):
     """One row a task or rejected generation; base and held-out tasks have epoch 0. Key: task_id."""
 
@@ -48,6 +51,18 @@ class Tasks(
         "Why it did not become a task; null when valid.", Rejection, nullable=True
     )
     rejection_detail: str = fields.note("What exactly was wrong, for people; '' when valid.")
+    choice: str = fields.label(
+        "Whether the task is attempted, and why; null for those that pi_env did not write.",
+        TaskChoice,
+        nullable=True,
+    )
+    predicted_p: float = fields.share(
+        "Success rate predicted before any attempt; null without earlier attempts to learn from.",
+        nullable=True,
+    )
+    predicted_sd: float = fields.number(
+        "Standard deviation of that prediction; null without one.", low=0.0, nullable=True
+    )
     family: str = fields.name("Short label for statistics, from the domain.", nullable=True)
     difficulty: float = fields.number(
         "The domain's own measure of difficulty (desk: number of tool calls).", nullable=True

@@ -55,6 +55,7 @@ SELECT
     e.heldout_answer_probability,
     e.validation_success,
     e.kl_env_se,
+    e.p_hat_written,
     e.agent_action,
     e.agent_note,
     e.env_action,

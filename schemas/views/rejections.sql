@@ -1,7 +1,7 @@
 -- What was rejected and why, and how often in each epoch?
 -- Reads: tasks, selections
 -- epoch: Epoch of the decision.
--- kept_from: What the rows are missing from: `tasks` (a generation became no task), or the update `agent` or `env` (a task's group of rollouts may not be used by it). A generation that became no task is counted once, under `tasks`.
+-- kept_from: What the rows are missing from: `tasks` (a generation became no task), or the update `agent` or `env` (a task's group of rollouts may not be used by it). A generation that became no task is counted once, under `tasks`; a task that was not chosen is not rejected.
 -- rejection: The reason.
 -- rejections: Rows rejected for this reason in the epoch.
 -- share: Part of all the epoch's rows that were decided about, rejected or not; 0 to 1.
@@ -22,7 +22,7 @@ WITH decided AS (
         nullif(reason, 'kept') AS rejection,
         format('p_hat {:.4g}', p_hat) AS detail
     FROM selections
-    WHERE reason <> 'invalid_task'
+    WHERE reason NOT IN ('invalid_task', 'not_attempted')
 ),
 counted AS (
     SELECT

@@ -103,6 +103,7 @@ def _add_generations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None
                 "context_id": f"e{epoch:04d}-c{index // 2:06d}",
                 "base_task_id": "e0000-base-000000",
                 "env_policy_version": epoch - 1,
+                "choice": "random",
                 "env_prompt_tokens": 3,
                 "generation_tokens": 2,
                 "fingerprint": f"{epoch}-{index}",
@@ -110,7 +111,9 @@ def _add_generations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None
             }
         )
         if rejected:
-            gone = dict.fromkeys(("prompt", "program", "spec", "ground_truth", "fingerprint"))
+            gone = dict.fromkeys(
+                ("choice", "prompt", "program", "spec", "ground_truth", "fingerprint")
+            )
             rows["tasks"][-1] |= gone | {
                 "valid": False,
                 "rejection": "unparseable",

@@ -23,16 +23,18 @@ class CurriculumConfig(Section):
 
     alpha: float = Field(default=0.5, ge=0, le=1)
     """Target success rate of the agent."""
-    beta: float = Field(default=4.0, gt=0, le=1000)
+    beta: float = Field(default=8.0, gt=0, le=1000)
     """Sharpness of R_env = exp(-beta (p_hat - alpha)^2)."""
     level: Level = Level.TASK
     """Where p_hat is judged for R_env and for the filter of the environment update."""
-    k_min: float = Field(default=0.2, ge=0, le=1)
-    """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.2
-    keeps 3 to 5 successes; 0.25 would keep 6, which a task of true rate .8 gets too easily."""
-    track: float = Field(default=0.0, ge=0, le=2)
-    """Share of the epoch's error that moves the target of the RWR weights: alpha + track (alpha -
-    p_hat of its new tasks), within .2 and .8. R_env, the band and reports stay with alpha."""
+    k_min: float = Field(default=0.4, ge=0, le=1)
+    """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.4
+    keeps 1 to 7 successes: the band drops what carries no signal, and R_env weighs the rest. A
+    narrow band keeps few rows, and those by luck of the attempts."""
+    track: float = Field(default=1.0, ge=0, le=2)
+    """How far the target of the RWR weights moves against the error of what pi_env wrote: alpha +
+    track (alpha - its success rate), within .2 and .8. R_env, the band and reports stay with
+    alpha."""
     filter_agent: bool = False
     """Whether the band also guards the agent update (it always guards the environment update)."""
 
@@ -40,12 +42,20 @@ class CurriculumConfig(Section):
 class GenerationConfig(Section):
     """How pi_env writes tasks."""
 
-    tasks: int = Field(default=64, ge=1, le=100_000)
-    """Valid tasks wanted an epoch; fewer when max_generations is reached first."""
+    tasks: int = Field(default=160, ge=1, le=100_000)
+    """Tasks attempted an epoch; fewer when max_generations is reached first."""
+    candidates: int = Field(default=2, ge=1, le=100)
+    """Valid tasks written for each one attempted. Above 1, those are attempted whose success rate
+    is predicted nearest to curriculum.alpha, from earlier attempts at tasks like them."""
+    random_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of the attempted tasks that is drawn by lot among all written: it shows what pi_env
+    writes, and how good the prediction is."""
+    prediction_epochs: int = Field(default=2, ge=1, le=1000)
+    """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)
     """Generations conditioned on one context (one base task and the agent's history)."""
-    max_generations: int = Field(default=192, ge=1, le=1_000_000)
-    """Upper bound on generations an epoch, valid or not; at least `tasks`."""
+    max_generations: int = Field(default=960, ge=1, le=1_000_000)
+    """Upper bound on generations an epoch, valid or not; at least tasks x candidates."""
     max_tokens: int = Field(default=32, ge=1, le=131_072)
     """Longest generation, in tokens."""
     temperature: float = Field(default=1.0, gt=0, le=2)
@@ -60,9 +70,10 @@ class GenerationConfig(Section):
 
     @model_validator(mode="after")
     def _enough(self) -> Self:
-        if self.max_generations < self.tasks:
+        if self.max_generations < self.tasks * self.candidates:
+            times = f" x generation.candidates {self.candidates}" if self.candidates > 1 else ""
             raise ValueError(
                 f"generation.max_generations {self.max_generations} cannot yield "
-                f"generation.tasks {self.tasks}: raise the first or lower the second"
+                f"generation.tasks {self.tasks}{times}: raise the first or lower the second"
             )
         return self

@@ -38,7 +38,7 @@ class GrpoConfig(Section):
     and no optimizer state is an input of it.
     """
 
-    learning_rate: float = Field(default=1e-5, gt=0, le=1)
+    learning_rate: float = Field(default=1e-4, gt=0, le=1)
     """Learning rate, constant over an update."""
     passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
@@ -46,7 +46,7 @@ class GrpoConfig(Section):
     """Groups in one optimizer step; the last step of a pass may hold fewer."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
-    max_groups: int = Field(default=64, ge=1, le=100_000)
+    max_groups: int = Field(default=256, ge=1, le=100_000)
     """Most groups an update draws from D_train, all sources together."""
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     """Lower clip of the probability ratio: 1 - clip_low."""
@@ -83,22 +83,22 @@ class GrpoConfig(Section):
 class RwrConfig(Section):
     """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
 
-    lambda_: float = Field(default=1.0, ge=0, le=100, alias="lambda")
+    lambda_: float = Field(default=4.0, ge=0, le=100, alias="lambda")
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
-    weight_by_family: bool = False
-    """Whether w is divided by the number of the update's rows of the same task family, so that
-    pi_env does not end up writing one kind of task."""
+    weight_by_family: bool = True
+    """Whether w is divided by the number of the update's rows of the same task family (plus the
+    mean number of a family), so that pi_env does not end up writing one kind of task."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
     steps: int = Field(default=16, ge=1, le=100_000)
     """Most optimizer steps an update, each over all of its rows."""
-    steps_per_row: float = Field(default=1.0, gt=0, le=100_000)
+    steps_per_row: float = Field(default=0.5, gt=0, le=100_000)
     """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
-    kl_coef: float = Field(default=0.002, ge=0, le=100)
+    kl_coef: float = Field(default=0.03, ge=0, le=100)
     """Weight of KL(pi_env || pi_env^0), nats a sequence, beside the NLL, nats a token."""
     kl_cap: float = Field(default=40.0, gt=0, le=1e6)
     """Largest KL to the initial simulator, nats a sequence along the leash's rows, that an update

@@ -3,15 +3,18 @@
 Invariants: golden numbers by hand; normalised weights have mean 1, are positive and ordered like
 the rewards, and agree with the raw ones up to one factor; lambda 0 and equal rewards weigh all
 rows alike; without families, weights are the plain formula's to the last bit; with them, a
-family's share does not grow with its rows, families of one size change nothing, and lambda 0 gives
-each the same; the target moves against the error, by track, within .2 and .8 or as far as alpha,
-and is alpha without tracking, without error and without tasks; steps grow with the rows up to
-their limit; no lambda that the configuration allows overflows; NaN is an error with its place.
+family's share grows more slowly than its rows, the only row of a family does not outweigh all
+others, and families of one size change nothing; the target moves against the error, by track,
+within .2 and .8 or as far as alpha, and is alpha without tracking, without error and without tasks;
+steps grow with the rows up to their limit; no lambda that the configuration allows overflows; NaN
+is an error with its place.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -79,11 +82,11 @@ def test_without_families_the_weights_are_the_plain_formula_to_the_last_bit(
     assert normalised_weights(rewards, lambda_=lambda_) == [value / scale for value in shifted]
 
 
-def test_a_row_is_divided_by_the_rows_of_its_family_golden() -> None:
-    # lambda ln 2: raw 2, 2, 1, 2, and 1, 1, 1/2 in the family of two or more; mean of 2/3, 2/3,
-    # 1/3 and 2 is 11/12, so 8/11, 8/11, 4/11 and 24/11.
+def test_a_row_is_divided_by_the_rows_of_its_family_and_of_a_usual_one_golden() -> None:
+    # lambda ln 2: raw 2, 2, 1, 2, and 1, 1, 1/2, 1 without the largest; families of 3 and 1, mean
+    # 2: 1/5, 1/5, 1/10 and 1/3 with mean 5/24, so .96, .96, .48 and 1.6.
     weights = normalised_weights([1, 1, 0, 1], lambda_=math.log(2), families=["a", "a", "a", "b"])
-    assert weights == pytest.approx([8 / 11, 8 / 11, 4 / 11, 24 / 11], rel=1e-12)
+    assert weights == pytest.approx([0.96, 0.96, 0.48, 1.6], rel=1e-12)
     assert normalised_weights([], lambda_=1.0, families=[]) == []
 
 
@@ -104,13 +107,23 @@ def test_with_families_the_mean_is_one_and_weights_are_positive(
 
 
 @given(labelled)
-def test_lambda_zero_gives_each_family_the_same(rows: list[tuple[float, str]]) -> None:
+def test_a_small_family_weighs_more_than_its_size_and_less_than_a_large_one(
+    rows: list[tuple[float, str]],
+) -> None:
     families = [family for _, family in rows]
     weights = normalised_weights([reward for reward, _ in rows], lambda_=0.0, families=families)
-    pairs = list(zip(families, weights, strict=True))
-    for name in families:
-        total = math.fsum(weight for family, weight in pairs if family == name)
-        assert total == pytest.approx(len(rows) / len(set(families)), rel=1e-12)
+    total, size = Counter[str](), Counter(families)
+    for family, weight in zip(families, weights, strict=True):
+        total[family] += weight
+    for one, other in combinations(size, 2):
+        small, large = sorted((one, other), key=lambda name: (size[name], name))
+        assert total[small] <= total[large] * (1 + 1e-12)
+        assert total[small] / size[small] >= total[large] / size[large] * (1 - 1e-12)
+
+
+def test_the_only_row_of_a_family_does_not_outweigh_all_others() -> None:
+    weights = normalised_weights([0.5] * 100, lambda_=4.0, families=["a"] * 99 + ["b"])
+    assert weights[-1] == pytest.approx(2.876, abs=0.01)
 
 
 @given(rewards_, lambdas, st.integers(1, 4))

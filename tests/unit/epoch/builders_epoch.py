@@ -103,7 +103,7 @@ def data(
 def generated(
     task_id: str, word: str = "", *, generation: str = "", rejection: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Return the row of a task that pi_env wrote."""
+    """Return the row of a task that pi_env wrote and that was attempted, if it is valid."""
     return {
         "task_id": task_id,
         "epoch": 2,
@@ -116,6 +116,7 @@ def generated(
         "valid": rejection is None,
         "rejection": rejection,
         "rejection_detail": "",
+        "choice": "random" if rejection is None else None,
         "env_prompt_tokens": 1,
         "generation_tokens": 1,
         **draft_columns(draft(word or task_id)),

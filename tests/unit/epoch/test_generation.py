@@ -1,12 +1,12 @@
 """Texts and programs become tasks.
 
 Invariants: sampling continues until enough tasks are admitted or max_generations is reached, each
-time for the missing number; each generation has its own seed by its place; a generation that is
-cut, fails or holds no task is a row with its reason; an epoch without a valid task says why, and a
-second one stops the run; a task equal to one of this epoch, of recent
-epochs or of the held-out set is rejected; a teacher's programs are read in windows, again from the
-first after the last, and compared with the held-out set too; pi_env's prompt has base tasks and the
-agent's record on new tasks.
+time for the missing number; candidates are written beyond the tasks that are attempted; each
+generation has its own seed by its place; a generation that is cut, fails or holds no task is a row
+with its reason; an epoch without a valid task says why, and a second one stops the run; a task
+equal to one of this epoch, of recent epochs or of the held-out set is rejected; a teacher's
+programs are read in windows, again from the first after the last, and compared with the held-out
+set too; pi_env's prompt has base tasks and the agent's record on new tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genenv_core.config.sections.curriculum import GenerationConfig
+from genenv_core.algorithm.success_model import Attempts
+from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.epoch.choosing import features
 from genenv_core.epoch.generation import (
     Writer,
     agent_history,
@@ -76,12 +78,15 @@ class Says:
 
 
 def write(engine: Says, **more: Any) -> Output:
-    given: dict[str, Any] = {"tasks": 2, "tasks_per_context": 2, "max_generations": 6}
+    given: dict[str, Any] = {"tasks": 2, "candidates": 1, "tasks_per_context": 2}
+    given |= {"max_generations": 6}
     settings = GenerationConfig(**given | more.pop("settings", {}))
     options: dict[str, Any] = {
         "data": data(["one", "two"], ["held"]),
         "recent": frame("tasks", [generated("t", "past"), generated("u", "r", rejection="x")]),
         "history": NEVER,
+        "known": [],
+        "curriculum": CurriculumConfig(),
         "progress": lambda done, total, unit: None,
     }
     writer = Writer(engine, Chat(), 3, more.pop("grammar", lambda context: None))
@@ -109,7 +114,27 @@ def test_sampling_goes_on_for_what_is_missing() -> None:
         "generated": 4,
         "valid": 2,
         "rejected": {"unparseable": 1, "duplicate": 1},
+        "attempted": 2,
     }
+
+
+def test_candidates_are_written_beyond_those_attempted() -> None:
+    engine = Says(["aa", "bb", "!", "cc", "dd"])
+    output = write(engine, settings={"candidates": 2})
+    assert [len(call) for call in engine.calls] == [4, 1]
+    assert (output.facts["valid"], output.facts["attempted"]) == (4, 2)
+    counts = output.tables["tasks"]["choice"].value_counts().rows()
+    assert set(counts) == {("random", 2), ("not_chosen", 2), (None, 1)}
+
+
+def test_the_choice_learns_from_what_is_known() -> None:
+    rows = [Attempts(features(generated("t", word)), k, 8) for word, k in (("a", 8), ("bbb", 4))]
+    output = write(
+        Says(["a", "bbb", "c", "d"]),
+        settings={"tasks": 1, "candidates": 4, "random_share": 0.0},
+        known=rows * 9,
+    )
+    assert output.tables["tasks"].filter(choice="predicted")["program"].to_list() == ["bbb"]
 
 
 def test_max_generations_ends_it() -> None:
@@ -182,6 +207,8 @@ def test_rows_say_where_a_task_is_from() -> None:
         "context_id": "c000002-000000",
         "base_task_id": "t0" if prompt == "one None" else "t1",
         "env_policy_version": 3,
+        "choice": "random",
+        "predicted_p": None,
         "prompt": "say cc",
         "ground_truth": "CC",
         "spec": "{}",

@@ -196,6 +196,7 @@ def test_the_summary_counts_new_tasks() -> None:
         "tasks_generated": 3,
         "tasks_valid": 2,
         "p_hat": 0.125,  # 1 of 8
+        "p_hat_written": 0.125,
         "r_env_mean": 0.375,
         "share_in_band": 0.5,
         "share_zero_signal": 0.5,
@@ -235,6 +236,7 @@ def test_means_over_no_tasks_are_null() -> None:
     summary = output.facts["summary"]
     means = (
         "p_hat",
+        "p_hat_written",
         "r_env_mean",
         "share_in_band",
         "share_zero_signal",

@@ -1,7 +1,8 @@
 """The tasks that each update may use.
 
 Invariants: each task has one decision for each update; pi_env learns only from its own tasks; a
-rejected task is rejected in both updates, without rollouts; the band uses p_hat of the configured
+rejected task is rejected in both updates, without rollouts, and so is one that nobody attempted;
+the band uses p_hat of the configured
 level, or a base task's own; it applies to the agent where configured.
 """
 
@@ -61,7 +62,11 @@ def test_a_decision_for_each_task_and_update() -> None:
             group("base", 2, "base"),
             group("teacher", 2, "teacher"),
         ],
-        [generated("bad", rejection="duplicate"), generated("half")],
+        [
+            generated("bad", rejection="duplicate"),
+            generated("half"),
+            generated("candidate", choice="not_chosen"),
+        ],
     )
     assert reasons(output) == {
         "half": ("kept", "kept"),
@@ -71,6 +76,7 @@ def test_a_decision_for_each_task_and_update() -> None:
         "base": ("kept", "not_in_update"),
         "teacher": ("kept", "not_in_update"),
         "bad": ("invalid_task", "invalid_task"),
+        "candidate": ("not_attempted", "not_attempted"),
     }
     assert output.facts == {"kept_agent": 3, "kept_env": 1}
 

@@ -240,15 +240,18 @@ def env(
     *,
     target: float = CURRICULUM.alpha,
     lambda_: float = 1.0,
+    weight_by_family: bool = False,
     **rwr: Any,
 ) -> UpdateRows:
-    settings = RwrConfig.model_validate({"lambda": lambda_, **rwr})
+    settings = RwrConfig.model_validate(
+        {"lambda": lambda_, "weight_by_family": weight_by_family, **rwr}
+    )
     return env_rows(
         pools, texts, TASKS, epoch=EPOCH, target=target, rwr=settings, curriculum=CURRICULUM
     )
 
 
-def test_defaults_weigh_by_the_plain_formula_to_the_last_bit() -> None:
+def test_without_families_rows_weigh_by_the_plain_formula_to_the_last_bit() -> None:
     # lambda 1 and the stored R_env .5, 1 and 0, less the largest.
     shifted = [math.exp(-0.5), math.exp(0.0), math.exp(-1.0)]
     scale = math.fsum(shifted) / 3
@@ -267,7 +270,7 @@ def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
 def test_a_row_counts_in_the_family_of_its_task() -> None:
     # k1 has two kept rows, old and best; the rejected one of k1 does not count.
     weights = env(weight_by_family=True, lambda_=0.0).learned["weight"].to_list()
-    assert weights == pytest.approx([0.75, 0.75, 1.5], rel=1e-12)
+    assert weights == pytest.approx([15 / 17, 15 / 17, 21 / 17], rel=1e-12)
 
 
 def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:

@@ -1,0 +1,136 @@
+"""Which of the tasks that pi_env wrote are attempted: those predicted nearest to alpha.
+
+Attempts cost far more than a text, and most tasks that pi_env writes are too easy or too hard to
+teach anything. So it writes several for each one attempted. The prediction learns from the attempts
+of earlier epochs, by family, difficulty and length of the request. A share is drawn by lot instead:
+without it nobody would see what pi_env writes, or how good the prediction is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from genenv_core.algorithm.selection import in_band
+from genenv_core.algorithm.stats import mean
+from genenv_core.algorithm.success_model import Attempts, Estimate, Features, SuccessModel
+from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.epoch.rows import of_source
+from genenv_core.types import TaskChoice, TaskSource
+
+
+def features(task: dict[str, Any]) -> Features:
+    """Return what is known of a row of `tasks` before it is attempted."""
+    return Features(task["family"], (task["difficulty"], log(1 + len(task["prompt"]))))
+
+
+def rated_attempts(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> list[Attempts]:
+    """Return the attempts at tasks of pi_env, of the rows of `tasks` and `task_scores` given."""
+    written = of_source(tasks, TaskSource.GENERATED)
+    counts = task_scores.select("task_id", "successes", "n")
+    rows = written.join(counts, on="task_id", how="inner", maintain_order="left")
+    return [
+        Attempts(features(row), row["successes"], row["n"]) for row in rows.iter_rows(named=True)
+    ]
+
+
+def choose(
+    tasks: pl.DataFrame,
+    known: Sequence[Attempts],
+    *,
+    settings: GenerationConfig,
+    curriculum: CurriculumConfig,
+    seed: int,
+) -> pl.DataFrame:
+    """Return `tasks` with the columns `choice`, `predicted_p` and `predicted_sd` of each one.
+
+    Args:
+        tasks: what pi_env wrote in an epoch.
+        known: attempts of earlier epochs. Without any, all of the choice is by lot.
+        settings: how many are attempted, and which share of these by lot.
+        curriculum: success rate that is looked for, and how far from it a task may teach.
+        seed: of the lot.
+    """
+    valid = tasks.filter("valid")
+    rows = [features(row) for row in valid.iter_rows(named=True)]
+    count = min(settings.tasks, len(rows))
+    predicted: list[Estimate] = []
+    if known and settings.candidates > 1:
+        predicted = SuccessModel(known).predict(rows)
+    by_lot = round(settings.random_share * count) if predicted else count
+    choice = [TaskChoice.NOT_CHOSEN] * len(rows)
+    for place in np.random.default_rng(seed).permutation(len(rows))[:by_lot].tolist():
+        choice[place] = TaskChoice.RANDOM
+    if predicted:
+        rates = {place: one.mean for place, one in enumerate(predicted)}
+        lot = [rates.pop(place) for place, word in enumerate(choice) if word is TaskChoice.RANDOM]
+        for place in _near(rates, count - by_lot, lot, curriculum):
+            choice[place] = TaskChoice.PREDICTED
+    chosen = pl.DataFrame(
+        {
+            "task_id": valid["task_id"],
+            "choice": [word.value for word in choice],
+            "predicted_p": [one.mean for one in predicted] or [None] * len(rows),
+            "predicted_sd": [one.deviation for one in predicted] or [None] * len(rows),
+        },
+        schema_overrides={
+            "choice": pl.String,
+            "predicted_p": pl.Float64,
+            "predicted_sd": pl.Float64,
+        },
+    )
+    columns = tasks.columns
+    return (
+        tasks.drop("choice", "predicted_p", "predicted_sd")
+        .join(chosen, on="task_id", how="left", maintain_order="left")
+        .select(columns)
+    )
+
+
+def _near(
+    rates: Mapping[int, float], count: int, lot: Sequence[float], curriculum: CurriculumConfig
+) -> list[int]:
+    """Return `count` places whose rates are nearest to alpha and average to it, with those by lot.
+
+    Where most of what pi_env writes is too easy, the nearest alone would be too easy on average.
+    So the next one is taken from the other side of alpha than the mean so far. That holds within
+    the band of k_min; beyond it, where a task hardly teaches, the nearest are taken.
+    """
+    alpha, k_min = curriculum.alpha, curriculum.k_min
+    order = sorted(rates, key=lambda place: abs(rates[place] - alpha))
+    band = [place for place in order if in_band(rates[place], alpha=alpha, k_min=k_min)]
+    below = deque(place for place in band if rates[place] < alpha)
+    above = deque(place for place in band if rates[place] >= alpha)
+    near: list[int] = []
+    total = sum(lot)
+    while len(near) < count and (below or above):
+        too_easy = total > alpha * (len(lot) + len(near))
+        side = (below or above) if too_easy else (above or below)
+        near.append(side.popleft())
+        total += rates[near[-1]]
+    return near + order[len(band) :][: count - len(near)]
+
+
+def attempted_tasks(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the valid rows of `tasks` without those that were not chosen."""
+    return tasks.filter(pl.col("valid") & pl.col("choice").ne_missing(TaskChoice.NOT_CHOSEN.value))
+
+
+def written_p_hat(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> float | None:
+    """Return the success rate expected over all tasks that pi_env wrote, chosen or not.
+
+    A task that was attempted counts with its share of successes, another one with its prediction.
+    Without predictions the attempted ones, drawn by lot, stand for all. None without any.
+    """
+    written = of_source(tasks, TaskSource.GENERATED).filter("valid")
+    seen = task_scores.select("task_id", seen="p_hat")
+    rates = written.join(seen, on="task_id", how="left").select(
+        rate=pl.coalesce("seen", "predicted_p")
+    )
+    known = rates["rate"].drop_nulls().to_list()
+    return mean(known) if known else None

@@ -1,0 +1,108 @@
+"""The estimate of a success rate before and after attempts.
+
+Invariants: on tasks drawn from the model itself it finds rates and strength again, better than the
+mean of all tasks does; what attempts at one task share counts once; equal rows give equal bits;
+tasks that all succeed or all fail give a finite estimate; a family that was never attempted gets
+the estimate of its numbers; attempts pull the belief to their share, the more the more there are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from genenv_core.algorithm.success_model import Attempts, Estimate, Features, SuccessModel
+
+
+def attempted(seed: int, *, strength: float, tasks: int = 600, n: int = 8) -> list[Attempts]:
+    """Return attempts at tasks of three families; the rate also falls with their number."""
+    rng = np.random.default_rng(seed)
+    rows: list[Attempts] = []
+    for _ in range(tasks):
+        family, number = int(rng.integers(3)), float(rng.normal())
+        mean = true_mean(family, number)
+        rate = rng.beta(strength * mean, strength * (1 - mean))
+        rows.append(Attempts(Features(f"k{family}", (number,)), int(rng.binomial(n, rate)), n))
+    return rows
+
+
+def true_mean(family: int, number: float) -> float:
+    return 1 / (1 + np.exp(-(1.5 - 1.5 * family - 0.8 * number)))
+
+
+@pytest.mark.parametrize("strength", [1.5, 6.0, 40.0])
+def test_it_finds_the_model_that_made_the_rows(strength: float) -> None:
+    model = SuccessModel(attempted(0, strength=strength))
+    # Eight attempts hardly tell 40 from 80.
+    assert strength / 2 < model.strength < strength * 2
+    asked = [Features(f"k{family}", (x,)) for family in range(3) for x in (-1.0, 0.0, 1.0)]
+    for features, estimate in zip(asked, model.predict(asked), strict=True):
+        true = true_mean(int(features.family[1]), features.numbers[0])
+        assert estimate.mean == pytest.approx(true, abs=0.06)
+        assert estimate.strength == model.strength
+
+
+def test_it_predicts_other_tasks_better_than_their_mean() -> None:
+    known, fresh = attempted(1, strength=3), attempted(2, strength=3)
+    predicted = np.array([e.mean for e in SuccessModel(known).predict([r.features for r in fresh])])
+    share = np.array([row.successes / row.n for row in fresh])
+    mean = np.mean([row.successes / row.n for row in known])
+    assert np.mean((predicted - share) ** 2) < 0.6 * np.mean((mean - share) ** 2)
+
+
+def test_after_attempts_it_is_nearer_to_the_truth_than_the_share() -> None:
+    rng = np.random.default_rng(3)
+    rows, rates = list[Attempts](), list[float]()
+    for _ in range(400):
+        rate = rng.beta(4 * 0.7, 4 * 0.3)
+        rates.append(rate)
+        rows.append(Attempts(Features("k"), int(rng.binomial(8, rate)), 8))
+    model = SuccessModel(rows)
+    before = model.predict([row.features for row in rows])
+    after = [e.after(row.successes, row.n).mean for e, row in zip(before, rows, strict=True)]
+    share = [row.successes / row.n for row in rows]
+    error, raw = (np.mean(np.subtract(guess, rates) ** 2) for guess in (after, share))
+    assert error < 0.8 * raw
+    # What was read as one half was truly more: the tasks' mean is .7.
+    half = [place for place, row in enumerate(rows) if row.successes == 4]
+    assert np.mean([rates[place] for place in half]) == pytest.approx(after[half[0]], abs=0.04)
+    assert after[half[0]] > 0.54
+
+
+def test_equal_rows_give_equal_bits() -> None:
+    rows = attempted(4, strength=2, tasks=50)
+    asked = [row.features for row in rows]
+    assert SuccessModel(rows).predict(asked) == SuccessModel(rows).predict(asked)
+
+
+@pytest.mark.parametrize("successes", [0, 8])
+def test_equal_outcomes_give_a_finite_estimate_near_them(successes: int) -> None:
+    rows = [Attempts(Features("k", (1.0,)), successes, 8)] * 20
+    (estimate,) = SuccessModel(rows).predict([rows[0].features])
+    assert abs(estimate.mean - successes / 8) < 0.03
+    assert 0 < estimate.mean < 1
+
+
+def test_an_unknown_family_gets_the_estimate_of_its_numbers() -> None:
+    model = SuccessModel(attempted(5, strength=6))
+    easy, hard = model.predict([Features("new", (-2.0,)), Features("new", (2.0,))])
+    assert easy.mean > hard.mean + 0.3
+
+
+def test_a_single_task_is_enough() -> None:
+    model = SuccessModel([Attempts(Features("k", (1.0,)), 2, 4)])
+    assert model.predict([Features("k", (1.0,))])[0].mean == pytest.approx(0.5)
+    assert model.predict([]) == []
+
+
+def test_no_task_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        SuccessModel([])
+
+
+def test_a_belief_moves_with_attempts() -> None:
+    belief = Estimate(0.8, 4.0)
+    assert belief.deviation == pytest.approx((0.16 / 5) ** 0.5)
+    after = belief.after(2, 8)
+    assert after == Estimate(pytest.approx(5.2 / 12), 12.0)
+    assert after.deviation < belief.deviation

@@ -1,0 +1,177 @@
+"""Which of the written tasks are attempted.
+
+Invariants: as many as wanted, or all there are; without attempts to learn from, or without
+candidates, the choice is by lot; else those predicted nearest to alpha, from both of its sides
+within the band, beside a share by lot that is drawn among all; only valid tasks have a choice;
+predictions stand beside tasks that were not chosen too; what was not chosen is not attempted, and a
+teacher's tasks all are; the success rate of what was written is of attempted tasks their share, of
+others their prediction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.algorithm.success_model import Attempts
+from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.epoch.choosing import (
+    attempted_tasks,
+    choose,
+    features,
+    rated_attempts,
+    written_p_hat,
+)
+from genenv_core.epoch.rows import frame
+from genenv_core.types import TaskChoice
+from tests.unit.epoch.builders_epoch import generated
+
+EASY, EVEN, HARD = "ee", "mmmm", "hhhhhhhh"  # a word's family is its length
+
+
+def written(easy: int = 10, even: int = 10, hard: int = 10) -> pl.DataFrame:
+    """Return tasks of three families in turn, and a rejected one."""
+    words = [EASY] * easy + [EVEN] * even + [HARD] * hard
+    rows = [generated(f"t{place:02d}", word) for place, word in enumerate(words)]
+    return frame("tasks", [*rows, generated("t99", "x", rejection="duplicate")])
+
+
+def known(**families: float) -> list[Attempts]:
+    """Return attempts at 20 tasks of each family with a share of successes."""
+    shares = families or {EASY: 1.0, EVEN: 0.5, HARD: 0.0}
+    return [
+        Attempts(features(generated("t", word)), round(share * 8), 8)
+        for word, share in shares.items()
+        for _ in range(20)
+    ]
+
+
+def chosen(
+    tasks: pl.DataFrame, rows: list[Attempts], *, seed: int = 0, alpha: float = 0.5, **settings: Any
+) -> pl.DataFrame:
+    given: dict[str, Any] = {"tasks": 10, "candidates": 3, "random_share": 0.2} | settings
+    config = GenerationConfig(**given)
+    curriculum = CurriculumConfig(alpha=alpha, k_min=0.4)
+    made = choose(tasks, rows, settings=config, curriculum=curriculum, seed=seed)
+    assert made.columns == tasks.columns and made["task_id"].equals(tasks["task_id"])
+    return made
+
+
+def words_of(made: pl.DataFrame, choice: TaskChoice) -> list[str]:
+    return made.filter(pl.col("choice") == choice.value)["program"].to_list()
+
+
+def test_those_predicted_near_alpha_are_chosen_beside_a_share_by_lot() -> None:
+    made = chosen(written(), known())
+    assert words_of(made, TaskChoice.PREDICTED) == [EVEN] * 8
+    assert len(words_of(made, TaskChoice.RANDOM)) == 2
+    assert len(words_of(made, TaskChoice.NOT_CHOSEN)) == 20
+
+
+@pytest.mark.parametrize(("alpha", "word"), [(0.9, EASY), (0.1, HARD)])
+def test_another_alpha_chooses_others(alpha: float, word: str) -> None:
+    assert set(words_of(chosen(written(), known(), alpha=alpha), TaskChoice.PREDICTED)) == {word}
+
+
+def test_they_average_to_alpha_where_most_are_too_easy() -> None:
+    rates = known(**{EASY: 0.75, HARD: 0.25})
+    made = chosen(written(24, 0, 6), rates, random_share=0.0)
+    words = words_of(made, TaskChoice.PREDICTED)
+    assert (words.count(EASY), words.count(HARD)) == (5, 5)
+    few = words_of(chosen(written(29, 0, 1), rates, random_share=0.0), TaskChoice.PREDICTED)
+    assert (few.count(EASY), few.count(HARD)) == (9, 1)
+
+
+def test_what_hardly_teaches_balances_nothing() -> None:
+    rates = known(**{EASY: 0.75, HARD: 0.0})
+    made = chosen(written(24, 0, 6), rates, random_share=0.0)
+    assert words_of(made, TaskChoice.PREDICTED) == [EASY] * 10
+    made = chosen(written(7, 0, 23), rates, random_share=0.0)
+    assert sorted(words_of(made, TaskChoice.PREDICTED)) == [EASY] * 7 + [HARD] * 3
+
+
+def test_the_lot_is_drawn_among_all_that_was_written() -> None:
+    drawn = {
+        word
+        for seed in range(40)
+        for word in words_of(chosen(written(), known(), seed=seed), TaskChoice.RANDOM)
+    }
+    assert drawn == {EASY, EVEN, HARD}
+
+
+def test_every_written_task_has_its_prediction() -> None:
+    made = chosen(written(), known()).filter("valid")
+    means = dict(made.group_by("program").agg(pl.mean("predicted_p")).iter_rows())
+    assert means[EASY] > 0.9 and means[HARD] < 0.1 and abs(means[EVEN] - 0.5) < 0.1
+    assert made["predicted_sd"].min() > 0  # pyright: ignore[reportOperatorIssue, reportOptionalOperand]
+
+
+def test_without_attempts_the_choice_is_by_lot() -> None:
+    made = chosen(written(), [])
+    assert len(words_of(made, TaskChoice.RANDOM)) == 10
+    assert len(words_of(made, TaskChoice.NOT_CHOSEN)) == 20
+    assert set(words_of(made, TaskChoice.RANDOM)) != {EVEN}
+    assert made["predicted_p"].null_count() == made.height
+    other = chosen(written(), [], seed=1)
+    assert not made["choice"].equals(other["choice"])
+
+
+def test_without_candidates_all_are_attempted() -> None:
+    made = chosen(written(4, 3, 3), known(), candidates=1)
+    assert words_of(made, TaskChoice.RANDOM) == [EASY] * 4 + [EVEN] * 3 + [HARD] * 3
+
+
+@pytest.mark.parametrize("rows", [[], known()])
+def test_fewer_than_wanted_are_all_attempted(rows: list[Attempts]) -> None:
+    made = chosen(written(2, 2, 2), rows)
+    assert not words_of(made, TaskChoice.NOT_CHOSEN)
+    assert attempted_tasks(made).height == 6
+    none = chosen(written(0, 0, 0), rows)
+    assert none["choice"].null_count() == none.height == 1
+
+
+def test_a_rejected_text_has_no_choice() -> None:
+    row = chosen(written(), known()).filter(~pl.col("valid")).row(0, named=True)
+    assert (row["choice"], row["predicted_p"], row["predicted_sd"]) == (None, None, None)
+
+
+def test_what_is_not_chosen_is_not_attempted_and_what_a_teacher_wrote_is() -> None:
+    teacher = frame("tasks", [generated("t90", "tt", source="teacher", choice=None)])
+    made = pl.concat([chosen(written(), known()), teacher])
+    ids = attempted_tasks(made)["task_id"].to_list()
+    assert len(ids) == 11 and "t90" in ids and "t99" not in ids
+
+
+def test_attempts_are_those_at_tasks_of_pi_env() -> None:
+    tasks = frame(
+        "tasks",
+        [
+            generated("t1", EASY),
+            generated("t2", EVEN),
+            generated("t3", HARD, source="teacher", choice=None),
+        ],
+    )
+    scores = frame(
+        "task_scores",
+        [{"task_id": name, "successes": k, "n": 8} for name, k in (("t1", 7), ("t3", 2))],
+    )
+    assert rated_attempts(tasks, scores) == [Attempts(features(generated("t", EASY)), 7, 8)]
+
+
+def test_the_success_rate_of_what_was_written() -> None:
+    tasks = frame(
+        "tasks",
+        [
+            generated("t1", predicted_p=0.9),
+            generated("t2", choice="not_chosen", predicted_p=0.8),
+            generated("t3", source="teacher", choice=None),
+            generated("t4", rejection="duplicate"),
+        ],
+    )
+    scores = frame("task_scores", [{"task_id": "t1", "p_hat": 0.25}, {"task_id": "t3", "p_hat": 0}])
+    assert written_p_hat(tasks, scores) == pytest.approx((0.25 + 0.8) / 2)
+    unpredicted = tasks.with_columns(predicted_p=pl.lit(None, pl.Float64))
+    assert written_p_hat(unpredicted, scores) == 0.25
+    assert written_p_hat(tasks.clear(), scores) is None
