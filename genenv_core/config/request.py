@@ -27,6 +27,7 @@ class Preset(StrEnum):
     TINY = "tiny"
     QUICKSTART = "quickstart"
     PAPER = "paper"
+    PAPER_SMALL = "paper-small"
 
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -47,8 +48,9 @@ class _Request(BaseModel):
 
 class _Head(_Request):
     preset: Preset = Preset.QUICKSTART
-    """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU; paper needs
-    GPUs. Every other field may be left empty; it is then as the preset has it."""
+    """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU; paper-small
+    needs a GPU, paper eight. Every other field may be left empty; it is then as the preset has it.
+    """
     resume: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
     """A run of this root to continue with the configuration it was started with. Beside it only
     root and epochs count: the preset is not looked at, and other fields are refused."""

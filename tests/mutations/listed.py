@@ -645,6 +645,13 @@ _PLAY = (
         "            if False:\n",
         "unit/config/test_config.py::test_a_bad_setting_names_the_field_the_value_and_the_remedy",
     ),
+    _m(
+        "an explained simulator is shown numbers that it may not write",
+        "genenv_core/domains/desk/wording.py",
+        "min(left, max_operand), item, min(right, max_operand)",
+        "left, item, right",
+        "unit/domains/test_desk.py::test_the_simulators_rules_show_programs_that_are_tasks",
+    ),
 )
 
 RWR = "genenv_core/training/rwr"

@@ -36,6 +36,7 @@ from genenv_core.domains.desk.wording import (
     RECORDED,
     TOOL_RULES,
     TOOLS,
+    env_request,
     env_rules,
 )
 from genenv_core.domains.protocol import SeedExample
@@ -69,7 +70,8 @@ class DeskOptions(Record, use_attribute_docstrings=True):
     max_operand: int = Field(default=9, ge=1, le=99)
     """Largest number in a program; the smallest is 1."""
     explain: bool = False
-    """Whether prompts open with the rules; for models that were never trained on desk."""
+    """Whether the prompts of both policies open with the rules, each with an example that is right;
+    for models that were never trained on desk."""
     dialogue: bool = False
     """Whether the agent makes one call a turn, reads what the tool answers, and says done at the
     end; else it writes the whole chain in one turn."""
@@ -273,7 +275,7 @@ class DeskDomain:
         rate = history.success_rate
         tenths = "none" if rate is None else f"{round(rate * 10)}/10"
         rules = env_rules(self.options.max_calls, self.options.max_operand)
-        return self._with_rules(rules, f"success {tenths}; base: {base} ; new:")
+        return self._with_rules(rules, env_request(tenths, base))
 
     def _tool_example(self, program: Program, rng: random.Random) -> SeedExample:
         """Return one call and what a tool answers to it, as pi_env would write it."""

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from genenv_core.domains.desk.program import ITEMS, TOOL_NAMES, render_call
+from genenv_core.domains.desk.program import (
+    ITEMS,
+    TOOL_NAMES,
+    Clause,
+    Operation,
+    render_answer,
+    render_call,
+    render_program,
+    render_request,
+)
 from genenv_core.types import JsonObject
 
+RECORDED, DONE = "recorded", "done"
+"""What a tool says to a call that it can read, and what the agent says when it has no more."""
+
 # The example names an item that no task has: copying it is never a right answer.
-AGENT_RULES = (
-    "You keep the stock of a warehouse. Answer a request with one tool call for each of its parts, "
-    "in order, and nothing else. Write each as "
-    f"{render_call(1, 'receive', 'crates', 15)}"
-    ". receive adds to the stock, ship takes away from it, pack multiplies the pieces "
-    "in a box by the boxes; total is the resulting number of pieces."
+_SHOWN = (Clause("+", 8, "crates", 7), Clause("-", 9, "crates", 4), Clause("*", 3, "crates", 4))
+_CALLS = [
+    render_call(number, clause.name, clause.item, clause.total)
+    for number, clause in enumerate(_SHOWN, start=1)
+]
+
+_AGENT = (
+    "You keep the stock of a warehouse with three tools: receive adds pieces to the stock, ship "
+    "takes pieces away from it, pack multiplies the pieces in a box by the boxes. Answer a request "
+    "with one tool call for each of its parts, in their order{how}. A call is one JSON object "
+    "between <tool_call> and </tool_call>: id counts the calls from 1, name is the tool, item is "
+    "spelt as in the request, total is the resulting number of pieces. For example, the request\n"
+    f"{render_request(_SHOWN)}\n"
+    "is answered by{turns}:\n"
 )
 
-DIALOGUE_RULES = AGENT_RULES.replace(
-    "with one tool call for each of its parts, in order, and nothing else.",
-    "with one tool call for each of its parts, in order: one call, then wait for what the tool "
-    "answers, then the next. Say done after the last answer.",
-)
+AGENT_RULES = _AGENT.format(
+    how=", and nothing else: no words before, between or after the calls", turns=""
+) + render_answer(_SHOWN)
+
+DIALOGUE_RULES = _AGENT.format(
+    how=": make one call, wait for what the tool answers, then make the next. Say "
+    f"{DONE} after the last answer, and nothing but calls before",
+    turns=" these turns",
+) + "\n".join([*_CALLS, DONE])
 
 TOOL_RULES = (
     "You play the tools of a warehouse. Answer a call with one JSON object and nothing else: "
@@ -26,20 +50,50 @@ TOOL_RULES = (
     "the tool."
 )
 
-RECORDED, DONE = "recorded", "done"
-"""What a tool says to a call that it can read, and what the agent says when it has no more."""
+_ENV = (
+    "You write tasks for an agent that keeps the stock of a warehouse with the tools receive, ship "
+    "and pack. Answer with one program on one line, and nothing else: no words before or after it. "
+    'A program is 1 to {max_calls} clauses with " ; " between them. A clause is an operation, a '
+    "number, an item and a number, with one blank between each:\n"
+    "{receive}: {receive_means} (the tool receive)\n"
+    "{ship}: {ship_means} (the tool ship); never ship more than there is\n"
+    "{pack}: {pack_means} (the tool pack)\n"
+    "Numbers are whole, from 1 to {max_operand}. The items are {items}. The agent must work out a "
+    "total for each clause, so more clauses and larger numbers are harder.\n"
+    "You are told the success of the agent on its recent tasks (none: not known yet) and a base "
+    "program to vary. Aim for tasks that it solves half of the time: harder ones where it solves "
+    "more, easier ones where it solves less. Write a new program, no copy of the base and none of "
+    "this example:\n"
+    "{asked}\n"
+    "{answer}"
+)
+
+
+def env_request(success: str, base: str) -> str:
+    """Return what pi_env is asked: the agent's success in tenths, and a program to vary."""
+    return f"success {success}; base: {base} ; new:"
 
 
 def env_rules(max_calls: int, max_operand: int) -> str:
-    """Return the rules of the compact language, for pi_env."""
-    return (
-        "You write tasks for an agent that keeps stock. Answer with one program and nothing "
-        "else, such as: + 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4. Clauses are separated by ; "
-        "and each is an operation, a number, an item, a number: + receives more, - ships no "
-        f"more than there is, * packs boxes. Use 1 to {max_calls} clauses, numbers "
-        f"from 1 to {max_operand}, and these items: {', '.join(ITEMS)}. You are told "
-        "the agent's recent success; aim for tasks that it solves half of the time, and make "
-        "a new one, no copy of the base task."
+    """Return the rules of the compact language for pi_env, with an example within these bounds."""
+
+    def clause(operation: Operation, left: int, item: str, right: int) -> Clause:
+        return Clause(operation, min(left, max_operand), item, min(right, max_operand))
+
+    receive, ship = clause("+", 8, "bolts", 7), clause("-", 9, "gears", 4)
+    pack = clause("*", 3, "nuts", 5)
+    parts = {"receive": receive, "ship": ship, "pack": pack}
+    return _ENV.format(
+        max_calls=max_calls,
+        max_operand=max_operand,
+        items=", ".join(ITEMS),
+        asked=env_request("9/10", render_program((receive,))),
+        answer=render_program((pack, ship, clause("+", 2, "lamps", 6))[:max_calls]),
+        **{name: render_program((part,)) for name, part in parts.items()},
+        **{
+            f"{name}_means": render_request((part,)).removesuffix(".")
+            for name, part in parts.items()
+        },
     )
 
 

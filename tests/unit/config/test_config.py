@@ -4,7 +4,8 @@ Invariants: every preset and every configuration file in the repository loads, a
 written as YAML resolves to itself; defaults are within their own bounds; every bad input is one
 ConfigError with the field's path, the value and the remedy; every field is described, in the
 models and in the JSON schema; a resolved configuration cannot be changed; the run's name is stable
-and does not depend on epochs, root, run id or tracking.
+and does not depend on epochs, root, run id or tracking; every value in the presets of the paper is
+marked as the paper's, with its place, or as ours.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.config.load import NOT_IDENTITY, dump, preset_names, resolve, run_name, to_yaml
 from genenv_core.config.schema import RunConfig
+from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from tests.waiting import BOUND_S
 
 REPOSITORY = Path(__file__).parents[3]
+PAPERS = ["paper", "paper-small"]
 FOREIGN = {"docker-compose", "docker-compose.yaml", "docker-compose.yml", ".pre-commit-config.yaml"}
 
 
@@ -51,8 +55,13 @@ def run_configs() -> list[Path]:
     return found
 
 
+def leaves(values: dict[str, Any]) -> list[Any]:
+    nested = [leaves(v) if isinstance(v, dict) else [v] for v in values.values()]
+    return [leaf for part in nested for leaf in part]
+
+
 def test_the_presets_are_these() -> None:
-    assert preset_names() == ["paper", "quickstart", "tiny"]
+    assert preset_names() == ["paper", "paper-small", "quickstart", "tiny"]
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -70,9 +79,44 @@ def test_presets_are_what_the_documentation_says() -> None:
     assert (quick.epochs, quick.generation.tasks, quick.rollout.n) == (12, 160, 8)
     assert (tiny.epochs, tiny.generation.tasks, tiny.models.agent) == (2, 8, "bootstrap")
     assert paper.models.agent == paper.models.env == "Qwen/Qwen2.5-7B-Instruct"
-    assert (paper.epochs, paper.generation.tasks, paper.rollout.max_length) == (10, 64, 9216)
-    assert (paper.curriculum.alpha, paper.rwr.lambda_) == (0.5, 1.0)
-    assert paper.rwr.kl_coef > 0
+    assert (paper.epochs, paper.grpo.groups_per_step, paper.rollout.max_length) == (10, 64, 9000)
+    assert (paper.curriculum.alpha, paper.curriculum.k_min, paper.rwr.lambda_) == (0.5, 0.1, 1.0)
+    assert paper.grpo.learning_rate == 1e-6 and paper.rwr.kl_coef > 0
+    assert paper.data.base_tasks == 544
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_preset_of_the_paper_can_work(name: str) -> None:
+    """The rules are explained, an epoch varies each base task four times, and no signal is lost."""
+    config = resolve(name)
+    desk = get_domain(config.domain.name, config.domain.options)
+    base, generation, mixture = config.data.base_tasks, config.generation, config.mixture
+    assert len(desk.base_tasks(config.seed, base)) == base
+    heldout = config.data.validation_tasks + config.data.test_tasks
+    assert len(desk.heldout_tasks(config.seed, heldout)) == heldout
+    assert desk.agent_messages(desk.base_tasks(config.seed, 1)[0])[0]["role"] == "system"
+    assert generation.tasks_per_context == 4 and generation.tasks == 4 * base
+    assert generation.max_generations >= 2 * generation.tasks
+    assert base_attempts(generation.tasks, new_share=mixture.new, base_share=mixture.base) == base
+    assert round(mixture.new * config.grpo.max_groups) >= generation.tasks
+    assert generation.tasks // config.grpo.groups_per_step in (32, 34)
+    # Adam moves a weight by about this much in an update; bfloat16 tells 0.02 from its neighbours
+    # by 2**-13. Adapters begin at zero and have no such steps to cross.
+    moved = config.rwr.learning_rate * config.rwr.steps
+    assert moved > 2**-13
+    assert config.rollout.max_length == config.compute.vllm.max_model_len
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_field_of_a_preset_of_the_paper_says_whose_it_is(name: str) -> None:
+    text = (REPOSITORY / f"genenv_core/config/presets/{name}.yaml").read_text(encoding="utf-8")
+    fields = [line for line in text.splitlines() if not re.match(r"\s*(#|$)", line)]
+    values = [line for line in fields if not re.fullmatch(r" *[a-z_]+:", line)]
+    unmarked = [line for line in values if not re.search(r"\S  # (paper|ours): \S", line)]
+    assert not unmarked and len(values) == len(leaves(yaml.safe_load(text)))
+    where = r"(section [0-9]|table 2|appendix A|batch size 64 \(table 2\)|544 base)"
+    assert all(re.search(f"# paper: {where}", line) for line in values if "# paper" in line)
+    assert "arXiv 2512.19682v2" in text or "as in paper.yaml" in text
 
 
 @pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -210,7 +254,10 @@ def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
 @pytest.mark.parametrize(
     ("source", "texts"),
     [
-        ("qickstart", ["'qickstart'", "paper, quickstart, tiny", "did you mean 'quickstart'"]),
+        (
+            "qickstart",
+            ["'qickstart'", "paper, paper-small, quickstart, tiny", "did you mean 'quickstart'"],
+        ),
         ("no/such.yaml", ["'no/such.yaml'", "neither a preset", "nor a file"]),
         (".", ["'.'", "nor a file"]),
     ],

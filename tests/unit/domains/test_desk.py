@@ -9,11 +9,13 @@ and options are ConfigErrors that name the remedy.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import re
 from collections import Counter
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,16 +27,18 @@ from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain, DeskOptions
 from genenv_core.domains.desk.program import (
     ITEMS,
+    TOOL_NAMES,
     Clause,
     draw_program,
     parse_program,
+    parse_request,
     render_answer,
     render_program,
 )
-from genenv_core.domains.desk.scoring import read_calls
+from genenv_core.domains.desk.scoring import Call, read_calls
 from genenv_core.domains.protocol import ConstrainsEnv, SeedData
 from genenv_core.errors import ConfigError, DomainError
-from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
+from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
 
 DESK = DeskDomain()
 
@@ -289,6 +293,52 @@ def test_explained_prompts_open_with_the_rules() -> None:
     context = Context("c", "t", task, AgentHistory())
     assert all(item in desk.env_messages(context)[0]["content"] for item in ITEMS)
     assert admit(task, desk, batch=(), history=(), heldout=()) is task
+
+
+@pytest.mark.parametrize("dialogue", [False, True])
+def test_the_agents_rules_name_every_tool_and_their_example_is_right(dialogue: bool) -> None:
+    desk = DeskDomain(DeskOptions(explain=True, dialogue=dialogue))
+    rules = desk.agent_messages(_task("+ 8 bolts 7", desk))[0]["content"]
+    assert all(f" {name} " in rules for name in TOOL_NAMES.values())
+    _, request, _, *turns = rules.splitlines()
+    calls = [Call("receive", "crates", 15), Call("ship", "crates", 5), Call("pack", "crates", 12)]
+    spec = {"calls": [dataclasses.asdict(call) for call in calls]}
+    shown = dataclasses.replace(_task("+ 8 bolts 7"), prompt=request, spec=spec)
+    assert parse_request(request) == "+ 8 crates 7 ; - 9 crates 4 ; * 3 crates 4"
+    said: list[Message] = [{"role": "assistant", "content": turn} for turn in turns]
+    assert desk.score(shown, said).success
+    assert turns == desk.answer_turns(dataclasses.replace(shown, ground_truth="".join(turns)))
+
+
+@pytest.mark.parametrize("options", [(1, 1), (2, 3), (3, 4), (6, 9), (12, 99)])
+def test_the_simulators_rules_show_programs_that_are_tasks(options: tuple[int, int]) -> None:
+    """Within all bounds: what the rules show parses, and an answer written like it is admitted."""
+    max_calls, max_operand = options
+    desk = DeskDomain(DeskOptions(explain=True, max_calls=max_calls, max_operand=max_operand))
+    base = desk.base_tasks(0, 1)[0]
+    rules, asked = desk.env_messages(Context("c", "t", base, AgentHistory(success_rate=0.9)))
+    lines = rules["content"].splitlines()
+    named = f"1 to {max_calls} clauses", f"from 1 to {max_operand}", *TOOL_NAMES.values()
+    assert all(name in rules["content"] for name in named)
+    question, answer = lines[-2:]
+    assert re.sub("base: .* ; new:", f"base: {base.program} ; new:", question) == asked["content"]
+    shown = [line.partition(":") for line in lines[1:4]]
+    for program, _, meaning in shown:
+        task = _task(program, desk)
+        assert task.prompt.removesuffix(".") == meaning.partition(" (")[0].strip()
+    assert {program[0] for program, _, _ in shown} == {"+", "-", "*"}
+    assert isinstance(admit(_task(answer, desk), desk, batch=(), history=(), heldout=()), TaskDraft)
+
+
+def test_the_documentation_shows_the_explained_prompts() -> None:
+    desk = DeskDomain(DeskOptions(explain=True))
+    task = _task("+ 8 bolts 7 ; * 3 nuts 4", desk)
+    context = Context("c", "t", task, AgentHistory(success_rate=0.7))
+    page = " ".join((Path(__file__).parents[3] / "docs/domain.md").read_text("utf-8").split())
+    for message in [*desk.agent_messages(task), *desk.env_messages(context)]:
+        assert " ".join(message["content"].split()) in page
+    for name, field in DeskOptions.model_fields.items():
+        assert f"| `{name}` | {json.dumps(field.default)} |" in page
 
 
 def test_seed_examples_are_right_and_follow_the_skew() -> None:

@@ -274,7 +274,8 @@ def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     grpo_need, rwr_need = needs.check_needs(paper, models)
     assert grpo_need.stage == "grpo_update" and rwr_need.stage == "rwr_update"
     assert 20 * GB < grpo_need.estimate.total(1) < 60 * GB
-    assert "for rows of 9216 tokens" in grpo_need.line()
+    assert "for rows of 9000 tokens" in grpo_need.line()
+    assert all(need.estimate.largest(card.memory) >= need.rows for need in (grpo_need, rwr_need))
     monkeypatch.setattr(needs, "gpus", lambda: [card])
     with pytest.raises(ConfigError, match=r"needs 8 GPU\(s\).*has NVIDIA H100 80GB HBM3 \(86 GB\)"):
         needs.check_needs(paper, models)
@@ -284,6 +285,24 @@ def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     with pytest.raises(ConfigError, match=r"and there are 85\.5 GB") as caught:
         needs.check_needs(paper.model_copy(update={"training": alone}), models)
     assert "training.lora.rank=32" in str(caught.value)
+
+
+def test_the_small_preset_of_the_paper_fits_one_gpu_of_24_gb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole micro-batches fit with adapters; without them not even one row does."""
+    sizes = {"hidden_size": 1536, "num_hidden_layers": 28, "intermediate_size": 8960}
+    sizes |= {"num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936}
+    sizes |= {"tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+    models = models_of(tmp_path / "qwen", sizes)
+    card = read_gpu("NVIDIA GeForce RTX 4090, 24564")
+    monkeypatch.setattr(needs, "gpus", lambda: [card])
+    small = resolve("paper-small")
+    for need in needs.check_needs(small, models):
+        assert need.estimate.largest(card.memory) >= need.rows, need.line()
+    whole = small.training.model_copy(update={"lora": LoraConfig()})
+    with pytest.raises(ConfigError, match=r"training\.lora\.rank=32"):
+        needs.check_needs(small.model_copy(update={"training": whole}), models)
 
 
 def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
