@@ -3,9 +3,9 @@
 w = exp(lambda R_env), normalised to mean 1 over the rows of one update. Weights are never centred:
 a negative weight moves probability from text to nowhere in particular and destroys a generator.
 
-Departures from the paper, both off by default:
+Departures from the paper, both on by default and off in the preset `paper`:
 
-- `rwr.weight_by_family` divides w by the number of the update's rows of the same task family plus
+- `rwr.weight_by` family divides w by the number of the update's rows of the same task family plus
   the mean number of a family, so that a family weighs rather by its rewards than by its size.
   Without it, pi_env under strong rewards ends up writing one kind of task; without the mean, a
   family's only row outweighs all others.

@@ -45,7 +45,7 @@ def row_weights(
     else:
         rewards = [r_env(p_hat, alpha=target, beta=curriculum.beta) for p_hat in kept["p_hat"]]
     families = None
-    if rwr.weight_by_family:
+    if rwr.weight_by == "family":
         labels = tasks.select("task_id", "family")
         named = kept.join(labels, on="task_id", how="left", maintain_order="left")
         families = named["family"].to_list()

@@ -6,8 +6,8 @@
 -- level: Where p_hat is judged: task, group or batch.
 -- filter_agent: Whether the band also guards the agent update.
 -- lambda_: Temperature of the weight exp(lambda R_env); `lambda` alone is a word of SQL.
--- track: Share of an epoch's error that moves the target of the RWR weights; 0 is off.
--- weight_by_family: Whether the RWR weights are divided by the number of rows of their family.
+-- track: How far the target of the RWR weights moves against the error of what pi_env wrote; 0 is off.
+-- weight_by: `row` for the plain RWR weights, `family` for those divided by the size of their task family.
 -- n: Attempts at each task that the configuration asks for.
 SELECT
     run_id,
@@ -19,6 +19,6 @@ SELECT
     CAST(config ->> '$.curriculum.filter_agent' AS BOOLEAN) AS filter_agent,
     CAST(config ->> '$.rwr.lambda' AS DOUBLE) AS lambda_,
     coalesce(CAST(config ->> '$.curriculum.track' AS DOUBLE), 0) AS track,
-    coalesce(CAST(config ->> '$.rwr.weight_by_family' AS BOOLEAN), false) AS weight_by_family,
+    coalesce(config ->> '$.rwr.weight_by', 'row') AS weight_by,
     CAST(config ->> '$.rollout.n' AS BIGINT) AS n
 FROM runs

@@ -430,7 +430,7 @@ _EPOCH = (
     _m(
         "families never count",
         f"{EPOCH}/env_update.py",
-        "if rwr.weight_by_family:",
+        'if rwr.weight_by == "family":',
         "if False:",
         f"{UPDATES}_a_row_counts_in_the_family_of_its_task",
     ),

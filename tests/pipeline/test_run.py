@@ -146,7 +146,7 @@ def test_the_leash_can_be_replayed_from_tables(first):
 
 
 def test_weights_of_families_and_a_target_can_be_replayed_from_tables(api, tiny_root):
-    settings = ("rwr.weight_by_family=true", "curriculum.track=1", "curriculum.k_min=0.5")
+    settings = ("rwr.weight_by=family", "curriculum.track=1", "curriculum.k_min=0.5")
     config = tiny(tiny_root, *settings, "rwr.lambda=3", epochs=1, run_id="weighed")
     run(config)
     rows = sql(

@@ -85,9 +85,9 @@ class RwrConfig(Section):
 
     lambda_: float = Field(default=4.0, ge=0, le=100, alias="lambda")
     """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
-    weight_by_family: bool = True
-    """Whether w is divided by the number of the update's rows of the same task family (plus the
-    mean number of a family), so that pi_env does not end up writing one kind of task."""
+    weight_by: Literal["row", "family"] = "family"
+    """row: w as it is. family: w divided by the number of the update's rows of the same task family
+    plus the mean number of a family, so that pi_env does not end up writing one kind of task."""
     learning_rate: float = Field(default=1e-3, gt=0, le=1)
     """Learning rate, constant over an update."""
     steps: int = Field(default=16, ge=1, le=100_000)

@@ -203,7 +203,10 @@ BAD_OVERRIDES = [
     ("bootstrap.agent.heads=5", ["bootstrap.agent.heads 5", "hidden_size 48"]),
     ("bootstrap.env.heads=5", ["bootstrap.env.heads 5", "hidden_size 48"]),
     ("curriculum.track=2.5", ["curriculum.track", "less than or equal to 2", "got 2.5"]),
-    ("curriculum={track: 0.5, level: batch}", ["curriculum.track 0.5", "one p_hat", "another level"]),
+    (
+        "curriculum={track: 0.5, level: batch}",
+        ["curriculum.track 0.5", "one p_hat", "another level"],
+    ),
     ("arm=offline", ["data.offline_file", "set it"]),
     ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
     ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),
@@ -244,7 +247,9 @@ def test_a_bad_setting_names_the_field_the_value_and_the_remedy(
 
 
 def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
-    with pytest.raises(ConfigError, match=r"curriculum\.track 0\.5 does nothing with rwr\.lambda 0"):
+    with pytest.raises(
+        ConfigError, match=r"curriculum\.track 0\.5 does nothing with rwr\.lambda 0"
+    ):
         resolve("tiny", overrides=["curriculum.track=0.5", "rwr.lambda=0"])
     # Epochs differ in p_hat, so tracking counts in a window of several even where level is batch.
     old = ("curriculum={track: 0.5, level: batch}", "rwr.window_epochs=2")

@@ -240,12 +240,10 @@ def env(
     *,
     target: float = CURRICULUM.alpha,
     lambda_: float = 1.0,
-    weight_by_family: bool = False,
+    weight_by: str = "row",
     **rwr: Any,
 ) -> UpdateRows:
-    settings = RwrConfig.model_validate(
-        {"lambda": lambda_, "weight_by_family": weight_by_family, **rwr}
-    )
+    settings = RwrConfig.model_validate({"lambda": lambda_, "weight_by": weight_by, **rwr})
     return env_rows(
         pools, texts, TASKS, epoch=EPOCH, target=target, rwr=settings, curriculum=CURRICULUM
     )
@@ -269,7 +267,7 @@ def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
 
 def test_a_row_counts_in_the_family_of_its_task() -> None:
     # k1 has two kept rows, old and best; the rejected one of k1 does not count.
-    weights = env(weight_by_family=True, lambda_=0.0).learned["weight"].to_list()
+    weights = env(weight_by="family", lambda_=0.0).learned["weight"].to_list()
     assert weights == pytest.approx([15 / 17, 15 / 17, 21 / 17], rel=1e-12)
 
 

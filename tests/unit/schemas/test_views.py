@@ -87,14 +87,14 @@ def rated(tables: Tables, outcomes: list[tuple[str, int, int]], alpha: float) ->
 
 def test_settings_are_the_runs_own(tmp_path: Path) -> None:
     row = ask(tmp_path, world(), "FROM settings").row(0)
-    assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, 1.0, 0.0, False, 4)
+    assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, 1.0, 0.0, "row", 4)
 
 
 def test_settings_of_the_weights_are_the_runs_own(tmp_path: Path) -> None:
-    config = {**CONFIG, "curriculum": {"track": 0.5}, "rwr": {"weight_by_family": True}}
+    config = {**CONFIG, "curriculum": {"track": 0.5}, "rwr": {"weight_by": "family"}}
     runs = world()["runs"].with_columns(config=pl.lit(json.dumps(config)))
-    row = ask(tmp_path, world() | {"runs": runs}, "SELECT track, weight_by_family FROM settings")
-    assert row.row(0) == (0.5, True)
+    row = ask(tmp_path, world() | {"runs": runs}, "SELECT track, weight_by FROM settings")
+    assert row.row(0) == (0.5, "family")
 
 
 def test_curriculum_by_hand(tmp_path: Path) -> None:
