@@ -160,6 +160,10 @@ BAD_OVERRIDES = [
     ("bootstrap.env.heads=5", ["bootstrap.env.heads 5", "hidden_size 48"]),
     ("curriculum.track=2.5", ["curriculum.track", "less than or equal to 2", "got 2.5"]),
     ("curriculum={track: 1, level: batch}", ["curriculum.track 1", "one p_hat", "another level"]),
+    (
+        "grpo.kl_reference=bootstrap",
+        ["does nothing", "kl_coef 0", "set a kl_coef"],
+    ),
     ("arm=offline", ["data.offline_file", "set it"]),
     ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
     ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),
