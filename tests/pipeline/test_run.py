@@ -2,10 +2,11 @@
 
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; the KL of pi_env is that of fresh
-generations; weights and leash of its update can be replayed from the tables; a second run with the
-same configuration computes nothing, under another run id too; a second root gives the same digests,
-bit for bit; a damaged part is computed again while stages that read an equal output stay cached;
-the next run continues a failed stage.
+generations; weights and leash of its update can be replayed from the tables; the KL of pi_agent is
+to its first checkpoint where that is asked for; a second run with the same configuration computes
+nothing, under another run id too; a second root gives the same digests, bit for bit; a damaged part
+is computed again while stages that read an equal output stay cached; the next run continues a
+failed stage.
 """
 
 from __future__ import annotations
@@ -164,6 +165,22 @@ def test_weights_of_families_and_a_target_can_be_replayed_from_tables(api, tiny_
     assert len(set(raw)) > 1
     expected = [value * len(raw) / sum(raw) for value in raw]
     assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_kl_of_pi_agent_may_be_to_the_first_one(api, tiny_root):
+    """One step an update: a KL to the start would be 0 in both epochs."""
+    settings = ("grpo.kl_coef=0.1", "grpo.kl_reference=bootstrap", "grpo.groups_per_step=8")
+    config = tiny(tiny_root, *settings, "grpo.learning_rate=1e-3", run_id="pulled")
+    run(config)
+    found = manifests(config)
+    updates = [found[epoch, "grpo_update"] for epoch in (1, 2)]
+    assert [update.facts["steps"] for update in updates] == [1, 1]
+    assert found[1, "publish"].facts["published"]["agent"]
+    kl = [update.facts["metrics"]["kl"] for update in updates]
+    assert kl[0] == pytest.approx(0, abs=1e-6) and kl[1] > 1e-4
+    inputs = [update.key_parts["inputs"] for update in updates]
+    assert {one["agent_initial"] for one in inputs} == {inputs[0]["agent"]}
+    assert inputs[1]["agent"] != inputs[0]["agent"]
 
 
 def test_what_if_with_the_runs_own_settings_repeats_the_run(first):

@@ -2,11 +2,10 @@
 
 Invariants: the gradient of a step equals a hand-written loss, for every loss type, with a loss
 mask, with logprobs of an older policy, with the KL term to the start or to the first checkpoint,
-with the two-sided clip and without the
-rows and tokens that settings leave out; where they leave out all, nothing moves; settings that
-nothing reaches change no bit; every group is trained exactly `passes` times; micro-batches change
-nothing but rounding; bad rows are refused by name before training; the output is a whole
-checkpoint, and nothing else is left or printed.
+with the two-sided clip and without the rows and tokens that settings leave out; where they leave
+out all, nothing moves; settings that nothing reaches change no bit; every group is trained exactly
+`passes` times; micro-batches change nothing but rounding; bad rows are refused by name before
+training; the output is a whole checkpoint, and nothing else is left or printed.
 """
 
 from __future__ import annotations
