@@ -152,7 +152,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         self.check_processes()
         self.beta = settings.kl_coef
         if reference is not None:
-            add_fused_lm_head(reference, temperature=self.temperature)
+            add_fused_lm_head(reference, temperature=self.temperature)  # as TRL scores any model
             self.ref_model = frozen(reference, self.accelerator)
 
     def _config(self, request: GrpoRequest, home: Path) -> GRPOConfig:
