@@ -64,6 +64,7 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         history_pools=[past.pool for past in replayed],
         history_traces=[past.traces for past in replayed],
         train=arm.trains_agent,
+        agent_initial=state.agent_initial if config.grpo.kl_reference == "bootstrap" else None,
     )
     env_update = RwrUpdateInputs(
         env=env,

@@ -30,6 +30,7 @@ class EpochState(Record):
     bootstrap: ArtifactRef
     agent: CheckpointRef
     env: CheckpointRef
+    agent_initial: CheckpointRef
     env_initial: CheckpointRef
     validation_current: float
     validation_best: float
@@ -44,6 +45,7 @@ class EpochState(Record):
             bootstrap=bootstrap,
             agent=agent,
             env=env,
+            agent_initial=agent,
             env_initial=env,
             validation_current=success,
             validation_best=success,

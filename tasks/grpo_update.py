@@ -26,7 +26,10 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class GrpoUpdateInputs:
-    """The agent, whether to train it, and the rows of this epoch and of earlier ones."""
+    """The agent, whether to train it, and the rows of this epoch and of earlier ones.
+
+    `agent_initial` is the first agent where the KL is to it.
+    """
 
     agent: CheckpointRef
     pool: ArtifactRef
@@ -34,11 +37,12 @@ class GrpoUpdateInputs:
     history_pools: Sequence[ArtifactRef]
     history_traces: Sequence[ArtifactRef]
     train: bool
+    agent_initial: CheckpointRef | None = None
 
 
 def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
     """Train pi_agent; return the facts."""
-    config = context.config
+    config, initial = context.config, context.inputs.agent_initial
     return update(
         context,
         context.inputs.agent,
@@ -49,6 +53,7 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
             training=config.training,
             group_size=config.rollout.n,
             temperature=config.rollout.temperature,
+            reference=None if initial is None else context.checkpoint(initial),
         ),
         lambda rows: (config.grpo.passes, "passes"),
         unit="groups",

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
@@ -88,6 +88,8 @@ class GrpoRequest(UpdateRequest):
     `completion_ids` list<int32>, `logprobs` list<float32> (under the policy that sampled them),
     `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64, `truncated` bool (a limit
     of length or turns ended it). Every group has the same number of rows and unequal rewards.
+    `reference` is the checkpoint of pi_agent^0 where the KL term is to it (`grpo.kl_reference`
+    bootstrap); None: the KL is to the checkpoint that the update starts from.
     """
 
     loss = "grpo"
@@ -97,6 +99,20 @@ class GrpoRequest(UpdateRequest):
     settings: GrpoConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     group_size: int
     temperature: float
+    reference: Path | None = None
+
+    @property
+    def models(self) -> list[Path]:
+        return [self.checkpoint, *([self.reference] if self.reference else [])]
+
+    @model_validator(mode="after")
+    def _as_set(self) -> Self:
+        if (self.reference is None) != (self.settings.kl_reference == "start"):
+            raise ValueError(
+                f"reference {self.reference}, grpo.kl_reference {self.settings.kl_reference}: "
+                "give the checkpoint of pi_agent^0 with bootstrap, and none with start"
+            )
+        return self
 
 
 class RwrRequest(UpdateRequest):

@@ -74,7 +74,7 @@ def job_of(plan: Plan) -> Job:
         row_tokens=plan.prompt + plan.completion,
         completion_tokens=plan.completion,
         gradient_checkpointing=plan.device == "cuda",
-        reference=plan.update == "rwr" and not plan.lora,
+        reference="bootstrap" if plan.update == "rwr" and not plan.lora else None,
     )
 
 

@@ -119,7 +119,8 @@ def genenv_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) 
     from genenv_core.training.grpo.trainer import StoredRolloutTrainer
 
     tokenizer = _tokenizer(QWEN[plan.shape]["v"])
-    return StoredRolloutTrainer(model, tokenizer, _stored(rows), _grpo_request(plan, home), home)
+    request = _grpo_request(plan, home)
+    return StoredRolloutTrainer(model, tokenizer, None, _stored(rows), request, home)
 
 
 def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:

@@ -674,6 +674,59 @@ _GRPO = (
         f"{STEPPED}_delta_is_above_the_upper_clip",
     ),
     _m(
+        "the kl to the first checkpoint is to the start",
+        f"{GRPO}/trainer.py",
+        "self.ref_model = frozen(reference, self.accelerator)",
+        "self.ref_model = self.model",
+        f"{STEPPED}_the_kl_to_the_first_checkpoint_pulls_from_the_first_step",
+    ),
+    _m(
+        "the first checkpoint is scored at temperature 1",
+        f"{GRPO}/trainer.py",
+        "add_fused_lm_head(reference, temperature=self.temperature)",
+        "add_fused_lm_head(reference)",
+        f"{STEPPED}_the_kl_to_the_first_checkpoint_pulls_from_the_first_step",
+    ),
+    _m(
+        "with adapters, the first checkpoint has the starting one",
+        f"{GRPO}/trainer.py",
+        "adapter_name=None if self._to_bootstrap",
+        'adapter_name="default" if self._to_bootstrap',
+        "unit/training/test_training_lora.py::"
+        "test_the_kl_of_pi_agent_to_the_first_one_is_along_its_adapter",
+    ),
+    _m(
+        "merged adapters stay in what is disabled",
+        "genenv_core/training/policies/reference.py",
+        "if not merging and same_base(policy.source, initial):",
+        "if True:",
+        "unit/training/test_training_lora.py::"
+        "test_merged_weights_are_no_longer_those_of_the_first_one",
+    ),
+    _m(
+        "a reference that nothing pulls to is accepted",
+        "genenv_core/config/sections/updates.py",
+        'if self.kl_reference != "start" and not self.kl_coef:',
+        "if False:",
+        f"{STEPPED}_the_reference_belongs_to_the_setting_that_asks_for_it",
+    ),
+    _m(
+        "the first agent is an input of every update",
+        "flows/epoch.py",
+        'state.agent_initial if config.grpo.kl_reference == "bootstrap" else None',
+        "state.agent_initial",
+        "unit/flows/test_arms.py::"
+        "test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key",
+    ),
+    _m(
+        "the first agent moves with the published one",
+        "flows/state.py",
+        'changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)',
+        'changes["agent"] = changes["agent_initial"] = _checkpoint(grpo, "agent", refs.epoch)',
+        "unit/flows/test_arms.py::"
+        "test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key",
+    ),
+    _m(
         "truncated rollouts stay in the loss",
         f"{GRPO}/batches.py",
         "if not request.settings.mask_truncated:",

@@ -2,10 +2,11 @@
 
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; the KL of pi_env is that of fresh
-generations; weights and leash of its update can be replayed from the tables; a second run with the
-same configuration computes nothing, under another run id too; a second root gives the same digests,
-bit for bit; a damaged part is computed again while stages that read an equal output stay cached;
-the next run continues a failed stage.
+generations; weights and leash of its update can be replayed from the tables; the KL of pi_agent is
+to its first checkpoint where that is asked for; a second run with the same configuration computes
+nothing, under another run id too; a second root gives the same digests, bit for bit; a damaged part
+is computed again while stages that read an equal output stay cached; the next run continues a
+failed stage.
 """
 
 from __future__ import annotations
@@ -147,12 +148,13 @@ def test_the_leash_can_be_replayed_from_tables(first):
 
 def test_weights_of_families_and_a_target_can_be_replayed_from_tables(api, tiny_root):
     settings = ("rwr.weight_by=family", "curriculum.track=1", "curriculum.k_min=0.5")
-    config = tiny(tiny_root, *settings, "rwr.lambda=3", epochs=1, run_id="weighed")
+    fields = ("rwr.lambda=3", "curriculum.beta=4")
+    config = tiny(tiny_root, *settings, *fields, epochs=1, run_id="weighed")
     run(config)
     rows = sql(
         config,
         "SELECT weight, family, d_env.p_hat, metrics ->> '$.rwr_target' AS target, "
-        "epochs.p_hat AS reached FROM update_samples "
+        "epochs.p_hat_written AS reached FROM update_samples "
         "JOIN d_env ON generation_id = row_id JOIN tasks USING (task_id) "
         "JOIN checkpoints ON checkpoints.epoch = 1 AND checkpoints.policy = 'env' "
         "JOIN epochs ON epochs.epoch = 1 WHERE weight > 0",
@@ -160,10 +162,27 @@ def test_weights_of_families_and_a_target_can_be_replayed_from_tables(api, tiny_
     target = float(rows["target"][0])
     assert target == min(max(1 - rows["reached"][0], 0.2), 0.8) != 0.5
     reward = (-4 * (pl.col("p_hat") - target) ** 2).exp()
-    raw = rows.select((3 * reward).exp() / pl.len().over("family")).to_series().to_list()
+    size = pl.len().over("family") + pl.len() / pl.col("family").n_unique()
+    raw = rows.select((3 * reward).exp() / size).to_series().to_list()
     assert len(set(raw)) > 1
     expected = [value * len(raw) / sum(raw) for value in raw]
     assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_kl_of_pi_agent_may_be_to_the_first_one(api, tiny_root):
+    """One step an update: a KL to the start would be 0 in both epochs."""
+    settings = ("grpo.kl_coef=0.1", "grpo.kl_reference=bootstrap", "grpo.groups_per_step=8")
+    config = tiny(tiny_root, *settings, "grpo.learning_rate=1e-3", run_id="pulled")
+    run(config)
+    found = manifests(config)
+    updates = [found[epoch, "grpo_update"] for epoch in (1, 2)]
+    assert [update.facts["steps"] for update in updates] == [1, 1]
+    assert found[1, "publish"].facts["published"]["agent"]
+    kl = [update.facts["metrics"]["kl"] for update in updates]
+    assert kl[0] == pytest.approx(0, abs=1e-6) and kl[1] > 1e-4
+    inputs = [update.key_parts["inputs"] for update in updates]
+    assert {one["agent_initial"] for one in inputs} == {inputs[0]["agent"]}
+    assert inputs[1]["agent"] != inputs[0]["agent"]
 
 
 def test_what_if_with_the_runs_own_settings_repeats_the_run(first):

@@ -50,7 +50,7 @@ class GenerationConfig(Section):
     random_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the attempted tasks that is drawn by lot among all written: it shows what pi_env
     writes, and how good the prediction is."""
-    prediction_epochs: int = Field(default=2, ge=1, le=1000)
+    prediction_epochs: int = Field(default=1, ge=1, le=1000)
     """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)
     """Generations conditioned on one context (one base task and the agent's history)."""

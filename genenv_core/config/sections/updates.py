@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from genenv_core.config.sections.section import Section
 
+KlReference = Literal["start", "bootstrap"]
+"""What a KL term is to: the checkpoint that the update started from, or the first of the run."""
+
 
 class MixtureConfig(Section):
     """What an agent update trains on: shares of its groups, drawn from D_train."""
@@ -62,7 +65,10 @@ class GrpoConfig(Section):
     """A sampled token is left out of the loss where the trainer, before the update, and the engine
     that sampled it give logprobs further apart than this, in nats. None: all count."""
     kl_coef: float = Field(default=0.0, ge=0, le=10)
-    """Weight of the KL to the reference (the checkpoint that the update started from)."""
+    """Weight of the KL to the reference; 0: no KL."""
+    kl_reference: KlReference = "start"
+    """Which checkpoint the KL of kl_coef is to: the one that the update started from, or the first
+    one of the run, pi_agent^0."""
     scale_rewards: Literal["group", "none"] = "group"
     """Whether advantages are divided by the group's standard deviation."""
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
@@ -71,11 +77,16 @@ class GrpoConfig(Section):
     """Gradient norm above which gradients are scaled down."""
 
     @model_validator(mode="after")
-    def _delta(self) -> Self:
+    def _useful(self) -> Self:
         if self.delta is not None and self.delta <= 1 + self.clip_high:
             raise ValueError(
                 f"grpo.delta is {self.delta:g} and must be above 1 + grpo.clip_high = "
                 f"{1 + self.clip_high:g}, or it would clip where clip_high does not"
+            )
+        if self.kl_reference != "start" and not self.kl_coef:
+            raise ValueError(
+                f"grpo.kl_reference {self.kl_reference} does nothing with grpo.kl_coef 0: set a "
+                "kl_coef, or remove kl_reference"
             )
         return self
 

@@ -5,7 +5,8 @@ arXiv 2402.03300, eq. 3, with clip_low and clip_high apart):
 
     -min(r_t A, clip(r_t, 1 - clip_low, 1 + clip_high) A) + kl_coef * r_t k3_t
     A = (reward - group mean) / (group std with n - 1 + 1e-4), or the difference alone
-    k3_t = exp(ref_t - logp_t) - (ref_t - logp_t) - 1, ref = the checkpoint the update started from
+    k3_t = exp(ref_t - logp_t) - (ref_t - logp_t) - 1
+    ref = the checkpoint that the update started from, or pi_agent^0 (`kl_reference`)
 
 Where A < 0, `delta` bounds r_t in the first term (INTELLECT-2, arXiv 2505.07291, section 3.4).
 The factor r_t makes the KL's gradient the unbiased one of the current policy (DeepSeek-V3.2, arXiv
@@ -32,6 +33,8 @@ Departures from TRL, with their reasons:
   candidate of the update before may not have been published, and its moments would not fit.
 - Each micro-batch is scored under the reference beside the policy, by the process that trains its
   rows; TRL would score all rows of a step first.
+- TRL's reference is what it finds where the policy was loaded, or a copy of its adapter. pi_agent^0
+  is loaded here; where it is the policy without its adapter, that adapter is disabled.
 """
 
 # TRL, transformers and datasets come without complete types.
@@ -53,7 +56,7 @@ from accelerate.utils import send_to_device
 from datasets import Dataset
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
-from trl.trainer.utils import use_adapter
+from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.engines.adapters import has_adapter
@@ -63,6 +66,7 @@ from genenv_core.training.loop import ranks
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
 from genenv_core.training.loop.update import carry_out
+from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.requests import GrpoRequest, UpdateResult
 
@@ -109,8 +113,15 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
     step_batches: GroupBatches
 
     def __init__(
-        self, model: Any, tokenizer: Any, rollouts: StoredRollouts, request: GrpoRequest, home: Path
+        self,
+        model: Any,
+        tokenizer: Any,
+        reference: Any,
+        rollouts: StoredRollouts,
+        request: GrpoRequest,
+        home: Path,
     ) -> None:
+        """`reference` is pi_agent^0 where the KL is to it; None: the policy without its adapter."""
         settings = request.settings
         self.rollouts = rollouts
         self.step_batches = GroupBatches(
@@ -129,6 +140,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         self._step_tensors: dict[str, Any] = {}
         self._scored: tuple[Any, Any] | None = None
         self._max_mismatch, self._mismatch = settings.max_mismatch, dict[str, float]()
+        self._to_bootstrap = settings.kl_reference == "bootstrap"
         super().__init__(
             model=model,
             reward_funcs=stored_reward,
@@ -138,6 +150,10 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
             rollout_func=self._look_up,
         )
         self.check_processes()
+        self.beta = settings.kl_coef
+        if reference is not None:
+            add_fused_lm_head(reference, temperature=self.temperature)  # as TRL scores any model
+            self.ref_model = frozen(reference, self.accelerator)
 
     def _config(self, request: GrpoRequest, home: Path) -> GRPOConfig:
         settings, micro_batches = request.settings, self.step_batches.micro_batches_per_step
@@ -157,7 +173,8 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
             epsilon=settings.clip_low,
             epsilon_high=settings.clip_high,
             delta=settings.delta,
-            beta=settings.kl_coef,
+            # Above 0, TRL would make a reference of the policy as it is now.
+            beta=0.0 if self._to_bootstrap else settings.kl_coef,
             use_bias_correction_kl=True,
             loss_type=settings.loss_type,
             scale_rewards=settings.scale_rewards,
@@ -230,13 +247,14 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
 
     @torch.no_grad()
     def _reference(self, inputs: dict[str, Any]) -> Any:
-        """Return the logprobs of a micro-batch under the weights that the update started from."""
-        model = self.ref_model
-        adapted = nullcontext()
-        if model is None:  # with LoRA: the copy of the adapter that TRL keeps
+        """Return the logprobs of a micro-batch under the reference."""
+        model, context = self.ref_model, nullcontext()
+        if model is None:  # with LoRA: no adapter, or the copy of the starting one that TRL keeps
             model = self.model
-            adapted = use_adapter(model, adapter_name="ref")
-        with adapted:
+            context = use_adapter(model, adapter_name=None if self._to_bootstrap else "ref")
+        elif self._to_bootstrap:  # TRL's own has autocast inside
+            context = self.accelerator.autocast()
+        with context:
             return self._logprobs(model, inputs)
 
     def _logprobs(self, model: Any, inputs: dict[str, Any]) -> Any:
@@ -386,10 +404,12 @@ def update(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
 def _trainer(
     policy: LoadedPolicy, rollouts: StoredRollouts, request: GrpoRequest, home: Path
 ) -> StoredRolloutTrainer:
-    lora = request.training.lora.rank
-    if request.settings.kl_coef and not lora and has_adapter(request.checkpoint):
+    to_start = request.settings.kl_coef and request.reference is None
+    if to_start and not request.training.lora.rank and has_adapter(request.checkpoint):
         raise TrainingError(
             f"{request.checkpoint} has an adapter, so TRL cannot load it as the reference of "
             "grpo.kl_coef: set that to 0, or train adapters (training.lora.rank)"
         )
-    return StoredRolloutTrainer(policy.model, policy.tokenizer, rollouts, request, home)
+    first = request.reference
+    reference = None if first is None else load_reference(first, policy, request.policy)
+    return StoredRolloutTrainer(policy.model, policy.tokenizer, reference, rollouts, request, home)

@@ -231,10 +231,10 @@ class CheckpointKeeper(TrainerCallback):
 
 def request_digest(request: UpdateRequest) -> str:
     """Return a digest of everything an update depends on: files by content, not by name."""
-    # Gradient checkpointing gives the same numbers: a resumed update may switch it on.
-    apart = {"checkpoint", "initial", "output", "rows", "checkpoints", "gradient_checkpointing"}
+    files = {"checkpoint", "initial", "reference", "output", "rows", "checkpoints"}
     weights = [sorted(model.glob("*.safetensors")) for model in request.models]
-    settings = request.model_dump(mode="json", exclude=apart)
+    # Gradient checkpointing gives the same numbers: a resumed update may switch it on.
+    settings = request.model_dump(mode="json", exclude=files | {"gradient_checkpointing"})
     if request.training.yields:  # to a device's free memory, which may be less the next time
         del settings["settings"]["micro_batch_rows"]
     return digest(
@@ -242,7 +242,7 @@ def request_digest(request: UpdateRequest) -> str:
             "kind": type(request).__name__,
             "settings": settings,
             "rows": file_sha256(request.rows),
-            "models": [[file_sha256(path) for path in files] for files in weights],
+            "models": [[file_sha256(path) for path in paths] for paths in weights],
         }
     )
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 import polars as pl
 
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
+from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
 from genenv_core.errors import ModelError, TrainingError
 from genenv_core.training.requests import LossName, UpdateRequest
 
@@ -142,8 +143,8 @@ class Job:
     row_tokens: int
     completion_tokens: int
     gradient_checkpointing: bool
-    reference: bool
-    """Whether a KL needs other weights beside the policy's."""
+    reference: KlReference | None
+    """The model of a KL that is held beside the policy; None: the KL needs no other weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +169,20 @@ class Estimate:
         return f"{self.total(rows) / GB:.3g} GB ({listed})"
 
 
-def has_reference(loss: LossName, kl_coef: float, lora: LoraConfig, *, moved: bool) -> bool:
-    """Return whether the KL of an update needs other weights beside the policy's.
+def reference_of(
+    settings: GrpoConfig | RwrConfig, lora: LoraConfig, *, moved: bool
+) -> KlReference | None:
+    """Return the model that the KL of an update needs beside the policy, None without one.
 
-    With adapters, the weights of their base serve while that base is the reference: not for RWR
-    once adapters were merged and pi_env has `moved` from its initial.
+    With adapters, the policy's own weights serve: as a start with a copy of the adapter, as the
+    first checkpoint without one, but not once adapters were merged and the policy has `moved`.
     """
-    if loss == "grpo":
-        return kl_coef > 0 and not lora.rank
-    return not lora.rank or (lora.merge and moved)
+    if isinstance(settings, GrpoConfig):
+        if not settings.kl_coef:
+            return None
+        if settings.kl_reference == "start":
+            return None if lora.rank else "start"
+    return None if lora.rank and not (lora.merge and moved) else "bootstrap"
 
 
 def estimate(job: Job) -> Estimate:
@@ -201,8 +207,8 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
     training, shape = job.training, job.shape
     half, lora = training.precision == "bfloat16", training.lora.rank > 0
     found = 0.0
-    if job.reference:  # of GRPO in float32: the policy's own dtype
-        size = 4 if job.loss == "grpo" else frozen_bytes
+    if job.reference:  # TRL loads the start as the policy is loaded, which then is in float32
+        size = 4 if job.reference == "start" else frozen_bytes
         found += shape.parameters * size / shards
     if job.loss == "rwr":
         found += 4 * trained / shards  # the state under the KL cap
@@ -272,11 +278,8 @@ def job_of(request: UpdateRequest) -> Job:
         row_tokens=int(row or 1),
         completion_tokens=int(completion or 1),
         gradient_checkpointing=request.gradient_checkpointing,
-        reference=has_reference(
-            request.loss,
-            request.settings.kl_coef,
-            request.training.lora,
-            moved=len(set(request.models)) > 1,
+        reference=reference_of(
+            request.settings, request.training.lora, moved=len(set(request.models)) > 1
         ),
     )
 

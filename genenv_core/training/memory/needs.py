@@ -25,7 +25,7 @@ from genenv_core.training.memory.estimate import (
     Job,
     Shape,
     estimate,
-    has_reference,
+    reference_of,
     too_small,
 )
 from genenv_core.training.requests import LossName, of_env
@@ -115,7 +115,7 @@ def _need(
         row_tokens=tokens,
         completion_tokens=completion,
         gradient_checkpointing=config.execution.gradient_checkpointing == "full",
-        reference=has_reference(loss, settings.kl_coef, training.lora, moved=True),
+        reference=reference_of(settings, training.lora, moved=True),
     )
     return [Need(update_of(policy), job, estimate(job), settings.micro_batch_rows)]
 

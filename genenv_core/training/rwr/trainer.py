@@ -33,21 +33,17 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 from datasets import Dataset
-from trl.models.utils import prepare_fsdp
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from genenv_core.algorithm.rwr import step_count
-from genenv_core.engines.adapters import has_adapter
-from genenv_core.engines.transformers.loading import load_model
 from genenv_core.engines.transformers.scoring import kl_terms
-from genenv_core.errors import TrainingError
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.shards import local, trained
 from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
 from genenv_core.training.loop.update import carry_out
-from genenv_core.training.policies.lora import same_base
-from genenv_core.training.policies.weights import LoadedPolicy, frozen_dtype
+from genenv_core.training.policies.reference import frozen, load_reference
+from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.requests import RwrRequest, UpdateResult
 from genenv_core.training.rwr.batches import RowBatches, StoredGenerations
 from genenv_core.training.rwr.leash import Leash
@@ -99,7 +95,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             processing_class=tokenizer,
         )
         self.check_processes()
-        self.reference = None if reference is None else _frozen(reference, self.accelerator)
+        self.reference = None if reference is None else frozen(reference, self.accelerator)
         vocabulary = model.get_input_embeddings().num_embeddings
         self._caching = self.step_batches.leash_tokens * vocabulary <= _REFERENCE_CACHE_VALUES
         self.leash = Leash(self, settings)
@@ -215,14 +211,6 @@ def _completion_logprobs(model: Any, batch: dict[str, Any]) -> Any:
     return logits.float().log_softmax(-1)
 
 
-def _frozen(model: Any, accelerator: Any) -> Any:
-    """Return a model on this process's device that is never trained; FSDP shards it."""
-    model = model.eval().requires_grad_(False)
-    if accelerator.is_fsdp2:
-        return prepare_fsdp(model, accelerator)
-    return model.to(accelerator.device)
-
-
 def _identity(rows: Any) -> Any:
     return rows
 
@@ -239,20 +227,5 @@ def update(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
 def _trainer(
     policy: LoadedPolicy, rows: StoredGenerations, request: RwrRequest, home: Path
 ) -> WeightedRegressionTrainer:
-    reference = _reference(request, policy.vocabulary)
+    reference = load_reference(request.initial, policy, request.policy)
     return WeightedRegressionTrainer(policy.model, policy.tokenizer, reference, rows, request, home)
-
-
-def _reference(request: RwrRequest, size: int) -> Any:
-    """Return pi_env^0; None where the policy is pi_env^0 with an adapter, which can be disabled."""
-    lora = request.training.lora
-    if lora.rank and not has_adapter(request.initial):
-        merging = lora.merge and has_adapter(request.checkpoint)
-        if not merging and same_base(request.checkpoint, request.initial):
-            return None
-    reference = load_model(request.initial, dtype=frozen_dtype(request.training))
-    if (other := reference.get_input_embeddings().num_embeddings) != size:
-        raise TrainingError(
-            f"pi_env has a vocabulary of {size} and its initial {request.initial} of {other}"
-        )
-    return reference

@@ -207,6 +207,10 @@ BAD_OVERRIDES = [
         "curriculum={track: 0.5, level: batch}",
         ["curriculum.track 0.5", "one p_hat", "another level"],
     ),
+    (
+        "grpo.kl_reference=bootstrap",
+        ["does nothing", "kl_coef 0", "set a kl_coef"],
+    ),
     ("arm=offline", ["data.offline_file", "set it"]),
     ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
     ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),

@@ -2,7 +2,8 @@
 
 Invariants: every arm has a record; the flow trains the policies of the record and no others; tasks
 are made with the outputs of the last epochs, or in epoch 1 with none; an arm of a file reads that
-file, others read none, and a configuration that mixes the two is refused.
+file, others read none, and a configuration that mixes the two is refused; the first agent is an
+input of its update where `grpo.kl_reference` says so.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from flows.state import EpochState
 from genenv_core.config.arms import ARMS, Arm, TaskSet
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.updates import GrpoConfig
 from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.grpo_update import STAGE
 from tasks.stage import StageTask
+from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
 
 FACTS = {"published": {"agent": True, "env": True}, "validation": 0.5, "is_best": True}
@@ -79,6 +83,27 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
     assert [ref.digest for ref in inputs.recent] == before
     assert len(inputs.last_scores) == len(before)
     assert asked[2, "rollout"][0] == 2
+
+
+def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
+    tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    first = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    keys: list[set[str]] = []
+    for reference in ("start", "bootstrap"):
+        grpo = {"kl_coef": 0.1, "kl_reference": reference}
+        run, state = config(Arm.GENENV, tmp_path), first
+        run = run.model_copy(update={"grpo": GrpoConfig.model_validate(grpo)})
+        asked.clear()
+        for number in (1, 2):
+            state = epoch.fn(run, number, state)
+        assert state.agent.policy_version == 2
+        for number in (1, 2):
+            inputs = asked[number, "grpo_update"][1]
+            expected = first.agent if reference == "bootstrap" else None
+            assert inputs.agent_initial == expected and inputs.agent.policy_version == number - 1
+            keys.append(set(parts_of(STAGE, run, number, inputs)["inputs"]))
+    assert keys[0] == keys[1] and keys[2] == keys[3] == keys[0] | {"agent_initial"}
 
 
 @pytest.mark.parametrize("arm", Arm)

@@ -1,11 +1,11 @@
 """GRPO on stored rollouts, with the real TRL trainer on tiny models.
 
 Invariants: the gradient of a step equals a hand-written loss, for every loss type, with a loss
-mask, with logprobs of an older policy, with the KL term, with the two-sided clip and without the
-rows and tokens that settings leave out; where they leave out all, nothing moves; settings that
-nothing reaches change no bit; every group is trained exactly `passes` times; micro-batches change
-nothing but rounding; bad rows are refused by name before training; the output is a whole
-checkpoint, and nothing else is left or printed.
+mask, with logprobs of an older policy, with the KL term to the start or to the first checkpoint,
+with the two-sided clip and without the rows and tokens that settings leave out; where they leave
+out all, nothing moves; settings that nothing reaches change no bit; every group is trained exactly
+`passes` times; micro-batches change nothing but rounding; bad rows are refused by name before
+training; the output is a whole checkpoint, and nothing else is left or printed.
 """
 
 from __future__ import annotations
@@ -108,9 +108,13 @@ def expected_gradient(
     kl_coef: float = 0.0,
     scale: bool = True,
     delta: float = math.inf,
+    reference: Path | None = None,
 ) -> tuple[dict[str, torch.Tensor], float]:
-    """Return the gradient by the formulas at the weights `at`, and the clipped share."""
-    model, reference = load(policy), load(policy)
+    """Return the gradient by the formulas at the weights `at`, and the clipped share.
+
+    The KL is to `reference`; None: to the policy.
+    """
+    model, leash = load(policy), load(reference or policy)
     model.load_state_dict(at, strict=False)
     tokens = sum(sum(row["loss_mask"]) for row in rows)
     longest = max(len(row["completion_ids"]) for row in rows)
@@ -128,8 +132,8 @@ def expected_gradient(
             )
         )
         with torch.no_grad():
-            start = token_logprobs(reference, row, temperature)
-        gap = start - logps
+            anchor = token_logprobs(leash, row, temperature)
+        gap = anchor - logps
         mask = torch.tensor(row["loss_mask"])
         token_loss = (-chosen + kl_coef * ratio * (gap.exp() - gap - 1)) * mask
         divisor = {
@@ -191,6 +195,82 @@ def test_second_pass_pulls_to_the_starting_checkpoint(
     assert relative_error(steps[1][1], expected) < 1e-5
     assert relative_error(without, expected) > 1e-2
     assert result.metrics["kl"] > 0
+
+
+def kl_estimate(policy: Path, reference: Path, rows: list[dict[str, Any]], heat: float) -> float:
+    """Return the mean of exp(ref - logp) - (ref - logp) - 1 over the sampled tokens."""
+    ours, theirs, terms = load(policy), load(reference), list[float]()
+    for row in rows:
+        with torch.no_grad():
+            gaps = (token_logprobs(m, row, heat) for m in (theirs, ours))
+            gap = next(gaps) - next(gaps)
+        kept = zip(gap.tolist(), row["loss_mask"], strict=True)
+        terms += [math.exp(x) - x - 1 for x, counts in kept if counts]
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_the_kl_to_the_first_checkpoint_pulls_from_the_first_step(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
+) -> None:
+    first = tiny_checkpoint(tmp_path / "first", seed=2)
+    rows = grpo_rows(3, SIZE, sampler=older(policy), masked=True, temperature=0.7)
+    settings: dict[str, Any] = {"temperature": 0.7, "loss_type": loss_type, "kl_coef": 0.1}
+    settings |= {"passes": 1, "micro_batch_rows": 5}
+    far = {"kl_reference": "bootstrap", "reference": first}
+    near = update(tmp_path, policy, rows, name="near", **settings)
+    pulled = update(tmp_path, policy, rows, name="pulled", **settings, **far)
+    expected = [
+        expected_gradient(
+            policy, at, rows, loss_type=loss_type, temperature=0.7, kl_coef=0.1, reference=reference
+        )[0]
+        for (at, _), reference in zip(steps, (None, first), strict=True)
+    ]
+    for (_, gradient), wanted in zip(steps, expected, strict=True):
+        assert relative_error(gradient, wanted) < 1e-5
+    assert relative_error(expected[0], expected[1]) > 1e-1
+    assert near.metrics["kl"] == pytest.approx(0, abs=1e-6)
+    kl = kl_estimate(policy, first, rows, 0.7)
+    assert pulled.metrics["kl"] == pytest.approx(kl, rel=1e-4) and kl > 0.1
+
+
+def test_a_run_starts_on_its_first_checkpoint_and_is_pulled_back_to_it(
+    tmp_path: Path, policy: Path
+) -> None:
+    """In epoch 1 the two references are one; both are the weights before the update."""
+    rows = grpo_rows(3, SIZE, sampler=load(policy))
+    settings = {"kl_coef": 0.5, "learning_rate": 3e-3, "passes": 2}
+    start = update(tmp_path, policy, rows, name="start", **settings)
+    first = {"kl_reference": "bootstrap", "reference": policy}
+    same = update(tmp_path, policy, rows, name="same", **settings, **first)
+    assert same.metrics == start.metrics and same.metrics["kl"] > 0
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("start", "same")]
+    assert files[0] == files[1]
+
+
+def test_the_reference_belongs_to_the_setting_that_asks_for_it(
+    tmp_path: Path, policy: Path
+) -> None:
+    message = r"grpo\.kl_reference bootstrap does nothing with grpo\.kl_coef 0: set a kl_coef"
+    with pytest.raises(ValidationError, match=message):
+        GrpoConfig(kl_reference="bootstrap")
+    rows, first = grpo_rows(2, SIZE, sampler=load(policy)), tmp_path / "first"
+    asked = {"kl_coef": 0.1, "kl_reference": "bootstrap", "group_size": SIZE}
+    assert grpo_of(tmp_path, "own", rows, policy, kl_coef=0.1).models == [policy]
+    given = grpo_of(tmp_path, "given", rows, policy, reference=first, **asked)
+    assert given.models == [policy, first]
+    with pytest.raises(ValidationError, match="give the checkpoint of pi_agent\\^0 with bootstrap"):
+        grpo_of(tmp_path, "lost", rows, policy, **asked)
+    with pytest.raises(ValidationError, match="and none with start"):
+        grpo_of(tmp_path, "unused", rows, policy, reference=first, kl_coef=0.1)
+
+
+def test_another_vocabulary_of_the_reference_is_refused(tmp_path: Path, policy: Path) -> None:
+    other = tiny_checkpoint(tmp_path / "other", vocabulary=44)
+    settings = {"kl_coef": 0.1, "kl_reference": "bootstrap", "reference": other}
+    message = r"pi_agent has a vocabulary of 40 and its initial .* of 44"
+    with pytest.raises(TrainingError, match=message):
+        update(tmp_path, policy, grpo_rows(2, SIZE, sampler=load(policy)), **settings)
 
 
 def test_delta_bounds_the_ratio_where_the_advantage_is_negative(

@@ -117,6 +117,7 @@ def cases(home: Path) -> dict[str, Request]:
         for kind in ("dapo", "grpo", "dr_grpo", "bnpo")
     }
     at_home = {"initial": home / "policy"}
+    pulled = {"kl_coef": 0.05, "kl_reference": "bootstrap", "learning_rate": 1e-3}
     start = rwr_request(home, "start", kl_cap=1e-4, learning_rate=1e-3)
     return losses | {
         # Two rows in the whole step: with three processes one has none.
@@ -130,6 +131,10 @@ def cases(home: Path) -> dict[str, Request]:
         # It starts on pi_env^0 and never comes back under the cap: sent back, and moved off it.
         "rwr-start": start.model_copy(update=at_home),
         "grpo-lora": adapted(grpo_request(home, "lora", kl_coef=0.05, learning_rate=1e-2)),
+        "grpo-first": grpo_request(home, "first", reference=home / "other", **pulled),
+        "grpo-first-lora": adapted(
+            grpo_request(home, "first-lora", reference=home / "policy", **pulled)
+        ),
         "rwr-lora": adapted(rwr_request(home, "rwr-lora").model_copy(update=at_home)),
         "grpo-continued": continued(grpo_request(home, "continued", learning_rate=1e-3), home),
         # Resumed, tokens are left out by the weights of the start. One row a micro-batch: of three
@@ -154,6 +159,8 @@ NAMES = (
     "rwr-pull",
     "rwr-start",
     "grpo-lora",
+    "grpo-first",
+    "grpo-first-lora",
     "rwr-lora",
     "grpo-continued",
     "grpo-near-continued",
@@ -164,7 +171,7 @@ SHARED = {
     "ddp-3": ("program_cases", 3, NAMES),
     "fsdp2-2": ("program_fsdp", 2, NAMES),
     # Of a sharded reference, too; pi_env's update takes FSDP2, and there are no checkpoints.
-    "zero3-2": ("program_zero", 2, ("grpo-dapo", "grpo-grpo", "grpo-bnpo", "grpo-lora")),
+    "zero3-2": ("program_zero", 2, NAMES[:2] + NAMES[3:4] + NAMES[10:13]),
 }
 """How processes share an update -> the module that each of them runs, how many, which cases."""
 STRATEGIES = {"program_cases": "ddp", "program_fsdp": "fsdp2", "program_zero": "zero3"}

@@ -3,8 +3,8 @@
 Invariants: an update changes the adapter and nothing else; its checkpoint is the base's files, byte
 for byte, and the adapter; the next update trains the same adapter on, with the KL to its start;
 merged on request, it is one model of the same function; the policy without its adapter serves as
-pi_env^0 where the two are equal; trainer checkpoints hold the adapter alone; an engine samples from
-the sum; half an adapter, or one of another rank, is refused.
+the first one, in either update, where the two are equal; trainer checkpoints hold the adapter
+alone; an engine samples from the sum; half an adapter, or one of another rank, is refused.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
+from genenv_core.training.policies import reference
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult, run_update
-from genenv_core.training.rwr import trainer as rwr
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -56,6 +56,18 @@ def rwr_update(home: Path, checkpoint: Path, initial: Path, name: str, lora: Any
     settings |= {"kl_coef": 1, "training": lora}
     request = rwr_of(home, name, rwr_rows(6), checkpoint, initial, **settings)
     return run_update(request)
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return a list that fills with the references that updates load."""
+    loads, original = list[Path](), reference.load_model
+
+    def spy(path: Path, **options: Any) -> Any:
+        loads.append(path)
+        return original(path, **options)
+
+    monkeypatch.setattr(reference, "load_model", spy)
+    return loads
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -130,18 +142,10 @@ def test_merged_on_request_it_is_one_model_of_the_same_function(
 def test_the_policy_without_its_adapter_stands_for_the_initial_one(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied = Path(shutil.copytree(policy, tmp_path / "copied"))
-    loads: list[Path] = []
-    original = rwr.load_model
-
-    def spy(path: Path, **options: Any) -> Any:
-        loads.append(path)
-        return original(path, **options)
-
-    monkeypatch.setattr(rwr, "load_model", spy)
+    copied, loads = Path(shutil.copytree(policy, tmp_path / "copied")), spied(monkeypatch)
     shared = rwr_update(tmp_path, policy, copied, "shared", training())
     assert loads == []
-    monkeypatch.setattr(rwr, "same_base", lambda *_: False)
+    monkeypatch.setattr(reference, "same_base", lambda *_: False)
     apart = rwr_update(tmp_path, policy, copied, "apart", training())
     assert loads == [copied]
     assert shared.metrics == pytest.approx(apart.metrics, rel=1e-5)
@@ -152,6 +156,55 @@ def test_the_policy_without_its_adapter_stands_for_the_initial_one(
     other = tiny_checkpoint(tmp_path / "other", seed=9)
     far = rwr_update(tmp_path, policy, other, "far", training())
     assert far.metrics["kl_leash"] > 10 * shared.metrics["kl_leash"]
+
+
+def test_the_kl_of_pi_agent_to_the_first_one_is_along_its_adapter(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_first = {"kl_coef": 0.1, "kl_reference": "bootstrap", "reference": policy}
+    one = grpo(tmp_path, policy, "one", training(), **to_first)
+    loads = spied(monkeypatch)
+    assert run_update(one).metrics["kl"] == pytest.approx(0, abs=1e-6)  # a new adapter adds nothing
+    # Trained on: not the adapter that the update starts with, which TRL would keep, but none.
+    two = grpo(tmp_path, one.output, "two", training(), **to_first)
+    shared = run_update(two)
+    assert loads == [] and shared.metrics["kl"] > 1e-4
+    made, before = files(two.output), files(one.output)
+    assert {name for name in made if made[name] != before.get(name)} == {
+        "adapter_model.safetensors"
+    }
+    monkeypatch.setattr(reference, "same_base", lambda *_: False)
+    apart = run_update(two.model_copy(update={"output": tmp_path / "apart"}))
+    assert loads == [policy]
+    assert shared.metrics == pytest.approx(apart.metrics, rel=1e-4)
+    theirs, ours = (
+        load_file(tmp_path / name / "adapter_model.safetensors") for name in ("apart", "two")
+    )
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
+
+
+def test_merged_weights_are_no_longer_those_of_the_first_one(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_first = {"kl_coef": 0.1, "kl_reference": "bootstrap", "reference": policy}
+    loads = spied(monkeypatch)
+    one = grpo(tmp_path, policy, "one", training(merge=True), **to_first)
+    run_update(one)
+    assert loads == []
+    two = grpo(tmp_path, one.output, "two", training(merge=True), **to_first)
+    pulled = run_update(two)
+    assert loads == [policy] and pulled.metrics["kl"] > 1e-4
+    whole = grpo(tmp_path, one.output, "whole", TrainingConfig(), **to_first)
+    assert run_update(whole).metrics["kl"] == pytest.approx(pulled.metrics["kl"], rel=1e-4)
+
+
+def test_the_first_one_may_have_an_adapter_of_its_own(tmp_path: Path, policy: Path) -> None:
+    given = grpo(tmp_path, policy, "given", training())
+    run_update(given)
+    to_first = {"kl_coef": 0.1, "kl_reference": "bootstrap", "reference": given.output}
+    for name, lora in (("adapted", training()), ("whole", TrainingConfig())):
+        update = grpo(tmp_path, given.output, name, lora, **to_first)
+        assert run_update(update).metrics["kl"] == pytest.approx(0, abs=1e-6)
 
 
 def test_trainer_checkpoints_hold_the_adapter_alone_and_are_continued(
@@ -209,6 +262,9 @@ def test_bfloat16_products_leave_float32_weights_near_those_of_float32(
         for name, training in (("exact", exact), ("half", half))
     )
     assert one.metrics != other.metrics
+    to_first = {"kl_reference": "bootstrap", "reference": policy}
+    pulled = run_update(grpo(tmp_path, policy, "first", half, **settings, **to_first))
+    assert pulled.metrics["kl"] == pytest.approx(0, abs=1e-6)  # computed as the policy is
     for name in ("entropy", "ratio_mean", "grad_norm"):
         assert other.metrics[name] == pytest.approx(one.metrics[name], rel=0.1)
     assert {w.dtype for w in weights_of(tmp_path / "half", rank).values()} == {torch.float32}

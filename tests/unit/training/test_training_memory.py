@@ -27,6 +27,7 @@ from transformers import (
 
 from genenv_core.config.load import resolve
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
+from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
 from genenv_core.errors import ConfigError, ModelError, TrainingError
 from genenv_core.exchange.external import Given
 from genenv_core.storage.canonical import file_sha256
@@ -41,6 +42,7 @@ from genenv_core.training.memory.estimate import (
     estimate,
     fitted,
     job_of,
+    reference_of,
     remedies,
 )
 from genenv_core.training.requests import lowered, run_update
@@ -80,7 +82,7 @@ def job(shape: Shape = SEVEN, **changes: Any) -> Job:
         "row_tokens": 4096,
         "completion_tokens": 2048,
         "gradient_checkpointing": True,
-        "reference": False,
+        "reference": None,
     }
     return Job(shape=shape, training=config, **values | changes)
 
@@ -178,7 +180,8 @@ def test_the_7b_of_the_paper_in_numbers() -> None:
     ("changes", "lower"),
     [
         ({"gradient_checkpointing": False}, False),
-        ({"reference": True}, False),
+        ({"reference": "start"}, False),
+        ({"reference": "bootstrap"}, False),
         ({"loss": "rwr"}, False),
         ({"row_tokens": 8192}, False),
         ({"training": TrainingConfig(device="cuda", precision="bfloat16", processes=2)}, False),
@@ -194,6 +197,30 @@ def test_the_7b_of_the_paper_in_numbers() -> None:
 )
 def test_each_setting_moves_the_need_the_right_way(changes: dict[str, Any], lower: bool) -> None:
     assert (need(**changes).total(2) < need().total(2)) is lower
+
+
+def test_a_reference_is_counted_where_one_is_loaded_in_the_type_that_it_is_loaded_in(
+    tmp_path: Path,
+) -> None:
+    start, first = (GrpoConfig(kl_coef=0.1, kl_reference=one) for one in ("start", "bootstrap"))
+    loras = (LoraConfig(), LoraConfig(rank=4), LoraConfig(rank=4, merge=True))
+
+    def found(settings: GrpoConfig | RwrConfig, *, moved: bool = True) -> list[KlReference | None]:
+        return [reference_of(settings, lora, moved=moved) for lora in loras]
+
+    assert found(GrpoConfig()) == [None, None, None]
+    assert found(start) == ["start", None, None]
+    assert found(first) == found(RwrConfig(kl_coef=0)) == ["bootstrap", None, "bootstrap"]
+    assert found(first, moved=False) == ["bootstrap", None, None]
+    kinds: tuple[KlReference, ...] = ("start", "bootstrap")
+    copies = [need(reference=kind).fixed["copies"] - need().fixed["copies"] for kind in kinds]
+    assert copies == [4 * SEVEN.parameters, 2 * SEVEN.parameters]
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    settings = {"kl_coef": 0.1, "kl_reference": "bootstrap", "reference": tmp_path / "first"}
+    request = grpo(tmp_path, policy, "pulled", TrainingConfig(), **settings)
+    assert job_of(request).reference == "bootstrap"
+    run = resolve("tiny", overrides=["grpo.kl_coef=0.1", "grpo.kl_reference=bootstrap"])
+    assert needs.needs(run, Given(None, None, None))[0].job.reference == "bootstrap"
 
 
 def test_a_micro_batch_is_lowered_to_what_fits_and_never_raised(

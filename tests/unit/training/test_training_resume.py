@@ -383,6 +383,9 @@ def test_the_digest_of_a_request_is_of_all_that_decides_its_result(
     moved = {"rows": same_rows, "output": tmp_path / "o", "checkpoints": checkpoints}
     moved["checkpoint"] = same_model
     assert request_digest(request.model_copy(update=moved)) == known
+    references = (request.checkpoint, same_model, tmp_path / "model")
+    pulled = [request_digest(request.model_copy(update={"reference": r})) for r in references]
+    assert pulled[0] == pulled[1] and len({known, *pulled}) == 3
 
 
 def test_no_pickle_is_written_or_read(
