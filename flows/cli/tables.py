@@ -22,11 +22,11 @@ NOTES = ""
 EPOCH_COLUMNS = {
     "epoch": ("epoch", "{:d}"),
     "p_hat": ("p_hat", "{:.2f}"),
+    "written": ("p_hat_written", "{:.2f}"),
     "band": ("share_in_band", "{:.0%}"),
     "flat": ("share_zero_signal", "{:.0%}"),
     "calls": ("mean_calls", "{:.1f}"),
     "tokens": ("mean_response_tokens", "{:.1f}"),
-    "valid": ("tasks_valid", "{:d}"),
     "test": ("heldout_success", "{:.3f}"),
     "greedy": ("heldout_success_greedy", "{:.3f}"),
     "P(answer)": ("heldout_answer_probability", "{:.3f}"),

@@ -50,6 +50,28 @@ def _m(name: str, file: str, old: str, new: str, *killers: str) -> Mutation:
 ALGORITHM = "genenv_core/algorithm"
 _ALGORITHM = (
     _m(
+        "the strength of what features say is never fitted",
+        f"{ALGORITHM}/success_model.py",
+        "self._strength = exp(float(found.x))",
+        "pass",
+        "unit/algorithm/test_success_model.py::test_it_finds_the_model_that_made_the_rows",
+    ),
+    _m(
+        "attempts say nothing beyond the features",
+        f"{ALGORITHM}/success_model.py",
+        "(self.strength * self.mean + successes) / strength",
+        "self.mean",
+        "unit/algorithm/test_success_model.py::test_a_belief_moves_with_attempts",
+    ),
+    _m(
+        "a usual family does not bound the weight of a small one",
+        f"{ALGORITHM}/rwr.py",
+        "value / (sizes[name] + usual)",
+        "value / sizes[name]",
+        "unit/algorithm/test_rwr_weights.py::"
+        "test_the_only_row_of_a_family_does_not_outweigh_all_others",
+    ),
+    _m(
         "r_env rewards the distance from alpha",
         f"{ALGORITHM}/reward.py",
         "math.exp(-beta *",
@@ -116,9 +138,10 @@ _ALGORITHM = (
     _m(
         "a family weighs by its size",
         f"{ALGORITHM}/rwr.py",
-        "value / sizes[name] for value, name",
-        "value for value, name",
-        "unit/algorithm/test_rwr_weights.py::test_a_row_is_divided_by_the_rows_of_its_family_golden",
+        "if families is not None:",
+        "if False:",
+        "unit/algorithm/test_rwr_weights.py::"
+        "test_a_row_is_divided_by_the_rows_of_its_family_and_of_a_usual_one_golden",
     ),
     _m(
         "the target moves with the error",
@@ -230,7 +253,50 @@ _ALGORITHM = (
 
 EPOCH = "genenv_core/epoch"
 UPDATES = "unit/epoch/test_updates.py::test"
+CHOOSING = "unit/epoch/test_choosing.py::test"
 _EPOCH = (
+    _m(
+        "the nearest to alpha are chosen, whatever they average to",
+        f"{EPOCH}/choosing.py",
+        "too_easy = total > alpha * (len(lot) + len(near))",
+        "too_easy = bool(below) and not above",
+        f"{CHOOSING}_they_average_to_alpha_where_most_are_too_easy",
+    ),
+    _m(
+        "tasks that hardly teach balance the others",
+        f"{EPOCH}/choosing.py",
+        "band = [place for place in order if in_band(rates[place], alpha=alpha, k_min=k_min)]",
+        "band = order",
+        f"{CHOOSING}_what_hardly_teaches_balances_nothing",
+    ),
+    _m(
+        "nothing is drawn by lot once there are predictions",
+        f"{EPOCH}/choosing.py",
+        "by_lot = round(settings.random_share * count) if predicted else count",
+        "by_lot = 0 if predicted else count",
+        f"{CHOOSING}_those_predicted_near_alpha_are_chosen_beside_a_share_by_lot",
+    ),
+    _m(
+        "what was not chosen is attempted",
+        f"{EPOCH}/choosing.py",
+        'pl.col("choice").ne_missing(TaskChoice.NOT_CHOSEN.value)',
+        "True",
+        f"{CHOOSING}_what_is_not_chosen_is_not_attempted_and_what_a_teacher_wrote_is",
+    ),
+    _m(
+        "what was written is judged by what was attempted",
+        f"{EPOCH}/choosing.py",
+        'rate=pl.coalesce("seen", "predicted_p")',
+        'rate=pl.col("seen")',
+        f"{CHOOSING}_the_success_rate_of_what_was_written",
+    ),
+    _m(
+        "a task that nobody attempted counts as rejected",
+        f"{ALGORITHM}/selection.py",
+        "        return SelectionReason.NOT_ATTEMPTED",
+        "        return SelectionReason.INVALID_TASK",
+        "unit/epoch/test_selecting.py::test_a_decision_for_each_task_and_update",
+    ),
     _m(
         "pi_env is paid by p_hat",
         f"{EPOCH}/pooling.py",
@@ -283,7 +349,7 @@ _EPOCH = (
     _m(
         "an invalid task is kept",
         f"{EPOCH}/selecting.py",
-        "Candidate(valid=False, generated=generated)",
+        'Candidate(valid=task["valid"], generated=generated, attempted=False)',
         "Candidate(True, generated, True, 0.5)",
         "unit/epoch/test_selecting.py::test_a_rejected_task_has_neither_group_nor_p_hat",
     ),
@@ -529,8 +595,8 @@ _EPOCH = (
     _m(
         "pi_env writes more than is missing",
         f"{EPOCH}/generation.py",
-        "start + settings.tasks - intake.valid",
-        "start + settings.tasks",
+        "start + enough - intake.valid",
+        "start + enough",
         "unit/epoch/test_generation.py::test_sampling_goes_on_for_what_is_missing",
     ),
     _m(

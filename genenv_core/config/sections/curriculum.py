@@ -44,17 +44,17 @@ class GenerationConfig(Section):
 
     tasks: int = Field(default=160, ge=1, le=100_000)
     """Tasks attempted an epoch; fewer when max_generations is reached first."""
-    candidates: int = Field(default=2, ge=1, le=100)
+    candidates: int = Field(default=3, ge=1, le=100)
     """Valid tasks written for each one attempted. Above 1, those are attempted whose success rate
     is predicted nearest to curriculum.alpha, from earlier attempts at tasks like them."""
     random_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the attempted tasks that is drawn by lot among all written: it shows what pi_env
     writes, and how good the prediction is."""
-    prediction_epochs: int = Field(default=1, ge=1, le=1000)
+    prediction_epochs: int = Field(default=2, ge=1, le=1000)
     """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)
     """Generations conditioned on one context (one base task and the agent's history)."""
-    max_generations: int = Field(default=960, ge=1, le=1_000_000)
+    max_generations: int = Field(default=1440, ge=1, le=1_000_000)
     """Upper bound on generations an epoch, valid or not; at least tasks x candidates."""
     max_tokens: int = Field(default=32, ge=1, le=131_072)
     """Longest generation, in tokens."""

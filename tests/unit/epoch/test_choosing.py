@@ -70,9 +70,12 @@ def test_those_predicted_near_alpha_are_chosen_beside_a_share_by_lot() -> None:
     assert len(words_of(made, TaskChoice.NOT_CHOSEN)) == 20
 
 
-@pytest.mark.parametrize(("alpha", "word"), [(0.9, EASY), (0.1, HARD)])
+@pytest.mark.parametrize(("alpha", "word"), [(0.95, EASY), (0.05, HARD)])
 def test_another_alpha_chooses_others(alpha: float, word: str) -> None:
-    assert set(words_of(chosen(written(), known(), alpha=alpha), TaskChoice.PREDICTED)) == {word}
+    words = words_of(
+        chosen(written(), known(), alpha=alpha, random_share=0.0), TaskChoice.PREDICTED
+    )
+    assert words.count(word) > 5
 
 
 def test_they_average_to_alpha_where_most_are_too_easy() -> None:

@@ -79,9 +79,9 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
     made_for, inputs = asked[2, "generate_tasks"]
     assert made_for == (1 if spec.tasks is TaskSet.FIRST else 2)
     before = [] if spec.tasks is TaskSet.FIRST else ["generate_tasks 1"]
-    assert [ref.digest for ref in inputs.last_tasks] == before
+    assert [ref.digest for ref in inputs.rated_tasks] == before
     assert [ref.digest for ref in inputs.recent] == before
-    assert len(inputs.last_scores) == len(before)
+    assert len(inputs.rated) == len(before)
     assert asked[2, "rollout"][0] == 2
 
 
