@@ -2,7 +2,8 @@
 
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; the KL of pi_env is that of fresh
-generations; weights and leash of its update can be replayed from the tables; the KL of pi_agent is
+generations; weights and leash of its update, and the choice of tasks, can be replayed from the
+tables; predictions stand beside their outcome; the KL of pi_agent is
 to its first checkpoint where that is asked for; a second run with the same configuration computes
 nothing, under another run id too; a second root gives the same digests, bit for bit; a damaged part
 is computed again while stages that read an equal output stay cached; the next run continues a
@@ -19,9 +20,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from genenv_core.algorithm.success_model import SuccessModel
 from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
+from genenv_core.epoch.choosing import features, rated_attempts, written_p_hat
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.errors import StageError
 from genenv_core.ids import stage_seed
@@ -183,6 +186,41 @@ def test_the_kl_of_pi_agent_may_be_to_the_first_one(api, tiny_root):
     inputs = [update.key_parts["inputs"] for update in updates]
     assert {one["agent_initial"] for one in inputs} == {inputs[0]["agent"]}
     assert inputs[1]["agent"] != inputs[0]["agent"]
+
+
+def test_the_choice_of_tasks_can_be_replayed_from_tables(first):
+    tasks, scores = (sql(first, f"FROM {name}") for name in ("tasks", "task_scores"))
+    written = tasks.filter(source="generated", valid=True)
+    chosen = written.filter(pl.col("choice") != "not_chosen")
+    assert set(chosen["task_id"]) == set(scores.filter(pl.col("source") != "base")["task_id"])
+    epochs = {epoch: rows for (epoch,), rows in written.group_by("epoch")}
+    assert epochs[1]["predicted_p"].null_count() == epochs[1].height
+    assert set(epochs[1]["choice"]) <= {"random", "not_chosen"}
+    model = SuccessModel(rated_attempts(epochs[1], scores))
+    again = model.predict([features(row) for row in epochs[2].iter_rows(named=True)])
+    assert epochs[2]["predicted_p"].to_list() == [one.mean for one in again]
+    assert epochs[2]["predicted_sd"].to_list() == [one.deviation for one in again]
+    assert "predicted" in set(epochs[2]["choice"])
+    expected = {
+        epoch: written_p_hat(rows, scores.filter(epoch=epoch)) for epoch, rows in epochs.items()
+    }
+    told = dict(sql(first, "SELECT epoch, p_hat_written FROM epochs WHERE epoch > 0").iter_rows())
+    assert told == expected
+
+
+def test_predictions_stand_beside_their_outcome(first):
+    rows = sql(first, "FROM predictions ORDER BY epoch, choice")
+    for row in rows.iter_rows(named=True):
+        own = sql(
+            first,
+            "SELECT avg(predicted_p) AS m, avg(s.p_hat) AS p FROM tasks t LEFT JOIN task_scores s "
+            f"USING (task_id) WHERE t.epoch = {row['epoch']} AND choice = '{row['choice']}'",
+        ).row(0, named=True)
+        assert (row["predicted_p"], row["p_hat"]) == pytest.approx((own["m"], own["p"]))
+        assert (row["p_hat"] is None) == (row["choice"] == "not_chosen")
+        both = row["epoch"] == 2 and row["p_hat"] is not None
+        assert row["bias"] == (pytest.approx(own["p"] - own["m"]) if both else None)
+        assert (row["error"] is not None and 0 < row["noise"] < 1) == both
 
 
 def test_what_if_with_the_runs_own_settings_repeats_the_run(first):
