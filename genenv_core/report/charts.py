@@ -106,8 +106,13 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
     greedy = "; greedy, faint." if any(run.measured("greedy") for run in runs) else "."
     charts = [
         _lines(
-            runs, "Success on new tasks", f"p_hat by epoch. {alpha_band}{interval}",
-            [_Line(_curriculum, "p_hat")], percent=True, top=1.0, decorate=_band,
+            runs, "Success on new tasks",
+            f"p_hat of attempted tasks; faint, of all that pi_env wrote. {alpha_band}{interval}",
+            [
+                _Line(lambda run: run.epochs, "p_hat_written", "written", faint=True),
+                _Line(_curriculum, "p_hat", "attempted"),
+            ],
+            percent=True, top=1.0, decorate=_band,
         ),
         _lines(
             runs, "Test success",
