@@ -32,8 +32,9 @@ LAST, SETTLED = 3, 6
 
 _ROWS = """
     SELECT v.*, e.mean_response_tokens AS tokens, e.grpo_steps, e.p_hat_written,
-        e.heldout_success_greedy AS greedy
-    FROM evidence AS v JOIN epochs AS e USING (run_id, epoch) ORDER BY epoch
+        g.gain AS greedy_gain
+    FROM evidence AS v JOIN epochs AS e USING (run_id, epoch)
+    JOIN test_gains AS g ON g.epoch = v.epoch AND g.measure = 'greedy' ORDER BY v.epoch
 """
 
 
@@ -78,21 +79,18 @@ def run_seed(seed: int, root: Path, method: str) -> Result:
     )
     with open_tables(LocalStore(root), [run_id]) as connection:
         rows = query(connection, _ROWS).to_dicts()
-        start = query(connection, "SELECT * FROM epochs WHERE epoch = 0").row(0, named=True)
         rollouts = int(query(connection, "SELECT count(*) AS n FROM traces")["n"].item())
-    return summary(seed, rows, start, rollouts, time.perf_counter() - started)
+    return summary(seed, rows, rollouts, time.perf_counter() - started)
 
 
-def summary(
-    seed: int, rows: list[dict[str, Any]], start: dict[str, Any], rollouts: int, seconds: float
-) -> Result:
+def summary(seed: int, rows: list[dict[str, Any]], rollouts: int, seconds: float) -> Result:
     """Return the summary of a run's epochs, which come in order."""
     settled = [row for row in rows if row["epoch"] >= SETTLED]
     weighed = [row for row in rows if row["effective_rows"]]
     return Result(
         seed=seed,
         gain=rows[-1]["gain"],
-        greedy_gain=rows[-1]["greedy"] - start["heldout_success_greedy"],
+        greedy_gain=rows[-1]["greedy_gain"],
         last_p_hat=mean([row["p_hat"] for row in rows[-LAST:]]),
         last_written=mean([row["p_hat_written"] for row in rows[-LAST:]]),
         alpha_inside=sum(bool(row["alpha_inside"]) for row in settled),

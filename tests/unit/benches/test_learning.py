@@ -43,7 +43,7 @@ def test_a_summary_is_of_the_last_and_of_the_settled_epochs() -> None:
         row = {
             "epoch": number,
             "gain": number / 100,
-            "greedy": 0.4,
+            "greedy_gain": 0.1,
             "p_hat": number / 10,
             "p_hat_written": 0.8,
             "alpha_inside": number > 7,
@@ -58,11 +58,11 @@ def test_a_summary_is_of_the_last_and_of_the_settled_epochs() -> None:
         return row | more
 
     rows = [epoch(1, effective_rows=None), *(epoch(number) for number in range(2, 9))]
-    found = summary(7, rows, {"heldout_success_greedy": 0.3}, 99, 1.0)
+    found = summary(7, rows, 99, 1.0)
     assert found == Result(
         seed=7,
         gain=0.08,
-        greedy_gain=pytest.approx(0.1),
+        greedy_gain=0.1,
         last_p_hat=pytest.approx(0.7),
         last_written=pytest.approx(0.8),
         alpha_inside=1,
