@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ class SuccessModel:
                     return -float(betabinom.logpmf(k, n, s * mean, s * (1 - mean)).sum())
 
                 low, high = map(log, STRENGTHS)
-                found = minimize_scalar(loss, bounds=(low, high), method="bounded")
+                found: Any = minimize_scalar(loss, bounds=(low, high), method="bounded")
                 self._strength = exp(float(found.x))
         finite([self._strength], "the strength of the success model")
 
