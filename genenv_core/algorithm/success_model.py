@@ -1,10 +1,8 @@
-"""How likely the agent is to solve a task: an estimate from attempts at others, with its noise.
+"""How likely the agent is to solve a task that nobody attempted, from attempts at others.
 
-A share k/n of few attempts is mostly noise: among tasks chosen because n = 8 attempts gave one
-half, the true rate lies nearer to the mean of all tasks. The model is a regression of the
-beta-binomial kind: a task's rate is Beta(s m, s (1 - m)), where m is the logistic regression of its
-features and s, the strength, is fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010).
-Before any attempt the estimate is m; after k successes in n attempts it is (s m + k) / (s + n).
+A beta-binomial regression: a task's rate is Beta(s m, s (1 - m)), where m is the logistic
+regression of its features. The strength s, which says how much tasks with equal features differ, is
+fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010), so an estimate knows its noise.
 """
 
 # scikit-learn and scipy have partial types only.
@@ -61,11 +59,6 @@ class Estimate:
     def deviation(self) -> float:
         """Return the standard deviation of the belief."""
         return (self.mean * (1 - self.mean) / (self.strength + 1)) ** 0.5
-
-    def after(self, successes: int, n: int) -> Estimate:
-        """Return the belief after k successes in n more attempts."""
-        strength = self.strength + n
-        return Estimate((self.strength * self.mean + successes) / strength, strength)
 
 
 class SuccessModel:

@@ -57,13 +57,6 @@ _ALGORITHM = (
         "unit/algorithm/test_success_model.py::test_it_finds_the_model_that_made_the_rows",
     ),
     _m(
-        "attempts say nothing beyond the features",
-        f"{ALGORITHM}/success_model.py",
-        "(self.strength * self.mean + successes) / strength",
-        "self.mean",
-        "unit/algorithm/test_success_model.py::test_a_belief_moves_with_attempts",
-    ),
-    _m(
         "a usual family does not bound the weight of a small one",
         f"{ALGORITHM}/rwr.py",
         "value / (sizes[name] + usual)",
