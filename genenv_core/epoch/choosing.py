@@ -58,38 +58,46 @@ def choose(
     """
     valid = tasks.filter("valid")
     rows = [features(row) for row in valid.iter_rows(named=True)]
-    count = min(settings.tasks, len(rows))
     predicted: list[Estimate] = []
     if known and settings.candidates > 1:
         predicted = SuccessModel(known).predict(rows)
+    chosen = valid.select("task_id").with_columns(
+        choice=pl.Series(
+            [word.value for word in _choices(len(rows), predicted, settings, curriculum, seed)],
+            dtype=pl.String,
+        ),
+        predicted_p=_numbers([one.mean for one in predicted], len(rows)),
+        predicted_sd=_numbers([one.deviation for one in predicted], len(rows)),
+    )
+    others = tasks.drop("choice", "predicted_p", "predicted_sd")
+    return others.join(chosen, on="task_id", how="left", maintain_order="left").select(
+        tasks.columns
+    )
+
+
+def _numbers(values: Sequence[float], count: int) -> pl.Series:
+    """Return the values, or as many nulls where there are none."""
+    return pl.Series(values or [None] * count, dtype=pl.Float64)
+
+
+def _choices(
+    written: int,
+    predicted: Sequence[Estimate],
+    settings: GenerationConfig,
+    curriculum: CurriculumConfig,
+    seed: int,
+) -> list[TaskChoice]:
+    """Return the choice of each of the `written` tasks; without predictions all is by lot."""
+    count = min(settings.tasks, written)
     by_lot = round(settings.random_share * count) if predicted else count
-    choice = [TaskChoice.NOT_CHOSEN] * len(rows)
-    for place in np.random.default_rng(seed).permutation(len(rows))[:by_lot].tolist():
+    choice = [TaskChoice.NOT_CHOSEN] * written
+    for place in np.random.default_rng(seed).permutation(written)[:by_lot].tolist():
         choice[place] = TaskChoice.RANDOM
-    if predicted:
-        rates = {place: one.mean for place, one in enumerate(predicted)}
-        lot = [rates.pop(place) for place, word in enumerate(choice) if word is TaskChoice.RANDOM]
-        for place in _near(rates, count - by_lot, lot, curriculum):
-            choice[place] = TaskChoice.PREDICTED
-    chosen = pl.DataFrame(
-        {
-            "task_id": valid["task_id"],
-            "choice": [word.value for word in choice],
-            "predicted_p": [one.mean for one in predicted] or [None] * len(rows),
-            "predicted_sd": [one.deviation for one in predicted] or [None] * len(rows),
-        },
-        schema_overrides={
-            "choice": pl.String,
-            "predicted_p": pl.Float64,
-            "predicted_sd": pl.Float64,
-        },
-    )
-    columns = tasks.columns
-    return (
-        tasks.drop("choice", "predicted_p", "predicted_sd")
-        .join(chosen, on="task_id", how="left", maintain_order="left")
-        .select(columns)
-    )
+    rates = {place: one.mean for place, one in enumerate(predicted)}
+    lot = [rates.pop(place) for place in list(rates) if choice[place] is TaskChoice.RANDOM]
+    for place in _near(rates, count - by_lot, lot, curriculum):
+        choice[place] = TaskChoice.PREDICTED
+    return choice
 
 
 def _near(
