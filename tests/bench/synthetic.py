@@ -247,6 +247,7 @@ def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame)
                 "tasks_generated": tasks,
                 "tasks_valid": tasks,
                 "p_hat": judged["p_hat"].mean(),
+                "p_hat_written": judged["p_hat"].mean(),
                 "r_env_mean": judged["r_env"].mean(),
                 "share_in_band": in_band.mean(),
                 "share_zero_signal": judged["zero_signal"].mean(),

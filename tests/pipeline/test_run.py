@@ -309,7 +309,7 @@ def test_a_damaged_part_is_computed_again_and_the_rest_stays_cached(first, api, 
 def test_a_failed_stage_is_recorded_and_the_next_run_continues(first, api, monkeypatch):
     from tasks import score as module
 
-    config = tiny(Path(first.root), "curriculum.alpha=0.6", run_id="broken")
+    config = tiny(Path(first.root), "curriculum.beta=5", run_id="broken")
 
     def fail(*_: object) -> None:
         raise ValueError("no luck")

@@ -40,7 +40,7 @@ def the_run(client, config):
 
 def test_one_run_with_the_config_as_parameters(tracked, client):
     (found,) = the_run(client, tracked)
-    assert found.data.params["rwr.lambda"] == "1.0"
+    assert found.data.params["rwr.lambda"] == "4.0"
     assert found.data.params["rollout.n"] == "4"
     assert found.info.status == "FINISHED"
 

@@ -97,9 +97,14 @@ def says_how_the_epochs_went(views: Views, arm: str, epochs: list[int]) -> None:
     assert seen["epoch"].to_list() == epochs
     assert set(seen["env_policy_version"]) == {None if arm == "offline" else 0}
     whole = views["calibration"].filter(pl.col("scope") == "epoch").sort("epoch")
-    for frame in (seen, whole, rows.rename({"tasks_valid": "tasks"})):
+    attempted = views["tasks"].filter(pl.col("valid") & pl.col("choice").ne_missing("not_chosen"))
+    for frame in (seen, whole):
         for epoch, tasks, p_hat in frame.select("epoch", "tasks", "p_hat").iter_rows():
             assert (tasks, p_hat) == pytest.approx(counted[epoch])
+    for epoch, tasks, p_hat in rows.select("epoch", "tasks_valid", "p_hat").iter_rows():
+        made_for = 1 if arm == "static" else epoch
+        assert p_hat == pytest.approx(counted[epoch][1]) and tasks >= counted[epoch][0]
+        assert attempted.filter(pl.col("epoch") == made_for).height == counted[epoch][0]
     assert (whole["wilson_low"] < whole["p_hat"]).all()
     assert (whole["p_hat"] < whole["wilson_high"]).all()
     history = views["task_history"]
@@ -125,7 +130,7 @@ def says_what_failed_and_what_was_rejected(views: Views) -> None:
     rejected = views["rejections"].filter(pl.col("kept_from") == "tasks")
     assert rejected["rejections"].sum() == invalid.height
     assert set(rejected["rejection"]) == set(invalid["rejection"])
-    groups = views["selections"].filter(pl.col("reason") != "invalid_task")
+    groups = views["selections"].filter(~pl.col("reason").is_in(["invalid_task", "not_attempted"]))
     unused = groups.filter(~pl.col("kept")).group_by("epoch", "update", "reason").len()
     dropped = views["rejections"].filter(pl.col("kept_from") != "tasks")
     by = ["epoch", "kept_from", "rejection"]
@@ -209,7 +214,8 @@ def test_the_views_of_a_run_that_was_stopped(
     assert cost["kept_rollouts"].sum() == 0
     assert cost["seconds_per_kept_rollout"].null_count() == cost.height
     # Epoch 0 was evaluated before the run stopped.
-    filled = {"settings", "cost", "rejections", "suspects", "tasks", "test_results", "traces"}
+    filled = {"settings", "cost", "predictions", "rejections", "suspects", "tasks", "test_results"}
+    filled.add("traces")
     assert {name for name, frame in views.items() if not frame.is_empty()} <= filled
     assert views["traces"].is_empty() == (stage == "generate_tasks")
     invalid = views["tasks"].filter(~pl.col("valid"))
