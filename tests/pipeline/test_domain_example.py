@@ -30,5 +30,6 @@ def test_the_example_plays_an_epoch(tmp_path: Path) -> None:
         env=environment(PYTHONPATH=os.pathsep.join(map(str, folders))),
         check=True,
     )
-    tasks = frame(tmp_path / "root", "SELECT DISTINCT prompt FROM tasks WHERE choice <> 'not_chosen'")
+    attempted = "SELECT DISTINCT prompt FROM tasks WHERE choice <> 'not_chosen'"
+    tasks = frame(tmp_path / "root", attempted)
     assert len(tasks) == 8 and tasks["prompt"].str.starts_with("sum ").all()
