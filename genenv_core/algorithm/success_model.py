@@ -3,6 +3,9 @@
 A beta-binomial regression: a task's rate is Beta(s m, s (1 - m)), where m is the logistic
 regression of its features. The strength s, which says how much tasks with equal features differ, is
 fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010), so an estimate knows its noise.
+
+The agent learns between the attempts that the model is fitted to and those that it speaks about. So
+what earlier predictions missed on average is measured as well, and added: the drift.
 """
 
 # scikit-learn and scipy have partial types only.
@@ -11,9 +14,11 @@ fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010), so an estimate
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, log, log1p
 from typing import Any
 
 import numpy as np
@@ -29,23 +34,32 @@ a task, at the upper one all tasks with the same features are alike."""
 
 _ROUNDS = 3  # of coefficients, then strength: more change nothing
 _EDGE = 1e-3  # no estimate is surer than this before an attempt
+_WORD = re.compile(r"\w+|[^\w\s]")
+_WORD_SCALE = 0.3  # prior deviation of a word's weight; that of families and numbers is 1
+_MOST_WORDS = 1000
+_MOST_DRIFT = 3.0  # in log-odds
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is known of a task before it is attempted: its family, and numbers of fixed meaning."""
+    """What is known of a task before it is attempted: family, numbers of fixed meaning, a text."""
 
     family: str
     numbers: tuple[float, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """A task that was attempted: k successes in n attempts."""
+    """A task that was attempted: k successes in n attempts.
+
+    `predicted` is the rate that a model without drift gave before, in log-odds; None without one.
+    """
 
     features: Features
     successes: int
     n: int
+    predicted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +89,12 @@ class SuccessModel:
             raise ValueError("SuccessModel needs at least one task that was attempted")
         from scipy.optimize import minimize_scalar
         from scipy.stats import betabinom
+        from sklearn.feature_extraction import DictVectorizer
         from sklearn.linear_model import LogisticRegression
         from threadpoolctl import threadpool_limits
 
-        self._families = sorted({row.features.family for row in rows})
+        self._words = _common_words([row.features.text for row in rows])
+        self._labels = DictVectorizer(sparse=False).fit([self._named(row.features) for row in rows])
         numbers = np.array([row.features.numbers for row in rows], dtype=np.float64)
         self._centre = numbers.mean(axis=0)
         spread = numbers.std(axis=0)
@@ -112,24 +128,77 @@ class SuccessModel:
         """Return how many attempts the features are worth: the fitted s."""
         return self._strength
 
-    def predict(self, features: Sequence[Features]) -> list[Estimate]:
+    def predict(self, features: Sequence[Features], *, drift: float = 0.0) -> list[Estimate]:
         """Return the belief about each task before it is attempted, in order.
 
-        A family that no fitted task had says nothing; the numbers still do.
+        A family or a word that no fitted task had says nothing; the rest still does.
+
+        Args:
+            features: what is known of each task.
+            drift: what is added to the log-odds of each rate; see `drift`.
         """
         if not features:
             return []
-        means = finite(self._mean(self._matrix(features)).tolist(), "predicted success rates")
+        means = self._mean(self._matrix(features), drift).tolist()
+        finite(means, "predicted success rates")
         return [Estimate(mean, self._strength) for mean in means]
 
+    def _named(self, features: Features) -> dict[str, Any]:
+        """Return a task's family, and for each known word in its text log(1 + count), scaled.
+
+        The logarithm keeps long texts from counting as many times a short one.
+        """
+        counts = Counter(word for word in _WORD.findall(features.text) if word in self._words)
+        words = {f"word {word}": _WORD_SCALE * log1p(count) for word, count in counts.items()}
+        return {"family": features.family, **words}
+
     def _matrix(self, features: Sequence[Features]) -> Vector:
-        """Return a row a task: whether it is of each family, and its numbers at unit spread."""
-        labels = np.array(
-            [[one.family == name for name in self._families] for one in features], dtype=np.float64
-        )
+        """Return a row a task: its family, words, and numbers at unit spread."""
+        labels: Vector = self._labels.transform([self._named(one) for one in features])
         numbers = np.array([one.numbers for one in features], dtype=np.float64)
         return np.concatenate([labels, (numbers - self._centre) / self._spread], axis=1)
 
-    def _mean(self, x: Vector) -> Vector:
-        means: Vector = self._regression.predict_proba(x)[:, 1]
+    def _mean(self, x: Vector, drift: float = 0.0) -> Vector:
+        means: Vector = _rate(self._regression.decision_function(x) + drift)
         return means.clip(_EDGE, 1 - _EDGE)
+
+
+def log_odds(rate: float) -> float:
+    """Return log(rate / (1 - rate)) of a rate above 0 and below 1."""
+    return log(rate / (1 - rate))
+
+
+def drift(rows: Sequence[Attempts]) -> float:
+    """Return the log-odds that predictions lacked: with it they expect the successes that came.
+
+    Rows without a prediction do not count; 0.0 without any other. At most 3 to either side.
+    """
+    seen = [row for row in rows if row.predicted is not None]
+    if not seen:
+        return 0.0
+    from scipy.optimize import brentq
+
+    known = np.array([row.predicted for row in seen], dtype=np.float64)
+    n = np.array([row.n for row in seen], dtype=np.float64)
+    successes = sum(row.successes for row in seen)
+
+    def missing(added: float) -> float:
+        return successes - float((n * _rate(known + added)).sum())
+
+    low, high = -_MOST_DRIFT, _MOST_DRIFT
+    if missing(low) <= 0:
+        return low
+    if missing(high) >= 0:
+        return high
+    return float(brentq(missing, low, high))
+
+
+def _rate(odds: Vector) -> Vector:
+    return 1 / (1 + np.exp(-odds))
+
+
+def _common_words(texts: Sequence[str]) -> frozenset[str]:
+    """Return the words that most texts hold; one of a single text says nothing of others."""
+    held = Counter(word for text in texts for word in set(_WORD.findall(text)))
+    often = sorted((word for word in held if held[word] > 1), key=lambda word: (-held[word], word))
+    return frozenset(often[:_MOST_WORDS])

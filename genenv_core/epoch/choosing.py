@@ -2,8 +2,9 @@
 
 Attempts cost far more than a text, and most tasks that pi_env writes are too easy or too hard to
 teach anything. So it writes several for each one attempted. The prediction learns from the attempts
-of earlier epochs, by family, difficulty and length of the request. A share is drawn by lot instead:
-without it nobody would see what pi_env writes, or how good the prediction is.
+of earlier epochs, by family, difficulty, length and words of the request, and from what it missed
+in them. A share is drawn by lot instead: without it nobody would see what pi_env writes, or how
+good the prediction is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ import polars as pl
 
 from genenv_core.algorithm.selection import in_band
 from genenv_core.algorithm.stats import mean
-from genenv_core.algorithm.success_model import Attempts, Estimate, Features, SuccessModel
+from genenv_core.algorithm.success_model import (
+    Attempts,
+    Estimate,
+    Features,
+    SuccessModel,
+    drift,
+    log_odds,
+)
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.epoch.rows import of_source
 from genenv_core.types import TaskChoice, TaskSource
@@ -26,7 +34,8 @@ from genenv_core.types import TaskChoice, TaskSource
 
 def features(task: dict[str, Any]) -> Features:
     """Return what is known of a row of `tasks` before it is attempted."""
-    return Features(task["family"], (task["difficulty"], log(1 + len(task["prompt"]))))
+    prompt = task["prompt"]
+    return Features(task["family"], (task["difficulty"], log(1 + len(prompt))), prompt)
 
 
 def rated_attempts(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> list[Attempts]:
@@ -35,8 +44,15 @@ def rated_attempts(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> list[Attem
     counts = task_scores.select("task_id", "successes", "n")
     rows = written.join(counts, on="task_id", how="inner", maintain_order="left")
     return [
-        Attempts(features(row), row["successes"], row["n"]) for row in rows.iter_rows(named=True)
+        Attempts(features(row), row["successes"], row["n"], _predicted(row))
+        for row in rows.iter_rows(named=True)
     ]
+
+
+def _predicted(task: dict[str, Any]) -> float | None:
+    """Return the prediction of a row of `tasks` in log-odds, without the drift that is in it."""
+    rate = task["predicted_p"]
+    return None if rate is None else log_odds(rate) - task["predicted_drift"]
 
 
 def choose(
@@ -47,7 +63,7 @@ def choose(
     curriculum: CurriculumConfig,
     seed: int,
 ) -> pl.DataFrame:
-    """Return `tasks` with the columns `choice`, `predicted_p` and `predicted_sd` of each one.
+    """Return `tasks` with the columns of the choice and the prediction of each one.
 
     Args:
         tasks: what pi_env wrote in an epoch.
@@ -59,8 +75,9 @@ def choose(
     valid = tasks.filter("valid")
     rows = [features(row) for row in valid.iter_rows(named=True)]
     predicted: list[Estimate] = []
+    missed = drift(known)
     if known and settings.candidates > 1:
-        predicted = SuccessModel(known).predict(rows)
+        predicted = SuccessModel(known).predict(rows, drift=missed)
     chosen = valid.select("task_id").with_columns(
         choice=pl.Series(
             [word.value for word in _choices(len(rows), predicted, settings, curriculum, seed)],
@@ -68,8 +85,9 @@ def choose(
         ),
         predicted_p=_numbers([one.mean for one in predicted], len(rows)),
         predicted_sd=_numbers([one.deviation for one in predicted], len(rows)),
+        predicted_drift=_numbers([missed for _ in predicted], len(rows)),
     )
-    others = tasks.drop("choice", "predicted_p", "predicted_sd")
+    others = tasks.drop(set(chosen.columns) - {"task_id"})
     return others.join(chosen, on="task_id", how="left", maintain_order="left").select(
         tasks.columns
     )

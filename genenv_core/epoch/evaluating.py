@@ -18,7 +18,7 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 from schemas.enums import EvaluationMode, Split
 
-CHUNK = 128
+CHUNK = 512
 """Tasks whose attempts are made in step; the unit of progress."""
 
 

@@ -23,7 +23,7 @@ class Tasks(
         "choice is set exactly for valid generated tasks": pl.col("choice").is_not_null()
         == (pl.col("valid") & (pl.col("source") == TaskSource.GENERATED.value)),
     },
-    version=2,
+    version=3,
 ):
     """One row a task or rejected generation; base and held-out tasks have epoch 0. Key: task_id."""
 
@@ -62,6 +62,11 @@ class Tasks(
     )
     predicted_sd: float = fields.number(
         "Standard deviation of that prediction; null without one.", low=0.0, nullable=True
+    )
+    predicted_drift: float = fields.number(
+        "Log-odds in predicted_p for what the predictions of earlier epochs missed on average; "
+        "null without one.",
+        nullable=True,
     )
     family: str = fields.name("Short label for statistics, from the domain.", nullable=True)
     difficulty: float = fields.number(

@@ -155,6 +155,7 @@ def _tasks(random: np.random.Generator, epoch: int, tasks: int) -> pl.DataFrame:
         choice=pl.lit("random"),
         predicted_p=pl.lit(None, pl.Float64),
         predicted_sd=pl.lit(None, pl.Float64),
+        predicted_drift=pl.lit(None, pl.Float64),
         family=pl.format("k{}", calls),
         difficulty=calls.cast(pl.Float64),
         fingerprint=pl.format(f"{epoch}-{{}}", index),

@@ -57,6 +57,13 @@ _ALGORITHM = (
         "unit/algorithm/test_success_model.py::test_it_finds_the_model_that_made_the_rows",
     ),
     _m(
+        "a word that one task alone has counts",
+        f"{ALGORITHM}/success_model.py",
+        "if held[word] > 1",
+        "if held[word] > 0",
+        "unit/algorithm/test_success_model.py::test_a_word_of_a_single_task_says_nothing_of_others",
+    ),
+    _m(
         "a usual family does not bound the weight of a small one",
         f"{ALGORITHM}/rwr.py",
         "value / (sizes[name] + usual)",
@@ -248,6 +255,20 @@ EPOCH = "genenv_core/epoch"
 UPDATES = "unit/epoch/test_updates.py::test"
 CHOOSING = "unit/epoch/test_choosing.py::test"
 _EPOCH = (
+    _m(
+        "what predictions missed is left out of the next ones",
+        f"{EPOCH}/choosing.py",
+        "predict(rows, drift=missed)",
+        "predict(rows)",
+        f"{CHOOSING}_what_earlier_predictions_missed_moves_the_next_ones",
+    ),
+    _m(
+        "a drift that is in a prediction is counted again",
+        f"{EPOCH}/choosing.py",
+        'log_odds(rate) - task["predicted_drift"]',
+        "log_odds(rate)",
+        f"{CHOOSING}_a_drift_that_is_in_a_prediction_is_not_counted_again",
+    ),
     _m(
         "the nearest to alpha are chosen, whatever they average to",
         f"{EPOCH}/choosing.py",

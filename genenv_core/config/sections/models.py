@@ -116,12 +116,12 @@ class BootstrapConfig(Section):
     """Shape of pi_agent."""
     env: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
     """Shape of pi_env."""
-    agent_steps: int = Field(default=1800, ge=1, le=1_000_000)
+    agent_steps: int = Field(default=3600, ge=1, le=1_000_000)
     """Most supervised steps of pi_agent; it stops earlier, unfinished on purpose, at agent_target
-    (desk: after about 700)."""
-    env_steps: int = Field(default=360, ge=1, le=1_000_000)
+    (desk: after about 1100)."""
+    env_steps: int = Field(default=720, ge=1, le=1_000_000)
     """Supervised steps of pi_env: two thirds on all difficulties, one third on easy_skew's."""
-    batch_rows: int = Field(default=64, ge=1, le=4096)
+    batch_rows: int = Field(default=32, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
     """Peak learning rate, warmed up over 5 % and decayed by a cosine."""

@@ -2,7 +2,7 @@
 checkpoint of a BPE tokenizer and a small decoder.
 
 pi_agent stops when it answers `agent_target` of fresh seed examples exactly. The number of steps
-differs by seed (desk: about 700); the game needs an agent of a known strength that still has
+differs by seed (desk: about 1100); the game needs an agent of a known strength that still has
 something to learn.
 
 Departure from common practice: the tokenizer's alphabet is the characters of the seed data, not

@@ -3,7 +3,8 @@
 Invariants: on tasks drawn from the model itself it finds rates and strength again, better than the
 mean of all tasks does; what attempts at one task share counts once; equal rows give equal bits;
 tasks that all succeed or all fail give a finite estimate; a family that was never attempted gets
-the estimate of its numbers.
+the estimate of its numbers; words that matter are found, those of one task say nothing; the drift
+is what earlier predictions missed, zero without any, and bounded.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from genenv_core.algorithm.success_model import Attempts, Estimate, Features, SuccessModel
+from genenv_core.algorithm.success_model import (
+    Attempts,
+    Estimate,
+    Features,
+    SuccessModel,
+    drift,
+    log_odds,
+)
 
 
 def attempted(seed: int, *, strength: float, tasks: int = 600, n: int = 8) -> list[Attempts]:
@@ -79,6 +87,64 @@ def test_a_single_task_is_enough() -> None:
 def test_no_task_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one task"):
         SuccessModel([])
+
+
+def worded(text: str, successes: int = 0) -> Attempts:
+    return Attempts(Features("k", (1.0,), text), successes, 8)
+
+
+def test_words_that_matter_are_found() -> None:
+    rows = [worded("add 3, then 4", 7), worded("multiply 3 by 4", 1)] * 30
+    add, multiply, other = SuccessModel(rows).predict(
+        [worded(text).features for text in ("add 4, then 9", "multiply 9 by 4", "divide 9")]
+    )
+    assert add.mean > 0.75 and multiply.mean < 0.25
+    assert multiply.mean < other.mean < add.mean
+
+
+def test_a_word_of_a_single_task_says_nothing_of_others() -> None:
+    rows = [worded("common", 4)] * 20
+    plain, odd = SuccessModel([*rows, worded("common rare", 8)]).predict(
+        [worded("common").features, worded("common rare").features]
+    )
+    assert plain == odd
+
+
+def predicted(rate: float, successes: int, n: int = 8) -> Attempts:
+    return Attempts(Features("k"), successes, n, log_odds(rate))
+
+
+def test_with_the_drift_the_predictions_expect_what_came() -> None:
+    rows = [predicted(0.5, 6), predicted(0.2, 3), predicted(0.9, 8)]
+    added = drift(rows)
+    assert added > 0
+    moved = [1 / (1 + np.exp(-(row.predicted + added))) for row in rows if row.predicted]
+    moved.append(1 / (1 + np.exp(-added)))  # the rate of one half has log-odds 0
+    assert 8 * sum(moved) == pytest.approx(17)
+
+
+def test_the_drift_of_one_rate_by_hand() -> None:
+    rows = [predicted(0.5, 6), predicted(0.5, 6)]
+    assert drift(rows) == pytest.approx(np.log(3))
+    assert drift([*rows, Attempts(Features("k"), 0, 8)]) == drift(rows)
+    assert drift([predicted(0.75, 4)]) == pytest.approx(-np.log(3))
+
+
+@pytest.mark.parametrize(("successes", "bound"), [(0, -3.0), (8, 3.0)])
+def test_the_drift_is_bounded(successes: int, bound: float) -> None:
+    assert drift([predicted(0.5, successes)] * 5) == bound
+
+
+def test_without_predictions_there_is_no_drift() -> None:
+    assert drift([]) == drift([Attempts(Features("k"), 3, 8)]) == 0.0
+
+
+def test_the_drift_moves_every_estimate() -> None:
+    model = SuccessModel(attempted(6, strength=3))
+    asked = [Features("k0", (0.0,)), Features("k2", (1.0,))]
+    for before, after in zip(model.predict(asked), model.predict(asked, drift=0.7), strict=True):
+        assert log_odds(after.mean) == pytest.approx(log_odds(before.mean) + 0.7)
+        assert after.strength == before.strength
 
 
 def test_the_deviation_of_a_belief_by_hand() -> None:

@@ -5,7 +5,7 @@ candidates, the choice is by lot; else those predicted nearest to alpha, from bo
 within the band, beside a share by lot that is drawn among all; only valid tasks have a choice;
 predictions stand beside tasks that were not chosen too; what was not chosen is not attempted, and a
 teacher's tasks all are; the success rate of what was written is of attempted tasks their share, of
-others their prediction.
+others their prediction; what earlier predictions missed moves the next ones, once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genenv_core.algorithm.success_model import Attempts
+from genenv_core.algorithm.success_model import Attempts, log_odds
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.epoch.choosing import (
     attempted_tasks,
@@ -161,6 +161,27 @@ def test_attempts_are_those_at_tasks_of_pi_env() -> None:
         [{"task_id": name, "successes": k, "n": 8} for name, k in (("t1", 7), ("t3", 2))],
     )
     assert rated_attempts(tasks, scores) == [Attempts(features(generated("t", EASY)), 7, 8)]
+
+
+def test_what_earlier_predictions_missed_moves_the_next_ones() -> None:
+    """The agent has improved: tasks predicted at .25 came out at .5."""
+    missed = [
+        Attempts(row.features, row.successes, row.n, log_odds(0.25))
+        for row in known(**{EASY: 0.5, EVEN: 0.5})
+    ]
+    still, moved = chosen(written(), known(**{EASY: 0.5})), chosen(written(), missed)
+    assert set(still.filter("valid")["predicted_drift"]) == {0.0}
+    (drift,) = set(moved.filter("valid")["predicted_drift"])
+    assert drift == pytest.approx(log_odds(0.5) - log_odds(0.25), abs=1e-6)
+    of_even = moved.filter(program=EVEN)["predicted_p"][0]
+    assert of_even == pytest.approx(0.75, abs=0.02)
+
+
+def test_a_drift_that_is_in_a_prediction_is_not_counted_again() -> None:
+    row = generated("t1", EASY, predicted_p=0.75, predicted_drift=log_odds(0.75))
+    scores = frame("task_scores", [{"task_id": "t1", "successes": 6, "n": 8}])
+    (attempts,) = rated_attempts(frame("tasks", [row]), scores)
+    assert attempts.predicted == pytest.approx(0)
 
 
 def test_the_success_rate_of_what_was_written() -> None:
