@@ -154,7 +154,7 @@ class SuccessModel:
 
     def _matrix(self, features: Sequence[Features]) -> Vector:
         """Return a row a task: its family, words, and numbers at unit spread."""
-        labels: Vector = self._labels.transform([self._named(one) for one in features])
+        labels: Any = self._labels.transform([self._named(one) for one in features])
         numbers = np.array([one.numbers for one in features], dtype=np.float64)
         return np.concatenate([labels, (numbers - self._centre) / self._spread], axis=1)
 
@@ -190,7 +190,8 @@ def drift(rows: Sequence[Attempts]) -> float:
         return low
     if missing(high) >= 0:
         return high
-    return float(brentq(missing, low, high))
+    root: Any = brentq(missing, low, high)
+    return float(root)
 
 
 def _rate(odds: Vector) -> Vector:

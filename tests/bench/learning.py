@@ -2,9 +2,9 @@
 
 Seeds are the unit. The first method is compared with each other one by the paired difference of
 their gains on the test tasks, measured without sampling: the gain is that of P(answer), the
-probability of the one accepted answer. All methods attempt the same number of tasks. What is not
-met makes the command fail. A method is an arm, with settings where wanted:
-`genenv:rwr.lambda=0,curriculum.track=0`.
+probability of the one accepted answer. `genenv_core.algorithm.paired` says what is decided. All
+methods attempt the same number of tasks. What is not met makes the command fail. A method is an
+arm, with settings where wanted: `genenv:rwr.lambda=0,curriculum.track=0`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import ttest_rel
-
+from genenv_core.algorithm.paired import Decision, Difference, compare
+from genenv_core.algorithm.stats import mean
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
@@ -55,11 +55,6 @@ class Result:
     rollouts: int
     steps: int
     seconds: float
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean."""
-    return sum(values) / len(values)
 
 
 def run_seed(seed: int, root: Path, method: str) -> Result:
@@ -126,11 +121,16 @@ HEADER = (
 )
 
 
-def difference(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean of paired differences and the ends of its 95 % t interval."""
-    interval = ttest_rel(one, other).confidence_interval(0.95)
-    gap = mean([a - b for a, b in zip(one, other, strict=True)])
-    return gap, float(interval.low), float(interval.high)
+def told(difference: Difference) -> str:
+    """Return a difference with its interval, and what the exact test says."""
+    found = difference
+    more = ""
+    if found.more_seeds:
+        more = f"; {found.more_seeds} more seeds would decide"
+    return (
+        f"{found.mean:+.4f} [{found.low:+.4f}, {found.high:+.4f}], {found.seeds} seeds, "
+        f"p {found.p_holm:.3f} after Holm: {found.decision}{more}"
+    )
 
 
 def expectations(results: Sequence[Result]) -> dict[str, bool]:
@@ -178,16 +178,15 @@ def judge(results: dict[str, list[Result]]) -> int:
     (first, own), *others = results.items()
     checks: dict[str, bool] = {}
     print()
-    for name, other in others:
-        for measure in ("gain", "greedy_gain"):
-            if len(own) < 2:
-                continue
-            gap, low, high = difference(
-                [getattr(one, measure) for one in own], [getattr(one, measure) for one in other]
-            )
-            text = f"{first} - {name}, {measure}: {gap:+.4f} [{low:+.4f}, {high:+.4f}]"
+    for measure in ("gain", "greedy_gain") if len(own) > 1 else ():
+        found = compare(
+            [getattr(one, measure) for one in own],
+            {name: [getattr(one, measure) for one in other] for name, other in others},
+        )
+        for name, difference in found.items():
+            text = f"{first} - {name}, {measure}: {told(difference)}"
             if measure == "gain":
-                checks[f"{text} (wanted: above zero)"] = low > 0
+                checks[f"{text} (wanted: better)"] = difference.decision is Decision.BETTER
             else:
                 print(f"      {text}")
     checks |= expectations(own)

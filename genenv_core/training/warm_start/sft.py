@@ -7,8 +7,9 @@ causal model: no answer token looks at the padding behind it.
 The last weights are kept, not a running average. Twelve epochs of GRPO gave these gains in held-out
 success: +.01 to +.02 from averaged weights (2 layers, 16 rows a step), +.02 and +.05 from last
 weights at 16 rows (2 and 3 layers), +.04 to +.06 from last weights at 64 rows and 3 layers (three
-seeds). The three differ in more than the averaging, so the cause is not settled. With GRPO's present
-settings, 32 rows a step gave larger gains than 64 on three of four seeds, for half of the work.
+seeds). The three differ in more than the averaging, so the cause is not settled. With the present
+settings of GRPO, 32 rows a step gave larger gains than 64 on three of four seeds, for half of the
+work.
 """
 
 # torch and transformers have partial types only.

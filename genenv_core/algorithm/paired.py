@@ -1,0 +1,172 @@
+"""Whether one arm is better than another: paired differences over seeds, which are the unit.
+
+The tasks and attempts of one run share its luck, so the number of seeds alone says how sure a
+difference is. Both arms play the same seeds. The interval is Student's t over the paired
+differences. The test is exact: it counts in how many of the 2^n ways to flip the signs of the
+differences the mean is at least as far from zero (Fisher, The Design of Experiments, 1935). A
+percentile bootstrap is too narrow for so few values: over five seeds, 95 % intervals cover 84 %.
+"""
+
+# scipy has partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from genenv_core.algorithm.stats import mean, sample_std
+from genenv_core.checks import finite
+
+LEVEL = 0.05
+"""Rate of false alarms over all comparisons of a page; intervals have 1 - LEVEL."""
+
+FEWEST = 6
+"""Seeds below which nothing is decided: the exact test on five pairs cannot go below .0625."""
+
+CLAIM = 10
+"""Seeds that a claim takes."""
+
+MOST_MORE = 1000
+
+_MOST_FLIPS = 2**16  # up to 16 seeds all ways to flip signs are counted, beyond that a sample
+
+
+class Decision(StrEnum):
+    """What a comparison comes to."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    TIE = "not decided"
+    FEW = "too few seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One arm minus another: mean, ends of the t interval, and exact p-value, raw and after Holm.
+
+    `more_seeds` is how many further seeds would decide, if differences go on as they are; 0 when
+    it is decided, None when more than `MOST_MORE` or when it cannot be said.
+    """
+
+    seeds: int
+    mean: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    decision: Decision
+    more_seeds: int | None
+
+    @property
+    def claimed(self) -> bool:
+        """Return whether it is decided on as many seeds as a claim takes."""
+        return self.decision in (Decision.BETTER, Decision.WORSE) and self.seeds >= CLAIM
+
+
+def compare(first: Sequence[float], others: Mapping[str, Sequence[float]]) -> dict[str, Difference]:
+    """Return the difference of one arm to each other one, by name; values are in order of seeds.
+
+    All comparisons together raise a false alarm in at most `LEVEL` of the cases (Holm, 1979).
+    Raises ValueError when arms have different numbers of seeds or fewer than two.
+    """
+    gaps: dict[str, list[float]] = {}
+    for name, values in others.items():
+        if len(values) != len(first) or len(first) < 2:
+            raise ValueError(
+                f"{len(first)} seeds against {len(values)} of {name!r}: a paired comparison needs "
+                "the same seeds, at least two"
+            )
+        gaps[name] = [a - b for a, b in zip(first, values, strict=True)]
+        finite(gaps[name], f"differences to {name!r}")
+    raw = {name: sign_flip(values) for name, values in gaps.items()}
+    adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
+    return {
+        name: _difference(values, raw[name], adjusted[name], comparisons=len(gaps))
+        for name, values in gaps.items()
+    }
+
+
+def _difference(gaps: Sequence[float], p: float, p_holm: float, *, comparisons: int) -> Difference:
+    centre, low, high = interval(gaps)
+    decision = Decision.FEW if len(gaps) < FEWEST else Decision.TIE
+    if decision is Decision.TIE and p_holm <= LEVEL and (low > 0 or high < 0):
+        decision = Decision.BETTER if low > 0 else Decision.WORSE
+    more: int | None = 0
+    if decision in (Decision.TIE, Decision.FEW):
+        more = _more_seeds(centre, sample_std(gaps), len(gaps), comparisons)
+    return Difference(len(gaps), centre, low, high, p, p_holm, decision, more)
+
+
+def interval(gaps: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of at least two differences, and the ends of its t interval."""
+    centre, half = mean(gaps), _half_width(sample_std(gaps), len(gaps))
+    return centre, centre - half, centre + half
+
+
+def _half_width(deviation: float, count: int) -> float:
+    """Return half the t interval of a mean of `count` values with this sample deviation."""
+    from scipy.stats import t
+
+    return float(t.ppf(1 - LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
+
+
+def sign_flip(gaps: Sequence[float]) -> float:
+    """Return the two-sided p-value of the exact sign-flip test; above 16 seeds of 65,536 flips."""
+    from scipy.stats import permutation_test
+
+    if not any(gaps):
+        return 1.0  # all flips are equal
+    found: Any = permutation_test(
+        (list(gaps),),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=_MOST_FLIPS,
+        vectorized=True,
+        rng=np.random.default_rng(0),
+    )
+    return float(found.pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values adjusted for being several, in the order given (Holm, 1979)."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    adjusted = [0.0] * len(p_values)
+    reached = 0.0
+    for rank, place in enumerate(order):
+        reached = max(reached, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = reached
+    return adjusted
+
+
+def _more_seeds(centre: float, deviation: float, seeds: int, comparisons: int) -> int | None:
+    """Return after how many more seeds the interval leaves out 0 and the exact test can tell."""
+    for count in range(max(seeds + 1, FEWEST), seeds + MOST_MORE + 1):
+        reachable = 2 / 2**count * comparisons <= LEVEL
+        if reachable and _half_width(deviation, count) < abs(centre):
+            return count - seeds
+    return None
+
+
+def against_itself(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """Return the A/A check: one arm's mean over half of its seeds minus that over the others.
+
+    With the ends of Welch's 95 % interval, which should hold 0: both halves are the same arm. None
+    with fewer than four seeds.
+    """
+    from scipy.stats import ttest_ind
+
+    one, other = values[0::2], values[1::2]
+    if len(other) < 2:
+        return None
+    gap = mean(one) - mean(other)
+    if sample_std(one) == sample_std(other) == 0:
+        return gap, gap, gap
+    interval = ttest_ind(one, other, equal_var=False).confidence_interval(1 - LEVEL)
+    return gap, float(interval.low), float(interval.high)

@@ -1,0 +1,125 @@
+"""Whether one arm is better than another, over seeds.
+
+Invariants, on simulated arms with known effects: the interval covers the true difference in 93 to
+97 % of the cases; with no true difference, at most 5 % of pages with three comparisons say that
+there is one; a large one is found. By hand: the t interval, the exact test, Holm's adjustment, the
+seeds that are missing. Fewer than six seeds decide nothing, and claims take ten.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from genenv_core.algorithm.paired import (
+    CLAIM,
+    FEWEST,
+    Decision,
+    against_itself,
+    compare,
+    holm,
+    interval,
+    sign_flip,
+)
+
+SIMULATIONS = 1000
+
+
+def test_the_interval_and_the_exact_test_by_hand() -> None:
+    # Differences 1, 2, 3: mean 2, standard error 1/sqrt(3), t of 2 degrees 4.3027.
+    (found,) = compare([1, 3, 5], {"other": [0, 1, 2]}).values()
+    half = 4.302653 / 3**0.5
+    assert (found.mean, found.low, found.high) == pytest.approx((2, 2 - half, 2 + half), rel=1e-6)
+    # Of 8 ways to flip signs, the mean is as far from 0 in two: all as they are, all flipped.
+    assert found.p == found.p_holm == 2 / 8
+    assert found.decision is Decision.FEW and not found.claimed
+
+
+def test_the_exact_test_cannot_go_lower_than_its_flips() -> None:
+    assert sign_flip([1.0, 2.0, 3.0, 4.0, 5.0]) == 2 / 32
+    assert sign_flip([0.0, 0.0]) == 1.0
+    assert sign_flip([1.0, -1.0, 2.0]) == 6 / 8
+    assert sign_flip([1.0] * 20) < 1e-3
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([]) == []
+
+
+def arms(rng: np.random.Generator, seeds: int, effect: float) -> tuple[list[float], list[float]]:
+    """Return an arm and another: seeds differ by much, arms on one seed by less."""
+    luck = rng.normal(0, 3, seeds)
+    one, other = (luck + rng.normal(0, 1, seeds) for _ in range(2))
+    return (one + effect).tolist(), other.tolist()
+
+
+@pytest.mark.parametrize("seeds", [6, 10])
+def test_intervals_cover_the_true_difference(seeds: int) -> None:
+    rng = np.random.default_rng(seeds)
+    covered = 0
+    for _ in range(SIMULATIONS):
+        one, other = arms(rng, seeds, effect=0.7)
+        _, low, high = interval([a - b for a, b in zip(one, other, strict=True)])
+        covered += low <= 0.7 <= high
+    assert 0.93 * SIMULATIONS <= covered <= 0.97 * SIMULATIONS
+
+
+@pytest.mark.slow
+def test_a_page_of_three_comparisons_rarely_finds_what_is_not_there() -> None:
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(SIMULATIONS):
+        first, *others = (rng.normal(0, 1, CLAIM).tolist() for _ in range(4))
+        found = compare(first, {str(place): values for place, values in enumerate(others)})
+        alarms += any(one.decision in (Decision.BETTER, Decision.WORSE) for one in found.values())
+    assert alarms <= 0.05 * SIMULATIONS
+
+
+def test_an_arm_against_itself_rarely_differs() -> None:
+    rng = np.random.default_rng(1)
+    alarms = 0
+    for _ in range(SIMULATIONS):
+        gap, low, high = against_itself(rng.normal(5, 1, CLAIM).tolist()) or (0, 1, 1)
+        assert low <= gap <= high
+        alarms += not low <= 0 <= high
+    assert alarms <= 0.06 * SIMULATIONS
+    assert against_itself([1.0, 2.0, 3.0]) is None
+    assert against_itself([2.0, 1.0, 2.0, 1.0]) == (1.0, 1.0, 1.0)
+
+
+def test_a_large_difference_is_found_and_claimed_on_ten_seeds() -> None:
+    other = [float(seed) for seed in range(CLAIM)]
+    wiggle = [0.1 * (-1) ** seed for seed in range(CLAIM)]
+    better = compare([b + 1 + w for b, w in zip(other, wiggle, strict=True)], {"other": other})
+    worse = compare([b - 1 + w for b, w in zip(other, wiggle, strict=True)], {"other": other})
+    assert better["other"].decision is Decision.BETTER and better["other"].claimed
+    assert worse["other"].decision is Decision.WORSE and worse["other"].more_seeds == 0
+    six = compare([1.1, 2.2, 3.1, 4.2, 5.1, 6.2], {"other": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]})
+    assert six["other"].decision is Decision.BETTER and not six["other"].claimed
+
+
+def test_six_seeds_decide_one_comparison_and_not_two() -> None:
+    first, other = [1.1, 2.2, 3.1, 4.2, 5.1, 6.2], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert len(first) == FEWEST
+    pair = compare(first, {"a": other, "b": other})
+    assert {one.p for one in pair.values()} == {2 / 64}
+    assert {one.p_holm for one in pair.values()} == {4 / 64}
+    assert {one.decision for one in pair.values()} == {Decision.TIE}
+    assert {one.more_seeds for one in pair.values()} == {1}  # 2 x 2 / 2^7 is below .05
+
+
+def test_how_many_seeds_are_missing() -> None:
+    # Mean 1, deviation 2: t(11) / sqrt(12) x 2 = 1.27, and below 1 from 18 seeds on.
+    gaps = [1 + 2 * (11 / 12) ** 0.5 * (-1) ** seed for seed in range(12)]
+    (found,) = compare(gaps, {"other": [0.0] * 12}).values()
+    assert found.decision is Decision.TIE and found.more_seeds == 6
+    (none,) = compare([1.0, -1.0] * 6, {"other": [0.0] * 12}).values()
+    assert none.mean == 0 and none.more_seeds is None
+
+
+@pytest.mark.parametrize(("one", "other"), [([1.0, 2.0], [1.0]), ([1.0], [1.0])])
+def test_without_pairs_there_is_no_comparison(one: list[float], other: list[float]) -> None:
+    with pytest.raises(ValueError, match="the same seeds, at least two"):
+        compare(one, {"other": other})
