@@ -20,6 +20,9 @@ from genenv_core.errors import QueryError, one_line
 # DuckDB takes a name that does not exist for a folder, and refuses to look into it.
 _LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
 
+_RUN = re.compile(r"SELECT '([^']+)' AS run_id")
+_COLUMN = re.compile(r'column "([^"]+)" not found')
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -64,6 +67,25 @@ def message_of(error: Exception) -> str:
     return one_line(message, 1000)
 
 
+def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str) -> str:
+    """Return which run's files do not fit a view that cannot be made; `message` if none is found.
+
+    Files are read by column name, so a column that a version of genenv added is missed in older
+    ones.
+    """
+    for branch in statement.partition(" AS ")[2].split(" UNION ALL "):
+        try:
+            con.execute(f"DESCRIBE {branch}")
+        except duckdb.BinderException as error:
+            run, column = _RUN.search(branch), _COLUMN.search(str(error))
+            if run and column:
+                return (
+                    f"run {run[1]} was written by another version of genenv, which had no column "
+                    f"{column[1]}: read it with that version, and keep newer runs in another root"
+                )
+    return f"the tables cannot be opened: {message}"
+
+
 def text(value: str) -> str:
     """Return a string as SQL."""
     return "'" + value.replace("'", "''") + "'"
@@ -83,7 +105,10 @@ def _create_and_lock(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
         con.execute(f"CREATE TABLE held.{name(table)} AS SELECT * FROM incoming")
         con.unregister("incoming")
     for statement in setup.statements:
-        con.execute(statement)
+        try:
+            con.execute(statement)
+        except duckdb.BinderException as error:
+            raise QueryError(_other_version(con, statement, message_of(error))) from error
     con.execute("SET TimeZone = 'UTC'")
     if files := setup.files:
         con.execute(f"SET allowed_paths = [{', '.join(text(path) for path in files)}]")

@@ -355,6 +355,15 @@ def test_lost_file_is_one_clear_error(tmp_path: Path) -> None:
         connect([lost])
 
 
+def test_a_run_of_another_version_is_named(tmp_path: Path) -> None:
+    now, before = source(tmp_path, "new"), source(tmp_path, "old")
+    place = tmp_path / "before.parquet"
+    pl.read_parquet(before.files["scores"]).drop("reward").write_parquet(place)
+    before.files["scores"] = [str(place)]
+    with pytest.raises(QueryError, match=r"run old was written by another .* no column reward"):
+        connect([now, before])
+
+
 def test_file_that_vanishes_under_a_query_is_named(tmp_path: Path) -> None:
     with connect([source(tmp_path)]) as con:
         (tmp_path / "run-a scores 1.parquet").unlink()
