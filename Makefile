@@ -26,6 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq -r requirements.lock
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m flows.running.blank
 	@touch $@
 
 install: $(STAMP) ## Create .venv and install everything from the lock file

@@ -26,8 +26,11 @@ from prefect.context import FlowRunContext, TaskRunContext
 
 from flows.cli.tables import epoch_cells
 from flows.running.environment import MLFLOW_VARIABLE
+from genenv_core.compare.page import PAGE, Made
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
+from genenv_core.report.page import MEASURES
+from genenv_core.storage import paths
 from schemas.enums import StageState
 from tasks.stage.progress import Event
 
@@ -266,3 +269,26 @@ def _mlflow(config: RunConfig) -> str:
         if found:
             return f"{server}/#/experiments/{experiment.experiment_id}/runs/{found[0].info.run_id}"
     return ""
+
+
+def publish_verdicts(made: Made) -> None:
+    """Make the artifact of a comparison; a failure is only a line in the log."""
+    _tried(
+        create_markdown_artifact,
+        verdicts(made),
+        f"verdicts-{made.name.lower().replace('_', '-').replace('.', '-')}",
+        f"{made.name}: what is decided",
+    )
+
+
+def verdicts(made: Made) -> str:
+    """Return what a comparison decides as markdown."""
+    parts = [f"# {', '.join(made.comparison.arms)}: {len(made.judged.seeds)} seeds"]
+    for measure in made.judged.measures:
+        lines = "\n".join(f"- {verdict.words}" for verdict in made.judged.of(measure))
+        parts.append(f"Gain in {MEASURES[measure]} on the test tasks, points of 100:\n\n{lines}")
+    if made.failures:
+        lines = "\n".join(f"- {arm}, seed {seed}: {why}" for arm, seed, why in made.failures)
+        parts.append(f"**Not finished:**\n\n{lines}\n\n**Retry** continues them.")
+    parts.append(f"The page: `{made.root}/{paths.comparison(made.name, PAGE)}`")
+    return "\n\n".join(parts)

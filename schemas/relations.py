@@ -41,6 +41,7 @@ VIEW_NAMES = (
     "suspects",
     "what_if",
     "cost",
+    "spent",
 )
 
 # The name `epochs` belongs to the view, which is the table and its seconds.

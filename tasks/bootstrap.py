@@ -18,13 +18,14 @@ from genenv_core.exchange.base_data import (
 from genenv_core.exchange.external import Given
 from genenv_core.exchange.given_models import model_files
 from genenv_core.ids import seed_from
+from genenv_core.training.warm_start.request import WarmStartRequest
 from genenv_core.types import Policy, TaskSource
 from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
 
 STAGE = Stage(
     "bootstrap",
-    ("tasks.bootstrap",),
+    ("tasks.bootstrap", "genenv_core.training.warm_start.models"),
     (
         "domain",
         "data.base_tasks",
@@ -74,8 +75,6 @@ def _checkpoint(context: StageContext[Given], policy: Policy) -> None:
         for source in model_files(Path(given.path)):
             shutil.copyfile(source, output / source.name)
         return
-    from genenv_core.training.warm_start.models import WarmStartRequest
-
     trainer().warm_start(
         WarmStartRequest(
             policy=policy,

@@ -17,7 +17,7 @@ from rich.console import Console
 from flows.cli import inspect, upkeep
 from flows.cli.data import exchange, sql
 from flows.cli.machines import up
-from flows.cli.runs import run, settings, trace
+from flows.cli.runs import compare, run, settings, trace
 from flows.running.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
@@ -36,6 +36,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("plan")(run.plan)
+app.command("compare")(compare.compare)
 app.command("status")(inspect.status)
 app.command("sql")(sql.sql)
 app.command("report")(inspect.report)

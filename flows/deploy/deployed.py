@@ -17,13 +17,16 @@ from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 
 from flows.coevolution import play
-from flows.deploy.requests import configuration, next_epoch, recorded
+from flows.comparing import conclude, in_threads, play_all, raise_failures
+from flows.deploy.requests import comparison_of, configuration, next_epoch, recorded
+from flows.deploy.runs_on_pool import MOST_AT_ONCE, OnWorkPool
 from flows.epoch import epoch as play_epoch
 from flows.planner import planned_stage, state_before
 from flows.running.work import do_work
-from flows.shown import Publisher, publish_summary
+from flows.shown import Publisher, publish_summary, publish_verdicts
 from flows.stages import TASKS
-from genenv_core.config.request import EpochRequest, RunRequest, StageRequest
+from genenv_core.config.comparison import planned_runs
+from genenv_core.config.request import CompareRequest, EpochRequest, RunRequest, StageRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
@@ -69,6 +72,15 @@ def _run_label() -> str:
     return f"{config.run_id} · {config.epochs} epoch{'s' if config.epochs > 1 else ''}"
 
 
+def _comparison_label() -> str:
+    """Return the name of a flow run of `compare`; the flow itself reports a wrong request."""
+    try:
+        request = CompareRequest.model_validate(flow_run.parameters["request"])
+        return f"{', '.join(request.arms)} · {request.seeds} seeds"
+    except ValueError:
+        return "compare"
+
+
 @flow(
     name="coevolution",
     flow_run_name=_run_label,
@@ -82,6 +94,28 @@ def coevolution(request: RunRequest) -> None:
     """
     config = configuration(request)
     _carry_out(config, lambda: play(config))
+
+
+@flow(
+    name="compare",
+    flow_run_name=_comparison_label,
+    persist_result=False,
+    task_runner=in_threads(MOST_AT_ONCE),
+    on_cancellation=[cancel_children],
+)
+def compare(request: CompareRequest) -> None:
+    """Play arms on the same seeds, and say which is better.
+
+    Runs that the root has are reused. The others are flow runs of the deployment coevolution.
+    """
+    logging.getLogger("genenv").setLevel(logging.INFO)
+    comparison, root = comparison_of(request)
+    runs = planned_runs(comparison, root)
+    launch, logger = OnWorkPool.here(root), get_run_logger()
+    failures = do_work(lambda: play_all(runs, launch, logger.info), TerminationSignal)
+    made = conclude(comparison, root, failures)
+    publish_verdicts(made)
+    raise_failures(made)
 
 
 @flow(

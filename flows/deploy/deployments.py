@@ -65,6 +65,12 @@ DEPLOYMENTS = (
         (OURS, "run"),
         schedules=(NIGHTLY,),
     ),
+    Deployment(
+        "compare",
+        "Arms on the same seeds: which one is better, with intervals. Every run is a flow run of "
+        "the deployment coevolution on this work pool, which needs room for two at least.",
+        (OURS, "compare"),
+    ),
     Deployment("epoch", "One epoch of a run whose earlier epochs are finished.", (OURS, "run")),
     *(
         Deployment(

@@ -8,8 +8,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from flows.running.environment import ROOT_VARIABLE
-from genenv_core.config.load import preset_values, run_name, validated
-from genenv_core.config.request import EpochRequest, RunRequest, StageRequest, overrides
+from genenv_core.config.comparison import Comparison, read_comparison
+from genenv_core.config.load import preset_values, read_override, run_name, validated
+from genenv_core.config.request import (
+    CompareRequest,
+    EpochRequest,
+    RunRequest,
+    StageRequest,
+    overrides,
+)
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, NotFound
@@ -26,6 +33,19 @@ def configuration(request: RunRequest) -> RunConfig:
     values = _merged(preset_values(request.preset.value), changes, RunConfig)
     config = validated(values, "request", {"root": root, "run_id": request.run_id})
     return config.model_copy(update={"run_id": run_name(config, request.preset.value)})
+
+
+def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
+    """Return what a request compares, and the root; raises ConfigError."""
+    seeds = range(request.first_seed, request.first_seed + request.seeds)
+    fields = {
+        "arms": request.arms,
+        "seeds": list(seeds),
+        "budget": request.budget,
+        "measure": request.measure,
+        "set": dict(read_override(text) for text in request.changes) or None,
+    }
+    return read_comparison(request.preset.value, fields), _root(request.root)
 
 
 def recorded(request: EpochRequest | StageRequest) -> RunConfig:

@@ -67,12 +67,16 @@ class Child:
                 return
             time.sleep(POLL_S)
 
-    def stop(self, grace_s: float) -> None:
-        """End it and all that it started; what is left after the grace is killed."""
-        family = self._family()
+    def ask(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is there."""
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, number)
+
+    def stop(self, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it and all that it started; what is left after the grace is killed."""
+        family = self._family()
+        self.ask(number)
         deadline = time.monotonic() + grace_s
         while self.status is None and time.monotonic() < deadline:
             time.sleep(POLL_S)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from types import FrameType
 
 from flows.deploy.deployments import ensure_automation, ensure_work_pool, register
+from flows.running.blank import NAME, lay
 from flows.up import databases
 from flows.up.children import Child
 from flows.up.mlflow_server import UPGRADE_VARIABLE
@@ -87,6 +88,8 @@ def _start(
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     upgrading = {UPGRADE_VARIABLE: "1"} if old_mlflow else {}
+    if not settings.database_url:
+        lay(settings.prefect_home)
     server = start("Prefect server", server_command(settings), server_environment(settings))
     mlflow = start("MLflow", mlflow_command(settings), mlflow_environment(settings) | upgrading)
     say("starting: Prefect server, MLflow")
@@ -159,7 +162,7 @@ def _check_databases(settings: Settings, *, upgrade: bool, say: Say) -> bool:
         prefect = databases.postgresql(settings.database_url)
     else:
         tool, folder = databases.PREFECT_MIGRATIONS
-        path = settings.prefect_home / "prefect.db"
+        path = settings.prefect_home / NAME
         prefect = databases.sqlite("Prefect", path, (tool, f"{folder}/sqlite"))
     mlflow = databases.sqlite("MLflow", settings.mlflow_database, databases.MLFLOW_MIGRATIONS)
     for database in (prefect, mlflow):

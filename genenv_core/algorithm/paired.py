@@ -70,21 +70,16 @@ class Difference:
         return self.decision in (Decision.BETTER, Decision.WORSE) and self.seeds >= CLAIM
 
 
-def compare(first: Sequence[float], others: Mapping[str, Sequence[float]]) -> dict[str, Difference]:
-    """Return the difference of one arm to each other one, by name; values are in order of seeds.
+def compare(gaps: Mapping[str, Sequence[float]]) -> dict[str, Difference]:
+    """Return the difference of one arm to each other one, by name, from its gaps, one a seed.
 
     All comparisons together raise a false alarm in at most `LEVEL` of the cases (Holm, 1979).
-    Raises ValueError when arms have different numbers of seeds or fewer than two.
+    Raises ValueError with fewer than two seeds, and NumericalError for gaps that are not finite.
     """
-    gaps: dict[str, list[float]] = {}
-    for name, values in others.items():
-        if len(values) != len(first) or len(first) < 2:
-            raise ValueError(
-                f"{len(first)} seeds against {len(values)} of {name!r}: a paired comparison needs "
-                "the same seeds, at least two"
-            )
-        gaps[name] = [a - b for a, b in zip(first, values, strict=True)]
-        finite(gaps[name], f"differences to {name!r}")
+    for name, values in gaps.items():
+        if len(values) < 2:
+            raise ValueError(f"{name!r}: a comparison needs two seeds at least, not {len(values)}")
+        finite(values, f"differences to {name!r}")
     raw = {name: sign_flip(values) for name, values in gaps.items()}
     adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
     return {

@@ -85,9 +85,14 @@ def run_name(config: RunConfig, source: str) -> str:
     if config.run_id:
         return config.run_id
     identity = config.model_dump(mode="json", by_alias=True, exclude=set(NOT_IDENTITY))
-    stem = Path(source).stem if source.endswith((".yaml", ".yml")) else source
-    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in stem).strip("._-") or "run"
-    return f"{safe[:40]}-{config.arm.value}-s{config.seed}-{digest(identity)[:6]}"
+    return f"{stem(source)}-{config.arm.value}-s{config.seed}-{digest(identity)[:6]}"
+
+
+def stem(source: str) -> str:
+    """Return the name of a preset or a file as it stands in the names of its runs."""
+    name = Path(source).stem if source.endswith((".yaml", ".yml")) else source
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("._-") or "run"
+    return safe[:40]
 
 
 def dump(config: RunConfig) -> dict[str, Any]:
@@ -107,7 +112,7 @@ def preset_values(source: str) -> dict[str, Any]:
     else:
         path = Path(source)
         if not path.is_file():
-            hint = _closest(source, preset_names())
+            hint = closest(source, preset_names())
             raise ConfigError(
                 f"{source!r} is neither a preset ({', '.join(preset_names())}) nor a file{hint}"
             )
@@ -129,7 +134,8 @@ def preset_values(source: str) -> dict[str, Any]:
     return cast(dict[str, Any], values)
 
 
-def _apply(values: dict[str, Any], text: str) -> None:
+def read_override(text: str) -> tuple[str, Any]:
+    """Return field and value of `a.b=value`, whose value is YAML; raises ConfigError."""
     name, separator, raw = text.partition("=")
     if not separator or not name.strip():
         raise ConfigError(f"--set {text!r}: expected field=value, for example --set rwr.steps=4")
@@ -137,12 +143,25 @@ def _apply(values: dict[str, Any], text: str) -> None:
         value: Any = yaml.safe_load(raw)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {text!r}: the value is no YAML: {one_line(error)}") from error
-    *sections, leaf = name.strip().split(".")
+    return name.strip(), value
+
+
+def _apply(values: dict[str, Any], text: str) -> None:
+    name, value = read_override(text)
+    try:
+        apply_override(values, name, value)
+    except ConfigError as error:
+        raise ConfigError(f"--set {text!r}: {error}") from error
+
+
+def apply_override(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set a dotted field in nested values; raises ConfigError where a section is a value."""
+    *sections, leaf = name.split(".")
     here = values
     for section in sections:
         child = here.setdefault(section, {})
         if not isinstance(child, dict):
-            raise ConfigError(f"--set {text!r}: {section!r} is a value, not a section")
+            raise ConfigError(f"{section!r} is a value, not a section")
         here = cast(dict[str, Any], child)
     here[leaf] = value
 
@@ -154,7 +173,7 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
         path = ".".join(str(part) for part in item["loc"]) or "configuration"
         if item["type"] == "extra_forbidden":
             lines.append(
-                f"{path} is no field{_closest(path.split('.')[-1], _siblings(item['loc'], model))}"
+                f"{path} is no field{closest(path.split('.')[-1], _siblings(item['loc'], model))}"
             )
         elif item["type"] == "value_error":
             lines.append(item["msg"].removeprefix("Value error, "))
@@ -175,6 +194,7 @@ def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[s
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _closest(name: str, known: list[str]) -> str:
+def closest(name: str, known: list[str]) -> str:
+    """Return a question after the name that was meant, '' when none is near."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""

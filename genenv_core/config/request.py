@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
+from genenv_core.config.comparison import Budget, Measure
 from genenv_core.config.load import dump, preset_names, preset_values
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import STRICT
@@ -82,6 +83,31 @@ class StageRequest(_Request):
     """A run of this root, with every stage that this one reads finished."""
     epoch: int = Field(default=1, ge=0, le=100_000)
     """Number of the epoch; 0 is the start of the run, which has bootstrap and evaluate only."""
+    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+
+
+class CompareRequest(_Request):
+    """Arms to play on the same seeds, and to compare."""
+
+    preset: Preset = Preset.QUICKSTART
+    """The configuration that every arm starts from."""
+    arms: list[str] = Field(default=["genenv", "random", "static"], min_length=2, max_length=50)
+    """The first is compared with every other. genenv, random, static, offline and base; genenv
+    without a means: no_filter, no_kl, no_conditioning, no_prediction; or a changed field, such as
+    lambda=0, alpha=0.3, level=group, rollout.n=16."""
+    seeds: int = Field(default=10, ge=1, le=1000)
+    """Seeds of each arm, the unit of the statistics: ten for a claim, six for any decision."""
+    first_seed: int = Field(default=0, ge=0, le=2**31 - 1001)
+    """The first seed; the others follow it."""
+    budget: Budget = Budget.ROLLOUTS
+    """What is equal for two arms when they are read: rollouts (attempts at tasks), steps (optimizer
+    steps of both policies), or tokens (read and sampled to write and attempt tasks)."""
+    measure: Measure | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """What the gain on the test tasks is of. Empty: the probability of the answer where the domain
+    has one, else sampled success."""
+    changes: list[str] = Field(default=[], max_length=200)
+    """Changes for every arm, one field=value each, such as epochs=6."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
 

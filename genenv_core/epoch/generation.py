@@ -241,7 +241,7 @@ def write_tasks(
     )
     contexts = make_contexts(
         to_tasks(of_source(data, TaskSource.BASE)),
-        history,
+        history if settings.condition_on_agent else AgentHistory(),
         count=math.ceil(settings.max_generations / settings.tasks_per_context),
         seed=seed,
         epoch=epoch,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,9 @@ from genenv_core.types import JsonObject, Message, Policy
 
 PLACEHOLDER = "genenvplaceholder"
 """Stands for the agent's text while the template is rendered; nothing a template would rewrite."""
+
+OPENINGS = 4096
+"""First prompts kept: the same tasks are attempted in several ways, and rendering takes longer."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
@@ -88,6 +92,7 @@ class ChatFormat:
         self._tokenizer = tokenizer
         self._name = name
         self._variables = dict(variables or {})
+        self._opening = lru_cache(maxsize=OPENINGS)(self._opening_of)
         if not tokenizer.chat_template:
             raise ModelError(
                 f"checkpoint {name}: its tokenizer has no chat template; put one into "
@@ -148,7 +153,14 @@ class ChatFormat:
     def first_prompt(
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = ()
     ) -> tuple[int, ...]:
-        """Return the token ids that open an attempt, up to where the agent starts to write."""
+        """Return the token ids that open an attempt, up to where the agent starts to write.
+
+        The last ones are kept.
+        """
+        return self._opening(json.dumps([list(messages), list(tools)]))
+
+    def _opening_of(self, conversation: str) -> tuple[int, ...]:
+        messages, tools = json.loads(conversation)
         return self._encode(self._render(messages, tools))
 
     def continuation(

@@ -28,10 +28,10 @@ SERIES = 7
 MARKERS = "os^DvPX"
 GLYPHS = "●■▲◆▼✚✖"
 """The markers as characters, for legends in text."""
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (8, 2, 2, 2)), "-", "--", ":")
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (8, 2, 2, 2)), "-", "--", ":")
 
-_INK, _SOFT, _GRID, _BAND = "#010101", "#020202", "#030303", "#040404"
-_STAND_INS = {_INK: "--ink", _SOFT: "--soft", _GRID: "--grid", _BAND: "--band"} | {
+INK, SOFT, GRID, BAND = "#010101", "#020202", "#030303", "#040404"
+_STAND_INS = {INK: "--ink", SOFT: "--soft", GRID: "--grid", BAND: "--band"} | {
     f"#0501{index:02x}": f"--s{index}" for index in range(SERIES)
 }
 _LEFT_OUT = tuple(
@@ -45,25 +45,25 @@ _LEFT_OUT = tuple(
     )
 )
 _WIDTH_IN, _HEIGHT_IN = 4.7, 2.6
-_STYLE = {
+STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "genenv",
     "font.size": 10,
     "text.parse_math": False,
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _SOFT,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": SOFT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
-    "grid.color": _GRID,
+    "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "text.color": _INK,
-    "xtick.color": _GRID,
-    "ytick.color": _GRID,
-    "xtick.labelcolor": _SOFT,
-    "ytick.labelcolor": _SOFT,
+    "text.color": INK,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": SOFT,
     "lines.linewidth": 1.8,
     "lines.markersize": 4,
     "legend.frameon": False,
@@ -200,8 +200,8 @@ def _lines(
     decorate: Callable[[Any, Sequence[RunReport]], None] | None = None,
 ) -> Chart:
     """Return a chart of values by epoch."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _axes()
+    with mpl.rc_context(STYLE):
+        figure, axes = new_axes()
         drawn = 0
         for index, run in enumerate(runs):
             for line in lines:
@@ -210,8 +210,8 @@ def _lines(
                 axes.plot(
                     [row["epoch"] for row in rows],
                     [row[line.column] for row in rows],
-                    color=_colour(index),
-                    linestyle=_DASHES[index % SERIES],
+                    color=colour(index),
+                    linestyle=DASHES[index % SERIES],
                     marker=None if line.faint else MARKERS[index % SERIES],
                     alpha=0.45 if line.faint else 1.0,
                     label=line.label,
@@ -230,13 +230,13 @@ def _lines(
         from_zero = zero and (top is not None or low < 0.5 * high)
         axes.set_ylim(min(0.0, low) if from_zero else low, top or high)
         axes.set_xlabel("epoch")
-        return Chart(title, caption, _svg(figure, title))
+        return Chart(title, caption, to_svg(figure, title))
 
 
 def _band(axes: Any, runs: Sequence[RunReport]) -> None:
     for alpha, k_min in sorted({(run.alpha, run.k_min) for run in runs}):
-        axes.axhspan(max(0, alpha - k_min), min(1, alpha + k_min), color=_BAND, lw=0, zorder=0)
-        axes.axhline(alpha, color=_SOFT, lw=1, ls="--", zorder=1)
+        axes.axhspan(max(0, alpha - k_min), min(1, alpha + k_min), color=BAND, lw=0, zorder=0)
+        axes.axhline(alpha, color=SOFT, lw=1, ls="--", zorder=1)
     axes.set_ylim(bottom=0)
     if len(runs) == 1:
         rows = [row for row in runs[0].calibration if row["cluster_low"] is not None]
@@ -244,7 +244,7 @@ def _band(axes: Any, runs: Sequence[RunReport]) -> None:
             [row["epoch"] for row in rows],
             [row["cluster_low"] for row in rows],
             [row["cluster_high"] for row in rows],
-            color=_colour(0),
+            color=colour(0),
             alpha=0.35,
             lw=4,
         )
@@ -257,7 +257,7 @@ def _standard_errors(axes: Any, runs: Sequence[RunReport]) -> None:
             [row["epoch"] for row in rows],
             [row["value"] - row["se"] for row in rows],
             [row["value"] + row["se"] for row in rows],
-            color=_colour(index),
+            color=colour(index),
             alpha=0.18,
             lw=0,
         )
@@ -265,7 +265,7 @@ def _standard_errors(axes: Any, runs: Sequence[RunReport]) -> None:
 
 def _cap(axes: Any, runs: Sequence[RunReport]) -> None:
     for cap in sorted({run.kl_cap for run in runs}):
-        axes.axhline(cap, color=_SOFT, lw=1, ls="--")
+        axes.axhline(cap, color=SOFT, lw=1, ls="--")
 
 
 def _costs(runs: Sequence[RunReport]) -> Chart:
@@ -282,34 +282,36 @@ def _costs(runs: Sequence[RunReport]) -> Chart:
     )
     if not stages:
         return Chart(title, caption, "")
-    with mpl.rc_context(_STYLE | {"axes.grid.axis": "x"}):
-        figure, axes = _axes()
+    with mpl.rc_context(STYLE | {"axes.grid.axis": "x"}):
+        figure, axes = new_axes()
         thick = 0.8 / len(runs)
         for index, found in enumerate(seconds):
             places = [place + 0.4 - thick * (index + 0.5) for place in range(len(stages))]
             values = [found.get(stage, 0) for stage in stages]
-            axes.barh(places, values, height=thick * 0.9, color=_colour(index))
+            axes.barh(places, values, height=thick * 0.9, color=colour(index))
             if len(runs) == 1:
                 for place, value in zip(places, values, strict=True):
-                    axes.text(value, place, f"  {value:.2g}", va="center", color=_SOFT, fontsize=8)
+                    axes.text(value, place, f"  {value:.2g}", va="center", color=SOFT, fontsize=8)
         axes.set_yticks(range(len(stages)), stages)
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.13)
         axes.set_xlabel("s")
-        return Chart(title, caption, _svg(figure, title))
+        return Chart(title, caption, to_svg(figure, title))
 
 
-def _axes() -> tuple[Any, Any]:
+def new_axes() -> tuple[Any, Any]:
+    """Return a figure of a chart's size and its axes."""
     # Plain figures: pyplot would keep each one, and ask for a display.
     figure: Any = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
     return figure, figure.subplots()
 
 
-def _colour(index: int) -> str:
+def colour(index: int) -> str:
+    """Return the stand-in for the colour of a series."""
     return f"#0501{index % SERIES:02x}"
 
 
-def _svg(figure: Any, title: str) -> str:
+def to_svg(figure: Any, title: str) -> str:
     """Return the figure as an SVG element without anything that names an outside."""
     out = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -7,14 +7,14 @@ nothing load or run. Only the charts, which hold no such text, go in as they are
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from genenv_core.play.transcript import Turn, visible
@@ -33,22 +33,7 @@ class Headline:
 
 def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str) -> str:
     """Return the page on these runs; `root` is as the commands on the page should name it."""
-    environment: Any = Environment(
-        loader=PackageLoader("genenv_core.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "visible": visible,
-        "number": number,
-        "percent": percent,
-        "signed": signed,
-        "yaml": partial(yaml.safe_dump, sort_keys=False, allow_unicode=True),
-        "spoken": _spoken,
-    }
-    template = environment.get_template("page.html.j2")
+    template = templates("genenv_core.report", spoken=_spoken).get_template("page.html.j2")
     return template.render(
         runs=runs,
         headlines=headlines(runs[0]),
@@ -64,6 +49,31 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
         now=now,
         version=version,
     )
+
+
+def templates(package: str, **filters: Callable[..., Any]) -> Any:
+    """Return the templates of a package, which may include the report's; model texts are escaped.
+
+    They have the filters of the report's numbers, and `filters`.
+    """
+    environment: Any = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader(package, "."), PackageLoader("genenv_core.report", ".")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "visible": visible,
+        "number": number,
+        "percent": percent,
+        "signed": signed,
+        "yaml": partial(yaml.safe_dump, sort_keys=False, allow_unicode=True),
+        **filters,
+    }
+    return environment
 
 
 MEASURES = {

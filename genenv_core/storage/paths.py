@@ -81,3 +81,8 @@ def runs() -> str:
 def checkpoint(digest: str) -> str:
     """Return the folder where a checkpoint is laid out for model loaders."""
     return f"checkpoints/{digest}"
+
+
+def comparison(name: str, file: str) -> str:
+    """Return where a file of a comparison's result lives."""
+    return f"comparisons/{name}/{file}"

@@ -239,7 +239,7 @@ class Child:
 
     def _why(self, state: State) -> str:
         """Return why a child ended badly, in one line: from its pod, or its own state."""
-        own = _message(state)
+        own = state_reason(state)
         if state.type == StateType.FAILED or self._pods is None:
             return own
         deadline = time.monotonic() + REASON_S
@@ -275,7 +275,7 @@ class Child:
         self.parents.check()
 
 
-def _message(state: State) -> str:
+def state_reason(state: State) -> str:
     """Return a state's message without what Prefect puts around an exception."""
     text = one_line(state.message or "")
     found = re.search(r"encountered an exception: (?:\w+: )?(.*)", text)

@@ -15,7 +15,7 @@ _lock = threading.Lock()
 
 
 def trainer() -> WorkerTrainer:
-    """Return the trainer of this process; its workers start with the first update."""
+    """Return the trainer of this process; its workers start with the first call."""
     global _trainer
     with _lock:
         if _trainer is None:

@@ -3,8 +3,8 @@
 Invariants: the API refuses what the form's model does not allow, with its path; a run whose process
 is killed does not stay Running, whoever is left to notice, and Retry continues it with what was
 finished Cached; a cancelled run is Cancelled; two flow runs of one run work one after the other, of
-two runs side by side; state survives a restart; a second `genenv up`, a taken port and a dead child
-give one line each, and nothing is left running.
+two runs side by side; a comparison plays each run once; state survives a restart; a second `genenv
+up`, a taken port and a dead child give one line each, and nothing is left running.
 """
 
 from __future__ import annotations
@@ -148,6 +148,24 @@ def test_an_epoch_and_a_stage_of_a_run(up: Up):
     epoch = up.start("epoch", run_id="parts")
     assert up.until(epoch)["state"]["type"] == "COMPLETED"
     assert up.stages(epoch)["publish · epoch 2 of 2"] == "Completed"
+
+
+def test_a_comparison_plays_its_arms_as_runs_of_the_pool(up: Up):
+    asked = {"preset": "tiny", "arms": ["genenv", "base"], "seeds": 1}
+    changes = ["epochs=1", "tracking.enabled=false", "rollout.n=5"]
+    flow = up.start("compare", **asked, changes=changes)
+    assert up.until(flow)["state"]["type"] == "COMPLETED"
+    played = up.stages(flow)
+    assert {played["genenv · seed 0"], played["base · seed 0"]} == {"Completed"}
+    assert len(played) == 4  # Prefect shows a flow run that a task started as one more task
+    made = [one for key, one in up.artifacts().items() if key.startswith("verdicts-tiny")]
+    assert "genenv, base: 1 seeds" in made[0]["data"]
+    assert len(list((up.root / "comparisons").glob("*/runs/*.html"))) == 2
+    again = up.start("compare", **asked, changes=changes)
+    assert up.until(again)["state"]["type"] == "COMPLETED"
+    assert up.stages(again) == dict.fromkeys(("genenv · seed 0", "base · seed 0"), "Cached")
+    wrong = up.request("compare", {**asked, "arms": ["genenv"]})
+    assert wrong[0] == 409
 
 
 @pytest.mark.xfail(

@@ -1218,6 +1218,79 @@ _SANDBOX = (
     ),
 )
 
+_COMPARE = (
+    _m(
+        "fewer than six seeds decide",
+        f"{ALGORITHM}/paired.py",
+        "Decision.FEW if len(gaps) < FEWEST else Decision.TIE",
+        "Decision.TIE",
+        "unit/compare/test_judging.py::test_few_seeds_decide_nothing_and_a_claim_takes_ten",
+    ),
+    _m(
+        "the exact test has no say",
+        f"{ALGORITHM}/paired.py",
+        "p_holm <= LEVEL and (low",
+        "(low",
+        "unit/algorithm/test_paired.py::test_six_seeds_decide_one_comparison_and_not_two",
+    ),
+    _m(
+        "pairs are read at their ends, whatever they spent",
+        "genenv_core/compare/results.py",
+        "if point.spent[budget] <= limit][-1]",
+        "if point.spent is not None][-1]",
+        "unit/compare/test_judging.py::test_a_pair_is_read_at_the_lesser_of_what_they_spent",
+    ),
+    _m(
+        "an arm that spends nothing is the limit",
+        "genenv_core/compare/judging.py",
+        "for amount in spent if amount)",
+        "for amount in spent)",
+        "unit/compare/test_judging.py::test_an_arm_that_spends_nothing_is_no_limit",
+    ),
+    _m(
+        "a seed counts though an arm has not finished it",
+        "genenv_core/compare/judging.py",
+        "if all((arm, seed) in played for arm in comparison.arms)",
+        "if any((arm, seed) in played for arm in comparison.arms)",
+        "unit/compare/test_judging.py::test_a_seed_counts_when_every_arm_has_finished_it",
+    ),
+    _m(
+        "an arm may have a seed of its own",
+        "genenv_core/config/comparison.py",
+        'if name.partition(".")[0] in OF_ALL:',
+        "if False:",
+        "unit/config/test_comparison.py::test_what_cannot_be_compared_is_refused",
+    ),
+    _m(
+        "an arm is compared with itself",
+        "genenv_core/config/comparison.py",
+        "if run_id in named:",
+        "if False:",
+        "unit/config/test_comparison.py::test_what_cannot_be_compared_is_refused",
+    ),
+    _m(
+        "stages of a run of another name count as played",
+        "flows/comparing.py",
+        'entry.status == "hit" and noted.keys(entry.epoch).get(entry.stage) == entry.key',
+        'entry.status == "hit"',
+        "pipeline/test_compare.py::test_stages_of_a_run_of_another_name_are_not_yet_a_played_run",
+    ),
+    _m(
+        "pi_env is told how the agent did, though it should not be",
+        "genenv_core/epoch/generation.py",
+        "history if settings.condition_on_agent else AgentHistory(),",
+        "history,",
+        "unit/epoch/test_generation.py::test_pi_env_reads_how_the_agent_did_unless_it_should_not",
+    ),
+    _m(
+        "a new root's database is laid over one that is there",
+        "flows/running/blank.py",
+        "os.link(copy, home / NAME)",
+        "os.replace(copy, home / NAME) or copy.touch()",
+        "pipeline/test_local_server.py::test_only_a_new_root_gets_the_empty_database",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1227,4 +1300,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_KEYS,
     *_STORE,
     *_SANDBOX,
+    *_COMPARE,
 )

@@ -91,6 +91,7 @@ def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains,
     if arm == "static":
         generated = sql(config, "SELECT DISTINCT epoch FROM tasks WHERE source = 'generated'")
         assert generated["epoch"].to_list() == [1]
+    assert {entry.status for entry in plan_run(config)} == {"hit"}
 
 
 def test_the_offline_arm_reads_its_tasks_from_a_file(

@@ -1,18 +1,23 @@
-"""The API of a run, as its stages use it: several at once.
+"""The API of a run, as its stages use it: several at once; and the database that it begins with.
 
 Invariant: requests that write side by side are all served at the first attempt. SQLite refuses a
-transaction that has read before another one wrote, and the client then waits two seconds.
+transaction that has read before another one wrote, and the client then waits two seconds. A new
+root's database is the one that Prefect's own migrations make, and one that is there stays.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
+from flows.running.blank import NAME, URL_VARIABLE, blank, lay, make
+from flows.up import databases
 from tests.waiting import BOUND_S
 
 
@@ -51,3 +56,51 @@ def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
     finally:
         server.stop()
     assert answers == {201: 128}
+
+
+def rows(path: Path) -> dict[str, int]:
+    """Return table -> number of its rows, of the tables that have some."""
+    with sqlite3.connect(path) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        count = {
+            name: database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
+            for (name,) in tables
+        }
+    return {name: number for name, number in count.items() if number}
+
+
+def test_a_new_root_begins_with_the_database_that_prefect_makes(tmp_path: Path) -> None:
+    made = tmp_path / "made.db"
+    make(made)
+    home = tmp_path / "home"
+    lay(home, made)
+    assert [path.name for path in home.iterdir()] == [NAME]
+    assert rows(home / NAME) == {"alembic_version": 1}
+    tool, folder = databases.PREFECT_MIGRATIONS
+    found = databases.sqlite("Prefect", home / NAME, (tool, f"{folder}/sqlite"))
+    assert found.state() == "current"
+
+
+def test_only_a_new_root_gets_the_empty_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, home = tmp_path / "empty.db", tmp_path / "home"
+    lay(home, source)
+    assert not home.exists()  # an environment without one: Prefect migrates
+    source.write_bytes(b"empty")
+    monkeypatch.setenv(URL_VARIABLE, "postgresql+asyncpg://host/prefect")
+    lay(home, source)
+    assert not home.exists()
+    monkeypatch.delenv(URL_VARIABLE)
+    home.mkdir()
+    (home / NAME).write_bytes(b"of a run")
+    lay(home, source)
+    assert (home / NAME).read_bytes() == b"of a run"
+
+
+def test_the_empty_database_is_of_the_installed_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = blank(tmp_path)
+    monkeypatch.setattr("flows.running.blank.version", lambda name: "99.0")
+    assert blank(tmp_path) != ours

@@ -16,6 +16,7 @@ from flows.cli.options import ConfiguredRoot, Json, Overrides, Root, Source, che
 from flows.running.signals import Terminated, heed_sigterm
 from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError
 from schemas.enums import StageState
 
@@ -73,8 +74,8 @@ def resume(
 def execute(config: RunConfig, *, as_json: bool) -> None:
     """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
     started = time.perf_counter()
-    _need_server(config)
-    home, given = _open_root(config)
+    need_server(config)
+    home, given = open_root(config)
     from genenv_core.training.memory.needs import check_needs
 
     needs = check_needs(config, given)
@@ -82,16 +83,18 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
 
     prepare(home)
     from flows.running.local_server import in_process, local_api
+    from tasks.policies.trainer import ended
 
-    with local_api(Path(os.environ["PREFECT_HOME"]), home) as server:
+    with local_api(Path(os.environ["PREFECT_HOME"]), home) as server, ended():
         from flows.cli.runs.live import RunView
 
         view = RunView(config, quiet=as_json)
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
-        _log_to(home / "runs" / str(config.run_id))
+        log_to(home / "runs" / str(config.run_id))
         for need in needs:
             logging.getLogger("genenv.run").info("memory %s", need.line())
-        # The heavy imports overlap with the server's start.
+        # The heavy imports, the workers' too, overlap with the server's start.
+        _start_workers(config)
         from flows.coevolution import coevolution
         from flows.running.work import do_work
 
@@ -109,7 +112,7 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
 @_configured
 def plan(config: RunConfig, as_json: bool) -> None:
     """Show what a run would reuse and what it would compute."""
-    home, given = _open_root(config)
+    home, given = open_root(config)
     from flows.running.environment import prepare
 
     prepare(home)
@@ -121,7 +124,7 @@ def plan(config: RunConfig, as_json: bool) -> None:
         show_needs(*_memory_shown(config, given))
 
 
-def _open_root(config: RunConfig) -> tuple[Path, Given]:
+def open_root(config: RunConfig) -> tuple[Path, Given]:
     """Return this machine's folder of the root, probed for writing, and the inputs, checked."""
     from genenv_core.exchange.external import given_to, offline_input
     from genenv_core.storage.store.opening import open_store
@@ -147,7 +150,18 @@ def _memory_shown(config: RunConfig, given: Given) -> tuple[list[str], str]:
         return [need.line() for need in needs(config, given)], str(error)
 
 
-def _need_server(config: RunConfig) -> None:
+def _start_workers(config: RunConfig) -> None:
+    """Start the training workers, unless the run is finished or its updates are elsewhere."""
+    from genenv_core.storage.records.runs import RunLog
+    from genenv_core.storage.store.opening import open_store
+    from tasks.policies.trainer import trainer
+
+    finished = RunLog(open_store(config.root), str(config.run_id)).keys(config.epochs)
+    if not (LAST in finished or config.placement.work_pools() or config.training.own_processes):
+        trainer().start()
+
+
+def need_server(config: RunConfig) -> None:
     """Raise ConfigError when stages are on work pools and there is no Prefect server."""
     places = config.placement.work_pools()
     if not places or os.environ.get("PREFECT_API_URL"):
@@ -174,8 +188,8 @@ def drain() -> None:
         EventsWorker.drain_all(timeout=5)
 
 
-def _log_to(folder: Path) -> None:
-    """Send genenv's log lines to a file of the run; the terminal shows the live view instead."""
+def log_to(folder: Path) -> None:
+    """Send genenv's log lines to run.log in a folder; the terminal shows what people follow."""
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
@@ -24,7 +25,7 @@ from typing import Any, TypeVar
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.requests import UpdateRequest, UpdateResult, run_update
-from genenv_core.training.warm_start.models import WarmStartRequest, WarmStartResult, warm_start
+from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 
 Result = TypeVar("Result")
 WORKERS = 2
@@ -38,12 +39,18 @@ class WorkerTrainer:
     """Hands each call to a worker process; safe to call from several threads."""
 
     def __init__(self) -> None:
-        """Start no process yet: the first call does."""
+        """Start no process yet: `start` or the first call does."""
         self._workers: ProcessPoolExecutor | None = None
         self._stop: Event | None = None
         self._stopping = False
         self._lock = threading.Lock()
         self._launcher = Launcher()
+
+    def start(self) -> None:
+        """Start the workers now; the first calls then find torch and transformers loaded."""
+        with self._lock:
+            for _ in range(WORKERS):
+                self._submit(_ready)
 
     def update(self, request: UpdateRequest) -> UpdateResult:
         """Return what an update did; see `training.requests.run_update`."""
@@ -53,7 +60,7 @@ class WorkerTrainer:
 
     def warm_start(self, request: WarmStartRequest) -> WarmStartResult:
         """Return a newly warm-started tiny model."""
-        return self._call(warm_start, request, "warm_start")
+        return self._call(_warm_start, request, "warm_start")
 
     def request_stop(self) -> None:
         """Let running updates save a checkpoint after their current step and raise `Stopped`.
@@ -80,20 +87,7 @@ class WorkerTrainer:
         with self._lock:
             if self._stopping:
                 raise Stopped(f"{what} was not started: a stop was requested")
-            if self._workers is None:
-                context = get_context("spawn")
-                self._stop = context.Event()
-                self._workers = ProcessPoolExecutor(
-                    WORKERS, mp_context=context, initializer=_start, initargs=(self._stop,)
-                )
-            workers = self._workers
-            # This may start a worker, which inherits the mask: a signal to the whole group must
-            # not end it while it is still importing.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
-            try:
-                future: Future[Result] = workers.submit(function, request)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            workers, future = self._submit(function, request)
         try:
             return future.result()
         except MemoryError as error:  # before the update itself began: that names its own setting
@@ -115,6 +109,24 @@ class WorkerTrainer:
                 f"the training process of {what} was killed, most likely for want "
                 f"of memory: {LESS_MEMORY}"
             ) from error
+
+    def _submit(
+        self, function: Callable[..., Result], *arguments: object
+    ) -> tuple[ProcessPoolExecutor, Future[Result]]:
+        """Hand a call to the workers, which are started when there are none; holds the lock."""
+        if self._workers is None:
+            context = get_context("spawn")
+            self._stop = context.Event()
+            self._workers = ProcessPoolExecutor(
+                WORKERS, mp_context=context, initializer=_start, initargs=(self._stop,)
+            )
+        # This may start a worker, which inherits the mask: a signal to the whole group must not
+        # end it while it is still importing.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
+        try:
+            return self._workers, self._workers.submit(function, *arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _kill(workers: ProcessPoolExecutor) -> None:
@@ -141,6 +153,17 @@ def _start(stop: Event) -> None:
             os._exit(1)
 
         threading.Thread(target=watch, daemon=True).start()
+
+
+def _ready() -> None:
+    """Load what every call needs; the parent does without it."""
+    import_module("genenv_core.training.warm_start.models")
+
+
+def _warm_start(request: WarmStartRequest) -> WarmStartResult:
+    from genenv_core.training.warm_start.models import warm_start
+
+    return warm_start(request)
 
 
 def _update(request: UpdateRequest) -> UpdateResult:

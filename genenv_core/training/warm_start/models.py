@@ -27,19 +27,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as hub_logging
 
-from genenv_core.config.sections.models import BootstrapConfig, ModelSizeConfig
+from genenv_core.config.sections.models import ModelSizeConfig
 from genenv_core.domains.protocol import SeedData, SeedExample
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.ids import seed_from
-from genenv_core.record import Record
+from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 from genenv_core.training.warm_start.sft import FitSettings, Row, fit
-from genenv_core.types import JsonObject, Policy
+from genenv_core.types import Policy
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,33 +69,6 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
 )
-
-
-class WarmStartRequest(Record):
-    """One warm start: a policy of a domain, and the folder of its checkpoint."""
-
-    policy: Policy
-    domain_name: str
-    domain_options: JsonObject = Field(default_factory=dict[str, Any])
-    output: Path
-    settings: BootstrapConfig
-    seed: int
-    threads: int = Field(ge=1)
-
-
-class WarmStartResult(Record):
-    """What a warm start did.
-
-    `metrics`: loss (mean of the last tenth of the steps), parameters, tokens (trained on, padding
-    included), and for pi_agent accuracy (greedy, on fresh seed examples, once 50 steps are done).
-    `cpu_s` is this process's and differs between equal runs.
-    """
-
-    policy: Policy
-    checkpoint: Path
-    steps: int
-    metrics: dict[str, float]
-    cpu_s: float
 
 
 def warm_start(request: WarmStartRequest) -> WarmStartResult:

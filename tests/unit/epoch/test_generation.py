@@ -100,6 +100,14 @@ def outcomes(output: Output) -> list[tuple[Any, ...]]:
     return output.tables["tasks"].select("program", "valid", "rejection").rows()
 
 
+@pytest.mark.parametrize(("told", "rate"), [(True, "0.25"), (False, "None")])
+def test_pi_env_reads_how_the_agent_did_unless_it_should_not(told: bool, rate: str) -> None:
+    engine = Says(["aa", "bb"])
+    write(engine, history=AgentHistory(0.25), settings={"condition_on_agent": told})
+    prompts = ["".join(map(chr, request.prompt_ids)) for request in engine.calls[0]]
+    assert all(prompt.endswith(f" {rate}") for prompt in prompts), prompts
+
+
 def test_sampling_goes_on_for_what_is_missing() -> None:
     engine = Says(["a!", "bb", "bb", "cc"])
     output = write(engine)

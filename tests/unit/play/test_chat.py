@@ -58,6 +58,17 @@ def test_tools_reach_the_first_prompt_only() -> None:
     assert chat.first_prompt([{"role": "user", "content": "hi"}]) != prompt
 
 
+def test_a_kept_first_prompt_is_that_of_the_same_messages_and_tools() -> None:
+    chat = chat_of()
+    one: list[Message] = [{"role": "user", "content": "hi"}]
+    tools = [{"name": "a", "b": 1}]
+    first = chat.first_prompt(one, tools)
+    tools[0] = {"b": 1, "name": "a"}  # a template writes fields in their order
+    assert chat.first_prompt(one, tools) != first
+    one[0]["content"] = "abc"
+    assert chat.first_prompt(one) == chat_of().first_prompt([{"role": "user", "content": "abc"}])
+
+
 THINKING = CHATML.replace(
     "<|im_start|>assistant\n",
     "<|im_start|>assistant\n{% if enable_thinking is false %}<think></think>{% endif %}",

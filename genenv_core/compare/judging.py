@@ -1,0 +1,193 @@
+"""What a comparison decides: the first arm against every other, each pair read at an equal budget.
+
+A pair's budget on a seed is the lesser of what the two spent in all, so that a third arm, cheap or
+dear, changes nothing about it. Seeds are the unit. `genenv_core.algorithm.paired` gives the
+interval, the exact test and Holm's adjustment over the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from genenv_core.algorithm.paired import (
+    CLAIM,
+    FEWEST,
+    Decision,
+    Difference,
+    against_itself,
+    compare,
+)
+from genenv_core.compare.results import Played, Point
+from genenv_core.config.comparison import Budget, Comparison, Measure
+from genenv_core.errors import ConfigError
+
+SIGNS = {Decision.BETTER: ">", Decision.WORSE: "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One run after an epoch: at the budget of a pair, or at its end."""
+
+    arm: str
+    seed: int
+    run_id: str
+    epoch: int
+    epochs: int
+    spent: dict[Budget, int]
+    gains: dict[Measure, float]
+    values: dict[Measure, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first arm against another one, in one measure."""
+
+    first: str
+    other: str
+    measure: Measure
+    difference: Difference
+
+    @property
+    def words(self) -> str:
+        """Return the verdict in one line: `genenv > random: +3.5 points [2.6, 4.5], 10 seeds`."""
+        found = self.difference
+        sign = SIGNS.get(found.decision, "vs")
+        points = f"{100 * found.mean:+.1f} points [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+        return f"{self.first} {sign} {self.other}: {points}, {self.note}"
+
+    @property
+    def note(self) -> str:
+        """Return the seeds, the exact test, and what is missing to a decision or a claim."""
+        found = self.difference
+        parts = [f"{found.seeds} seeds"]
+        if found.seeds >= FEWEST:
+            parts.append(f"p {found.p_holm:.3f}")
+        if found.decision in SIGNS:
+            if not found.claimed:
+                parts.append(f"a claim takes {CLAIM} seeds")
+        else:
+            few = f"too few to decide (fewer than {FEWEST})"
+            parts.append(few if found.seeds < FEWEST else "not decided")
+            if found.more_seeds:
+                more = found.more_seeds
+                parts.append(f"{more} more seed{'s' if more > 1 else ''} would decide")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """An arm against itself over disjoint seeds: the mean difference should not stand out.
+
+    `low` and `high` are the ends of Welch's 95 % interval.
+    """
+
+    arm: str
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the interval holds 0, as it should."""
+        return self.low <= 0 <= self.high
+
+
+Pair = tuple[Reading, Reading]
+"""The first arm and another one on a seed, at their budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a comparison came to.
+
+    `seeds` are those that every arm has finished, `ends` their runs at the end, seed by seed,
+    `pairs` what each verdict compares, by the other arm's name. The deciding measure comes first.
+    """
+
+    measure: Measure
+    measures: list[Measure]
+    seeds: list[int]
+    ends: list[Reading]
+    pairs: dict[str, list[Pair]]
+    verdicts: list[Verdict]
+    self_checks: list[SelfCheck]
+
+    def of(self, measure: Measure) -> list[Verdict]:
+        """Return the verdicts in one measure."""
+        return [verdict for verdict in self.verdicts if verdict.measure is measure]
+
+
+def judge(comparison: Comparison, results: Sequence[Played]) -> Judged:
+    """Return what is decided on the seeds that every arm has finished.
+
+    An arm that spends none of the budget, such as `base` where that is steps, is read at its end,
+    and so is the other one. Raises ConfigError for a measure that the runs do not have.
+    """
+    played = {(run.arm, run.seed): run for run in results}
+    first, *others = comparison.arms
+    seeds = [
+        seed for seed in comparison.seeds if all((arm, seed) in played for arm in comparison.arms)
+    ]
+    if not seeds:
+        return Judged(comparison.measure or Measure.SAMPLED, [], [], [], {}, [], [])
+    ends = [
+        _reading(played[arm, seed], played[arm, seed].points[-1])
+        for seed in seeds
+        for arm in comparison.arms
+    ]
+    measures = [one for one in Measure if all(one in reading.gains for reading in ends)]
+    measure = comparison.measure or measures[0]
+    if measure not in measures:
+        raise ConfigError(
+            f"measure {measure}: the runs have {', '.join(measures)}: choose one of them"
+        )
+    measures.sort(key=lambda one: one is not measure)
+    pairs = {
+        arm: [_pair(played[first, seed], played[arm, seed], comparison.budget) for seed in seeds]
+        for arm in others
+    }
+    verdicts = _verdicts(first, pairs, measures) if len(seeds) > 1 else []
+    checks = [_self_check(arm, ends, measure) for arm in comparison.arms]
+    return Judged(
+        measure, measures, seeds, ends, pairs, verdicts, [check for check in checks if check]
+    )
+
+
+def _pair(first: Played, other: Played, budget: Budget) -> Pair:
+    spent = [run.points[-1].spent[budget] for run in (first, other)]
+    limit = min((amount for amount in spent if amount), default=0)
+    return _reading(first, first.at(budget, limit)), _reading(other, other.at(budget, limit))
+
+
+def _reading(run: Played, point: Point) -> Reading:
+    return Reading(
+        arm=run.arm,
+        seed=run.seed,
+        run_id=run.run_id,
+        epoch=point.epoch,
+        epochs=run.points[-1].epoch,
+        spent=point.spent,
+        gains=point.gains,
+        values=point.values,
+    )
+
+
+def _verdicts(
+    first: str, pairs: Mapping[str, Sequence[Pair]], measures: Sequence[Measure]
+) -> list[Verdict]:
+    found: list[Verdict] = []
+    for measure in measures:
+        differences = compare(
+            {
+                arm: [own.gains[measure] - other.gains[measure] for own, other in read]
+                for arm, read in pairs.items()
+            }
+        )
+        found += [Verdict(first, arm, measure, gap) for arm, gap in differences.items()]
+    return found
+
+
+def _self_check(arm: str, ends: Sequence[Reading], measure: Measure) -> SelfCheck | None:
+    found = against_itself([end.gains[measure] for end in ends if end.arm == arm])
+    return None if found is None else SelfCheck(arm, *found)

@@ -1,0 +1,67 @@
+"""When a command starts the training workers: beside the server, before they are asked for.
+
+Invariant: a run that has something to train here starts them, every other one does not; and the
+command itself does not load torch for that, which would keep the workers waiting.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli.runs.run import _start_workers
+from genenv_core.config.load import resolve
+from genenv_core.config.stages import LAST
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.opening import open_store
+from genenv_core.training.processes.workers import WORKERS, WorkerTrainer
+from tasks.policies import trainer as services
+
+
+def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> bool:
+    calls: list[int] = []
+
+    class Trainer:
+        def start(self) -> None:
+            calls.append(1)
+
+    monkeypatch.setattr(services, "trainer", Trainer)
+    fields: dict[str, Any] = {"root": str(root), "run_id": "r"}
+    _start_workers(resolve("tiny", overrides=overrides, fields=fields))
+    return bool(calls)
+
+
+def test_workers_start_for_a_run_that_trains_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert started(tmp_path, monkeypatch)
+    assert not started(tmp_path, monkeypatch, "placement.grpo_update=gpu")
+    assert not started(tmp_path, monkeypatch, "training.processes=2")
+    log = RunLog(open_store(str(tmp_path)), "r")
+    log.note_key(1, LAST, "1" * 64)
+    assert started(tmp_path, monkeypatch)
+    log.note_key(2, LAST, "2" * 64)
+    assert not started(tmp_path, monkeypatch)  # finished: tiny has two epochs
+
+
+def test_start_starts_every_worker() -> None:
+    trainer = WorkerTrainer()
+    try:
+        trainer.start()
+        workers = trainer._workers
+        assert workers is not None
+        assert len(workers._processes) == WORKERS
+    finally:
+        trainer.close()
+
+
+def test_the_parent_of_workers_loads_no_torch() -> None:
+    code = (
+        "import sys, tasks.policies.trainer as t, genenv_core.training.warm_start.request;"
+        "t.trainer(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
