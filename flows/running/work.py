@@ -38,9 +38,19 @@ def do_work(work: Callable[[], Result], soft: type[BaseException]) -> Result:
 
     SIGTERM raises `soft`, after stages have reached a point where they can continue.
     """
+    _import_alone()
     mark_orphans()
     with tags(*process_tags()), ended():
         return supervise(work, soft)
+
+
+def _import_alone() -> None:
+    """Import what two stages side by side must not be the first to import.
+
+    transformers replaces itself in sys.modules at the end of its import, so a second thread that
+    waits for that import is left with a module that has no classes.
+    """
+    import transformers as _  # noqa: F401
 
 
 def process_tags() -> list[str]:

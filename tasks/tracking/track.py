@@ -67,12 +67,6 @@ def check_tracking(config: RunConfig) -> None:
         )
 
 
-def prepare_tracking(config: RunConfig) -> None:
-    """Load MLflow and make its database under the root, while there is time for that."""
-    if config.tracking.enabled:
-        open_client(config, home_of(config.root))
-
-
 def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
     """Log an epoch of a run, and earlier epochs that are not logged yet.
 

@@ -137,7 +137,12 @@ def test_a_stopped_comparison_leaves_no_run_at_work(
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     known = psutil.Process(command.pid)
-    until(lambda: len(list(root.glob("runs/*/attempts/*bootstrap*"))) == 2, 600)
+
+    def both_at_work() -> bool:
+        assert command.poll() is None, command.communicate()
+        return len({path.parent.parent for path in root.glob("runs/*/attempts/*")}) == 2
+
+    until(both_at_work, 600)
     family = known.children(recursive=True)
     command.send_signal(number)
     _, errors = command.communicate(timeout=120)
