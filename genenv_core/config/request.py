@@ -26,6 +26,7 @@ class Preset(StrEnum):
     """A configuration that comes with genenv."""
 
     TINY = "tiny"
+    TRAILS = "trails"
     QUICKSTART = "quickstart"
     PAPER = "paper"
     PAPER_SMALL = "paper-small"

@@ -16,7 +16,10 @@ from genenv_core.errors import ConfigError, GenenvError
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
-_BUILT_IN = {"desk": "genenv_core.domains.desk:DeskDomain.from_options"}
+_BUILT_IN = {
+    "desk": "genenv_core.domains.desk:DeskDomain.from_options",
+    "trails": "genenv_core.domains.trails:TrailsDomain.from_options",
+}
 
 
 def known_domains() -> list[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from genenv_core.domains.protocol import Domain
+from genenv_core.errors import DomainError
 from genenv_core.types import JsonObject, Message
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -32,6 +33,20 @@ class CountsCalls(Protocol):
 def written(call: JsonObject) -> str:
     """Return a tool call as a policy writes it."""
     return f"{OPEN}{json.dumps(call)}{CLOSE}"
+
+
+def read_one_call(text: str) -> JsonObject:
+    """Return the one call in a text as JSON; raises DomainError where there is none, or two."""
+    bodies = CALL.findall(text)
+    if len(bodies) != 1 or text.count(OPEN) != 1:
+        raise DomainError(f"make one call between {OPEN} and {CLOSE}")
+    try:
+        call: object = json.loads(bodies[0])
+    except (ValueError, RecursionError) as error:
+        raise DomainError("the call is no JSON") from error
+    if not isinstance(call, dict):
+        raise DomainError("the call is no JSON object")
+    return cast(JsonObject, call)
 
 
 def count_calls(domain: Domain, messages: Sequence[Message]) -> int:

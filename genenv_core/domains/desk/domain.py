@@ -1,20 +1,17 @@
 """The domain `desk`: pi_env writes a program, the agent answers with a chain of tool calls.
 
-Its difficulty knobs are the number of calls k and the operands. Programs fall into a held-out
-bucket or the rest by a hash of their canonical spelling, so base and seed data never meet the
-held-out tasks, whatever the seeds.
+Its difficulty knobs are the number of calls k and the operands.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from genenv_core.domains.desk.program import (
     Program,
@@ -39,9 +36,19 @@ from genenv_core.domains.desk.wording import (
     env_request,
     env_rules,
 )
+from genenv_core.domains.parts import (
+    by_weight,
+    distinct,
+    env_weights,
+    in_heldout,
+    mixed_weights,
+    read_options,
+    tenths,
+    with_rules,
+)
 from genenv_core.domains.protocol import SeedExample
 from genenv_core.domains.tool_calls import OPEN
-from genenv_core.errors import ConfigError, DomainError
+from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
 from genenv_core.record import Record
 from genenv_core.types import (
@@ -57,9 +64,7 @@ from genenv_core.types import (
     Verdict,
 )
 
-_HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
 _TOOL_SHARE = 0.25  # of pi_env's seed data in a dialogue: answers in the place of tools
-_TRIES = 400  # draws without a new task before a number of calls counts as used up
 
 
 class DeskOptions(Record, use_attribute_docstrings=True):
@@ -93,26 +98,13 @@ class DeskDomain:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
-        try:
-            return cls(DeskOptions.model_validate(dict(options)))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            known = ", ".join(DeskOptions.model_fields)
-            raise ConfigError(
-                f"domain.options.{place} {first['input']!r}: {first['msg']} "
-                f"(options of desk: {known})"
-            ) from error
+        return cls(read_options(DeskOptions, options, cls.name))
 
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct base tasks, easy and mixed, none from the held-out bucket."""
         rng = random.Random(seed_from("desk", "base", seed))
-        weights = _mixed_weights(self.options.max_calls)
-
-        def pick(open_calls: Sequence[int]) -> int:
-            return rng.choices(open_calls, [weights[calls - 1] for calls in open_calls])[0]
-
-        return self._distinct(rng, count, pick, heldout=False)
+        weights = mixed_weights(self.options.max_calls)
+        return self._distinct(rng, count, by_weight(rng, weights), heldout=False)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
@@ -208,7 +200,7 @@ class DeskDomain:
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` requests with their right answers, few of them long."""
         rng = random.Random(seed_from("desk", "agent_examples", seed))
-        weights = _mixed_weights(self.options.max_calls)
+        weights = mixed_weights(self.options.max_calls)
         examples: list[SeedExample] = []
         while len(examples) < count:
             program = self._draw_open(rng, weights)
@@ -222,8 +214,8 @@ class DeskDomain:
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
         """Return `count` prompts of pi_env, each with a program independent of it."""
         rng = random.Random(seed_from("desk", "env_examples", seed))
-        weights = _env_weights(self.options.max_calls, easy_skew)
-        base_weights = _mixed_weights(self.options.max_calls)
+        weights = env_weights(self.options.max_calls, easy_skew)
+        base_weights = mixed_weights(self.options.max_calls)
         examples: list[SeedExample] = []
         while len(examples) < count:
             rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
@@ -243,39 +235,31 @@ class DeskDomain:
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
-        open_calls = list(range(1, self.options.max_calls + 1))
-        drafts: dict[str, TaskDraft] = {}
-        while len(drafts) < count:
-            if not open_calls:
-                raise ConfigError(
-                    f"desk has only about {len(drafts)} {'held-out' if heldout else 'base'} tasks "
-                    f"with max_calls {self.options.max_calls} and max_operand "
-                    f"{self.options.max_operand}, {count} wanted: raise the options or lower "
-                    + ("data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks")
-                )
-            calls = pick(open_calls)
-            for _ in range(_TRIES):
-                program = draw_program(rng, calls, self.options.max_operand)
-                text = render_program(program)
-                if _in_heldout(text) == heldout and text not in drafts:
-                    drafts[text] = _draft(program)
-                    break
-            else:
-                open_calls.remove(calls)
-        return list(drafts.values())
+        options = self.options
+
+        def too_few(found: int) -> str:
+            return (
+                f"desk has only about {found} {'held-out' if heldout else 'base'} tasks "
+                f"with max_calls {options.max_calls} and max_operand "
+                f"{options.max_operand}, {count} wanted: raise the options or lower "
+                + ("data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks")
+            )
+
+        def draw(calls: int) -> TaskDraft:
+            return _draft(draw_program(rng, calls, options.max_operand))
+
+        return distinct(count, options.max_calls, pick, draw, heldout=heldout, too_few=too_few)
 
     def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
         while True:
             calls = rng.choices(range(1, len(weights) + 1), weights)[0]
             program = draw_program(rng, calls, self.options.max_operand)
-            if not _in_heldout(render_program(program)):
+            if not in_heldout(render_program(program)):
                 return program
 
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
-        rate = history.success_rate
-        tenths = "none" if rate is None else f"{round(rate * 10)}/10"
         rules = env_rules(self.options.max_calls, self.options.max_operand)
-        return self._with_rules(rules, env_request(tenths, base))
+        return self._with_rules(rules, env_request(tenths(history.success_rate), base))
 
     def _tool_example(self, program: Program, rng: random.Random) -> SeedExample:
         """Return one call and what a tool answers to it, as pi_env would write it."""
@@ -286,8 +270,7 @@ class DeskDomain:
         return self._with_rules(TOOL_RULES, f"tools: {call} ; answer:"), answer
 
     def _with_rules(self, rules: str, content: str) -> list[Message]:
-        user: Message = {"role": "user", "content": content}
-        return [{"role": "system", "content": rules}, user] if self.options.explain else [user]
+        return with_rules(rules if self.options.explain else "", content)
 
 
 class DeskEpisode:
@@ -334,31 +317,3 @@ def _draft(program: Program) -> TaskDraft:
         difficulty=float(len(program)),
         fingerprint=text,
     )
-
-
-def _in_heldout(text: str) -> bool:
-    return hashlib.sha256(text.encode()).digest()[0] % _HELDOUT_ONE_IN == 0
-
-
-def _geometric(max_calls: int, ratio: float) -> list[float]:
-    raw = [ratio**index for index in range(max_calls)]
-    return [value / sum(raw) for value in raw]
-
-
-def _mixed_weights(max_calls: int) -> list[float]:
-    """Return the shares of 1, 2, ... calls in base tasks and the agent's seed data.
-
-    For 6 calls about .38 .25 .16 .10 .07 .04.
-    """
-    return _geometric(max_calls, 0.65)
-
-
-def _env_weights(max_calls: int, easy_skew: float) -> list[float]:
-    """Return the shares of 1, 2, ... calls in pi_env's seed data.
-
-    For 6 calls at skew 1 about .75 .16 .04 .02 .01 .01: the 8 % of uniform keep every length
-    possible, so that reward-weighted regression has something to reinforce.
-    """
-    uniform = 1 / max_calls
-    easy = [0.92 * share + 0.08 * uniform for share in _geometric(max_calls, 0.2)]
-    return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]

@@ -61,7 +61,7 @@ def leaves(values: dict[str, Any]) -> list[Any]:
 
 
 def test_the_presets_are_these() -> None:
-    assert preset_names() == ["paper", "paper-small", "quickstart", "tiny"]
+    assert preset_names() == ["paper", "paper-small", "quickstart", "tiny", "trails"]
 
 
 @pytest.mark.parametrize("name", preset_names())

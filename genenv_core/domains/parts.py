@@ -1,0 +1,118 @@
+"""Parts that domains of programs share: options, shares of difficulties, distinct draws, held out.
+
+A program is the text that pi_env writes. It falls into a held-out bucket or the rest by a hash of
+its canonical spelling, so base and seed data never meet the held-out tasks, whatever the seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from genenv_core.errors import ConfigError
+from genenv_core.types import Message, TaskDraft
+
+HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
+TRIES = 400  # draws without a new task before a difficulty counts as used up
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def read_options(model: type[Options], options: Mapping[str, Any], domain: str) -> Options:
+    """Return the options of a domain out of a configuration; raises ConfigError on bad ones."""
+    try:
+        return model.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"domain.options.{place} {first['input']!r}: {first['msg']} "
+            f"(options of {domain}: {', '.join(model.model_fields)})"
+        ) from error
+
+
+def in_heldout(program: str) -> bool:
+    """Return whether a program can only be a held-out task."""
+    return hashlib.sha256(program.encode()).digest()[0] % HELDOUT_ONE_IN == 0
+
+
+def distinct(
+    count: int,
+    hardest: int,
+    pick: Callable[[Sequence[int]], int],
+    draw: Callable[[int], TaskDraft],
+    *,
+    heldout: bool,
+    too_few: Callable[[int], str],
+) -> list[TaskDraft]:
+    """Return `count` tasks with distinct programs, all of the held-out bucket or none.
+
+    Args:
+        count: how many tasks.
+        hardest: difficulties are 1 to this.
+        pick: chooses a difficulty among those that still have new tasks.
+        draw: draws a task of a difficulty.
+        heldout: whether the tasks are of the held-out bucket.
+        too_few: what to say when there are only so many tasks.
+
+    Raises:
+        ConfigError: there are fewer than `count` tasks.
+    """
+    left = list(range(1, hardest + 1))
+    drafts: dict[str, TaskDraft] = {}
+    while len(drafts) < count:
+        if not left:
+            raise ConfigError(too_few(len(drafts)))
+        difficulty = pick(left)
+        for _ in range(TRIES):
+            draft = draw(difficulty)
+            if in_heldout(draft.program) == heldout and draft.program not in drafts:
+                drafts[draft.program] = draft
+                break
+        else:
+            left.remove(difficulty)
+    return list(drafts.values())
+
+
+def by_weight(rng: random.Random, weights: Sequence[float]) -> Callable[[Sequence[int]], int]:
+    """Return how base tasks choose among difficulties; weight i is that of difficulty i + 1."""
+    return lambda left: rng.choices(left, [weights[difficulty - 1] for difficulty in left])[0]
+
+
+def mixed_weights(hardest: int) -> list[float]:
+    """Return the shares of difficulties 1, 2, ... in base tasks and the agent's seed data.
+
+    For 6 of them about .38 .25 .16 .10 .07 .04.
+    """
+    return _geometric(hardest, 0.65)
+
+
+def env_weights(hardest: int, easy_skew: float) -> list[float]:
+    """Return the shares of difficulties 1, 2, ... in pi_env's seed data.
+
+    For 6 of them at skew 1 about .75 .16 .04 .02 .01 .01: the 8 % of uniform keep every difficulty
+    possible, so that reward-weighted regression has something to reinforce.
+    """
+    uniform = 1 / hardest
+    easy = [0.92 * share + 0.08 * uniform for share in _geometric(hardest, 0.2)]
+    return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
+
+
+def tenths(rate: float | None) -> str:
+    """Return a success rate as pi_env reads it: 7/10, and none where it is not known."""
+    return "none" if rate is None else f"{round(rate * 10)}/10"
+
+
+def with_rules(rules: str, content: str) -> list[Message]:
+    """Return a prompt of one user message, after a system message with the rules if there are."""
+    user: Message = {"role": "user", "content": content}
+    return [{"role": "system", "content": rules}, user] if rules else [user]
+
+
+def _geometric(hardest: int, ratio: float) -> list[float]:
+    raw = [ratio**index for index in range(hardest)]
+    return [value / sum(raw) for value in raw]

@@ -1,0 +1,321 @@
+"""The domain `trails`: pi_env writes a trail through a card index, the agent follows it and tells.
+
+Each look at a card is a turn of its own, and what the tool says decides the next one: nothing in
+the request gives it away. The answer is free text, judged by its similarity to the right one. The
+difficulty is the number of looks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, cast
+
+from pydantic import Field
+
+from genenv_core.algorithm.similarity import best_token_f1
+from genenv_core.domains.parts import (
+    by_weight,
+    distinct,
+    env_weights,
+    in_heldout,
+    mixed_weights,
+    read_options,
+    tenths,
+    with_rules,
+)
+from genenv_core.domains.protocol import SeedExample
+from genenv_core.domains.tool_calls import OPEN, read_one_call
+from genenv_core.domains.trails.cards import (
+    FIELDS,
+    MOST_LOOKS,
+    PEOPLE,
+    Card,
+    Trail,
+    cards_of,
+    draw_trail,
+    parse_trail,
+    trail_pattern,
+)
+from genenv_core.domains.trails.wording import (
+    AGENT_RULES,
+    NO_CARD,
+    OBSERVATION_SCHEMA,
+    TOOL,
+    TOOL_RULES,
+    TOOLS,
+    accepted,
+    env_request,
+    env_rules,
+    render_answer,
+    render_look,
+    tool_answer,
+    tool_request,
+)
+from genenv_core.errors import DomainError
+from genenv_core.ids import seed_from
+from genenv_core.record import Record
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    Grammar,
+    JsonObject,
+    Message,
+    Observation,
+    Rejected,
+    TaskDraft,
+    Verdict,
+)
+
+SIMILAR = 0.85
+"""Token F1 from which an answer counts: one wrong word of five gives .8, one word too many .91."""
+
+_TOOL_SHARE = 0.25  # of pi_env's seed data: answers in the place of the tool
+
+
+class TrailsOptions(Record, use_attribute_docstrings=True):
+    """Options of the domain trails, from `domain.options` of the run's configuration."""
+
+    max_looks: int = Field(default=6, ge=1, le=MOST_LOOKS)
+    """Most looks at cards in one task; a longer trail is out of range."""
+    explain: bool = False
+    """Whether the prompts of both policies open with the rules and an example; for models that were
+    never trained on trails."""
+
+
+class TrailsDomain:
+    """Questions over a card index, answered in a sentence after several looks."""
+
+    name = "trails"
+    version = "1"
+
+    def __init__(self, options: TrailsOptions | None = None) -> None:
+        """Make the domain with these options (None: the defaults)."""
+        self.options = options or TrailsOptions()
+        self.tools: Sequence[JsonObject] = TOOLS
+        self.observation_schema = OBSERVATION_SCHEMA
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
+        return cls(read_options(TrailsOptions, options, cls.name))
+
+    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct base tasks, most of them short, none from the held-out bucket."""
+        rng = random.Random(seed_from("trails", "base", seed))
+        pick = by_weight(rng, mixed_weights(self.options.max_looks))
+        return self._distinct(rng, count, pick, heldout=False)
+
+    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
+        rng = random.Random(seed_from("trails", "heldout", seed))
+        turn = itertools.count()
+        drafts = self._distinct(rng, count, lambda left: left[next(turn) % len(left)], heldout=True)
+        rng.shuffle(drafts)
+        return drafts
+
+    def env_messages(self, context: Context) -> list[Message]:
+        """Return pi_env's prompt: the agent's success in tenths and the base task's program."""
+        return self._env_prompt(context.history, context.base.program)
+
+    def env_grammar(self, context: Context) -> Grammar:
+        """Return the spelling of every trail in range, the same for each context."""
+        return Grammar("regex", trail_pattern(max_looks=self.options.max_looks))
+
+    def parse(self, text: str) -> list[TaskDraft | Rejected]:
+        """Return the one task that the text spells, or why it spells none."""
+        trail = parse_trail(text, max_looks=self.options.max_looks)
+        return [trail if isinstance(trail, Rejected) else _draft(trail)]
+
+    def agent_messages(self, draft: TaskDraft) -> list[Message]:
+        """Return the request as one user message, after the rules where they are asked for."""
+        return self._with_rules(AGENT_RULES, draft.prompt)
+
+    def episode(self, draft: TaskDraft, seed: int) -> TrailsEpisode:
+        """Return a fresh attempt; nothing in it is random."""
+        return TrailsEpisode(_cards(draft))
+
+    def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
+        """Return pi_env's prompt for what the tool says: the card asked for, and the field.
+
+        None where no call was made. Raises DomainError on a bad call, as the tool itself does.
+        """
+        said = messages[-1]["content"]
+        if OPEN not in said:
+            return None
+        person, field = read_look(said)
+        return self._with_rules(TOOL_RULES, tool_request(person, _cards(draft).get(person), field))
+
+    def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Return the verdict on the agent's last text: its similarity to the right answer."""
+        person, field, value = _asked(draft)
+        said = messages[-1]["content"] if messages[-1]["role"] == "assistant" else OPEN
+        if OPEN in said:
+            return Verdict(0.0, False, "no_answer")
+        near = best_token_f1(said, accepted(person, field, value))
+        if near >= SIMILAR:
+            return Verdict(near, True)
+        words = said.split()
+        failure = "wrong_words" if value in words else "wrong_value"
+        return Verdict(near, False, failure if words else "no_answer")
+
+    def count_calls(self, message: Message) -> int:
+        """Return how many calls a message begins."""
+        return message["content"].count(OPEN)
+
+    def trivial_answers(self, draft: TaskDraft) -> list[str]:
+        """Return the empty answer, constant ones, and echoes of the prompt and the program."""
+        return ["", "ok", NO_CARD, "the town of nobody is nowhere", draft.prompt, draft.program]
+
+    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
+        """Return `count` turns of right attempts, few of them at long trails."""
+        rng = random.Random(seed_from("trails", "agent_examples", seed))
+        weights = mixed_weights(self.options.max_looks)
+        return [self._one_turn(self._draw_open(rng, weights), rng) for _ in range(count)]
+
+    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
+        """Return `count` prompts of pi_env: a program to write, or a card to read."""
+        rng = random.Random(seed_from("trails", "env_examples", seed))
+        weights = env_weights(self.options.max_looks, easy_skew)
+        base_weights = mixed_weights(self.options.max_looks)
+        examples: list[SeedExample] = []
+        for _ in range(count):
+            base = self._draw_open(rng, base_weights)
+            if rng.random() < _TOOL_SHARE:
+                examples.append(self._tool_example(base, rng))
+                continue
+            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
+            prompt = self._env_prompt(AgentHistory(success_rate=rate), base.program)
+            examples.append((prompt, self._draw_open(rng, weights).program))
+        return examples
+
+    def _distinct(
+        self,
+        rng: random.Random,
+        count: int,
+        pick: Callable[[Sequence[int]], int],
+        *,
+        heldout: bool,
+    ) -> list[TaskDraft]:
+        most = self.options.max_looks
+
+        def too_few(found: int) -> str:
+            kind = "held-out" if heldout else "base"
+            field = "data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks"
+            return (
+                f"trails has only about {found} {kind} tasks with max_looks {most}, {count} "
+                f"wanted: raise it or lower {field}"
+            )
+
+        return distinct(
+            count,
+            most,
+            pick,
+            lambda looks: _draft(draw_trail(rng, looks)),
+            heldout=heldout,
+            too_few=too_few,
+        )
+
+    def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Trail:
+        while True:
+            looks = rng.choices(range(1, len(weights) + 1), weights)[0]
+            trail = draw_trail(rng, looks)
+            if not in_heldout(trail.program):
+                return trail
+
+    def _one_turn(self, trail: Trail, rng: random.Random) -> SeedExample:
+        """Return a conversation up to one of its turns, and what the agent says there."""
+        messages = self._with_rules(AGENT_RULES, trail.request)
+        turn = rng.randint(0, trail.looks)
+        person = value = ""
+        for number, (person, card) in enumerate(cards_of(trail).items()):
+            field = trail.fields[number]
+            look, value = render_look(person, field), card[field]
+            if number == turn:
+                return messages, look
+            messages.append({"role": "assistant", "content": look})
+            messages.append({"role": "tool", "name": TOOL, "content": value})
+        return messages, render_answer(person, trail.fields[-1], value)
+
+    def _tool_example(self, trail: Trail, rng: random.Random) -> SeedExample:
+        """Return a card and what the tool says of one of its fields, as pi_env would write it."""
+        person, card = rng.choice([*cards_of(trail).items(), (rng.choice(PEOPLE), None)])
+        field = rng.choice(FIELDS)
+        content = NO_CARD if card is None else card[field]
+        prompt = self._with_rules(TOOL_RULES, tool_request(person, card, field))
+        return prompt, tool_answer(content)
+
+    def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
+        request = env_request(tenths(history.success_rate), base)
+        return self._with_rules(env_rules(self.options.max_looks), request)
+
+    def _with_rules(self, rules: str, content: str) -> list[Message]:
+        return with_rules(rules if self.options.explain else "", content)
+
+
+class TrailsEpisode:
+    """One attempt: the tool reads cards until the agent says something without a call."""
+
+    def __init__(self, cards: Mapping[str, Card]) -> None:
+        self._cards = cards
+
+    def step(self, action: str) -> Observation:
+        """Return the value of the field that was looked at; raises DomainError on a bad call."""
+        if OPEN not in action:
+            return Observation(done=True)
+        person, field = read_look(action)
+        card = self._cards.get(person)
+        content = card[field] if card else NO_CARD
+        answer: Message = {"role": "tool", "name": TOOL, "content": content}
+        return Observation((answer,), done=False)
+
+
+def read_look(text: str) -> tuple[str, str]:
+    """Return whose card and which field a text with a call looks at; raises DomainError."""
+    call = read_one_call(text)
+    given = call.get("arguments")
+    if call.get("name") != TOOL or not isinstance(given, dict):
+        raise DomainError(f"there is one tool, {TOOL}, with card and field")
+    arguments = cast(JsonObject, given)
+    person, field = arguments.get("card"), arguments.get("field")
+    if not isinstance(person, str) or field not in FIELDS:
+        raise DomainError(f"card should be a name, field one of {', '.join(FIELDS)}")
+    return person.strip().casefold(), field
+
+
+def _draft(trail: Trail) -> TaskDraft:
+    cards = cards_of(trail)
+    person, card = list(cards.items())[-1]
+    field = trail.fields[-1]
+    return TaskDraft(
+        prompt=trail.request,
+        spec={
+            "cards": {name: dict(held) for name, held in cards.items()},
+            "asked": {"person": person, "field": field, "value": card[field]},
+        },
+        ground_truth=render_answer(person, field, card[field]),
+        program=trail.program,
+        family=f"k{trail.looks}",
+        difficulty=float(trail.looks),
+        fingerprint=trail.program,
+    )
+
+
+def _cards(draft: TaskDraft) -> dict[str, Card]:
+    return _of(draft, "cards")
+
+
+def _asked(draft: TaskDraft) -> tuple[str, str, str]:
+    asked = _of(draft, "asked")
+    return asked["person"], asked["field"], asked["value"]
+
+
+def _of(draft: TaskDraft, name: str) -> dict[str, Any]:
+    try:
+        return draft.spec[name]
+    except KeyError as error:
+        raise DomainError(
+            f"trails: the spec {str(draft.spec)[:120]} has no {name}; it was not made by this "
+            "domain"
+        ) from error
