@@ -140,7 +140,7 @@ def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet:
                 raise
             finally:
                 drain()
-    return conclude(comparison, config.root, failures)
+    return conclude(comparison, runs, failures)
 
 
 def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
