@@ -61,7 +61,7 @@ class Launch(Protocol):
         ...
 
 
-class InProcess:
+class ByResume:
     """Plays a run by `genenv resume` on this machine, with its log in `logs`."""
 
     def __init__(self, root: str, logs: Path) -> None:

@@ -119,14 +119,14 @@ def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet:
             f"comparing {', '.join(comparison.arms)}: {len(runs)} runs, "
             f"{len(comparison.seeds)} seeds, {jobs} at once"
         )
-        from flows.comparing import INTERRUPTED_S, STOPPED_S, InProcess, conclude, play_here
+        from flows.comparing import INTERRUPTED_S, STOPPED_S, ByResume, conclude, play_here
         from flows.running.work import do_work
         from genenv_core.config.comparison import comparison_name
         from genenv_core.storage import paths
 
         folder = home / paths.comparison(comparison_name(comparison), "logs")
         log_to(folder)
-        launch = InProcess(config.root, folder)
+        launch = ByResume(config.root, folder)
         with in_process(server):
             try:
                 failures = do_work(
