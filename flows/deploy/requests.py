@@ -43,7 +43,7 @@ def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
         "seeds": list(seeds),
         "budget": request.budget,
         "measure": request.measure,
-        "set": dict(read_override(text) for text in request.changes) or None,
+        "set": dict(read_override(text, "request.changes") for text in request.changes) or None,
     }
     return read_comparison(request.preset.value, fields), _root(request.root)
 

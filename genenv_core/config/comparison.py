@@ -13,7 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from genenv_core.config.arms import ARMS, Arm
@@ -23,13 +22,14 @@ from genenv_core.config.load import (
     explain,
     preset_names,
     preset_values,
+    read_override,
     run_name,
     stem,
     validated,
 )
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import Section
-from genenv_core.errors import ConfigError, one_line
+from genenv_core.errors import ConfigError
 from genenv_core.storage.canonical import digest
 
 
@@ -237,13 +237,9 @@ def _meant(arm: str, explained: bool) -> dict[str, Any]:
 
 
 def _assigned(text: str) -> tuple[str, Any]:
-    name, separator, raw = text.partition("=")
-    if not separator or not name or not raw:
-        raise ConfigError(f"{text!r} is no field=value")
-    try:
-        value = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{raw!r} is no YAML: {one_line(error)}") from error
+    name, value = read_override(text, "change")
+    if text == f"{name}=":
+        raise ConfigError(f"change {text!r}: there is no value")
     return SHORT.get(name, name), value
 
 

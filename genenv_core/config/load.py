@@ -134,20 +134,23 @@ def preset_values(source: str) -> dict[str, Any]:
     return cast(dict[str, Any], values)
 
 
-def read_override(text: str) -> tuple[str, Any]:
-    """Return field and value of `a.b=value`, whose value is YAML; raises ConfigError."""
+def read_override(text: str, where: str) -> tuple[str, Any]:
+    """Return field and value of `a.b=value`, whose value is YAML.
+
+    Raises ConfigError, which opens with `where` the text was given.
+    """
     name, separator, raw = text.partition("=")
     if not separator or not name.strip():
-        raise ConfigError(f"--set {text!r}: expected field=value, for example --set rwr.steps=4")
+        raise ConfigError(f"{where} {text!r}: expected field=value, for example rwr.steps=4")
     try:
         value: Any = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {text!r}: the value is no YAML: {one_line(error)}") from error
+        raise ConfigError(f"{where} {text!r}: the value is no YAML: {one_line(error)}") from error
     return name.strip(), value
 
 
 def _apply(values: dict[str, Any], text: str) -> None:
-    name, value = read_override(text)
+    name, value = read_override(text, "--set")
     try:
         apply_override(values, name, value)
     except ConfigError as error:

@@ -89,7 +89,7 @@ def seeds_of(text: str) -> list[int]:
 def _changes(overrides: list[str], epochs: int | None) -> dict[str, object] | None:
     from genenv_core.config.load import read_override
 
-    changes = dict(read_override(text) for text in overrides)
+    changes = dict(read_override(text, "--set") for text in overrides)
     if epochs is not None:
         changes["epochs"] = epochs
     return changes or None
