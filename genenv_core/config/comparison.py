@@ -6,7 +6,6 @@ so what was played before is reused, and equal stages of two arms are computed o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.load import (
-    apply_override,
+    changed,
     closest,
     explain,
     preset_names,
@@ -206,14 +205,14 @@ def does(arm: str) -> str:
 def _configured(
     comparison: Comparison, arm: str, changes: Mapping[str, Any], seed: int, root: str | None
 ) -> RunConfig:
-    values = copy.deepcopy(preset_values(comparison.base))
+    values = preset_values(comparison.base)
     where = f"arm {arm}, seed {seed}"
     try:
         for more in (comparison.set, _meant(arm, bool(changes)), changes):
-            for name, value in more.items():
+            for name in more:
                 if name.partition(".")[0] in OF_ALL:
                     raise ConfigError(f"{name} is not an arm's: {OF_ALL[name.partition('.')[0]]}")
-                _merge(values, name, value)
+            values = changed(values, more)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     return validated(values, where, {"seed": seed, "root": root, "run_id": None})
@@ -241,13 +240,3 @@ def _assigned(text: str) -> tuple[str, Any]:
     if text == f"{name}=":
         raise ConfigError(f"change {text!r}: there is no value")
     return SHORT.get(name, name), value
-
-
-def _merge(values: dict[str, Any], name: str, value: Any) -> None:
-    """Set a field or a whole section in nested values."""
-    if isinstance(value, Mapping) and isinstance(values.get(name, {}), dict) and "." not in name:
-        section = cast(dict[str, Any], values.setdefault(name, {}))
-        for inner, held in cast(Mapping[str, Any], value).items():
-            _merge(section, inner, held)
-        return
-    apply_override(values, name, value)

@@ -1269,6 +1269,13 @@ _COMPARE = (
         "unit/config/test_comparison.py::test_what_cannot_be_compared_is_refused",
     ),
     _m(
+        "a mapping that is no section is merged",
+        "genenv_core/config/load.py",
+        "if rest or (inner and isinstance(more, Mapping)):",
+        "if rest or isinstance(more, Mapping):",
+        "unit/config/test_config.py::test_changes_merge_sections_and_replace_other_mappings",
+    ),
+    _m(
         "stages of a run of another name count as played",
         "flows/comparing.py",
         'entry.status == "hit" and noted.keys(entry.epoch).get(entry.stage) == entry.key',

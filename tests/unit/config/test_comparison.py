@@ -7,13 +7,14 @@ meant is refused by name; nothing is compared with itself.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows.cli.runs.compare import compare, seeds_of
-from flows.deploy.requests import comparison_of
+from flows.deploy.requests import comparison_of, configuration
 from genenv_core.config.arms import Arm
 from genenv_core.config.comparison import (
     ABLATIONS,
@@ -26,7 +27,7 @@ from genenv_core.config.comparison import (
     read_comparison,
 )
 from genenv_core.config.load import resolve, run_name
-from genenv_core.config.request import CompareRequest
+from genenv_core.config.request import CompareRequest, RunRequest
 from genenv_core.errors import ConfigError
 
 SETS = {"lambda=0": ("rwr.lambda", 0), "alpha=0.3": ("curriculum.alpha", 0.3)}
@@ -99,6 +100,23 @@ def test_the_form_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison, root = comparison_of(request)
     wanted = runs_of(["genenv", "lambda=0"], seeds=(5, 6), set={"epochs": 1})
     assert planned_runs(comparison, root) == wanted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bootstrap": {"agent": {"layers": 2}}, "epochs": 1},
+        {"domain": {"options": {"max_calls": 2}}},
+    ],
+)
+def test_an_arm_a_form_and_set_change_a_preset_alike(changes: dict[str, Any]) -> None:
+    _, arm = runs_of({"genenv": {"rwr.steps": 9}, "other": changes})
+    form = configuration(RunRequest.model_validate({"preset": "tiny", "root": "/root", **changes}))
+    texts = [f"{name}={json.dumps(value)}" for name, value in changes.items()]
+    told = resolve("tiny", overrides=texts, fields={"root": "/root"})
+    assert arm.config == form == told.model_copy(update={"run_id": run_name(told, "tiny")})
+    assert arm.config.bootstrap.agent.hidden_size == 48  # the preset's
+    assert len(arm.config.domain.options) == (1 if "domain" in changes else 2)
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
