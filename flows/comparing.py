@@ -31,7 +31,7 @@ from genenv_core import __version__
 from genenv_core.compare.judging import judge
 from genenv_core.compare.page import PAGE, Made, as_values, render, run_page
 from genenv_core.compare.results import Played, read_results
-from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name, planned_runs
+from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name
 from genenv_core.config.load import dump
 from genenv_core.errors import ConfigError, GenenvError, NotFound
 from genenv_core.report import read_report
@@ -61,7 +61,7 @@ class Launch(Protocol):
         ...
 
 
-class InProcess:
+class ByResume:
     """Plays a run by `genenv resume` on this machine, with its log in `logs`."""
 
     def __init__(self, root: str, logs: Path) -> None:
@@ -198,9 +198,12 @@ def _log_of(run: PlannedRun) -> RunLog:
     return RunLog(artifacts_of(run.config.root).store, run.run_id)
 
 
-def conclude(comparison: Comparison, root: str, failures: Sequence[str]) -> Made:
-    """Return what a played comparison came to, kept in its root as pages and as JSON."""
-    runs = planned_runs(comparison, root)
+def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Sequence[str]) -> Made:
+    """Return what the runs of a comparison came to, kept in their root as pages and as JSON.
+
+    `failures` are those of `play_all` on the same runs.
+    """
+    root = runs[0].config.root
     store = open_store(root)
     name, now = comparison_name(comparison), datetime.now(UTC)
     ended = [run for run, failure in zip(runs, failures, strict=True) if not failure]
@@ -214,7 +217,7 @@ def conclude(comparison: Comparison, root: str, failures: Sequence[str]) -> Made
                 store.replace(paths.comparison(name, run_page(run.run_id)), page.encode())
     made = Made(
         comparison,
-        runs,
+        list(runs),
         results,
         judge(comparison, results),
         [(r.arm, r.seed, why) for r, why in zip(runs, failures, strict=True) if why],

@@ -113,7 +113,7 @@ def compare(request: CompareRequest) -> None:
     runs = planned_runs(comparison, root)
     launch, logger = OnWorkPool.here(root), get_run_logger()
     failures = do_work(lambda: play_all(runs, launch, logger.info), TerminationSignal)
-    made = conclude(comparison, root, failures)
+    made = conclude(comparison, runs, failures)
     publish_verdicts(made)
     raise_failures(made)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pydantic import BaseModel
-
 from flows.running.environment import ROOT_VARIABLE
 from genenv_core.config.comparison import Comparison, read_comparison
-from genenv_core.config.load import preset_values, read_override, run_name, validated
+from genenv_core.config.load import changed, preset_values, read_override, run_name, validated
 from genenv_core.config.request import (
     CompareRequest,
     EpochRequest,
@@ -30,7 +28,7 @@ def configuration(request: RunRequest) -> RunConfig:
     changes = overrides(request)
     if request.resume is not None:
         return _resumed(request, root, changes)
-    values = _merged(preset_values(request.preset.value), changes, RunConfig)
+    values = changed(preset_values(request.preset.value), changes)
     config = validated(values, "request", {"root": root, "run_id": request.run_id})
     return config.model_copy(update={"run_id": run_name(config, request.preset.value)})
 
@@ -43,7 +41,7 @@ def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
         "seeds": list(seeds),
         "budget": request.budget,
         "measure": request.measure,
-        "set": dict(read_override(text) for text in request.changes) or None,
+        "set": dict(read_override(text, "request.changes") for text in request.changes) or None,
     }
     return read_comparison(request.preset.value, fields), _root(request.root)
 
@@ -87,15 +85,3 @@ def _root(given: str | None) -> str:
     if not root:
         raise ConfigError(f"request.root is empty and {ROOT_VARIABLE} is not set: give one of them")
     return root
-
-
-def _merged(values: dict[str, Any], changes: dict[str, Any], model: Any) -> dict[str, Any]:
-    """Return values with changes on top; sections merge, other mappings are replaced."""
-    merged = dict(values)
-    for name, value in changes.items():
-        known = model.model_fields.get(name)  # none for an alias, which is no section
-        inner = known.annotation if known else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            value = _merged(merged.get(name, {}), value, inner)
-        merged[name] = value
-    return merged

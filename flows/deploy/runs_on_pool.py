@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import get_client
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
-from prefect.states import Cancelling
 
 from genenv_core.config.comparison import PlannedRun
 from genenv_core.errors import ConfigError, GenenvError
+from tasks.placement.api import PatientApi
 from tasks.placement.child import state_reason
 from tasks.placement.names import OURS, parent_tag
 from tasks.stage.progress import Cancelled, check
@@ -22,8 +21,6 @@ from tasks.stage.progress import Cancelled, check
 DEPLOYMENT = "coevolution/coevolution"
 MOST_AT_ONCE = 16
 """Runs asked for at once; the work pool's own limit says how many of them are at work."""
-
-POLL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -55,28 +52,32 @@ class OnWorkPool:
 
     def __call__(self, run: PlannedRun) -> None:
         """Return when the run is done; raises GenenvError when its flow run ends otherwise."""
+        once = str(uuid4())  # a request whose answer was lost starts no second flow run
         with get_client(sync_client=True) as client:
+            api = PatientApi(client, run.config.placement, f"run {run.run_id}")
             # Only an asynchronous caller gets a coroutine.
-            child: Any = run_deployment(
-                DEPLOYMENT,
-                parameters={"request": {"resume": run.run_id, "root": self.root}},
-                flow_run_name=run.run_id,
-                timeout=0,
-                tags=[OURS, parent_tag(self.parent)],
+            child: Any = api.ask(
+                lambda _: run_deployment(
+                    DEPLOYMENT,
+                    parameters={"request": {"resume": run.run_id, "root": self.root}},
+                    flow_run_name=run.run_id,
+                    timeout=0,
+                    tags=[OURS, parent_tag(self.parent)],
+                    idempotency_key=once,
+                )
             )
             try:
-                self._follow(client, child.id)
+                self._follow(api, child.id)
             except Cancelled:
-                why = "the comparison that wanted it was cancelled"
-                client.set_flow_run_state(child.id, Cancelling(message=why))
+                api.cancel(child.id, "the comparison that wanted it was cancelled")
                 raise
 
-    def _follow(self, client: SyncPrefectClient, child: UUID) -> None:
+    def _follow(self, api: PatientApi, child: UUID) -> None:
         while True:
             check()
-            state = client.read_flow_run(child).state
+            state = api.ask(lambda client: client.read_flow_run(child)).state
             if state is not None and state.is_final():
                 if not state.is_completed():
                     raise GenenvError(state_reason(state))
                 return
-            time.sleep(POLL_S)
+            api.pause()

@@ -6,30 +6,29 @@ so what was played before is reused, and equal stages of two arms are computed o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.load import (
-    apply_override,
+    changed,
     closest,
     explain,
     preset_names,
     preset_values,
+    read_override,
     run_name,
     stem,
     validated,
 )
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import Section
-from genenv_core.errors import ConfigError, one_line
+from genenv_core.errors import ConfigError
 from genenv_core.storage.canonical import digest
 
 
@@ -206,14 +205,14 @@ def does(arm: str) -> str:
 def _configured(
     comparison: Comparison, arm: str, changes: Mapping[str, Any], seed: int, root: str | None
 ) -> RunConfig:
-    values = copy.deepcopy(preset_values(comparison.base))
+    values = preset_values(comparison.base)
     where = f"arm {arm}, seed {seed}"
     try:
         for more in (comparison.set, _meant(arm, bool(changes)), changes):
-            for name, value in more.items():
+            for name in more:
                 if name.partition(".")[0] in OF_ALL:
                     raise ConfigError(f"{name} is not an arm's: {OF_ALL[name.partition('.')[0]]}")
-                _merge(values, name, value)
+            values = changed(values, more)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     return validated(values, where, {"seed": seed, "root": root, "run_id": None})
@@ -237,21 +236,7 @@ def _meant(arm: str, explained: bool) -> dict[str, Any]:
 
 
 def _assigned(text: str) -> tuple[str, Any]:
-    name, separator, raw = text.partition("=")
-    if not separator or not name or not raw:
-        raise ConfigError(f"{text!r} is no field=value")
-    try:
-        value = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{raw!r} is no YAML: {one_line(error)}") from error
+    name, value = read_override(text, "change")
+    if text == f"{name}=":
+        raise ConfigError(f"change {text!r}: there is no value")
     return SHORT.get(name, name), value
-
-
-def _merge(values: dict[str, Any], name: str, value: Any) -> None:
-    """Set a field or a whole section in nested values."""
-    if isinstance(value, Mapping) and isinstance(values.get(name, {}), dict) and "." not in name:
-        section = cast(dict[str, Any], values.setdefault(name, {}))
-        for inner, held in cast(Mapping[str, Any], value).items():
-            _merge(section, inner, held)
-        return
-    apply_override(values, name, value)

@@ -62,7 +62,7 @@ def resolve(
     """
     values = preset_values(source)
     for text in overrides:
-        _apply(values, text)
+        values = _overridden(values, text)
     return validated(values, source, fields)
 
 
@@ -134,36 +134,58 @@ def preset_values(source: str) -> dict[str, Any]:
     return cast(dict[str, Any], values)
 
 
-def read_override(text: str) -> tuple[str, Any]:
-    """Return field and value of `a.b=value`, whose value is YAML; raises ConfigError."""
+def read_override(text: str, where: str) -> tuple[str, Any]:
+    """Return field and value of `a.b=value`, whose value is YAML.
+
+    Raises ConfigError, which opens with `where` the text was given.
+    """
     name, separator, raw = text.partition("=")
     if not separator or not name.strip():
-        raise ConfigError(f"--set {text!r}: expected field=value, for example --set rwr.steps=4")
+        raise ConfigError(f"{where} {text!r}: expected field=value, for example rwr.steps=4")
     try:
         value: Any = yaml.safe_load(raw)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {text!r}: the value is no YAML: {one_line(error)}") from error
+        raise ConfigError(f"{where} {text!r}: the value is no YAML: {one_line(error)}") from error
     return name.strip(), value
 
 
-def _apply(values: dict[str, Any], text: str) -> None:
-    name, value = read_override(text)
+def _overridden(values: Mapping[str, Any], text: str) -> dict[str, Any]:
+    name, value = read_override(text, "--set")
     try:
-        apply_override(values, name, value)
+        return changed(values, {name: value})
     except ConfigError as error:
         raise ConfigError(f"--set {text!r}: {error}") from error
 
 
-def apply_override(values: dict[str, Any], name: str, value: Any) -> None:
-    """Set a dotted field in nested values; raises ConfigError where a section is a value."""
-    *sections, leaf = name.split(".")
-    here = values
-    for section in sections:
-        child = here.setdefault(section, {})
-        if not isinstance(child, dict):
-            raise ConfigError(f"{section!r} is a value, not a section")
-        here = cast(dict[str, Any], child)
-    here[leaf] = value
+def changed(
+    values: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    model: type[BaseModel] | None = RunConfig,
+) -> dict[str, Any]:
+    """Return nested values with changes on top, which may be sections or dotted fields.
+
+    A section of `model` is merged field by field. Any other mapping, such as `domain.options`, is
+    replaced as a whole; a dotted name reaches into it. Raises ConfigError for a field of a value.
+    """
+    merged = dict(values)
+    for name, value in changes.items():
+        head, _, rest = str(name).partition(".")  # YAML also has keys that are numbers
+        inner = _section(model, head)
+        more = {rest: value} if rest else value
+        if rest or (inner and isinstance(more, Mapping)):
+            below = merged.get(head, {})
+            if not isinstance(below, Mapping):
+                raise ConfigError(f"{head!r} is a value, not a section")
+            more = changed(cast(Mapping[str, Any], below), cast(Mapping[str, Any], more), inner)
+        merged[head] = more
+    return merged
+
+
+def _section(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:
+    """Return the model of a section; None for the name of a field or of nothing."""
+    field = model.model_fields.get(name) if model else None
+    kind = field.annotation if field else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
@@ -186,11 +208,10 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
 
 def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     for name in location[:-1]:
-        field = model.model_fields.get(str(name))
-        annotation = field.annotation if field else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        inner = _section(model, str(name))
+        if inner is None:
             return []
-        model = annotation
+        model = inner
     return [field.alias or name for name, field in model.model_fields.items()]
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -13,10 +14,11 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.states import Cancelling
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import PlacementConfig
-from genenv_core.errors import ConfigError, StageError, described
+from genenv_core.errors import ConfigError, GenenvError, described
 from tasks.placement.names import MOST, deployment_name
 from tasks.stage.progress import check
 
@@ -26,18 +28,18 @@ Answer = TypeVar("Answer")
 
 
 class PatientApi:
-    """The Prefect API for one stage; a request is repeated while the API does not answer."""
+    """The Prefect API for whoever follows a flow run; it may be away for a while."""
 
-    def __init__(
-        self, client: SyncPrefectClient, settings: PlacementConfig, stage: str, where: str
-    ) -> None:
-        """Make requests for a stage; `where` begins the error message when the API stays away."""
+    def __init__(self, client: SyncPrefectClient, settings: PlacementConfig, where: str) -> None:
+        """Make requests for a stage or a run; `where` names it and begins what is said of it."""
         self.client = client
-        self._settings = settings
-        self._stage, self._where = stage, where
+        self._settings, self._where = settings, where
 
     def ask(self, call: Callable[[SyncPrefectClient], Answer]) -> Answer:
-        """Return what the Prefect API answers; raises StageError when it stays away too long."""
+        """Return what the API answers, asked again while it does not.
+
+        Raises GenenvError when it stays away too long.
+        """
         since = time.monotonic()
         while True:
             try:
@@ -46,15 +48,26 @@ class PatientApi:
                 if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
                     raise
                 if time.monotonic() - since > self._settings.lost_seconds:
-                    raise StageError(
+                    raise GenenvError(
                         f"{self._where}: the Prefect API has not answered for "
                         f"{self._settings.lost_seconds:.0f} s: {described(error, 300)}"
                     ) from error
-                log.warning(
-                    "stage=%s the Prefect API is away: %s", self._stage, described(error, 300)
-                )
+                log.warning("%s: the Prefect API is away: %s", self._where, described(error, 300))
+            self.pause()
+
+    def pause(self) -> None:
+        """Wait for the next look; raises Cancelled when this flow is to end."""
+        deadline = time.monotonic() + self._settings.poll_seconds
+        while time.monotonic() < deadline:
             check()
-            time.sleep(self._settings.poll_seconds)
+            time.sleep(0.1)
+
+    def cancel(self, run: UUID, why: str) -> None:
+        """Ask a flow run to end; a request that fails is a line in the log."""
+        try:
+            self.client.set_flow_run_state(run, Cancelling(message=why))
+        except Exception as error:  # how this flow ends matters more
+            log.warning("flow_run=%s could not be cancelled: %s", run, described(error, 300))
 
 
 def runs_with(client: SyncPrefectClient, tag: str) -> list[FlowRun]:

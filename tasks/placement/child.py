@@ -19,12 +19,12 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelling, Crashed
+from prefect.states import Crashed
 
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import PlacementConfig
-from genenv_core.errors import StageError, StorageError, described, one_line
+from genenv_core.errors import StageError, StorageError, one_line
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.manifest import Manifest
@@ -98,7 +98,7 @@ class Child:
         self._config, self._settings = config, config.placement
         self._store = artifacts_of(config.root).store
         self._where = f"stage {stage} of epoch {epoch} on work pool {work_pool}"
-        self._api = PatientApi(client, config.placement, stage, self._where)
+        self._api = PatientApi(client, config.placement, self._where)
         self.parents = Parents(self._api, stage)
         self._pods: Pods | None = None
         self._run_id = UUID(int=0)
@@ -169,7 +169,8 @@ class Child:
                         f"{self._where} did not start in {now - began:.0f} s: {trouble}"
                     )
                 self._say(f"waits for work pool {self._work_pool}: {trouble}")
-            self._pause()
+            self._api.pause()
+            self.parents.check()
 
     def result(self, find: Callable[[], Manifest | None]) -> Manifest:
         """Return the manifest of a child that is over; raises StageError with its reason."""
@@ -188,13 +189,8 @@ class Child:
         raise StageError(f"{self._where} {_VERBS.get(state.type, 'ended')}: {self._why(state)}")
 
     def cancel(self, why: str) -> None:
-        """Ask the child to end; a request that fails is a line in the log."""
-        try:
-            self._api.client.set_flow_run_state(self._run_id, Cancelling(message=why))
-        except Exception as error:  # how the stage ends matters more
-            log.warning(
-                "flow_run=%s could not be cancelled: %s", self._run_id, described(error, 300)
-            )
+        """Ask the child to end, if the API can be reached."""
+        self._api.cancel(self._run_id, why)
 
     def _parameters(self, inputs: Inputs, parts: dict[str, Any]) -> dict[str, Any]:
         # The child sees the store by its full name, and computes where it is.
@@ -265,14 +261,6 @@ class Child:
         self._said = message
         log.info("stage=%s epoch=%d %s", self._stage, self._epoch, message)
         emit(Event("waiting", self._stage, self._epoch, message=message))
-
-    def _pause(self) -> None:
-        """Wait for the next look; raises Cancelled when this flow is to end."""
-        deadline = time.monotonic() + self._settings.poll_seconds
-        while time.monotonic() < deadline:
-            check()
-            time.sleep(0.1)
-        self.parents.check()
 
 
 def state_reason(state: State) -> str:

@@ -1269,6 +1269,28 @@ _COMPARE = (
         "unit/config/test_comparison.py::test_what_cannot_be_compared_is_refused",
     ),
     _m(
+        "a mapping that is no section is merged",
+        "genenv_core/config/load.py",
+        "if rest or (inner and isinstance(more, Mapping)):",
+        "if rest or isinstance(more, Mapping):",
+        "unit/config/test_config.py::test_changes_merge_sections_and_replace_other_mappings",
+    ),
+    _m(
+        "an API that is away hides that the comparison was cancelled",
+        "tasks/placement/api.py",
+        "except Exception as error:  # how this flow ends matters more",
+        "except ValueError as error:",
+        "unit/flows/test_runs_on_pool.py::"
+        "test_a_cancelled_comparison_is_cancelled_though_the_api_is_away",
+    ),
+    _m(
+        "a request whose answer was lost starts a second flow run",
+        "flows/deploy/runs_on_pool.py",
+        "idempotency_key=once,",
+        "idempotency_key=str(uuid4()),",
+        "unit/flows/test_runs_on_pool.py::test_an_api_that_is_away_for_a_moment_costs_nothing",
+    ),
+    _m(
         "stages of a run of another name count as played",
         "flows/comparing.py",
         'entry.status == "hit" and noted.keys(entry.epoch).get(entry.stage) == entry.key',

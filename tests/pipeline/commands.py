@@ -16,12 +16,14 @@ def environment(**changes: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(REPOSITORY), **changes}
 
 
-def genenv(*arguments: str, cwd: Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run the command and return it once it has ended."""
+def genenv(
+    *arguments: str, cwd: Path, timeout: float = 300, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command, with these variables in its environment; return it once it has ended."""
     return subprocess.run(
         [sys.executable, "-m", "flows.cli.app", *arguments],
         cwd=cwd,
-        env=environment(),
+        env=environment(**variables),
         capture_output=True,
         text=True,
         timeout=timeout,

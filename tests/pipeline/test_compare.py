@@ -102,7 +102,7 @@ def test_a_run_that_was_played_further_keeps_its_record(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_run_that_fails_costs_its_seed_and_the_same_command_continues(
-    tmp_path: Path, monkeypatch: Any
+    tmp_path: Path,
 ) -> None:
     root = tmp_path / "root"
     spec = tmp_path / "spec.yaml"
@@ -111,15 +111,14 @@ def test_a_run_that_fails_costs_its_seed_and_the_same_command_continues(
         "  base:\n  broken: {arm: base, rollout: {n: 3}, execution: {test_fault: 'score:1'}}\n"
     )
     arguments = ("compare", str(spec), "--root", str(root))
-    monkeypatch.setattr("tests.pipeline.commands.environment", allowing_faults)
-    done = genenv(*arguments, cwd=tmp_path, timeout=600)
+    done = genenv(*arguments, cwd=tmp_path, timeout=600, GENENV_TEST_FAULTS="1")
     refused(
         done, 1, "1 of 2 runs did not finish, first broken on seed 0", "test_fault", "continues"
     )
     page = next((root / "comparisons").glob("*/index.html")).read_text()
     assert "0 of 1 seeds finished by every arm" in page
     assert "test_fault" in page
-    again = genenv(*arguments, cwd=tmp_path, timeout=600)
+    again = genenv(*arguments, cwd=tmp_path, timeout=600, GENENV_TEST_FAULTS="1")
     assert again.returncode == 0, again.stderr
     assert "base · seed 0: reused" in again.stdout
     assert "broken · seed 0: done" in again.stdout
@@ -150,14 +149,6 @@ def test_a_stopped_comparison_leaves_no_run_at_work(
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive
     assert "the same command continues" in errors
-
-
-def allowing_faults() -> dict[str, str]:
-    from tests.pipeline import commands
-
-    kept = {name: value for name, value in commands.os.environ.items()
-            if not name.startswith(("PREFECT", "GENENV"))}  # fmt: skip
-    return {**kept, "PYTHONPATH": str(commands.REPOSITORY), "GENENV_TEST_FAULTS": "1"}
 
 
 def test_wrong_usage_is_told_in_a_line(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def seeds_of(text: str) -> list[int]:
 def _changes(overrides: list[str], epochs: int | None) -> dict[str, object] | None:
     from genenv_core.config.load import read_override
 
-    changes = dict(read_override(text) for text in overrides)
+    changes = dict(read_override(text, "--set") for text in overrides)
     if epochs is not None:
         changes["epochs"] = epochs
     return changes or None
@@ -119,14 +119,14 @@ def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet:
             f"comparing {', '.join(comparison.arms)}: {len(runs)} runs, "
             f"{len(comparison.seeds)} seeds, {jobs} at once"
         )
-        from flows.comparing import INTERRUPTED_S, STOPPED_S, InProcess, conclude, play_here
+        from flows.comparing import INTERRUPTED_S, STOPPED_S, ByResume, conclude, play_here
         from flows.running.work import do_work
         from genenv_core.config.comparison import comparison_name
         from genenv_core.storage import paths
 
         folder = home / paths.comparison(comparison_name(comparison), "logs")
         log_to(folder)
-        launch = InProcess(config.root, folder)
+        launch = ByResume(config.root, folder)
         with in_process(server):
             try:
                 failures = do_work(
@@ -140,7 +140,7 @@ def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet:
                 raise
             finally:
                 drain()
-    return conclude(comparison, config.root, failures)
+    return conclude(comparison, runs, failures)
 
 
 def _show(made: Made, output: Path | None, *, as_json: bool) -> None:

@@ -7,13 +7,14 @@ meant is refused by name; nothing is compared with itself.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flows.cli.runs.compare import seeds_of
-from flows.deploy.requests import comparison_of
+from flows.cli.runs.compare import compare, seeds_of
+from flows.deploy.requests import comparison_of, configuration
 from genenv_core.config.arms import Arm
 from genenv_core.config.comparison import (
     ABLATIONS,
@@ -26,7 +27,7 @@ from genenv_core.config.comparison import (
     read_comparison,
 )
 from genenv_core.config.load import resolve, run_name
-from genenv_core.config.request import CompareRequest
+from genenv_core.config.request import CompareRequest, RunRequest
 from genenv_core.errors import ConfigError
 
 SETS = {"lambda=0": ("rwr.lambda", 0), "alpha=0.3": ("curriculum.alpha", 0.3)}
@@ -101,6 +102,23 @@ def test_the_form_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned_runs(comparison, root) == wanted
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bootstrap": {"agent": {"layers": 2}}, "epochs": 1},
+        {"domain": {"options": {"max_calls": 2}}},
+    ],
+)
+def test_an_arm_a_form_and_set_change_a_preset_alike(changes: dict[str, Any]) -> None:
+    _, arm = runs_of({"genenv": {"rwr.steps": 9}, "other": changes})
+    form = configuration(RunRequest.model_validate({"preset": "tiny", "root": "/root", **changes}))
+    texts = [f"{name}={json.dumps(value)}" for name, value in changes.items()]
+    told = resolve("tiny", overrides=texts, fields={"root": "/root"})
+    assert arm.config == form == told.model_copy(update={"run_id": run_name(told, "tiny")})
+    assert arm.config.bootstrap.agent.hidden_size == 48  # the preset's
+    assert len(arm.config.domain.options) == (1 if "domain" in changes else 2)
+
+
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (["genenv"], {}, "two at least"),
     (["genenv", "randm"], {}, "did you mean 'random'"),
@@ -109,6 +127,9 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (["genenv", "lambda=-1"], {}, "arm lambda=-1, seed 0"),
     (["genenv", "alfa=0.3"], {}, "alfa is no field"),
     (["genenv", "arm.x=0"], {}, "arm.x=0, seed 0: .*arm"),
+    (["genenv", "lambda=2+x"], {}, "arm lambda=2[+]x, seed 0: change 'x': expected field=value"),
+    (["genenv", "=3"], {}, "arms"),
+    (["genenv", "alpha="], {}, "arm alpha=, seed 0: change 'alpha=': there is no value"),
     (["genenv", "seed=3"], {}, "seed is not an arm's: every arm plays"),
     ({"genenv": None, "x": {"run_id": "mine"}}, {}, "run_id is not an arm's"),
     (["genenv", "random"], {"set": {"root": "/x"}}, "root is not an arm's: give --root"),
@@ -123,8 +144,21 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("arms", "more", "words"), REFUSED)
 def test_what_cannot_be_compared_is_refused(arms: Any, more: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as refused:
         runs_of(arms, **({"seeds": (0,)} | more))
+    assert "--set" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["epochs", "=3", "epochs=[3"])
+def test_a_wrong_change_is_told_as_it_was_given(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.cli.runs.compare.heed_sigterm", lambda: None)
+    request = CompareRequest.model_validate({"root": "/root", "changes": [text]})
+    with pytest.raises(ConfigError, match=r"^request\.changes ") as refused:
+        comparison_of(request)
+    assert "--set" not in str(refused.value)
+    with pytest.raises(ConfigError, match=r"^--set ") as refused:
+        compare("tiny", arms="genenv,random", seeds="1", set_=[text])
+    assert repr(text) in str(refused.value)
 
 
 def test_without_arms_the_error_says_what_to_give() -> None:

@@ -22,7 +22,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from genenv_core.algorithm.mixture import base_attempts
-from genenv_core.config.load import NOT_IDENTITY, dump, preset_names, resolve, run_name, to_yaml
+from genenv_core.config.load import (
+    NOT_IDENTITY,
+    changed,
+    dump,
+    preset_names,
+    resolve,
+    run_name,
+    to_yaml,
+)
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
@@ -195,6 +203,7 @@ BAD_OVERRIDES = [
     ("seed=true", ["seed", "a number, not true or false", "got True"]),
     ("rwr.kl_cap=no", ["rwr.kl_cap", "a number, not true or false", "got False"]),
     ("rwr=3", ["rwr", "RwrConfig", "got 3"]),
+    ("rwr={3: 4}", ["rwr.3 is no field"]),
     ("run_id=../up", ["run_id", "pattern", "'../up'"]),
     ("seed=-1", ["seed", "greater than or equal to 0", "got -1"]),
     ("mixture.new=0.5", ["mixture.new + base + history", "0.9", "must be 1"]),
@@ -248,6 +257,26 @@ def test_a_bad_setting_names_the_field_the_value_and_the_remedy(
     for text in texts:
         assert text in str(caught.value)
     assert caught.value.exit_status == 2
+
+
+def test_changes_merge_sections_and_replace_other_mappings() -> None:
+    options = {"a": 1, "b": 2}
+    values = {"epochs": 3, "domain": {"name": "desk", "options": options}}
+    for changes, wanted in (
+        ({"domain": {"options": {"c": 3}}}, {"name": "desk", "options": {"c": 3}}),
+        ({"domain.options": {"c": 3}}, {"name": "desk", "options": {"c": 3}}),
+        ({"domain": {"options.c": 3}}, {"name": "desk", "options": options | {"c": 3}}),
+        ({"domain.options.c": 3}, {"name": "desk", "options": options | {"c": 3}}),
+        ({"domain": {"name": "sums"}}, {"name": "sums", "options": options}),
+    ):
+        assert changed(values, changes) == {"epochs": 3, "domain": wanted}
+    nested = {"vllm": {"urls": ["http://a"]}}
+    assert changed({"execution": nested}, {"execution": {"vllm": {"concurrency": 2}}}) == {
+        "execution": {"vllm": {"urls": ["http://a"], "concurrency": 2}}
+    }
+    assert values == {"epochs": 3, "domain": {"name": "desk", "options": {"a": 1, "b": 2}}}
+    with pytest.raises(ConfigError, match="'epochs' is a value, not a section"):
+        changed(values, {"epochs.x": 3})
 
 
 def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
@@ -395,9 +424,9 @@ def test_run_name_golden_shape() -> None:
 )
 def test_run_name_does_not_depend_on_where_or_how_long(override: str) -> None:
     assert override.partition("=")[0].split(".")[0] in NOT_IDENTITY
-    changed = resolve("tiny", overrides=[override])
-    assert changed != resolve("tiny")
-    assert run_name(changed, "tiny") == run_name(resolve("tiny"), "tiny")
+    other = resolve("tiny", overrides=[override])
+    assert other != resolve("tiny")
+    assert run_name(other, "tiny") == run_name(resolve("tiny"), "tiny")
 
 
 @pytest.mark.parametrize("override", ["seed=1", "arm=base", "rwr.steps=9", "curriculum.alpha=0.4"])
