@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
@@ -91,16 +91,39 @@ def _chart(
     line: float | None = None,
     share: bool = False,
 ) -> Chart:
-    """Return a chart of every arm's mean over its seeds; epochs that not all seeds have end it."""
+    lines = {arm: [spots(run) for run in runs if run.arm == arm] for arm in arms}
+    return banded(title, caption, label, lines, line=line, share=share)
+
+
+def banded(
+    title: str,
+    caption: str,
+    label: str,
+    lines: Mapping[str, Sequence[Sequence[Spot]]],
+    *,
+    line: float | None = None,
+    share: bool = False,
+    legend: bool = False,
+) -> Chart:
+    """Return a chart of means with their intervals; the SVG is '' where there is nothing to draw.
+
+    Args:
+        title: what is drawn.
+        caption: what it says, in a sentence.
+        label: what x is.
+        lines: by name, the curves that a mean is over; what not all of them have ends it.
+        line: y of a dashed line.
+        share: whether y is a share of 1.
+        legend: whether the chart names its lines; a page may do that once for all charts.
+    """
     drawn = 0
     with mpl.rc_context(STYLE):
         figure, axes = new_axes()
         if line is not None:
             axes.axhline(line, color=SOFT, lw=1, ls="--")
-        for index, arm in enumerate(arms):
-            lines = [spots(run) for run in runs if run.arm == arm]
-            length = min(map(len, lines), default=0)
-            columns = [[own[place] for own in lines] for place in range(length)]
+        for index, (name, curves) in enumerate(lines.items()):
+            length = min(map(len, curves), default=0)
+            columns = [[own[place] for own in curves] for place in range(length)]
             if not columns:
                 continue
             drawn += 1
@@ -112,6 +135,7 @@ def _chart(
                 color=colour(index),
                 linestyle=DASHES[index % SERIES],
                 marker=MARKERS[index % SERIES],
+                label=name,
             )
             lows, highs = [low for _, low, _ in bounds], [high for _, _, high in bounds]
             axes.fill_between(x, lows, highs, color=colour(index), alpha=0.15, lw=0)
@@ -125,6 +149,8 @@ def _chart(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel(label)
+        if legend:
+            axes.legend(fontsize=8)
         return Chart(title, caption, to_svg(figure, title))
 
 

@@ -1,0 +1,1 @@
+"""`make findings`: the paper's six findings as checks on both embedded domains."""

@@ -1,0 +1,163 @@
+"""`make findings`: play the comparisons, check the six findings, write a page, print the verdicts.
+
+Every run is cached under the root, so the same command continues, and checks again in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from rich.console import Console
+from rich.table import Table
+
+from genenv_core import __version__
+from genenv_core.algorithm.stats import mean
+from genenv_core.report.page import templates
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
+from tests.bench.findings.finding import Finding
+from tests.bench.findings.gradients import Norms, norms, proposition_1
+from tests.bench.findings.ranking import OUTCOMES, error_rates, theorem_1
+from tests.bench.findings.runs import (
+    Run,
+    calibration,
+    efficiency,
+    emergence,
+    superiority,
+)
+from tests.bench.findings.specs import Spec, specs
+
+EPOCHS = """
+SELECT e.run_id, e.epoch, e.p_hat, e.mean_response_tokens AS tokens, s.rollouts, g.gain
+FROM epochs AS e
+JOIN spent AS s USING (run_id, epoch)
+JOIN test_gains AS g USING (run_id, epoch)
+WHERE e.run_id = {run} AND g.measure = {measure} ORDER BY e.epoch
+"""
+
+GRADIENT_EPOCHS = 3
+"""Epochs of a run whose groups finding 5 looks at: their tasks go from easy to half-solved."""
+
+
+def main() -> None:
+    """Play, check and tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path("genenv-data/findings"))
+    parser.add_argument("--seeds", default="100-105", help="a range, the first three for alphas")
+    parser.add_argument("--epochs", default="7,5", help="of desk and of trails")
+    parser.add_argument("--jobs", default="2")
+    options = parser.parse_args()
+    first, last = map(int, options.seeds.split("-"))
+    desk, trails = map(int, options.epochs.split(","))
+    root = options.root.resolve()
+    root.mkdir(parents=True, exist_ok=True)
+    planned = specs(root, tuple(range(first, last + 1)), (desk, trails))
+    results = {spec.name: _played(spec, root, options.jobs) for spec in planned}
+    findings = check(results, root)
+    page = _write(findings, root, planned)
+    _tell(findings, page)
+
+
+def _played(spec: Spec, root: Path, jobs: str) -> dict[str, Any]:
+    """Play a comparison, or reuse it, and return its result."""
+    pages = root / spec.name
+    pages.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "flows.cli.app", "compare", str(spec.write(root))]
+    subprocess.run([*command, "--root", root, "-o", pages, "--jobs", jobs], check=True)
+    return json.loads((pages / "result.json").read_text(encoding="utf-8"))
+
+
+def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
+    """Return the six findings from the results of the comparisons."""
+    store = LocalStore(root)
+    names = {run["run_id"] for result in results.values() for run in result["runs"]}
+    with open_tables(store, sorted(names)) as connection:
+        own = [run for name in ("desk", "trails") for run in _runs(connection, name, results[name])]
+        alphas = _runs(connection, "desk", results["alphas"])
+        domains = {name: results[name] for name in ("desk", "trails")}
+        found = [
+            emergence(own),
+            calibration(own, alphas),
+            superiority(domains, own),
+            efficiency(own),
+        ]
+        gradients: dict[str, Norms] = {}
+        errors: dict[str, dict[int, tuple[float, float]]] = {}
+        families: dict[str, str] = {}
+        for name, result in domains.items():
+            run = next(one["run_id"] for one in result["runs"] if one["arm"] == "genenv")
+            gradients[name] = norms(connection, store.home, run, GRADIENT_EPOCHS)
+            rows = query(connection, OUTCOMES.format(run=text(run))).to_dicts()
+            outcomes = {row["family"]: row["outcomes"] for row in rows}
+            errors[name] = error_rates(outcomes, alpha=0.5, beta=8.0, seed=0)
+            families[name] = ", ".join(
+                f"{family} {mean([float(one) for one in tried]):.2f}"
+                for family, tried in outcomes.items()
+            )
+        return [*found, proposition_1(gradients), theorem_1(errors, families)]
+
+
+def _runs(connection: duckdb.DuckDBPyConnection, domain: str, result: dict[str, Any]) -> list[Run]:
+    found: list[Run] = []
+    for one in result["runs"]:
+        run, arm = one["run_id"], one["arm"]
+        sql = EPOCHS.format(run=text(run), measure=text(result["measure"]))
+        rows = query(connection, sql).to_dicts()
+        # `base` trains nothing; its attempts say what the first agent does.
+        curve = [(0.0, 0.0), *((float(row["rollouts"]), row["gain"]) for row in rows)]
+        alpha = float(arm.partition("=")[2]) if arm.startswith("alpha=") else 0.5
+        p_hat = [row["p_hat"] for row in rows if row["p_hat"] is not None]
+        tokens = [row["tokens"] for row in rows if row["tokens"] is not None]
+        found.append(Run(domain, arm, one["seed"], alpha, p_hat, tokens, curve))
+    return found
+
+
+def _write(findings: Sequence[Finding], root: Path, planned: Sequence[Spec]) -> Path:
+    """Write the page and its values as JSON; return the page."""
+    setting = "; ".join(
+        f"{spec.name}: preset {spec.preset}, {spec.epochs} epochs, seeds {spec.seeds[0]} to "
+        f"{spec.seeds[-1]}"
+        for spec in planned
+    )
+    page = templates("tests.bench.findings").get_template("findings.html.j2")
+    html = page.render(
+        findings=findings,
+        setting=setting,
+        pages=[spec.name for spec in planned],
+        now=datetime.now(UTC),
+        version=__version__,
+    )
+    (root / "index.html").write_text(html, encoding="utf-8")
+    values = [{k: v for k, v in asdict(one).items() if k != "charts"} for one in findings]
+    text_ = json.dumps(values, indent=1, ensure_ascii=False)
+    (root / "findings.json").write_text(text_ + "\n", encoding="utf-8")
+    return root / "index.html"
+
+
+def _tell(findings: Sequence[Finding], page: Path) -> None:
+    console = Console()
+    for one in findings:
+        table = Table(*one.head, title=f"{one.number}. {one.title}", title_justify="left")
+        for row in one.rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print(f"{one.word}: {one.verdict}\n", markup=False, highlight=False)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    minutes = sum(one.ru_utime + one.ru_stime for one in used) / 60
+    console.print(f"{minutes:.0f} CPU minutes in this call; page: {page}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

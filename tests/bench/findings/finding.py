@@ -1,0 +1,31 @@
+"""What a finding is: a claim of the paper, what was seen, a verdict, a table and charts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from genenv_core.compare.charts import banded
+from genenv_core.report.charts import Chart
+
+drawn = partial(banded, legend=True)
+"""Returns a chart that names its lines."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One of the paper's findings, checked; `holds` is None where too few seeds decide."""
+
+    number: int
+    title: str
+    claim: str
+    holds: bool | None
+    verdict: str
+    head: list[str]
+    rows: list[list[str]]
+    charts: list[Chart] = field(default_factory=list[Chart])
+
+    @property
+    def word(self) -> str:
+        """Return the verdict in a word or two."""
+        return {True: "holds", False: "does not hold", None: "not decided"}[self.holds]

@@ -1,0 +1,129 @@
+"""Finding 5 (the paper's proposition 1): which tasks move the agent, by their success rate."""
+
+# torch and transformers have partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import torch
+
+from genenv_core.algorithm.advantages import group_advantages
+from genenv_core.algorithm.paired import interval
+from genenv_core.algorithm.stats import mean
+from genenv_core.compare.charts import Spot
+from genenv_core.engines.transformers.loading import load_model
+from genenv_core.storage import paths
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
+from tests.bench.findings.finding import Finding, drawn
+from tests.bench.findings.runs import together
+
+MIDDLE = (0.375, 0.625)
+"""Rates between which the largest gradient should lie: 3 to 5 of 8."""
+
+ROWS = """
+SELECT t.epoch, t.group_id, s.reward, s.success, k.prompt_ids, k.token_ids, k.loss_mask, c.digest
+FROM traces AS t
+JOIN trace_tokens AS k USING (run_id, trace_id)
+JOIN scores AS s USING (run_id, trace_id)
+JOIN tasks AS w ON w.run_id = t.run_id AND w.task_id = t.task_id AND w.source = 'generated'
+JOIN checkpoints AS c ON c.run_id = t.run_id AND c.policy = 'agent' AND c.epoch = t.policy_version
+WHERE t.run_id = {run} AND t.error = '' AND t.epoch <= {epochs}
+ORDER BY t.epoch, t.group_id, t.sample_index
+"""
+
+Norms = dict[float, list[tuple[float, float]]]
+"""Success rate of a group -> its gradient's norms: as trained, and with plain differences."""
+
+
+def norms(connection: duckdb.DuckDBPyConnection, home: Path, run: str, epochs: int) -> Norms:
+    """Return the norm of each group's GRPO gradient at the weights that sampled it."""
+    rows = query(connection, ROWS.format(run=text(run), epochs=epochs)).to_dicts()
+    found: Norms = {}
+    model: Any = None
+    loaded = ""
+    for group in _groups(rows):
+        if group[0]["digest"] != loaded:
+            loaded = group[0]["digest"]
+            model = load_model(home / paths.checkpoint(loaded), dtype=torch.float32)
+        rate = mean([float(row["success"]) for row in group])
+        rewards = [row["reward"] for row in group]
+        both = tuple(
+            _norm(model, group, group_advantages(rewards, scale=scale)) for scale in (True, False)
+        )
+        found.setdefault(rate, []).append((both[0], both[1]))
+    return found
+
+
+def _groups(rows: Sequence[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["epoch"], row["group_id"]), []).append(row)
+    return groups.values()
+
+
+def _norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence[float]) -> float:
+    """Return the norm of the gradient of -sum(A logp) / tokens: GRPO's loss where ratios are 1."""
+    if not any(advantages):
+        return 0.0
+    longest = max(len(row["prompt_ids"]) + len(row["token_ids"]) for row in group)
+    ids = torch.zeros(len(group), longest, dtype=torch.long)
+    mask, weight = torch.zeros_like(ids), torch.zeros(len(group), longest)
+    for index, (row, advantage) in enumerate(zip(group, advantages, strict=True)):
+        whole = [*row["prompt_ids"], *row["token_ids"]]
+        ids[index, : len(whole)] = torch.tensor(whole)
+        mask[index, : len(whole)] = 1
+        start = len(row["prompt_ids"])
+        weight[index, start : len(whole)] = advantage * torch.tensor(row["loss_mask"]).float()
+    tokens = sum(sum(row["loss_mask"]) for row in group)
+    logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1].log_softmax(-1)
+    logps = logits.gather(-1, ids[:, 1:, None])[..., 0]
+    loss = -(weight[:, 1:] * logps).sum() / tokens
+    gradients = torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
+    return float(torch.stack([one.norm() for one in gradients]).norm())
+
+
+def proposition_1(found: Mapping[str, Norms]) -> Finding:
+    """Return finding 5 from the norms on each domain."""
+    rows: list[list[str]] = []
+    holds: list[bool | None] = []
+    words: list[str] = []
+    lines: dict[str, list[list[Spot]]] = {}
+    for domain, by_rate in found.items():
+        rates = sorted(by_rate)
+        for rate in rates:
+            told = [f"{rate:.3f}", str(len(by_rate[rate]))]
+            for place in (0, 1):
+                values = [one[place] for one in by_rate[rate]]
+                if len(values) > 1:
+                    middle, low, high = interval(values)
+                    told.append(f"{middle:.3f} [{low:.3f}, {high:.3f}]")
+                else:
+                    told.append(f"{values[0]:.3f}")
+            rows.append([domain, *told])
+        means = [{r: mean([one[place] for one in by_rate[r]]) for r in rates} for place in (0, 1)]
+        peaks = [max(one, key=lambda rate, one=one: one[rate]) for one in means]
+        holds.append(all(MIDDLE[0] <= peak <= MIDDLE[1] for peak in peaks))
+        words.append(f"{domain} {peaks[0]:g} as trained, {peaks[1]:g} with plain differences")
+        for one, name in zip(means, ("as trained", "plain differences"), strict=True):
+            top = max(one.values())
+            lines[f"{domain}, {name}"] = [[(rate, one[rate] / top) for rate in rates]]
+    return Finding(
+        5,
+        "Half-solved tasks move the agent most (proposition 1)",
+        "The norm of the GRPO gradient is largest for tasks that the agent solves half the time.",
+        together(holds),
+        f"The largest mean norm is at a success rate of {'; '.join(words)}.",
+        ["domain", "success rate", "groups", "norm, as trained [95 %]",
+         "norm, plain differences [95 %]"],
+        rows,
+        [drawn("Gradient norm by success rate", "Mean over groups, as a share of the largest. As "
+                "trained, GRPO divides advantages by their standard deviation.", "success rate",
+                lines)],
+    )  # fmt: skip

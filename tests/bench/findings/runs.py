@@ -1,0 +1,241 @@
+"""Findings 1 to 4: read from played comparisons, run by run and epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from genenv_core.algorithm.paired import FEWEST, Decision, interval
+from genenv_core.algorithm.stats import mean
+from genenv_core.compare.charts import Spot
+from tests.bench.findings.finding import Finding, drawn
+
+BAND = 0.1
+"""How far from alpha the last epochs may be."""
+
+LAST = 3
+"""Epochs at the end that p_hat is read from."""
+
+SETTLED = 2
+"""The epoch from which the tasks meet the agent: growth before it is only the way there."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a comparison: p_hat and response tokens by epoch, and attempts against gain.
+
+    `curve` begins with (0, 0), before the first epoch.
+    """
+
+    domain: str
+    arm: str
+    seed: int
+    alpha: float
+    p_hat: list[float]
+    tokens: list[float]
+    curve: list[Spot]
+
+    @property
+    def last(self) -> float:
+        """Return the mean p_hat of the last epochs."""
+        return mean(self.p_hat[-LAST:])
+
+    @property
+    def growth(self) -> float:
+        """Return the share by which answers are longer at the end than when it settled."""
+        return self.tokens[-1] / self.tokens[SETTLED - 1] - 1
+
+    @property
+    def steady(self) -> float:
+        """Return how far p_hat lies from its mean since it settled, on average."""
+        settled = self.p_hat[SETTLED - 1 :]
+        return math.sqrt(mean([(value - mean(settled)) ** 2 for value in settled]))
+
+
+def emergence(runs: Sequence[Run]) -> Finding:
+    """Return finding 1: tasks grow longer while the agent's success on them stands still."""
+    rows: list[list[str]] = []
+    holds: list[bool | None] = []
+    words: list[str] = []
+    for domain, own in by_domain(runs).items():
+        for arm in ("genenv", "random"):
+            found = [run for run in own if run.arm == arm]
+            middle, low, high = interval([run.growth for run in found])
+            whole = mean([run.tokens[-1] / run.tokens[0] - 1 for run in found])
+            steady = mean([run.steady for run in found])
+            level = mean([mean(run.p_hat[SETTLED - 1 :]) for run in found])
+            rows.append([domain, arm, str(len(found)), f"{whole:+.0%}",
+                         f"{middle:+.0%} [{low:+.0%}, {high:+.0%}]", f"{level:.2f}",
+                         f"{steady:.3f}"])  # fmt: skip
+            if arm == "genenv":
+                holds.append(None if len(found) < FEWEST else low > 0 and steady < BAND)
+                words.append(f"{domain} {middle:+.0%} at p_hat {level:.2f}")
+    return Finding(
+        1,
+        "The curriculum emerges",
+        "Answers grow longer (the paper: +49 %) while the success on new tasks stands still.",
+        together(holds),
+        f"From epoch {SETTLED} to the last, answers grow: {'; '.join(words)}.",
+        ["domain", "arm", "seeds", "tokens since epoch 1", f"since epoch {SETTLED} [95 %]",
+         "p_hat", "its spread over epochs"],
+        rows,
+        [
+            drawn(f"Response length, {domain}", "Mean tokens of an attempt; a band: 95 % interval "
+                   "over seeds.", "epoch", _arms(own, ("genenv", "random"), "tokens"))
+            for domain, own in by_domain(runs).items()
+        ],
+    )  # fmt: skip
+
+
+def calibration(runs: Sequence[Run], alphas: Sequence[Run]) -> Finding:
+    """Return finding 2: the success on new tasks ends near alpha, whichever it is."""
+    rows: list[list[str]] = []
+    holds: list[bool | None] = []
+    groups = {
+        f"{domain}, alpha 0.5": [run for run in own if run.arm == "genenv"]
+        for domain, own in by_domain(runs).items()
+    }
+    for alpha in sorted({run.alpha for run in alphas} - {0.5}):
+        groups[f"desk, alpha {alpha}"] = [run for run in alphas if run.alpha == alpha]
+    for name, found in groups.items():
+        inside = [abs(run.last - run.alpha) <= BAND for run in found]
+        holds.append(all(inside))
+        rows.append([name, str(len(found)), f"{mean([run.last for run in found]):.2f}",
+                     " ".join(f"{run.last:.2f}" for run in found),
+                     f"{sum(inside)} of {len(found)}"])  # fmt: skip
+    missed = [row[0] for row, one in zip(rows, holds, strict=True) if not one]
+    by_alpha = {
+        f"alpha {alpha}": [_spots(run, "p_hat") for run in alphas if run.alpha == alpha]
+        for alpha in sorted({run.alpha for run in alphas})
+    }
+    return Finding(
+        2,
+        "Tasks meet alpha",
+        "The success on new tasks ends within .1 of alpha, for alpha .3, .5 and .7.",
+        together(holds),
+        f"Mean p_hat of the last {LAST} epochs is within {BAND:g} of alpha "
+        + ("on every seed." if not missed else f"on every seed, except: {', '.join(missed)}."),
+        ["what", "seeds", "p_hat", "by seed", "inside"],
+        rows,
+        [
+            drawn("p_hat, desk, by alpha", "Success on attempted tasks.", "epoch", by_alpha,
+                   share=True),
+            *(
+                drawn(f"p_hat, {domain}", "Success on attempted tasks; the dashed line is alpha.",
+                       "epoch", _arms(own, ("genenv", "random", "static"), "p_hat"), line=0.5,
+                       share=True)
+                for domain, own in by_domain(runs).items()
+            ),
+        ],
+    )  # fmt: skip
+
+
+def superiority(results: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -> Finding:
+    """Return finding 3: genenv is better than each other arm; `results` are by domain."""
+    rows: list[list[str]] = []
+    holds: list[bool | None] = []
+    for domain, result in results.items():
+        for verdict in result["verdicts"]:
+            if verdict["measure"] != result["measure"]:
+                continue
+            decision = verdict["decision"]
+            holds.append(None if decision == Decision.FEW else decision == Decision.BETTER)
+            points = (100 * verdict[name] for name in ("mean", "low", "high"))
+            middle, low, high = points
+            rows.append([domain, f"genenv - {verdict['other']}", verdict["measure"],
+                         f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]",
+                         f"{verdict['p_holm']:.3f}", str(verdict["seeds"]), decision])  # fmt: skip
+    lost = [f"{row[1]} on {row[0]} ({row[6]})" for row in rows if row[6] != Decision.BETTER]
+    return Finding(
+        3,
+        "Co-evolution beats other data",
+        "genenv gains more on test tasks than random (the paper: +12.3), static, offline, base.",
+        together(holds),
+        "At equal attempts genenv is better than every other arm"
+        + (f", except: {'; '.join(lost)}." if lost else "."),
+        ["domain", "difference", "measure", "points of 100 [95 %]", "p, Holm", "seeds", "decision"],
+        rows,
+        [
+            drawn(f"Gain by attempts, {domain}", "Gain on the test tasks since epoch 0.",
+                   "attempts", _arms(own, _all_arms(own), "curve"))
+            for domain, own in by_domain(runs).items()
+        ],
+    )  # fmt: skip
+
+
+def efficiency(runs: Sequence[Run]) -> Finding:
+    """Return finding 4: how many attempts genenv needs to reach what another arm ends with."""
+    rows: list[list[str]] = []
+    holds: list[bool | None] = []
+    for domain, own in by_domain(runs).items():
+        first = {run.seed: run for run in own if run.arm == "genenv"}
+        for arm in ("random", "static", "offline"):
+            ratios = [
+                ratio
+                for run in own
+                if run.arm == arm and (ratio := saved(first[run.seed].curve, run.curve))
+            ]
+            count = sum(run.arm == arm for run in own)
+            reached = f"{len(ratios)} of {count}"
+            if len(ratios) < max(2, count):
+                holds.append(False)
+                rows.append([domain, arm, "", reached])
+                continue
+            logs = interval([math.log(ratio) for ratio in ratios])
+            middle, low, high = map(math.exp, logs)
+            holds.append(None if count < FEWEST else low > 1)
+            rows.append([domain, arm, f"{middle:.1f} [{low:.1f}, {high:.1f}]", reached])
+    said = "; ".join(f"{row[0]}, {row[1]}: {row[2] or 'not reached'}" for row in rows)
+    return Finding(
+        4,
+        "Less data for the same score",
+        "genenv reaches the final score of other arms with fewer attempts (the paper: 3.3 times).",
+        together(holds),
+        f"Attempts of the other arm for one of genenv, at the other arm's final score: {said}.",
+        ["domain", "other arm", "times fewer attempts [95 %]", "seeds that reach it"],
+        rows,
+    )
+
+
+def saved(own: Sequence[Spot], other: Sequence[Spot]) -> float | None:
+    """Return how many times fewer attempts `own` needs to reach the end of `other`; None: never.
+
+    Between epochs the curve is a straight line.
+    """
+    attempts, goal = other[-1]
+    if goal <= 0:
+        return None
+    for (x0, y0), (x1, y1) in pairwise(own):
+        if y1 >= goal > y0:
+            return attempts / (x0 + (x1 - x0) * (goal - y0) / (y1 - y0))
+    return None
+
+
+def by_domain(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs of each domain."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.domain, []).append(run)
+    return found
+
+
+def together(holds: Sequence[bool | None]) -> bool | None:
+    """Return whether all hold; None where none fails and one is not decided."""
+    return False if False in holds else None if None in holds else True
+
+
+def _all_arms(runs: Sequence[Run]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.arm for run in runs))
+
+
+def _arms(runs: Sequence[Run], arms: Sequence[str], name: str) -> dict[str, list[list[Spot]]]:
+    return {arm: [_spots(run, name) for run in runs if run.arm == arm] for arm in arms}
+
+
+def _spots(run: Run, name: str) -> list[Spot]:
+    if name == "curve":
+        return run.curve
+    return [(float(epoch), value) for epoch, value in enumerate(getattr(run, name), start=1)]
