@@ -155,11 +155,14 @@ def against_itself(values: Sequence[float]) -> tuple[float, float, float] | None
     With the ends of Welch's 95 % interval, which should hold 0: both halves are the same arm. None
     with fewer than four seeds.
     """
+    one, other = values[0::2], values[1::2]
+    return unpaired(one, other) if len(other) > 1 else None
+
+
+def unpaired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """Return the difference of two means of at least two values, and Welch's 95 % interval."""
     from scipy.stats import ttest_ind
 
-    one, other = values[0::2], values[1::2]
-    if len(other) < 2:
-        return None
     gap = mean(one) - mean(other)
     if sample_std(one) == sample_std(other) == 0:
         return gap, gap, gap

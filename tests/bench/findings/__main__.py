@@ -47,8 +47,8 @@ JOIN test_gains AS g USING (run_id, epoch)
 WHERE e.run_id = {run} AND g.measure = {measure} ORDER BY e.epoch
 """
 
-GRADIENT_EPOCHS = 3
-"""Epochs of a run whose groups finding 5 looks at: their tasks go from easy to half-solved."""
+GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
+"""Runs, and first epochs of each, whose groups finding 5 looks at: tasks of every success rate."""
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("genenv-data/findings"))
     parser.add_argument("--seeds", default="100-105", help="a range, the first three for alphas")
-    parser.add_argument("--epochs", default="7,5", help="of desk and of trails")
+    parser.add_argument("--epochs", default="5,4", help="of desk and of trails")
     parser.add_argument("--jobs", default="2")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split("-"))
@@ -97,9 +97,10 @@ def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
         errors: dict[str, dict[int, tuple[float, float]]] = {}
         families: dict[str, str] = {}
         for name, result in domains.items():
-            run = next(one["run_id"] for one in result["runs"] if one["arm"] == "genenv")
-            gradients[name] = norms(connection, store.home, run, GRADIENT_EPOCHS)
-            rows = query(connection, OUTCOMES.format(run=text(run))).to_dicts()
+            genenv = [one["run_id"] for one in result["runs"] if one["arm"] == "genenv"]
+            looked_at = genenv[:GRADIENT_RUNS]
+            gradients[name] = norms(connection, store.home, looked_at, GRADIENT_EPOCHS)
+            rows = query(connection, OUTCOMES.format(run=text(genenv[0]))).to_dicts()
             outcomes = {row["family"]: row["outcomes"] for row in rows}
             errors[name] = error_rates(outcomes, alpha=0.5, beta=8.0, seed=0)
             families[name] = ", ".join(
@@ -147,7 +148,7 @@ def _write(findings: Sequence[Finding], root: Path, planned: Sequence[Spec]) -> 
 
 
 def _tell(findings: Sequence[Finding], page: Path) -> None:
-    console = Console()
+    console = Console(width=110)
     for one in findings:
         table = Table(*one.head, title=f"{one.number}. {one.title}", title_justify="left")
         for row in one.rows:
