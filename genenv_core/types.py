@@ -92,8 +92,8 @@ class TaskDraft:
     `spec` is the evaluation spec, JSON only, enough for `Domain.score` to judge a transcript.
     `program` is the compact text that pi_env wrote (or would have written) for this task; two
     tasks with equal `fingerprint` count as duplicates. `difficulty` is the domain's own measure
-    (desk: number of tool calls), `family` a short label for statistics (desk: `k3`); the success of
-    a new task is predicted from both.
+    (desk, trails: number of tool calls), `family` a short label for statistics (there `k3`); the
+    success of a new task is predicted from both.
     """
 
     prompt: str

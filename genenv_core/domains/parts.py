@@ -1,4 +1,4 @@
-"""Parts that domains of programs share: options, shares of difficulties, distinct draws, held out.
+"""Parts that domains of programs share: options, shares of difficulties, draws, what pi_env reads.
 
 A program is the text that pi_env writes. It falls into a held-out bucket or the rest by a hash of
 its canonical spelling, so base and seed data never meet the held-out tasks, whatever the seeds.
@@ -18,6 +18,14 @@ from genenv_core.types import Message, TaskDraft
 
 HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
 TRIES = 400  # draws without a new task before a difficulty counts as used up
+
+AIM = (
+    "You are told the success of the agent on its recent tasks (none: not known yet) and a base "
+    "program to vary. Aim for tasks that it solves half of the time: harder ones where it solves "
+    "more, easier ones where it solves less. Write a new program, no copy of the base and none of "
+    "this example:"
+)
+"""What rules for pi_env say of `env_request`, before a request and the program that answers it."""
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -102,9 +110,10 @@ def env_weights(hardest: int, easy_skew: float) -> list[float]:
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
 
 
-def tenths(rate: float | None) -> str:
-    """Return a success rate as pi_env reads it: 7/10, and none where it is not known."""
-    return "none" if rate is None else f"{round(rate * 10)}/10"
+def env_request(rate: float | None, base: str) -> str:
+    """Return what pi_env is asked: the agent's success in tenths, and a program to vary."""
+    success = "none" if rate is None else f"{round(rate * 10)}/10"
+    return f"success {success}; base: {base} ; new:"
 
 
 def with_rules(rules: str, content: str) -> list[Message]:

@@ -144,7 +144,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
             [_Line(_curriculum, "r_env")], top=1.0,
         ),
         _lines(
-            runs, "Difficulty", "Mean difficulty of new tasks (desk: tool calls asked for).",
+            runs, "Difficulty", "Mean difficulty of new tasks (desk, trails: tool calls asked).",
             [_Line(_curriculum, "difficulty")],
         ),
         _lines(

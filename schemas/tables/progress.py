@@ -94,7 +94,9 @@ class Epochs(
         "Share of new tasks that the environment update may use.", nullable=True
     )
     mean_calls: float = fields.number(
-        "Mean difficulty of the attempted new tasks (desk: tool calls).", low=0.0, nullable=True
+        "Mean difficulty of the attempted new tasks (desk, trails: tool calls).",
+        low=0.0,
+        nullable=True,
     )
     mean_response_tokens: float = fields.number(
         "Mean tokens that the agent sampled in a rollout of a new task.", low=0.0, nullable=True

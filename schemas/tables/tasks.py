@@ -70,7 +70,8 @@ class Tasks(
     )
     family: str = fields.name("Short label for statistics, from the domain.", nullable=True)
     difficulty: float = fields.number(
-        "The domain's own measure of difficulty (desk: number of tool calls).", nullable=True
+        "The domain's own measure of difficulty (desk, trails: number of tool calls).",
+        nullable=True,
     )
     fingerprint: str = fields.ident("Equal for tasks that count as duplicates.", nullable=True)
     env_prompt_tokens: int = fields.count("Tokens of pi_env's prompt; 0 for data tasks.")

@@ -8,7 +8,7 @@
 -- r_env: Mean R_env of the tasks, at the configured level.
 -- share_in_band: Share of the tasks with |p_hat - alpha| <= k_min, at the configured level.
 -- share_zero_signal: Share of the tasks whose rewards are all equal.
--- difficulty: Mean difficulty of the tasks (desk: tool calls).
+-- difficulty: Mean difficulty of the tasks (desk, trails: tool calls).
 -- difficulty_sd: Standard deviation of the difficulty over the tasks; null for a single one.
 -- response_tokens: Mean tokens that the agent sampled in a rollout.
 -- response_tokens_p90: Nine rollouts in ten are at most this long, in tokens.

@@ -1313,6 +1313,46 @@ _COMPARE = (
     ),
 )
 
+TRAILS = "genenv_core/domains/trails"
+FOLLOWED = "unit/domains/test_trails.py::test"
+_TRAILS = (
+    _m(
+        "a similar answer may leave its value out",
+        f"{TRAILS}/domain.py",
+        "if OPEN in said or not named:",
+        "if OPEN in said:",
+        f"{FOLLOWED}_each_flaw_of_an_answer_has_its_name_and_its_reward",
+    ),
+    _m(
+        "a similar answer may name two values",
+        f"{TRAILS}/domain.py",
+        "if len(named) > 1:",
+        "if len(named) > 2:",
+        f"{FOLLOWED}_each_flaw_of_an_answer_has_its_name_and_its_reward",
+    ),
+    _m(
+        "a request gives its cards away",
+        f"{TRAILS}/cards.py",
+        'seed_from("trails", "cards", trail.program)',
+        'seed_from("trails", "cards", trail.request)',
+        f"{FOLLOWED}_the_same_request_has_other_answers_in_other_indexes",
+    ),
+    _m(
+        "a card names one person twice",
+        f"{TRAILS}/cards.py",
+        "if name not in (person, following)",
+        "if name != person",
+        f"{FOLLOWED}_cards_name_others_and_lead_past_nobody_twice",
+    ),
+    _m(
+        "pi_env learns to deny a card that there is",
+        f"{TRAILS}/domain.py",
+        "[name for name in PEOPLE if name not in cards]",
+        "PEOPLE",
+        f"{FOLLOWED}_pi_env_learns_to_say_what_the_tool_says",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1323,4 +1363,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_STORE,
     *_SANDBOX,
     *_COMPARE,
+    *_TRAILS,
 )

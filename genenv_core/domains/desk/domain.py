@@ -33,17 +33,16 @@ from genenv_core.domains.desk.wording import (
     RECORDED,
     TOOL_RULES,
     TOOLS,
-    env_request,
     env_rules,
 )
 from genenv_core.domains.parts import (
     by_weight,
     distinct,
+    env_request,
     env_weights,
     in_heldout,
     mixed_weights,
     read_options,
-    tenths,
     with_rules,
 )
 from genenv_core.domains.protocol import SeedExample
@@ -259,7 +258,7 @@ class DeskDomain:
 
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
         rules = env_rules(self.options.max_calls, self.options.max_operand)
-        return self._with_rules(rules, env_request(tenths(history.success_rate), base))
+        return self._with_rules(rules, env_request(history.success_rate, base))
 
     def _tool_example(self, program: Program, rng: random.Random) -> SeedExample:
         """Return one call and what a tool answers to it, as pi_env would write it."""

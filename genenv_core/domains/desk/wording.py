@@ -12,6 +12,7 @@ from genenv_core.domains.desk.program import (
     render_program,
     render_request,
 )
+from genenv_core.domains.parts import AIM, env_request
 from genenv_core.types import JsonObject
 
 RECORDED, DONE = "recorded", "done"
@@ -60,18 +61,10 @@ _ENV = (
     "{pack}: {pack_means} (the tool pack)\n"
     "Numbers are whole, from 1 to {max_operand}. The items are {items}. The agent must work out a "
     "total for each clause, so more clauses and larger numbers are harder.\n"
-    "You are told the success of the agent on its recent tasks (none: not known yet) and a base "
-    "program to vary. Aim for tasks that it solves half of the time: harder ones where it solves "
-    "more, easier ones where it solves less. Write a new program, no copy of the base and none of "
-    "this example:\n"
+    f"{AIM}\n"
     "{asked}\n"
     "{answer}"
 )
-
-
-def env_request(success: str, base: str) -> str:
-    """Return what pi_env is asked: the agent's success in tenths, and a program to vary."""
-    return f"success {success}; base: {base} ; new:"
 
 
 def env_rules(max_calls: int, max_operand: int) -> str:
@@ -87,7 +80,7 @@ def env_rules(max_calls: int, max_operand: int) -> str:
         max_calls=max_calls,
         max_operand=max_operand,
         items=", ".join(ITEMS),
-        asked=env_request("9/10", render_program((receive,))),
+        asked=env_request(0.9, render_program((receive,))),
         answer=render_program((pack, ship, clause("+", 2, "lamps", 6))[:max_calls]),
         **{name: render_program((part,)) for name, part in parts.items()},
         **{

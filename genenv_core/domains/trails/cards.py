@@ -35,9 +35,10 @@ THINGS: Mapping[str, tuple[str, ...]] = {
 FIELDS = (*LINKS, *THINGS)
 
 MOST_LOOKS = 10
-MOST_INDEX = 999
+MOST_INDEX = 999  # nines only: an index is in range by its digits
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+_DIGITS = len(str(MOST_INDEX))
+_NUMBER = re.compile("0|[1-9][0-9]*")
 
 Card = Mapping[str, str]
 """Field -> value, for every field."""
@@ -72,7 +73,7 @@ class Trail:
 def parse_trail(text: str, *, max_looks: int) -> Trail | Rejected:
     """Return the trail that the text spells, or why it is none; never raises.
 
-    Spelling is judged first, then length, then sense, so each text has one reason.
+    Spelling is judged first, then range, then sense, so each text has one reason.
     """
     start, *fields = text.split() or [""]
     number = fields.pop() if fields else ""
@@ -85,6 +86,8 @@ def parse_trail(text: str, *, max_looks: int) -> Trail | Rejected:
         return Rejected(Rejection.UNPARSEABLE, f"unknown field {(unknown or [''])[0][:40]!r}")
     if len(fields) > max_looks:
         return Rejected(Rejection.OUT_OF_RANGE, f"{len(fields)} looks, at most {max_looks}")
+    if len(number) > _DIGITS:
+        return Rejected(Rejection.OUT_OF_RANGE, f"index {number[:20]} is above {MOST_INDEX}")
     *links, last = fields
     wrong = [link for link in links if link not in LINKS]
     if wrong:
@@ -97,7 +100,8 @@ def parse_trail(text: str, *, max_looks: int) -> Trail | Rejected:
 def trail_pattern(*, max_looks: int) -> str:
     """Return a regular expression for every canonical spelling within this bound."""
     people, links, things = ("|".join(names) for names in (PEOPLE, LINKS, THINGS))
-    return f"({people})( ({links})){{0,{max_looks - 1}}} ({things}) (0|[1-9][0-9]{{0,2}})"
+    index = f"(0|[1-9][0-9]{{0,{_DIGITS - 1}}})"
+    return f"({people})( ({links})){{0,{max_looks - 1}}} ({things}) {index}"
 
 
 def draw_trail(rng: random.Random, looks: int) -> Trail:

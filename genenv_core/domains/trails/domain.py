@@ -14,15 +14,15 @@ from typing import Any, Self, cast
 
 from pydantic import Field
 
-from genenv_core.algorithm.similarity import best_token_f1
+from genenv_core.algorithm.similarity import best_token_f1, normalize_answer
 from genenv_core.domains.parts import (
     by_weight,
     distinct,
+    env_request,
     env_weights,
     in_heldout,
     mixed_weights,
     read_options,
-    tenths,
     with_rules,
 )
 from genenv_core.domains.protocol import SeedExample
@@ -31,6 +31,7 @@ from genenv_core.domains.trails.cards import (
     FIELDS,
     MOST_LOOKS,
     PEOPLE,
+    THINGS,
     Card,
     Trail,
     cards_of,
@@ -46,7 +47,6 @@ from genenv_core.domains.trails.wording import (
     TOOL_RULES,
     TOOLS,
     accepted,
-    env_request,
     env_rules,
     render_answer,
     render_look,
@@ -69,7 +69,7 @@ from genenv_core.types import (
 )
 
 SIMILAR = 0.85
-"""Token F1 from which an answer counts: one wrong word of five gives .8, one word too many .91."""
+"""Token F1 of a right answer, at least: one wrong word of five gives .8, one word too many .91."""
 
 _TOOL_SHARE = 0.25  # of pi_env's seed data: answers in the place of the tool
 
@@ -148,25 +148,31 @@ class TrailsDomain:
         return self._with_rules(TOOL_RULES, tool_request(person, _cards(draft).get(person), field))
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict on the agent's last text: its similarity to the right answer."""
+        """Return the verdict on the agent's last text: its similarity to the right answer.
+
+        A text that names no value of the field, or several, earns nothing: the words around the
+        value alone are more similar than a sentence with a wrong one.
+        """
         person, field, value = _asked(draft)
         said = messages[-1]["content"] if messages[-1]["role"] == "assistant" else OPEN
-        if OPEN in said:
+        named = set(normalize_answer(said)) & set(THINGS[field])
+        if OPEN in said or not named:
             return Verdict(0.0, False, "no_answer")
+        if len(named) > 1:
+            return Verdict(0.0, False, "several_answers")
         near = best_token_f1(said, accepted(person, field, value))
-        if near >= SIMILAR:
-            return Verdict(near, True)
-        words = said.split()
-        failure = "wrong_words" if value in words else "wrong_value"
-        return Verdict(near, False, failure if words else "no_answer")
+        if named != {value}:
+            return Verdict(near, False, "wrong_value")
+        return Verdict(near, near >= SIMILAR, "" if near >= SIMILAR else "wrong_words")
 
     def count_calls(self, message: Message) -> int:
         """Return how many calls a message begins."""
         return message["content"].count(OPEN)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return the empty answer, constant ones, and echoes of the prompt and the program."""
-        return ["", "ok", NO_CARD, "the town of nobody is nowhere", draft.prompt, draft.program]
+        """Return the empty answer, constant ones, one without its value, and echoes."""
+        person, field, _ = _asked(draft)
+        return ["", "ok", NO_CARD, render_answer(person, field, ""), draft.prompt, draft.program]
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` turns of right attempts, few of them at long trails."""
@@ -240,14 +246,16 @@ class TrailsDomain:
 
     def _tool_example(self, trail: Trail, rng: random.Random) -> SeedExample:
         """Return a card and what the tool says of one of its fields, as pi_env would write it."""
-        person, card = rng.choice([*cards_of(trail).items(), (rng.choice(PEOPLE), None)])
+        cards = cards_of(trail)
+        nobody = rng.choice([name for name in PEOPLE if name not in cards])
+        person, card = rng.choice([*cards.items(), (nobody, None)])
         field = rng.choice(FIELDS)
         content = NO_CARD if card is None else card[field]
         prompt = self._with_rules(TOOL_RULES, tool_request(person, card, field))
         return prompt, tool_answer(content)
 
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
-        request = env_request(tenths(history.success_rate), base)
+        request = env_request(history.success_rate, base)
         return self._with_rules(env_rules(self.options.max_looks), request)
 
     def _with_rules(self, rules: str, content: str) -> list[Message]:

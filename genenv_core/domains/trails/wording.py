@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from genenv_core.domains.parts import AIM, env_request
 from genenv_core.domains.tool_calls import written
 from genenv_core.domains.trails.cards import (
     FIELDS,
@@ -13,7 +14,6 @@ from genenv_core.domains.trails.cards import (
     THINGS,
     Card,
     Trail,
-    cards_of,
 )
 from genenv_core.types import JsonObject
 
@@ -38,11 +38,6 @@ def accepted(person: str, field: str, value: str) -> list[str]:
             f"{person} {field} is {value}", render_answer(person, field, value)]  # fmt: skip
 
 
-def env_request(success: str, base: str) -> str:
-    """Return what pi_env is asked: the agent's success in tenths, and a program to vary."""
-    return f"success {success}; base: {base} ; new:"
-
-
 def tool_request(person: str, card: Card | None, field: str) -> str:
     """Return what pi_env is asked in the place of the tool: a card, and the field to read."""
     told = ", ".join(f"{name} {value}" for name, value in card.items()) if card else NO_CARD
@@ -54,13 +49,9 @@ def tool_answer(content: str) -> str:
     return json.dumps({"content": content})
 
 
-# The example is the answer to no task: the index ends before its number.
-_SHOWN = Trail("mara", ("boss", "friend", "town"), MOST_INDEX + 1)
-_CARDS = cards_of(_SHOWN)
-_LOOKS = [
-    (person, field, card[field])
-    for (person, card), field in zip(_CARDS.items(), _SHOWN.fields, strict=True)
-]
+# The example names people and a town that no task has: copying it is never a right answer.
+_SHOWN = Trail("alex", ("boss", "friend", "town"), 0)
+_LOOKS = (("alex", "boss", "kim"), ("kim", "friend", "lou"), ("lou", "town", "paris"))
 
 AGENT_RULES = (
     f"You have a card index of people and one tool, {TOOL}, which reads one field of one card: "
@@ -76,8 +67,8 @@ AGENT_RULES = (
 
 TOOL_RULES = (
     "You play a tool that reads one field of a card. Answer with one JSON object and nothing else: "
-    f'{tool_answer("riga")}, where content is the value of the field on the card, and "{NO_CARD}" '
-    "if there is no card."
+    f"{tool_answer(_LOOKS[-1][-1])}, where content is the value of the field on the card, and "
+    f'"{NO_CARD}" if there is no card.'
 )
 
 _ENV = (
@@ -87,10 +78,7 @@ _ENV = (
     f"({', '.join(THINGS)}), and a number from 0 to {MOST_INDEX}, which stands for the index. A "
     "program has 1 to {max_looks} fields. More fields are harder. The people are "
     f"{', '.join(PEOPLE)}.\n"
-    "You are told the success of the agent on its recent tasks (none: not known yet) and a base "
-    "program to vary. Aim for tasks that it solves half of the time: harder ones where it solves "
-    "more, easier ones where it solves less. Write a new program, no copy of the base and none of "
-    f"this example:\n{env_request('9/10', 'eva pet 3')}\nvera {{links}}trade 71"
+    f"{AIM}\n{env_request(0.9, 'eva pet 5')}\nvera {{links}}trade 72"
 )
 
 
