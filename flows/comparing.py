@@ -206,15 +206,16 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
     root = runs[0].config.root
     store = open_store(root)
     name, now = comparison_name(comparison), datetime.now(UTC)
-    ended = [run for run, failure in zip(runs, failures, strict=True) if not failure]
     results: list[Played] = []
-    if ended:
-        with open_tables(store, [run.run_id for run in ended]) as connection:
-            results = read_results(connection, ended)
-            for run in ended:
-                report = read_report(connection, [run.run_id])
-                page = render_run(report, root=root, now=now, version=__version__)
-                store.replace(paths.comparison(name, run_page(run.run_id)), page.encode())
+    for run, failure in zip(runs, failures, strict=True):
+        if failure:
+            continue
+        # One by one: a view over thirty runs takes more memory than a query may.
+        with open_tables(store, [run.run_id]) as connection:
+            results += read_results(connection, [run])
+            report = read_report(connection, [run.run_id])
+        page = render_run(report, root=root, now=now, version=__version__)
+        store.replace(paths.comparison(name, run_page(run.run_id)), page.encode())
     made = Made(
         comparison,
         list(runs),

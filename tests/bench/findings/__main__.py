@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from rich.console import Console
 from rich.table import Table
 
@@ -40,11 +39,11 @@ from tests.bench.findings.runs import (
 from tests.bench.findings.specs import Spec, specs
 
 EPOCHS = """
-SELECT e.run_id, e.epoch, e.p_hat, e.mean_response_tokens AS tokens, s.rollouts, g.gain
+SELECT e.epoch, e.p_hat, e.mean_response_tokens AS tokens, s.rollouts, g.gain
 FROM epochs AS e
 JOIN spent AS s USING (run_id, epoch)
 JOIN test_gains AS g USING (run_id, epoch)
-WHERE e.run_id = {run} AND g.measure = {measure} ORDER BY e.epoch
+WHERE g.measure = {measure} ORDER BY e.epoch
 """
 
 GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
@@ -82,41 +81,38 @@ def _played(spec: Spec, root: Path, jobs: str) -> dict[str, Any]:
 def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
     """Return the six findings from the results of the comparisons."""
     store = LocalStore(root)
-    names = {run["run_id"] for result in results.values() for run in result["runs"]}
-    with open_tables(store, sorted(names)) as connection:
-        own = [run for name in ("desk", "trails") for run in _runs(connection, name, results[name])]
-        alphas = _runs(connection, "desk", results["alphas"])
-        domains = {name: results[name] for name in ("desk", "trails")}
-        found = [
-            emergence(own),
-            calibration(own, alphas),
-            superiority(domains, own),
-            efficiency(own),
-        ]
-        gradients: dict[str, Norms] = {}
-        errors: dict[str, dict[int, tuple[float, float]]] = {}
-        families: dict[str, str] = {}
-        for name, result in domains.items():
-            genenv = [one["run_id"] for one in result["runs"] if one["arm"] == "genenv"]
-            looked_at = genenv[:GRADIENT_RUNS]
-            gradients[name] = norms(connection, store.home, looked_at, GRADIENT_EPOCHS)
-            rows = query(connection, OUTCOMES.format(run=text(genenv[0]))).to_dicts()
-            outcomes = {row["family"]: row["outcomes"] for row in rows}
-            errors[name] = error_rates(outcomes, alpha=0.5, beta=8.0, seed=0)
-            families[name] = ", ".join(
-                f"{family} {mean([float(one) for one in tried]):.2f}"
-                for family, tried in outcomes.items()
-            )
-        return [*found, proposition_1(gradients), theorem_1(errors, families)]
+    own = [run for name in ("desk", "trails") for run in _runs(store, name, results[name])]
+    alphas = _runs(store, "desk", results["alphas"])
+    domains = {name: results[name] for name in ("desk", "trails")}
+    found = [emergence(own), calibration(own, alphas), superiority(domains, own), efficiency(own)]
+    gradients: dict[str, Norms] = {}
+    errors: dict[str, dict[int, tuple[float, float]]] = {}
+    families: dict[str, str] = {}
+    for name, result in domains.items():
+        genenv = [one["run_id"] for one in result["runs"] if one["arm"] == "genenv"]
+        gradients[name] = {}
+        for run in genenv[:GRADIENT_RUNS]:
+            with open_tables(store, [run]) as connection:
+                for rate, more in norms(connection, store.home, GRADIENT_EPOCHS).items():
+                    gradients[name].setdefault(rate, []).extend(more)
+        with open_tables(store, genenv[:1]) as connection:
+            outcomes = {
+                row["family"]: row["outcomes"] for row in query(connection, OUTCOMES).to_dicts()
+            }
+        errors[name] = error_rates(outcomes, alpha=0.5, beta=8.0, seed=0)
+        families[name] = ", ".join(
+            f"{family} {mean([float(one) for one in tried]):.2f}"
+            for family, tried in outcomes.items()
+        )
+    return [*found, proposition_1(gradients), theorem_1(errors, families)]
 
 
-def _runs(connection: duckdb.DuckDBPyConnection, domain: str, result: dict[str, Any]) -> list[Run]:
+def _runs(store: LocalStore, domain: str, result: dict[str, Any]) -> list[Run]:
     found: list[Run] = []
     for one in result["runs"]:
-        run, arm = one["run_id"], one["arm"]
-        sql = EPOCHS.format(run=text(run), measure=text(result["measure"]))
-        rows = query(connection, sql).to_dicts()
-        # `base` trains nothing; its attempts say what the first agent does.
+        arm = one["arm"]
+        with open_tables(store, [one["run_id"]]) as connection:
+            rows = query(connection, EPOCHS.format(measure=text(result["measure"]))).to_dicts()
         curve = [(0.0, 0.0), *((float(row["rollouts"]), row["gain"]) for row in rows)]
         alpha = float(arm.partition("=")[2]) if arm.startswith("alpha=") else 0.5
         p_hat = [row["p_hat"] for row in rows if row["p_hat"] is not None]

@@ -20,7 +20,6 @@ from genenv_core.compare.charts import Spot
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.storage import paths
 from genenv_core.storage.sql.catalog import query
-from genenv_core.storage.sql.duck import text
 from tests.bench.findings.finding import Finding, drawn
 from tests.bench.findings.runs import together
 
@@ -28,27 +27,24 @@ MIDDLE = (0.375, 0.625)
 """Rates between which the largest gradient should lie: 3 to 5 of 8."""
 
 ROWS = """
-SELECT t.run_id, t.epoch, t.group_id, s.reward, s.success, c.digest,
+SELECT t.epoch, t.group_id, s.reward, s.success, c.digest,
     k.prompt_ids, k.token_ids, k.loss_mask
 FROM traces AS t
 JOIN trace_tokens AS k USING (run_id, trace_id)
 JOIN scores AS s USING (run_id, trace_id)
 JOIN tasks AS w ON w.run_id = t.run_id AND w.task_id = t.task_id AND w.source = 'generated'
 JOIN checkpoints AS c ON c.run_id = t.run_id AND c.policy = 'agent' AND c.epoch = t.policy_version
-WHERE t.run_id IN ({runs}) AND t.error = '' AND t.epoch <= {epochs}
-ORDER BY t.run_id, t.epoch, t.group_id, t.sample_index
+WHERE t.error = '' AND t.epoch <= {epochs}
+ORDER BY t.epoch, t.group_id, t.sample_index
 """
 
 Norms = dict[float, list[tuple[float, float]]]
 """Success rate of a group -> its gradient's norms: as trained, and with plain differences."""
 
 
-def norms(
-    connection: duckdb.DuckDBPyConnection, home: Path, runs: Sequence[str], epochs: int
-) -> Norms:
-    """Return the norm of each group's GRPO gradient at the weights that sampled it."""
-    names = ", ".join(map(text, runs))
-    rows = query(connection, ROWS.format(runs=names, epochs=epochs)).to_dicts()
+def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Norms:
+    """Return the norm of each group's GRPO gradient at the weights that sampled it, of one run."""
+    rows = query(connection, ROWS.format(epochs=epochs)).to_dicts()
     found: Norms = {}
     model: Any = None
     loaded = ""
@@ -66,9 +62,9 @@ def norms(
 
 
 def _groups(rows: Sequence[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["run_id"], row["epoch"], row["group_id"]), []).append(row)
+        groups.setdefault((row["epoch"], row["group_id"]), []).append(row)
     return groups.values()
 
 

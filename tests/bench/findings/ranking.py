@@ -19,7 +19,7 @@ DRAWS = 4000
 
 OUTCOMES = """
 SELECT family, list(success ORDER BY task_id, sample_index) AS outcomes FROM evaluations
-WHERE run_id = {run} AND epoch = 0 AND split = 'test' AND mode = 'sampled' AND family IS NOT NULL
+WHERE epoch = 0 AND split = 'test' AND mode = 'sampled' AND family IS NOT NULL
 GROUP BY family ORDER BY family
 """
 """What the first agent did on test tasks, family by family."""

@@ -1,13 +1,18 @@
 """What a comparison makes of its runs, without a Prefect API.
 
-Invariant: the page is on the runs that were played, whatever became of the files they were planned
-from.
+Invariants: the page is on the runs that were played, whatever became of the files they were planned
+from; runs are read one by one, since a view over thirty of them takes more memory than a query may.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from flows import comparing
 from flows.comparing import conclude
 from genenv_core.config.comparison import planned_runs, read_comparison
 
@@ -22,3 +27,20 @@ def test_the_page_is_on_the_runs_that_were_played(tmp_path: Path) -> None:
     assert made.runs == runs
     assert made.failures == [("genenv", 0, "no memory"), ("random", 0, "no luck")]
     assert (made.root, len(list(root.glob("comparisons/*/index.html")))) == (str(root), 1)
+
+
+def test_runs_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = read_comparison("tiny", {"arms": ["genenv", "random"], "seeds": [0, 1]})
+    runs = planned_runs(comparison, str(tmp_path))
+    for run in runs:
+        comparing.record(run)
+    opened: list[Sequence[str]] = []
+    real = comparing.open_tables
+
+    def watched(store: Any, ids: Sequence[str]) -> Any:
+        opened.append(list(ids))
+        return real(store, ids)
+
+    monkeypatch.setattr(comparing, "open_tables", watched)
+    conclude(comparison, runs, ["", "no luck", "", ""])
+    assert opened == [[run.run_id] for run in runs if run is not runs[1]]
