@@ -25,6 +25,7 @@ from flows.planner import planned_stage, state_before
 from flows.running.work import do_work
 from flows.shown import Publisher, publish_summary, publish_verdicts
 from flows.stages import TASKS
+from genenv_core.compare.judging import too_few
 from genenv_core.config.comparison import planned_runs
 from genenv_core.config.request import CompareRequest, EpochRequest, RunRequest, StageRequest
 from genenv_core.config.schema import RunConfig
@@ -112,6 +113,8 @@ def compare(request: CompareRequest) -> None:
     comparison, root = comparison_of(request)
     runs = planned_runs(comparison, root)
     launch, logger = OnWorkPool.here(root), get_run_logger()
+    if few := too_few(comparison):
+        logger.warning(few)
     failures = do_work(lambda: play_all(runs, launch, logger.info), TerminationSignal)
     made = conclude(comparison, runs, failures)
     publish_verdicts(made)

@@ -140,11 +140,22 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def fewest_seeds(comparisons: int) -> int:
+    """Return the seeds below which the exact test cannot decide any of so many comparisons.
+
+    On n pairs its p-value cannot go below 2 / 2^n, and Holm multiplies the smallest by their
+    number: 6 for one comparison, 7 for two or three, 8 for four to six.
+    """
+    count = FEWEST
+    while 2 / 2**count * comparisons > LEVEL:
+        count += 1
+    return count
+
+
 def _more_seeds(centre: float, deviation: float, seeds: int, comparisons: int) -> int | None:
     """Return after how many more seeds the interval leaves out 0 and the exact test can tell."""
-    for count in range(max(seeds + 1, FEWEST), seeds + MOST_MORE + 1):
-        reachable = 2 / 2**count * comparisons <= LEVEL
-        if reachable and _half_width(deviation, count) < abs(centre):
+    for count in range(max(seeds + 1, fewest_seeds(comparisons)), seeds + MOST_MORE + 1):
+        if _half_width(deviation, count) < abs(centre):
             return count - seeds
     return None
 

@@ -17,6 +17,7 @@ from genenv_core.algorithm.paired import (
     Difference,
     against_itself,
     compare,
+    fewest_seeds,
 )
 from genenv_core.compare.results import Played, Point
 from genenv_core.config.comparison import Budget, Comparison, Measure
@@ -116,6 +117,19 @@ class Judged:
     def of(self, measure: Measure) -> list[Verdict]:
         """Return the verdicts in one measure."""
         return [verdict for verdict in self.verdicts if verdict.measure is measure]
+
+
+def too_few(comparison: Comparison) -> str:
+    """Return in words that a comparison has too few seeds to decide anything, '' if it has enough.
+
+    It is known before any run.
+    """
+    seeds, others = len(comparison.seeds), len(comparison.arms) - 1
+    fewest = fewest_seeds(others)
+    if seeds >= fewest:
+        return ""
+    arms = f"{others} other arms take" if others > 1 else "one other arm takes"
+    return f"{arms} {fewest} seeds at least; on {seeds} nothing will be decided"
 
 
 def judge(comparison: Comparison, results: Sequence[Played]) -> Judged:

@@ -120,6 +120,7 @@ def test_a_run_that_fails_costs_its_seed_and_the_same_command_continues(
     refused(
         done, 1, "1 of 2 runs did not finish, first broken on seed 0", "test_fault", "continues"
     )
+    assert "one other arm takes 6 seeds at least; on 1 nothing will be decided" in done.stdout
     page = next((root / "comparisons").glob("*/index.html")).read_text()
     assert "0 of 1 seeds finished by every arm" in page
     assert "test_fault" in page

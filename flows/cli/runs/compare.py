@@ -119,6 +119,10 @@ def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet:
             f"comparing {', '.join(comparison.arms)}: {len(runs)} runs, "
             f"{len(comparison.seeds)} seeds, {jobs} at once"
         )
+        from genenv_core.compare.judging import too_few
+
+        if few := too_few(comparison):
+            say(few)
         from flows.comparing import INTERRUPTED_S, STOPPED_S, ByResume, conclude, play_here
         from flows.running.work import do_work
         from genenv_core.config.comparison import comparison_name

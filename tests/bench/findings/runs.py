@@ -172,7 +172,7 @@ def efficiency(runs: Sequence[Run]) -> Finding:
     holds: list[bool | None] = []
     for domain, own in by_domain(runs).items():
         first = {run.seed: run for run in own if run.arm == "genenv"}
-        for arm in ("random", "static", "offline"):
+        for arm in (one for one in _all_arms(own) if one not in ("genenv", "base")):
             ratios = [
                 ratio
                 for run in own

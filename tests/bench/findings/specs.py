@@ -45,17 +45,14 @@ class Spec:
 
 def specs(folder: Path, seeds: tuple[int, ...], epochs: tuple[int, int]) -> list[Spec]:
     """Return the comparisons on desk and trails, and that of alphas on the first three seeds."""
-    return [
-        Spec("desk", "quickstart", epochs[0], seeds, _arms("quickstart", folder, epochs[0])),
-        Spec("alphas", "quickstart", epochs[0], seeds[:3], {f"alpha={a}": {} for a in ALPHAS}),
-        Spec("trails", "trails", epochs[1], seeds, _arms("trails", folder, epochs[1])),
-    ]
-
-
-def _arms(preset: str, folder: Path, epochs: int) -> dict[str, dict[str, Any]]:
-    teacher = write_teacher(preset, epochs, folder / f"teacher-{preset}.jsonl")
+    teacher = write_teacher("quickstart", epochs[0], folder / "teacher-desk.jsonl")
+    few: dict[str, dict[str, Any]] = {"genenv": {}, "random": {}, "static": {}}
     offline = {"arm": "offline", "data": {"offline_file": str(teacher)}}
-    return {"genenv": {}, "random": {}, "static": {}, "offline": offline, "base": {}}
+    return [
+        Spec("desk", "quickstart", epochs[0], seeds, {**few, "offline": offline, "base": {}}),
+        Spec("alphas", "quickstart", epochs[0], seeds[:3], {f"alpha={a}": {} for a in ALPHAS}),
+        Spec("trails", "trails", epochs[1], seeds, few),
+    ]
 
 
 def write_teacher(preset: str, epochs: int, path: Path) -> Path:

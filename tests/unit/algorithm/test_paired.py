@@ -17,6 +17,7 @@ from genenv_core.algorithm.paired import (
     Decision,
     against_itself,
     compare,
+    fewest_seeds,
     holm,
     interval,
     sign_flip,
@@ -107,6 +108,22 @@ def test_six_seeds_decide_one_comparison_and_not_two() -> None:
     assert {one.p_holm for one in pair.values()} == {4 / 64}
     assert {one.decision for one in pair.values()} == {Decision.TIE}
     assert {one.more_seeds for one in pair.values()} == {1}  # 2 x 2 / 2^7 is below .05
+
+
+@pytest.mark.parametrize(("comparisons", "seeds"), [(1, 6), (2, 7), (3, 7), (4, 8), (6, 8), (7, 9)])
+def test_below_the_fewest_seeds_the_clearest_difference_is_not_decided(
+    comparisons: int, seeds: int
+) -> None:
+    assert fewest_seeds(comparisons) == seeds
+
+    def decided(count: int) -> set[Decision]:
+        gaps = [1 + index / 1000 for index in range(count)]
+        return {
+            one.decision for one in compare({f"{i}": gaps for i in range(comparisons)}).values()
+        }
+
+    assert decided(seeds) == {Decision.BETTER}
+    assert Decision.BETTER not in decided(seeds - 1)
 
 
 def test_how_many_seeds_are_missing() -> None:

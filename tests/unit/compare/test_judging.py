@@ -12,8 +12,8 @@ from __future__ import annotations
 import pytest
 
 from genenv_core.algorithm.paired import Decision
-from genenv_core.compare.judging import judge
-from genenv_core.config.comparison import Budget, Measure
+from genenv_core.compare.judging import judge, too_few
+from genenv_core.config.comparison import Budget, Comparison, Measure
 from genenv_core.errors import ConfigError
 from tests.unit.compare.builders_compare import comparison, even, played, simulated
 
@@ -117,3 +117,13 @@ def test_an_arm_against_itself_holds_zero() -> None:
     judged = judge(comparison(list(effects), range(10)), simulated(effects, 10))
     assert [check.arm for check in judged.self_checks] == ["genenv", "random"]
     assert all(check.holds and check.low < check.mean < check.high for check in judged.self_checks)
+
+
+def test_too_few_seeds_are_known_before_any_run() -> None:
+    pair = {"genenv": {}, "random": {}}
+    assert too_few(Comparison(arms=pair, seeds=tuple(range(6)))) == ""
+    assert "one other arm takes 6 seeds" in too_few(Comparison(arms=pair, seeds=(0, 1, 2, 3, 4)))
+    many = pair | {name: {} for name in ("static", "offline", "base")}
+    told = too_few(Comparison(arms=many, seeds=tuple(range(7))))
+    assert told == "4 other arms take 8 seeds at least; on 7 nothing will be decided"
+    assert too_few(Comparison(arms=many, seeds=tuple(range(8)))) == ""
