@@ -1313,6 +1313,31 @@ _COMPARE = (
     ),
 )
 
+_WORK = (
+    _m(
+        "stages side by side are the first to import transformers",
+        "flows/running/work.py",
+        "    _import_alone()\n    mark_orphans()",
+        "    mark_orphans()",
+        "unit/flows/test_work.py::test_work_begins_with_transformers_imported",
+    ),
+    _m(
+        "a comparison opens all of its runs at once",
+        "flows/comparing.py",
+        "with open_tables(store, [run.run_id]) as connection:",
+        "with open_tables(store, [one.run_id for one in runs]) as connection:",
+        "unit/flows/test_comparing.py::test_runs_are_read_one_by_one",
+    ),
+    _m(
+        "six seeds are said to be enough for any number of arms",
+        "genenv_core/algorithm/paired.py",
+        "while 2 / 2**count * comparisons > LEVEL:",
+        "while 2 / 2**count > LEVEL:",
+        "unit/algorithm/test_paired.py::"
+        "test_below_the_fewest_seeds_the_clearest_difference_is_not_decided",
+    ),
+)
+
 TRAILS = "genenv_core/domains/trails"
 FOLLOWED = "unit/domains/test_trails.py::test"
 _TRAILS = (
@@ -1363,5 +1388,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_STORE,
     *_SANDBOX,
     *_COMPARE,
+    *_WORK,
     *_TRAILS,
 )
