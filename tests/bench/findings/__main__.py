@@ -43,7 +43,7 @@ SELECT e.epoch, e.p_hat, e.mean_response_tokens AS tokens, s.rollouts, g.gain
 FROM epochs AS e
 JOIN spent AS s USING (run_id, epoch)
 JOIN test_gains AS g USING (run_id, epoch)
-WHERE g.measure = {measure} ORDER BY e.epoch
+WHERE g.measure = {measure} AND e.epoch <= {last} ORDER BY e.epoch
 """
 
 GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
@@ -116,7 +116,8 @@ def _runs(store: LocalStore, domain: str, result: dict[str, Any]) -> list[Run]:
     for one in result["runs"]:
         arm = one["arm"]
         with open_tables(store, [one["run_id"]]) as connection:
-            rows = query(connection, EPOCHS.format(measure=text(result["measure"]))).to_dicts()
+            sql = EPOCHS.format(measure=text(result["measure"]), last=one["epochs"])
+            rows = query(connection, sql).to_dicts()
         curve = [(0.0, 0.0), *((float(row["rollouts"]), row["gain"]) for row in rows)]
         alpha = float(arm.partition("=")[2]) if arm.startswith("alpha=") else 0.5
         p_hat = [row["p_hat"] for row in rows if row["p_hat"] is not None]

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
-from genenv_core.algorithm.paired import FEWEST, Decision, interval
+from genenv_core.algorithm.paired import FEWEST, LEVEL, Decision, interval
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import Spot
 from tests.bench.findings.finding import Finding, drawn
@@ -142,7 +143,7 @@ def superiority(results: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -
             if verdict["measure"] != result["measure"]:
                 continue
             decision = verdict["decision"]
-            holds.append(None if decision == Decision.FEW else decision == Decision.BETTER)
+            holds.append({Decision.BETTER: True, Decision.WORSE: False}.get(decision))
             points = (100 * verdict[name] for name in ("mean", "low", "high"))
             middle, low, high = points
             rows.append([domain, f"genenv - {verdict['other']}", verdict["measure"],
@@ -167,51 +168,55 @@ def superiority(results: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -
 
 
 def efficiency(runs: Sequence[Run]) -> Finding:
-    """Return finding 4: how many attempts genenv needs to reach what another arm ends with."""
+    """Return finding 4: how many attempts genenv needs to reach what another arm ends with.
+
+    A seed on which it never gets there counts as one that needs more. The sign test decides.
+    """
     rows: list[list[str]] = []
     holds: list[bool | None] = []
     for domain, own in by_domain(runs).items():
         first = {run.seed: run for run in own if run.arm == "genenv"}
         for arm in (one for one in _all_arms(own) if one not in ("genenv", "base")):
-            ratios = [
-                ratio
-                for run in own
-                if run.arm == arm and (ratio := saved(first[run.seed].curve, run.curve))
-            ]
-            count = sum(run.arm == arm for run in own)
-            reached = f"{len(ratios)} of {count}"
-            if len(ratios) < max(2, count):
-                holds.append(False)
-                rows.append([domain, arm, "", reached])
-                continue
-            logs = interval([math.log(ratio) for ratio in ratios])
-            middle, low, high = map(math.exp, logs)
-            holds.append(None if count < FEWEST else low > 1)
-            rows.append([domain, arm, f"{middle:.1f} [{low:.1f}, {high:.1f}]", reached])
-    said = "; ".join(f"{row[0]}, {row[1]}: {row[2] or 'not reached'}" for row in rows)
+            times = sorted(saved(first[run.seed].curve, run.curve) for run in own if run.arm == arm)
+            fewer = sum(ratio > 1 for ratio in times)
+            holds.append(_sign_test(fewer, len(times)))
+            told = [f"{ratio:.1f}" if ratio else "never" for ratio in times]
+            rows.append([domain, arm, f"{median(times):.1f}", " ".join(told),
+                         f"{fewer} of {len(times)}"])  # fmt: skip
+    said = "; ".join(f"{row[0]}, {row[1]}: {row[2]} ({row[4]} seeds above 1)" for row in rows)
     return Finding(
         4,
         "Less data for the same score",
         "genenv reaches the final score of other arms with fewer attempts (the paper: 3.3 times).",
         together(holds),
-        f"Attempts of the other arm for one of genenv, at the other arm's final score: {said}.",
-        ["domain", "other arm", "times fewer attempts [95 %]", "seeds that reach it"],
+        f"Attempts of the other arm for one of genenv, until genenv has its final score, median: "
+        f"{said}.",
+        ["domain", "other arm", "times fewer attempts, median", "by seed", "seeds with fewer"],
         rows,
     )
 
 
-def saved(own: Sequence[Spot], other: Sequence[Spot]) -> float | None:
-    """Return how many times fewer attempts `own` needs to reach the end of `other`; None: never.
+def _sign_test(above: int, seeds: int) -> bool | None:
+    """Return whether seeds are above or below surely enough; None where the test cannot tell."""
+    from scipy.stats import binomtest
 
-    Between epochs the curve is a straight line.
+    if binomtest(above, seeds).pvalue > LEVEL:
+        return None
+    return above > seeds / 2
+
+
+def saved(own: Sequence[Spot], other: Sequence[Spot]) -> float:
+    """Return how many times fewer attempts `own` needs to reach the end of `other`; 0.0: never.
+
+    Between epochs the curve is a straight line. What is reached without any attempt is infinite.
     """
     attempts, goal = other[-1]
     if goal <= 0:
-        return None
+        return math.inf
     for (x0, y0), (x1, y1) in pairwise(own):
         if y1 >= goal > y0:
             return attempts / (x0 + (x1 - x0) * (goal - y0) / (y1 - y0))
-    return None
+    return 0.0
 
 
 def by_domain(runs: Sequence[Run]) -> dict[str, list[Run]]:
