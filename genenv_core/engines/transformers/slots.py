@@ -22,10 +22,14 @@ from transformers.cache_utils import Cache, DynamicLayer
 from genenv_core.engines.transformers.kv_cache import SPARE_COLUMNS
 
 # On a CPU, the bits of a row's result must not depend on the rows beside it. They did, measured
-# with torch 2.13 on AVX-512; these numbers prevent it:
-LEAST = 4
-"""Rows, and new tokens of rows that join, at least and in multiples: products of fewer than four
-rows are summed in another order, and attention takes queries in blocks of 32 and what is left."""
+# with torch 2.13 on two processors with AVX-512; these numbers prevent it:
+LEAST = 16
+"""Rows, at least: products of fewer rows may be summed in another order. An older processor does so
+below 4 rows, whatever the width; Sapphire Rapids below 3 at width 64, 7 at 160, 16 from 384 on."""
+
+STEP = 4
+"""Rows, and new tokens of rows that join, come in multiples of this: attention takes queries in
+blocks of 32 and what is left."""
 
 VECTOR = 32
 """What is looked at ends at a multiple of this many columns, and activations at a multiple of this
@@ -94,7 +98,7 @@ class Slots:
         self._model, self._max_rows = model, max_rows
         config = model.config.get_text_config()
         sizes = math.gcd(config.hidden_size, config.intermediate_size, VECTOR)
-        self._row_step = max(LEAST, VECTOR // sizes)
+        self._row_step = max(STEP, VECTOR // sizes)
         self._layers = [SlotLayer() for _ in range(config.num_hidden_layers)]
         self._cache = Cache(layers=[*self._layers])
         self._device = model.device
@@ -114,7 +118,7 @@ class Slots:
         for row, one in enumerate(kept, start=first):
             if one is not None:
                 self._restore(row, one)
-        tokens = _up(int((lengths - starts).max()), LEAST)
+        tokens = _up(int((lengths - starts).max()), STEP)
         ids = np.zeros((len(prompts), tokens), dtype=np.int64)
         for row, prompt in enumerate(prompts):
             new = prompt[starts[row] :]
@@ -192,7 +196,8 @@ class Slots:
         count = len(positions)
         used = int(self.lengths[first : first + count].max())
         used = _up(used, VECTOR if used <= WHOLE or self._device.type != "cpu" else BLOCK)
-        missing = _up(count, self._row_step) - count
+        least = LEAST if self._device.type == "cpu" else 1
+        missing = _up(max(count, least), self._row_step) - count
         last = first + count + missing
         self._make_room(last, used)
         ids = torch.as_tensor(ids, device=self._device)
