@@ -59,7 +59,7 @@ def main() -> None:
         default="100-107",
         help="a range, its first three for alphas; four arms take eight",
     )
-    parser.add_argument("--epochs", default="5,4", help="of desk and of trails")
+    parser.add_argument("--epochs", default="5,5", help="of desk and of trails")
     parser.add_argument("--jobs", default="2")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split("-"))

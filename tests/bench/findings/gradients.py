@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,14 @@ Norms = dict[float, list[tuple[float, float]]]
 def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Norms:
     """Return the norm of each group's GRPO gradient at the weights that sampled it, of one run."""
     rows = query(connection, ROWS.format(epochs=epochs)).to_dicts()
+    groups = _groups(rows)
+    whole = max(map(len, groups), default=0)  # a group that lost an attempt has other rates
     found: Norms = {}
     model: Any = None
     loaded = ""
-    for group in _groups(rows):
+    for group in groups:
+        if len(group) < whole:
+            continue
         if group[0]["digest"] != loaded:
             loaded = group[0]["digest"]
             model = load_model(home / paths.checkpoint(loaded), dtype=torch.float32)
@@ -61,11 +65,11 @@ def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Nor
     return found
 
 
-def _groups(rows: Sequence[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:
+def _groups(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["epoch"], row["group_id"]), []).append(row)
-    return groups.values()
+    return list(groups.values())
 
 
 def _norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence[float]) -> float:
