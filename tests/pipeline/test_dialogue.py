@@ -33,6 +33,7 @@ def played(api: None, tiny_root: Path) -> RunConfig:
     return config
 
 
+@pytest.mark.slow  # tests/pipeline/test_trails.py plays several turns in the default run
 def test_attempts_of_several_turns_train_the_agent(played: RunConfig):
     turns = sql(played, "SELECT turns, count(*) AS n FROM traces GROUP BY turns")
     assert turns.filter(pl.col("turns") > 1)["n"].sum() > 10
