@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import TypeVar
 
 from prefect import tags
@@ -50,7 +51,7 @@ def _import_alone() -> None:
     transformers replaces itself in sys.modules at the end of its import, so a second thread that
     waits for that import is left with a module that has no classes.
     """
-    import transformers as _  # noqa: F401
+    import_module("transformers")
 
 
 def process_tags() -> list[str]:

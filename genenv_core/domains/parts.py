@@ -7,6 +7,7 @@ its canonical spelling, so base and seed data never meet the held-out tasks, wha
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -28,6 +29,7 @@ AIM = (
 """What rules for pi_env say of `env_request`, before a request and the program that answers it."""
 
 Options = TypeVar("Options", bound=BaseModel)
+Drawn = TypeVar("Drawn")
 
 
 def read_options(model: type[Options], options: Mapping[str, Any], domain: str) -> Options:
@@ -55,7 +57,8 @@ def distinct(
     draw: Callable[[int], TaskDraft],
     *,
     heldout: bool,
-    too_few: Callable[[int], str],
+    domain: str,
+    bounds: str,
 ) -> list[TaskDraft]:
     """Return `count` tasks with distinct programs, all of the held-out bucket or none.
 
@@ -65,7 +68,8 @@ def distinct(
         pick: chooses a difficulty among those that still have new tasks.
         draw: draws a task of a difficulty.
         heldout: whether the tasks are of the held-out bucket.
-        too_few: what to say when there are only so many tasks.
+        domain: the domain's name, for the error.
+        bounds: the options that bound its tasks, for the error.
 
     Raises:
         ConfigError: there are fewer than `count` tasks.
@@ -74,7 +78,11 @@ def distinct(
     drafts: dict[str, TaskDraft] = {}
     while len(drafts) < count:
         if not left:
-            raise ConfigError(too_few(len(drafts)))
+            raise ConfigError(
+                f"{domain} has only about {len(drafts)} {'held-out' if heldout else 'base'} tasks "
+                f"with {bounds}, {count} wanted: raise the options or lower "
+                + ("data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks")
+            )
         difficulty = pick(left)
         for _ in range(TRIES):
             draft = draw(difficulty)
@@ -84,6 +92,25 @@ def distinct(
         else:
             left.remove(difficulty)
     return list(drafts.values())
+
+
+def draw_open(
+    rng: random.Random,
+    weights: Sequence[float],
+    draw: Callable[[int], Drawn],
+    spell: Callable[[Drawn], str],
+) -> Drawn:
+    """Return what `draw` makes of a difficulty chosen by weight, none of the held-out bucket."""
+    while True:
+        drawn = draw(rng.choices(range(1, len(weights) + 1), weights)[0])
+        if not in_heldout(spell(drawn)):
+            return drawn
+
+
+def in_turn() -> Callable[[Sequence[int]], int]:
+    """Return how held-out tasks choose among difficulties: one after the other."""
+    turn = itertools.count()
+    return lambda left: left[next(turn) % len(left)]
 
 
 def by_weight(rng: random.Random, weights: Sequence[float]) -> Callable[[Sequence[int]], int]:

@@ -7,8 +7,6 @@ the curriculum did what it is for. What is not met makes the command fail.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from genenv_core.algorithm.stats import mean
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
+from tests.bench.comparing import compared
 
 LAST, SETTLED = 3, 6
 """Epochs at the end that p_hat is read from, and the epoch from which alpha should be met."""
@@ -124,15 +123,11 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("genenv-data/verify-learning"))
     parser.add_argument("--jobs", default="2")
     options = parser.parse_args()
-    command = ["compare", "quickstart", "--arms", options.arms, "--seeds", options.seeds]
-    command += ["--set", "tracking.enabled=false", "--jobs", options.jobs]
-    pages = options.root / "page"
-    pages.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [sys.executable, "-m", "flows.cli.app", *command, "--root", options.root, "-o", pages],
-        check=True,
-    )
-    values = json.loads((pages / "result.json").read_text(encoding="utf-8"))
+    values = compared(
+        ["quickstart", "--arms", options.arms, "--seeds", options.seeds,
+         "--set", "tracking.enabled=false"],
+        root=options.root, pages=options.root / "page", jobs=options.jobs,
+    )  # fmt: skip
     results: dict[str, list[Result]] = {}
     for run in values["runs"]:
         results.setdefault(run["arm"], []).append(read_result(options.root, run))

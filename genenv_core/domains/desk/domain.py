@@ -5,7 +5,6 @@ Its difficulty knobs are the number of calls k and the operands.
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -38,9 +37,10 @@ from genenv_core.domains.desk.wording import (
 from genenv_core.domains.parts import (
     by_weight,
     distinct,
+    draw_open,
     env_request,
     env_weights,
-    in_heldout,
+    in_turn,
     mixed_weights,
     read_options,
     with_rules,
@@ -108,12 +108,7 @@ class DeskDomain:
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
         rng = random.Random(seed_from("desk", "heldout", seed))
-        turn = itertools.count()
-
-        def pick(open_calls: Sequence[int]) -> int:
-            return open_calls[next(turn) % len(open_calls)]
-
-        drafts = self._distinct(rng, count, pick, heldout=True)
+        drafts = self._distinct(rng, count, in_turn(), heldout=True)
         rng.shuffle(drafts)
         return drafts
 
@@ -236,25 +231,23 @@ class DeskDomain:
     ) -> list[TaskDraft]:
         options = self.options
 
-        def too_few(found: int) -> str:
-            return (
-                f"desk has only about {found} {'held-out' if heldout else 'base'} tasks "
-                f"with max_calls {options.max_calls} and max_operand "
-                f"{options.max_operand}, {count} wanted: raise the options or lower "
-                + ("data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks")
-            )
-
         def draw(calls: int) -> TaskDraft:
             return _draft(draw_program(rng, calls, options.max_operand))
 
-        return distinct(count, options.max_calls, pick, draw, heldout=heldout, too_few=too_few)
+        bounds = f"max_calls {options.max_calls} and max_operand {options.max_operand}"
+        return distinct(
+            count,
+            options.max_calls,
+            pick,
+            draw,
+            heldout=heldout,
+            domain=self.name,
+            bounds=bounds,
+        )
 
     def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
-        while True:
-            calls = rng.choices(range(1, len(weights) + 1), weights)[0]
-            program = draw_program(rng, calls, self.options.max_operand)
-            if not in_heldout(render_program(program)):
-                return program
+        most = self.options.max_operand
+        return draw_open(rng, weights, lambda calls: draw_program(rng, calls, most), render_program)
 
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
         rules = env_rules(self.options.max_calls, self.options.max_operand)

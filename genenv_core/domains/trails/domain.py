@@ -7,9 +7,10 @@ difficulty is the number of looks.
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, Self, cast
 
 from pydantic import Field
@@ -18,9 +19,10 @@ from genenv_core.algorithm.similarity import best_token_f1, normalize_answer
 from genenv_core.domains.parts import (
     by_weight,
     distinct,
+    draw_open,
     env_request,
     env_weights,
-    in_heldout,
+    in_turn,
     mixed_weights,
     read_options,
     with_rules,
@@ -110,8 +112,7 @@ class TrailsDomain:
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
         rng = random.Random(seed_from("trails", "heldout", seed))
-        turn = itertools.count()
-        drafts = self._distinct(rng, count, lambda left: left[next(turn) % len(left)], heldout=True)
+        drafts = self._distinct(rng, count, in_turn(), heldout=True)
         rng.shuffle(drafts)
         return drafts
 
@@ -206,29 +207,18 @@ class TrailsDomain:
     ) -> list[TaskDraft]:
         most = self.options.max_looks
 
-        def too_few(found: int) -> str:
-            kind = "held-out" if heldout else "base"
-            field = "data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks"
-            return (
-                f"trails has only about {found} {kind} tasks with max_looks {most}, {count} "
-                f"wanted: raise it or lower {field}"
-            )
-
         return distinct(
             count,
             most,
             pick,
             lambda looks: _draft(draw_trail(rng, looks)),
             heldout=heldout,
-            too_few=too_few,
+            domain=self.name,
+            bounds=f"max_looks {most}",
         )
 
     def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Trail:
-        while True:
-            looks = rng.choices(range(1, len(weights) + 1), weights)[0]
-            trail = draw_trail(rng, looks)
-            if not in_heldout(trail.program):
-                return trail
+        return draw_open(rng, weights, partial(draw_trail, rng), attrgetter("program"))
 
     def _one_turn(self, trail: Trail, rng: random.Random) -> SeedExample:
         """Return a conversation up to one of its turns, and what the agent says there."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -21,11 +19,13 @@ from rich.table import Table
 
 from genenv_core import __version__
 from genenv_core.algorithm.stats import mean
+from genenv_core.compare.results import read_results
+from genenv_core.config.comparison import Budget, Measure, planned_runs, read_comparison
 from genenv_core.report.page import templates
 from genenv_core.storage.sql.catalog import query
-from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
+from tests.bench.comparing import compared
 from tests.bench.findings.finding import Finding
 from tests.bench.findings.gradients import Norms, norms, proposition_1
 from tests.bench.findings.ranking import OUTCOMES, error_rates, theorem_1
@@ -37,14 +37,6 @@ from tests.bench.findings.runs import (
     superiority,
 )
 from tests.bench.findings.specs import Spec, specs
-
-EPOCHS = """
-SELECT e.epoch, e.p_hat, e.mean_response_tokens AS tokens, s.rollouts, g.gain
-FROM epochs AS e
-JOIN spent AS s USING (run_id, epoch)
-JOIN test_gains AS g USING (run_id, epoch)
-WHERE g.measure = {measure} AND e.epoch <= {last} ORDER BY e.epoch
-"""
 
 GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
 """Runs, and first epochs of each, whose groups finding 5 looks at: tasks of every success rate."""
@@ -67,27 +59,22 @@ def main() -> None:
     root = options.root.resolve()
     root.mkdir(parents=True, exist_ok=True)
     planned = specs(root, tuple(range(first, last + 1)), (desk, trails))
-    results = {spec.name: _played(spec, root, options.jobs) for spec in planned}
+    results = {
+        spec.name: compared([str(spec.write(root))], root=root, pages=root / spec.name,
+                            jobs=options.jobs)
+        for spec in planned
+    }  # fmt: skip
     findings = check(results, root)
     page = _write(findings, root, planned)
     _tell(findings, page)
 
 
-def _played(spec: Spec, root: Path, jobs: str) -> dict[str, Any]:
-    """Play a comparison, or reuse it, and return its result."""
-    pages = root / spec.name
-    pages.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "flows.cli.app", "compare", str(spec.write(root))]
-    subprocess.run([*command, "--root", root, "-o", pages, "--jobs", jobs], check=True)
-    return json.loads((pages / "result.json").read_text(encoding="utf-8"))
-
-
 def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
     """Return the six findings from the results of the comparisons."""
     store = LocalStore(root)
-    own = [run for name in ("desk", "trails") for run in _runs(store, name, results[name])]
-    alphas = _runs(store, "desk", results["alphas"])
     domains = {name: results[name] for name in ("desk", "trails")}
+    own = [run for name in domains for run in _runs(store, name, name, results[name]["measure"])]
+    alphas = _runs(store, "desk", "alphas", results["alphas"]["measure"])
     found = [emergence(own), calibration(own, alphas), superiority(domains, own), efficiency(own)]
     gradients: dict[str, Norms] = {}
     errors: dict[str, dict[int, tuple[float, float]]] = {}
@@ -111,18 +98,23 @@ def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
     return [*found, proposition_1(gradients), theorem_1(errors, families)]
 
 
-def _runs(store: LocalStore, domain: str, result: dict[str, Any]) -> list[Run]:
+def _runs(store: LocalStore, domain: str, name: str, measure: str) -> list[Run]:
+    """Return the runs of a comparison, read as its page reads them."""
+    comparison = read_comparison(str(store.root / f"{name}.yaml"), {})
     found: list[Run] = []
-    for one in result["runs"]:
-        arm = one["arm"]
-        with open_tables(store, [one["run_id"]]) as connection:
-            sql = EPOCHS.format(measure=text(result["measure"]), last=one["epochs"])
-            rows = query(connection, sql).to_dicts()
-        curve = [(0.0, 0.0), *((float(row["rollouts"]), row["gain"]) for row in rows)]
-        alpha = float(arm.partition("=")[2]) if arm.startswith("alpha=") else 0.5
-        p_hat = [row["p_hat"] for row in rows if row["p_hat"] is not None]
-        tokens = [row["tokens"] for row in rows if row["tokens"] is not None]
-        found.append(Run(domain, arm, one["seed"], alpha, p_hat, tokens, curve))
+    for run in planned_runs(comparison, store.uri):
+        with open_tables(store, [run.run_id]) as connection:
+            (played,) = read_results(connection, [run])
+        curve = [
+            (float(point.spent[Budget.ROLLOUTS]), point.gains[Measure(measure)])
+            for point in played.points
+        ]
+        p_hat, tokens = (
+            [row[column] for row in played.epochs if row[column] is not None]
+            for column in ("p_hat", "response_tokens")
+        )
+        alpha = run.config.curriculum.alpha
+        found.append(Run(domain, run.arm, run.seed, alpha, p_hat, tokens, curve))
     return found
 
 

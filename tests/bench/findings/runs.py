@@ -144,8 +144,7 @@ def superiority(results: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -
                 continue
             decision = verdict["decision"]
             holds.append({Decision.BETTER: True, Decision.WORSE: False}.get(decision))
-            points = (100 * verdict[name] for name in ("mean", "low", "high"))
-            middle, low, high = points
+            middle, low, high = (100 * verdict[name] for name in ("mean", "low", "high"))
             rows.append([domain, f"genenv - {verdict['other']}", verdict["measure"],
                          f"{middle:+.1f} [{low:+.1f}, {high:+.1f}]",
                          f"{verdict['p_holm']:.3f}", str(verdict["seeds"]), decision])  # fmt: skip
