@@ -20,7 +20,7 @@ SOFT_S = 15.0
 """After SIGTERM, how long training may take to reach the end of a step; Kubernetes gives 30 s."""
 
 HARD_S = 8.0
-"""How long the stages have to end once their workers are gone."""
+"""After SIGTERM, how long the stages have to end once their workers are gone."""
 
 POLL_S = 0.2
 """How often the main thread wakes. Polars handles SIGINT with SA_RESTART, so a Ctrl-C does not
@@ -68,20 +68,21 @@ def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated
             pass
         return done.result()
     except KeyboardInterrupt:
-        _end(done, soft_s=0)
+        # Nobody ends this process meanwhile, but for a second Ctrl-C.
+        _end(done, soft_s=0, hard_s=SOFT_S + HARD_S)
         raise
     except soft:
-        _end(done, soft_s=SOFT_S)
+        _end(done, soft_s=SOFT_S, hard_s=HARD_S)
         raise
 
 
-def _end(done: Future[Result], soft_s: float) -> None:
+def _end(done: Future[Result], soft_s: float, hard_s: float) -> None:
     """Ask all work to end, end the workers if it takes too long, and wait a little."""
     from tasks.policies import trainer as services
     from tasks.stage import progress
 
     progress.cancel()
-    services.trainer().request_stop()
+    services.request_stop()
     wait([done], soft_s)
     services.close()
-    wait([done], HARD_S)
+    wait([done], hard_s)

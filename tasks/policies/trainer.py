@@ -7,6 +7,8 @@ import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from tasks.stage.progress import check
+
 if TYPE_CHECKING:
     from genenv_core.training.processes.workers import WorkerTrainer
 
@@ -15,14 +17,25 @@ _lock = threading.Lock()
 
 
 def trainer() -> WorkerTrainer:
-    """Return the trainer of this process; its workers start with the first call."""
+    """Return the trainer of this process; its workers start with the first call.
+
+    Raises Cancelled in a cancelled run, whose end would otherwise wait for new workers.
+    """
     global _trainer
     with _lock:
+        check()
         if _trainer is None:
             from genenv_core.training.processes.workers import WorkerTrainer
 
             _trainer = WorkerTrainer()
         return _trainer
+
+
+def request_stop() -> None:
+    """Let running updates end where they can be continued; see `WorkerTrainer.request_stop`."""
+    with _lock:
+        if _trainer is not None:
+            _trainer.request_stop()
 
 
 def close() -> None:

@@ -1315,6 +1315,13 @@ _COMPARE = (
 
 _WORK = (
     _m(
+        "a cancelled run starts new workers",
+        "tasks/policies/trainer.py",
+        "        check()\n",
+        "",
+        "unit/flows/test_start_workers.py::test_a_cancelled_run_starts_no_workers",
+    ),
+    _m(
         "stages side by side are the first to import transformers",
         "flows/running/work.py",
         "    _import_alone()\n    mark_orphans()",

@@ -1,7 +1,8 @@
 """When a command starts the training workers: beside the server, before they are asked for.
 
-Invariant: a run that has something to train here starts them, every other one does not; and the
-command itself does not load torch for that, which would keep the workers waiting.
+Invariants: a run that has something to train here starts them, every other one does not, and a
+cancelled one, whose end would wait for them, does not either; and the command itself does not load
+torch for that, which would keep the workers waiting.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.opening import open_store
 from genenv_core.training.processes.workers import WORKERS, WorkerTrainer
 from tasks.policies import trainer as services
+from tasks.stage.progress import Cancelled, cancel, listening
 
 
 def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> bool:
@@ -57,6 +59,16 @@ def test_start_starts_every_worker() -> None:
         assert len(workers._processes) == WORKERS
     finally:
         trainer.close()
+
+
+def test_a_cancelled_run_starts_no_workers() -> None:
+    with listening(lambda event: None):
+        cancel()
+        services.request_stop()  # after SIGTERM, with no workers at work: makes none either
+        with pytest.raises(Cancelled):
+            services.trainer()
+    with listening(lambda event: None):  # the next run of this process
+        assert services.trainer() is services.trainer()
 
 
 def test_the_parent_of_workers_loads_no_torch() -> None:
