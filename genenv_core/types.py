@@ -37,8 +37,31 @@ class Message(TypedDict):
     error: NotRequired[bool]
 
 
+class Flaw(StrEnum):
+    """What can be wrong with a task itself; see `genenv_core.play.certificate`."""
+
+    LEAKS_ANSWER = "leaks_answer"
+    """The request says the ground truth, or a part of it that has to be worked out."""
+    REJECTS_GROUND_TRUTH = "rejects_ground_truth"
+    """The ground truth is no success."""
+    ACCEPTS_TRIVIAL = "accepts_trivial"
+    """An empty, constant, incomplete or echoed answer is a success."""
+    ACCEPTS_CANARY = "accepts_canary"
+    """A text that answers nothing is a success."""
+    UNSTEADY_VERDICT = "unsteady_verdict"
+    """One and the same transcript gets different verdicts."""
+    UNKNOWN_TOOL = "unknown_tool"
+    """The right answer calls a tool that there is not."""
+    UNREACHABLE = "unreachable"
+    """The domain's own attempt never succeeds."""
+    AMBIGUOUS = "ambiguous"
+    """The domain's own attempt succeeds by chance: with some seeds of the environment."""
+    LEAKS_EARLY = "leaks_early"
+    """A tool says a part of the answer before the right calls were made."""
+
+
 class Rejection(StrEnum):
-    """Why a generation of pi_env did not become a task."""
+    """Why a generation of pi_env did not become a task; a flaw has the name of its `Flaw`."""
 
     UNPARSEABLE = "unparseable"
     OUT_OF_RANGE = "out_of_range"
@@ -47,10 +70,16 @@ class Rejection(StrEnum):
     DUPLICATE = "duplicate"
     DUPLICATE_OF_HISTORY = "duplicate_of_history"
     IN_HELDOUT = "in_heldout"
-    LEAKS_ANSWER = "leaks_answer"
-    REJECTS_GROUND_TRUTH = "rejects_ground_truth"
-    ACCEPTS_TRIVIAL = "accepts_trivial"
     ENGINE_ERROR = "engine_error"
+    LEAKS_ANSWER = Flaw.LEAKS_ANSWER.value
+    REJECTS_GROUND_TRUTH = Flaw.REJECTS_GROUND_TRUTH.value
+    ACCEPTS_TRIVIAL = Flaw.ACCEPTS_TRIVIAL.value
+    ACCEPTS_CANARY = Flaw.ACCEPTS_CANARY.value
+    UNSTEADY_VERDICT = Flaw.UNSTEADY_VERDICT.value
+    UNKNOWN_TOOL = Flaw.UNKNOWN_TOOL.value
+    UNREACHABLE = Flaw.UNREACHABLE.value
+    AMBIGUOUS = Flaw.AMBIGUOUS.value
+    LEAKS_EARLY = Flaw.LEAKS_EARLY.value
 
 
 class TaskSource(StrEnum):

@@ -18,7 +18,7 @@ from schemas.tables.fields import Rules, Table
 from schemas.tables.pools import DEnv, DTrain, UpdateSamples
 from schemas.tables.progress import Checkpoints, Epochs, Evaluations, Runs, StageRuns
 from schemas.tables.scores import Scores, Selections, TaskScores
-from schemas.tables.tasks import Generations, Tasks
+from schemas.tables.tasks import Certificates, Generations, Tasks
 from schemas.tables.traces import Traces, TraceTokens
 
 Kind = Literal["scalar", "payload", "record"]
@@ -78,6 +78,7 @@ TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
         TableSpec("tasks", Tasks, "task_id", "scalar"),
+        TableSpec("certificates", Certificates, "task_id", "scalar"),
         TableSpec("generations", Generations, "generation_id", "payload"),
         TableSpec("traces", Traces, "trace_id", "scalar"),
         TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),

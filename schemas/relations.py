@@ -38,6 +38,7 @@ VIEW_NAMES = (
     "evidence",
     "decisions",
     "task_history",
+    "certified",
     "suspects",
     "what_if",
     "cost",

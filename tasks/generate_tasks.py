@@ -70,6 +70,7 @@ def _taken(context: StageContext[GenerateTasksInputs], path: Path) -> Output:
         domain,
         data=context.frame(context.inputs.bootstrap, "tasks"),
         count=context.config.generation.tasks,
+        guard=context.config.generation.guard,
         epoch=context.epoch,
         scope=context.scope,
     )

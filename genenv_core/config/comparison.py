@@ -61,6 +61,7 @@ ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "pi_env is not told how the agent did",
         {"generation.condition_on_agent": False},
     ),
+    "no_guard": ("tasks with a flaw are not refused", {"generation.guard": False}),
     "no_prediction": ("every valid task is attempted", {"generation.candidates": 1}),
 }
 """Arms that are `genenv` without one of its means: what each does, and its changes."""

@@ -7,6 +7,7 @@ It never sees token ids, models or storage. After `Domain` come the protocols th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from genenv_core.types import (
@@ -121,6 +122,32 @@ class WritesAnswers(Protocol):
 
     def answer_turns(self, draft: TaskDraft) -> list[str]:
         """Return what the agent says in each turn, spelled as `agent_examples` spells it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionTurn:
+    """What an agent that knows the answer says in one turn.
+
+    `reveals` are the parts of the answer that become known in this turn: the agent works them out,
+    or the tools tell them to the right call. They are words or numbers that the request does not
+    say, and that nothing may say before this turn.
+    """
+
+    says: str
+    reveals: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class KnowsSolution(Protocol):
+    """A domain that can attempt its own tasks, so that a task can be played before it is given.
+
+    The caller may rely on: an attempt in which the agent says just this ends with the last turn and
+    is a success.
+    """
+
+    def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
+        """Return the turns of one right attempt; raises DomainError for a broken spec."""
         ...
 
 

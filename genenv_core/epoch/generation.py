@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from genenv_core.algorithm.admission import admit
+from genenv_core.algorithm.admission import known as known_task
 from genenv_core.algorithm.success_model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain
@@ -28,6 +28,7 @@ from genenv_core.epoch.rows import (
 )
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.ids import task_id
+from genenv_core.play.certificate import certify
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
@@ -67,17 +68,27 @@ class _Intake:
     """The rows of `tasks` while they grow; a draft becomes a task only if it is admitted.
 
     `data` are the run's data tasks, `recent` the tasks of earlier epochs. A task equal to a
-    held-out one of `data` or to any of `recent` is rejected. Ids come from epoch and scope.
+    held-out one of `data` or to any of `recent` is rejected. So is one with a flaw, while the
+    `guard` is on; its certificate is a row either way. Ids come from epoch and scope.
     """
 
     def __init__(
-        self, domain: Domain, data: pl.DataFrame, recent: pl.DataFrame, epoch: int, scope: str
+        self,
+        domain: Domain,
+        data: pl.DataFrame,
+        recent: pl.DataFrame,
+        *,
+        guard: bool,
+        epoch: int,
+        scope: str,
     ) -> None:
         self.domain, self.epoch, self.scope = domain, epoch, scope
+        self._guard = guard
         self._heldout = _fingerprints(of_source(data, *HELDOUT))
         self._history = _fingerprints(recent)
         self._taken: set[str] = set()
         self._rows: list[dict[str, Any]] = []
+        self._certificates: list[dict[str, Any]] = []
 
     @property
     def valid(self) -> int:
@@ -86,29 +97,42 @@ class _Intake:
 
     def add(self, item: TaskDraft | Rejected, **columns: Any) -> None:
         """Add the row of a draft, or of a text that the domain makes no draft of."""
-        outcome = item
-        if isinstance(item, TaskDraft):
-            outcome = admit(
-                item,
-                self.domain,
-                batch=self._taken,
-                history=self._history,
-                heldout=self._heldout,
-            )
-        rejected = outcome if isinstance(outcome, Rejected) else None
-        if isinstance(outcome, TaskDraft):
-            self._taken.add(outcome.fingerprint)
+        ident = task_id(self.epoch, self.scope, len(self._rows))
+        rejected = self._refused(item, ident) if isinstance(item, TaskDraft) else item
+        if isinstance(item, TaskDraft) and rejected is None:
+            self._taken.add(item.fingerprint)
         self._rows.append(
             {
                 **columns,
                 **(draft_columns(item) if isinstance(item, TaskDraft) else {}),
-                "task_id": task_id(self.epoch, self.scope, len(self._rows)),
+                "task_id": ident,
                 "epoch": self.epoch,
                 "valid": rejected is None,
                 "rejection": rejected.reason.value if rejected else None,
                 "rejection_detail": rejected.detail if rejected else "",
             }
         )
+
+    def _refused(self, draft: TaskDraft, ident: str) -> Rejected | None:
+        """Return why the draft is no task; keep its certificate if it is a new one."""
+        old = known_task(draft, batch=self._taken, history=self._history, heldout=self._heldout)
+        if old is not None:
+            return old
+        checks = certify(draft, self.domain)
+        self._certificates += [
+            {
+                "task_id": ident,
+                "epoch": self.epoch,
+                "flaw": check.flaw.value,
+                "passed": check.passed,
+                "detail": check.detail,
+            }
+            for check in checks
+        ]
+        flaw = next((check for check in checks if not check.passed), None)
+        if flaw is None or not self._guard:
+            return None
+        return Rejected(Rejection(flaw.flaw.value), flaw.detail)
 
     def output(self, generations: Sequence[dict[str, Any]] = ()) -> Output:
         """Return the tasks and the generations that they are from."""
@@ -120,6 +144,7 @@ class _Intake:
         return Output(
             {
                 "tasks": frame("tasks", self._rows),
+                "certificates": frame("certificates", self._certificates),
                 "generations": frame("generations", list(generations)),
             },
             facts,
@@ -234,7 +259,7 @@ def write_tasks(
         seed_for: the seed of a generation.
         progress: called before each batch.
     """
-    intake = _Intake(domain, data, recent, epoch, scope)
+    intake = _Intake(domain, data, recent, guard=settings.guard, epoch=epoch, scope=scope)
     chat = writer.chat
     params = SamplingParams(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
@@ -285,6 +310,7 @@ def take_programs(
     *,
     data: pl.DataFrame,
     count: int,
+    guard: bool,
     epoch: int,
     scope: str,
 ) -> Output:
@@ -293,7 +319,7 @@ def take_programs(
     A program that a window holds twice is also a row, rejected as a duplicate; one of an earlier
     epoch is admitted again.
     """
-    intake = _Intake(domain, data, empty("tasks"), epoch, scope)
+    intake = _Intake(domain, data, empty("tasks"), guard=guard, epoch=epoch, scope=scope)
     for offset in range(count):
         index = ((epoch - 1) * count + offset) % len(drafts)
         intake.add(

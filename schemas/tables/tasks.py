@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.types import FinishReason, Rejection, TaskChoice, TaskSource
+from genenv_core.types import FinishReason, Flaw, Rejection, TaskChoice, TaskSource
 from schemas.tables import fields
 from schemas.tables.fields import Table, all_set
 
@@ -83,6 +83,23 @@ class Tasks(
     generation_text: str = fields.text(
         "pi_env's text, as sampled; null for data tasks.", nullable=True
     )
+
+
+class Certificates(
+    Table,
+    key=("task_id", "flaw"),
+    rules={
+        "detail is set exactly when the flaw was found": (pl.col("detail") == "")
+        == pl.col("passed")
+    },
+):
+    """One row a check of a new task, before any attempt. Key: task_id, flaw."""
+
+    task_id: str = fields.ident("Task that was checked.")
+    epoch: int = fields.count("Epoch that produced the task.")
+    flaw: str = fields.label("Flaw that was looked for.", Flaw)
+    passed: bool = fields.flag("Whether the flaw was not found.")
+    detail: str = fields.note("What was found, for people; '' when passed.")
 
 
 class Generations(

@@ -1,9 +1,9 @@
 -- Which new tasks look as if pi_env were gaming its reward, and by what number?
--- Reads: tasks, task_scores, scores, trace_tokens, traces
+-- Reads: certified, tasks, task_scores, scores, trace_tokens, traces
 -- epoch: Epoch that produced the task, or the suspicious epoch.
--- reason: `near_duplicate`: the words of the request, in any order, are those of an earlier task of the run. `answer_in_prompt`: the request spells the expected answer, whatever its case and punctuation. `constant_answer`: one and the same answer succeeded on tasks whose expected answers differ. `bimodal`: the epoch's tasks are solved always or never, half-way only on average. `length_drift`: answers to one family grew longer or shorter while its success stood still.
+-- reason: `near_duplicate`: the words of the request, in any order, are those of an earlier task of the run. `flaw`: its certificate names a flaw, and `generation.guard` was off. `by_chance`: one and the same text succeeded and failed on it. `constant_answer`: one and the same answer succeeded on tasks whose expected answers differ. `bimodal`: the epoch's tasks are solved always or never, half-way only on average. `length_drift`: answers to one family grew longer or shorter while its success stood still.
 -- task_id: The suspicious task; null where the suspect is an epoch, or a family in it.
--- value: The number behind the suspicion: near_duplicate: earlier tasks with these words; answer_in_prompt: letters and digits of the answer; constant_answer: different expected answers for which the answer passed; bimodal: share of tasks solved always or never; length_drift: change of the mean response length since the family's first epoch, 0.5 is half as long again.
+-- value: The number behind the suspicion: near_duplicate: earlier tasks with these words; flaw: flaws found; by_chance: 1; constant_answer: different expected answers for which the answer passed; bimodal: share of tasks solved always or never; length_drift: change of the mean response length since the family's first epoch, 0.5 is half as long again.
 -- threshold: Value, without its sign, from which a row is listed.
 -- detail: What to look at, for people.
 --
@@ -42,13 +42,19 @@ near_duplicates AS (
     FROM alike
     WHERE earlier >= 1
 ),
-leaks AS (
+unsound AS (
     SELECT
-        run_id, arm, epoch, 'answer_in_prompt' AS reason, task_id, family,
-        CAST(length(replace(answer, ' ', '')) AS DOUBLE) AS value, CAST(1.0 AS DOUBLE) AS threshold,
-        'the prompt says: ' || answer[:80] AS detail
-    FROM new_tasks
-    WHERE answer <> '' AND contains(' ' || words || ' ', ' ' || answer || ' ')
+        run_id, arm, epoch, 'flaw' AS reason, task_id, family,
+        CAST(flaws AS DOUBLE) AS value, CAST(1.0 AS DOUBLE) AS threshold, flaw AS detail
+    FROM certified
+    WHERE valid AND flaws > 0
+    UNION ALL
+    SELECT
+        run_id, arm, epoch, 'by_chance' AS reason, task_id, family,
+        CAST(1.0 AS DOUBLE) AS value, CAST(1.0 AS DOUBLE) AS threshold,
+        format('{} of {} attempts succeeded', successes, n) AS detail
+    FROM certified
+    WHERE by_chance
 ),
 passed AS (
     SELECT DISTINCT t.run_id, t.task_id, t.answer, hash(p.response_text) AS said
@@ -136,7 +142,7 @@ drifts AS (
 )
 FROM near_duplicates
 UNION ALL
-FROM leaks
+FROM unsound
 UNION ALL
 FROM constant_answers
 UNION ALL

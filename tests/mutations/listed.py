@@ -48,6 +48,7 @@ def _m(name: str, file: str, old: str, new: str, *killers: str) -> Mutation:
 
 
 ALGORITHM = "genenv_core/algorithm"
+CERTIFIED = "unit/play/test_certificate.py::test_"
 _ALGORITHM = (
     _m(
         "the strength of what features say is never fitted",
@@ -196,30 +197,64 @@ _ALGORITHM = (
     _m(
         "a duplicate of the batch is a task",
         f"{ALGORITHM}/admission.py",
-        "if draft.fingerprint in batch:",
-        "if draft.fingerprint in ():",
-        "unit/algorithm/test_admission.py::test_each_flaw_has_its_reason",
+        "(batch, Rejection.DUPLICATE),",
+        "((), Rejection.DUPLICATE),",
+        "unit/algorithm/test_admission.py::test_each_place_has_its_reason",
     ),
     _m(
         "a held-out task is trained on",
         f"{ALGORITHM}/admission.py",
-        "if draft.fingerprint in heldout:",
-        "if draft.fingerprint in ():",
-        "unit/algorithm/test_admission.py::test_each_flaw_has_its_reason",
+        "(heldout, Rejection.IN_HELDOUT),",
+        "((), Rejection.IN_HELDOUT),",
+        "unit/algorithm/test_admission.py::test_each_place_has_its_reason",
+    ),
+    *(
+        _m(name, "genenv_core/play/certificate.py", old, new, f"{CERTIFIED}{test}")
+        for name, old, new, test in (
+            (
+                "a judge that accepts anything is sound",
+                "domain.trivial_answers(draft)),",
+                "[]),",
+                "all_of_1000_defects_are_found_and_named",
+            ),
+            (
+                "a canary may pass",
+                "_accepted(draft, domain, CANARIES)",
+                "_accepted(draft, domain, [])",
+                "all_of_1000_defects_are_found_and_named",
+            ),
+            (
+                "a request may give a part of the answer away",
+                "[draft.ground_truth, *parts]",
+                "[draft.ground_truth]",
+                "all_of_1000_defects_are_found_and_named",
+            ),
+            (
+                "a verdict may change",
+                "verdict != verdicts[0] for verdict in verdicts",
+                "verdict.success and not verdict.reward for verdict in verdicts",
+                "all_of_1000_defects_are_found_and_named",
+            ),
+            (
+                "one attempt of the domain is enough",
+                "ATTEMPTS = 10",
+                "ATTEMPTS = 1",
+                "all_of_1000_defects_are_found_and_named",
+            ),
+            (
+                "the letter of a choice is a leak",
+                "return len(words.split()) > 1 and words in _words(text)",
+                "return words in _words(text)",
+                "a_part_is_said_as_whole_words",
+            ),
+        )
     ),
     _m(
-        "a spec that accepts anything is sound",
-        f"{ALGORITHM}/admission.py",
-        "for answer in domain.trivial_answers(draft):",
-        "for answer in list[str]():",
-        "unit/algorithm/test_admission.py::test_empty_constant_and_echoed_answers_are_tried",
-    ),
-    _m(
-        "a prompt may give the answer away",
-        f"{ALGORITHM}/admission.py",
-        "if _holds(draft.prompt, draft.ground_truth):",
-        "if _holds(draft.prompt, ''):",
-        "unit/algorithm/test_admission.py::test_each_flaw_has_its_reason",
+        "a flawed task is attempted",
+        "genenv_core/epoch/generation.py",
+        "if flaw is None or not self._guard:",
+        "if flaw is None or self._guard:",
+        "unit/epoch/test_generation.py::test_a_flawed_task_is_refused_while_the_guard_is_on",
     ),
     _m(
         "the entropy gate is flipped",

@@ -23,7 +23,7 @@ from tests.unit.builders_tables import world
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 
 EPOCH_STAGES: dict[str, tuple[str, ...]] = {
-    "generate_tasks": ("tasks", "generations"),
+    "generate_tasks": ("tasks", "certificates", "generations"),
     "rollout": ("traces", "trace_tokens"),
     "score": ("scores", "task_scores"),
     "filter": ("selections",),

@@ -67,6 +67,9 @@ class GenerationConfig(Section):
     structured: bool = False
     """Whether pi_env can only write what the domain's grammar allows; needs engine vllm, and a
     domain that has one. Stored logprobs are then those of the constrained sampling."""
+    guard: bool = True
+    """Whether a task with a flaw in its certificate is refused: one that judges nothing, gives its
+    answer away, or succeeds by chance. The certificates are kept either way."""
     history_epochs: int = Field(default=4, ge=0, le=10_000)
     """A task equal to one of this many last epochs is a duplicate; 0 looks at this batch only."""
 

@@ -5,6 +5,7 @@ Its difficulty knobs are the number of calls k and the operands.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ from genenv_core.domains.parts import (
     read_options,
     with_rules,
 )
-from genenv_core.domains.protocol import SeedExample
+from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import OPEN
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
@@ -124,8 +125,7 @@ class DeskDomain:
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
         """Return the one task that the text spells, or why it spells none."""
-        options = self.options
-        program = parse_program(text, max_calls=options.max_calls, max_operand=options.max_operand)
+        program = self._program(text)
         return [program if isinstance(program, Rejected) else _draft(program)]
 
     def from_answer(self, prompt: str, ground_truth: str) -> TaskDraft | Rejected:
@@ -178,18 +178,34 @@ class DeskDomain:
         """Return the whole chain in one turn, or in a dialogue a turn for each call and the end."""
         if not self.options.dialogue:
             return [draft.ground_truth]
-        calls = [Call(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]]
-        told = [render_call(i, c.name, c.item, c.total) for i, c in enumerate(calls, start=1)]
-        return [*told, DONE]
+        return [*_told(draft), DONE]
+
+    def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
+        """Return the turns that the request asks for, whatever the spec says.
+
+        They reveal the totals that are no number of the request. A request with other words in it
+        counts as the program's.
+        """
+        text = parse_request(draft.prompt) or draft.program
+        program = self._program(text)
+        if isinstance(program, Rejected):
+            raise DomainError(f"desk: no program: {program.detail}")
+        given = {number for clause in program for number in (clause.left, clause.right)}
+        new = [() if c.total in given else (str(c.total),) for c in program]
+        if not self.options.dialogue:
+            return [SolutionTurn(render_answer(program), tuple(itertools.chain(*new)))]
+        told = [render_call(i, c.name, c.item, c.total) for i, c in enumerate(program, start=1)]
+        return [*map(SolutionTurn, told, new), SolutionTurn(DONE)]
 
     def count_calls(self, message: Message) -> int:
         return message["content"].count(OPEN)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return the empty answer, two constant ones and echoes of the prompt and the program."""
+        """Return the empty answer, constant and incomplete ones, and echoes."""
         # total 999999 is above 99 * 99, so this constant call is the answer to no task.
         constant = render_call(1, "receive", "bolts", 999_999)
-        return ["", "ok", constant, draft.prompt, draft.program]
+        begun = "".join(_told(draft)[:-1])
+        return ["", "ok", constant, begun, draft.prompt, draft.program]
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` requests with their right answers, few of them long."""
@@ -245,6 +261,10 @@ class DeskDomain:
             bounds=bounds,
         )
 
+    def _program(self, text: str) -> Program | Rejected:
+        options = self.options
+        return parse_program(text, max_calls=options.max_calls, max_operand=options.max_operand)
+
     def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
         most = self.options.max_operand
         return draw_open(rng, weights, lambda calls: draw_program(rng, calls, most), render_program)
@@ -295,6 +315,12 @@ def _one_turn(prompt: list[Message], program: Program, turn: int) -> SeedExample
         messages.append({"role": "assistant", "content": call})
         messages.append({"role": "tool", "name": clause.name, "content": RECORDED})
     return messages, DONE
+
+
+def _told(draft: TaskDraft) -> list[str]:
+    """Return the calls of the right answer, each as the agent writes it."""
+    calls = [Call(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]]
+    return [render_call(i, c.name, c.item, c.total) for i, c in enumerate(calls, start=1)]
 
 
 def _draft(program: Program) -> TaskDraft:

@@ -39,6 +39,8 @@ MOST_INDEX = 999  # nines only: an index is in range by its digits
 
 _DIGITS = len(str(MOST_INDEX))
 _NUMBER = re.compile("0|[1-9][0-9]*")
+_LINK = re.compile(r", go to the (\w+)")
+_REQUEST = re.compile(r"start at (\w+)((?:, go to the \w+)*), and tell the (\w+)\.")
 
 Card = Mapping[str, str]
 """Field -> value, for every field."""
@@ -95,6 +97,15 @@ def parse_trail(text: str, *, max_looks: int) -> Trail | Rejected:
     if last in LINKS:
         return Rejected(Rejection.INCONSISTENT, f"a trail does not end with a {last}")
     return Trail(start, tuple(fields), int(number))
+
+
+def parse_request(text: str) -> str | None:
+    """Return start and fields, with blanks between, of a `Trail.request`; None where it is none."""
+    found = _REQUEST.fullmatch(text)
+    if found is None:
+        return None
+    start, links, last = found.groups()
+    return " ".join([start, *_LINK.findall(links), last])
 
 
 def trail_pattern(*, max_looks: int) -> str:

@@ -27,7 +27,7 @@ from genenv_core.domains.parts import (
     read_options,
     with_rules,
 )
-from genenv_core.domains.protocol import SeedExample
+from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import OPEN, read_one_call
 from genenv_core.domains.trails.cards import (
     FIELDS,
@@ -38,6 +38,7 @@ from genenv_core.domains.trails.cards import (
     Trail,
     cards_of,
     draw_trail,
+    parse_request,
     parse_trail,
     trail_pattern,
 )
@@ -165,6 +166,23 @@ class TrailsDomain:
         if named != {value}:
             return Verdict(near, False, "wrong_value")
         return Verdict(near, near >= SIMILAR, "" if near >= SIMILAR else "wrong_words")
+
+    def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
+        """Return the looks that the request asks for, and what the cards then say.
+
+        Each look reveals who is next, the last one the value. A request with other words in it
+        counts as the program's.
+        """
+        text = parse_request(draft.prompt) or draft.program.rpartition(" ")[0]
+        person, *links, field = text.split()
+        cards, turns = _cards(draft), list[SolutionTurn]()
+        for link in links:
+            following = cards[person][link]
+            turns.append(SolutionTurn(render_look(person, link), (following,)))
+            person = following
+        value = cards[person][field]
+        turns.append(SolutionTurn(render_look(person, field), (value,)))
+        return [*turns, SolutionTurn(render_answer(person, field, value))]
 
     def count_calls(self, message: Message) -> int:
         """Return how many calls a message begins."""

@@ -22,7 +22,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.admission import admit, answer_verdict
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain, DeskOptions
 from genenv_core.domains.desk.program import (
@@ -38,7 +37,9 @@ from genenv_core.domains.desk.program import (
 from genenv_core.domains.desk.scoring import Call, read_calls
 from genenv_core.domains.protocol import ConstrainsEnv, SeedData
 from genenv_core.errors import ConfigError, DomainError
+from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
+from tests.unit.domains.checking import flaws
 
 DESK = DeskDomain()
 
@@ -144,7 +145,7 @@ def test_generated_tasks_judge_rightly_and_are_admitted(program: tuple[Clause, .
     assert "" in trivial and task.prompt in trivial
     assert not any(answer_verdict(task, DESK, answer).success for answer in trivial)
     assert task.ground_truth not in task.prompt
-    assert admit(task, DESK, batch=(), history=(), heldout=()) is task
+    assert flaws(task, DESK) == []
 
 
 @given(programs, programs)
@@ -292,7 +293,7 @@ def test_explained_prompts_open_with_the_rules() -> None:
     assert not any(item in rules["content"] for item in ITEMS)  # its example answers no task
     context = Context("c", "t", task, AgentHistory())
     assert all(item in desk.env_messages(context)[0]["content"] for item in ITEMS)
-    assert admit(task, desk, batch=(), history=(), heldout=()) is task
+    assert flaws(task, desk) == []
 
 
 @pytest.mark.parametrize("dialogue", [False, True])
@@ -327,7 +328,7 @@ def test_the_simulators_rules_show_programs_that_are_tasks(options: tuple[int, i
         task = _task(program, desk)
         assert task.prompt.removesuffix(".") == meaning.partition(" (")[0].strip()
     assert {program[0] for program, _, _ in shown} == {"+", "-", "*"}
-    assert isinstance(admit(_task(answer, desk), desk, batch=(), history=(), heldout=()), TaskDraft)
+    assert flaws(_task(answer, desk), desk) == []
 
 
 def test_the_documentation_shows_the_explained_prompts() -> None:

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.admission import admit, answer_verdict
 from genenv_core.domains.protocol import SeedData
+from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
+from tests.unit.domains.checking import flaws
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -40,7 +41,7 @@ def test_every_task_is_admitted(domain: Any) -> None:
     drafts = [*domain.base_tasks(1, 100), *domain.heldout_tasks(1, 50)]
     assert len({draft.fingerprint for draft in drafts}) == 150
     for draft in drafts:
-        assert admit(draft, domain, batch=(), history=(), heldout=()) is draft
+        assert flaws(draft, domain) == []
         assert domain.parse(draft.program) == [draft]
         assert not answer_verdict(draft, domain, f"{draft.ground_truth}1").success
         assert domain.episode(draft, 0).step(draft.ground_truth).done

@@ -25,7 +25,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.admission import admit, answer_verdict
 from genenv_core.algorithm.similarity import normalize_answer, token_f1
 from genenv_core.domains import registry
 from genenv_core.domains.parts import in_heldout
@@ -45,8 +44,10 @@ from genenv_core.domains.trails.cards import (
 from genenv_core.domains.trails.domain import TrailsOptions, read_look
 from genenv_core.domains.trails.wording import NO_CARD, TOOL, render_answer, render_look
 from genenv_core.errors import ConfigError, DomainError
+from genenv_core.play.certificate import answer_verdict
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
+from tests.unit.domains.checking import flaws
 
 TRAILS = TrailsDomain()
 LONG = TrailsDomain(TrailsOptions(max_looks=MOST_LOOKS))
@@ -112,7 +113,7 @@ def test_generated_tasks_read_back_and_are_admitted(trail: Trail) -> None:
     assert parse_trail(trail.program, max_looks=MOST_LOOKS) == trail
     task = _task(trail.program, LONG)
     assert LONG.parse(task.program) == [task]
-    assert admit(task, LONG, batch=(), history=(), heldout=()) is task
+    assert flaws(task, LONG) == []
     assert not any(answer_verdict(task, LONG, said).success for said in LONG.trivial_answers(task))
 
 
@@ -194,7 +195,7 @@ def test_base_and_heldout_tasks_are_distinct_and_follow_the_shares() -> None:
     assert heldout[:6] != sorted(heldout[:6], key=lambda task: task.difficulty)
     for task in [*base, *heldout]:
         assert TRAILS.parse(task.program) == [task]
-        assert admit(task, TRAILS, batch=(), history=(), heldout=()) is task
+        assert flaws(task, TRAILS) == []
 
 
 @settings(max_examples=5)
@@ -580,7 +581,7 @@ def test_the_simulators_rules_show_programs_that_are_tasks(max_looks: int) -> No
     assert not in_heldout(shown[1]) and not in_heldout(answer)
     for program in (shown[1], answer):
         task = _task(program, trails)
-        assert admit(task, trails, batch=(), history=(), heldout=()) is task
+        assert flaws(task, trails) == []
 
 
 def test_the_documentation_shows_a_whole_attempt_and_the_options() -> None:

@@ -4,7 +4,8 @@ Invariants: sampling continues until enough tasks are admitted or max_generation
 time for the missing number; candidates are written beyond the tasks that are attempted; each
 generation has its own seed by its place; a generation that is cut, fails or holds no task is a row
 with its reason; an epoch without a valid task says why, and a second one stops the run; a task
-equal to one of this epoch, of recent epochs or of the held-out set is rejected; a teacher's
+equal to one of this epoch, of recent epochs or of the held-out set is rejected; one with a flaw is
+rejected while the guard is on, and has its certificate either way; a teacher's
 programs are read in windows, again from the first after the last, and compared with the held-out
 set too; pi_env's prompt has base tasks and the agent's record on new tasks.
 """
@@ -36,8 +37,11 @@ from genenv_core.types import (
     Completion,
     FinishReason,
     Grammar,
+    Message,
     SampleRequest,
     SamplingParams,
+    TaskDraft,
+    Verdict,
 )
 from tests.unit.epoch.builders_epoch import (
     Chat,
@@ -91,7 +95,7 @@ def write(engine: Says, **more: Any) -> Output:
     }
     writer = Writer(engine, Chat(), 3, more.pop("grammar", lambda context: None))
     return write_tasks(
-        writer, WordsDomain(), settings,
+        writer, more.pop("domain", WordsDomain()), settings,
         **options | more, epoch=2, scope="0123456789", seed=7, seed_for=seed_for,
     )  # fmt: skip
 
@@ -269,8 +273,9 @@ def programs(epoch: int, heldout: Sequence[str] = ()) -> Output:
     drafts = [draft(word) for word in ("aa", "bb", "cc")]
     tasks = data(["one"], heldout)
     return take_programs(
-        drafts, WordsDomain(), data=tasks, count=2, epoch=epoch, scope="0123456789"
-    )
+        drafts, WordsDomain(),
+        data=tasks, count=2, guard=True, epoch=epoch, scope="0123456789",
+    )  # fmt: skip
 
 
 def test_programs_are_taken_in_windows_round_and_round() -> None:
@@ -293,9 +298,40 @@ def test_a_program_of_the_held_out_set_is_rejected() -> None:
 
 def test_a_window_longer_than_the_file_repeats_as_duplicates() -> None:
     output = take_programs(
-        [draft("aa")], WordsDomain(), data=data(["one"]), count=2, epoch=1, scope="0" * 10
-    )
+        [draft("aa")], WordsDomain(),
+        data=data(["one"]), count=2, guard=True, epoch=1, scope="0" * 10,
+    )  # fmt: skip
     assert outcomes(output) == [("aa", True, None), ("aa", False, "duplicate")]
+
+
+class Careless(WordsDomain):
+    """A domain whose judge accepts any answer to a word with an x."""
+
+    def score(self, task: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Return success for what it should not."""
+        return Verdict(1.0, True) if "x" in task.program else super().score(task, messages)
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_flawed_task_is_refused_while_the_guard_is_on(guard: bool) -> None:
+    output = write(
+        Says(["xx", "aa bb xx", "past"]),
+        domain=Careless(),
+        settings={"tasks": 3, "guard": guard, "max_generations": 3},
+    )
+    refused = [(not guard, "accepts_trivial" if guard else None)]
+    told = [(valid, reason) for word, valid, reason in outcomes(output) if word == "xx"]
+    assert told[:1] == refused
+    certificates = output.tables["certificates"]
+    checked = certificates["task_id"].unique(maintain_order=True).to_list()
+    rows = output.tables["tasks"].filter(pl.col("task_id").is_in(checked))
+    # A duplicate is refused before anybody looks at it; with the guard, a flawed one is no task
+    # that a later one could equal.
+    assert rows["program"].to_list() == ["xx", "aa", "bb", *(["xx"] if guard else [])]
+    found = certificates.filter(~pl.col("passed"))
+    assert set(found["flaw"]) == {"accepts_trivial", "accepts_canary"}
+    assert (found["epoch"] == 2).all()
+    assert set(certificates.filter(pl.col("task_id") == checked[1])["passed"]) == {True}
 
 
 def test_the_agents_record_is_of_generated_tasks() -> None:

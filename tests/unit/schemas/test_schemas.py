@@ -181,7 +181,7 @@ def test_lazy_frame_is_refused() -> None:
 
 
 def test_unknown_table_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SchemaError, match="no table 'scroes'; tables: tasks, generations"):
+    with pytest.raises(SchemaError, match="no table 'scroes'; tables: tasks, certificates"):
         validate("scroes", sample_frame("scores"))
 
 

@@ -33,6 +33,7 @@ from genenv_core.epoch.scoring import task_rows
 from genenv_core.epoch.selecting import select
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect, query
+from genenv_core.types import Flaw
 from schemas.registry import TABLES
 from schemas.relations import Relation, describe
 from tests.unit.builders_tables import CONFIG, world
@@ -492,13 +493,86 @@ def test_same_words_in_another_order_are_suspicious(tmp_path: Path) -> None:
     ]
 
 
-def test_an_answer_in_the_prompt_is_suspicious(tmp_path: Path) -> None:
+def flawed(tables: Tables, task: str, *found: str) -> Tables:
+    """Return the tables with these flaws found in a task."""
+    named = (pl.col("task_id") == task) & pl.col("flaw").is_in(found)
+    certificates = tables["certificates"].with_columns(
+        passed=~named, detail=pl.when(named).then(pl.lit("seen")).otherwise(pl.lit(""))
+    )
+    return tables | {"certificates": certificates}
+
+
+def test_a_flaw_that_the_guard_let_pass_is_suspicious(tmp_path: Path) -> None:
+    tables = flawed(clean(), "e0001-t000000", "leaks_early", "ambiguous")
+    assert suspects(tmp_path, tables) == [("flaw", 1, "e0001-t000000", "k1", 2.0)]
+    refused = pl.col("task_id") == "e0001-t000000"
+    guarded = tables["tasks"].with_columns(valid=pl.col("valid") & ~refused)
+    assert suspects(tmp_path, tables | {"tasks": guarded}) == []
+
+
+def test_a_text_that_succeeds_by_chance_is_suspicious(tmp_path: Path) -> None:
     tables = clean()
-    answers = {"e0001-t000000": "14-nuts", "e0001-t000001": "14 nuts", "e0001-t000002": "!"}
-    prompts = {"e0001-t000000": "Say: 14 NUTS!", "e0001-t000001": "There are 114 nutshells."}
-    tables["tasks"] = put(tables["tasks"], "task_id", answers, "ground_truth")
-    tables["tasks"] = put(tables["tasks"], "task_id", prompts, "prompt")
-    assert suspects(tmp_path, tables) == [("answer_in_prompt", 1, "e0001-t000000", "k1", 6.0)]
+    group = tables["scores"].filter(pl.col("task_id") == "e0001-t000001")
+    assert set(group["success"]) == {True, False}
+    same = dict.fromkeys(group["trace_id"].to_list(), "yes")
+    texts = put(tables["trace_tokens"], "trace_id", same, "response_text")
+    planted = tables | {"trace_tokens": texts}
+    assert suspects(tmp_path, planted) == [("by_chance", 1, "e0001-t000001", "k1", 1.0)]
+    # An attempt that was cut short says nothing about the judge.
+    failed = dict.fromkeys(group.filter(~pl.col("success"))["trace_id"].to_list(), "error")
+    cut = put(tables["scores"], "trace_id", failed, "failure")
+    assert suspects(tmp_path, planted | {"scores": cut}) == []
+
+
+def test_certified_says_what_the_certificate_and_the_attempts_say(tmp_path: Path) -> None:
+    tables = flawed(clean(), "e0001-t000000", "leaks_early", "ambiguous")
+    counts = tables["task_scores"].group_by("task_id").agg(pl.col("n", "successes").sum())
+    sql = "FROM certified WHERE epoch = 1 ORDER BY task_id"
+    rows = ask(tmp_path, tables, sql)
+    tasks = rows.join(counts, on="task_id", how="left", suffix="_counted")
+    assert rows["task_id"].to_list() == [f"e0001-t{index:06d}" for index in range(3)]
+    assert rows["checks"].to_list() == [len(Flaw)] * 3
+    assert rows["flaw"].to_list() == ["ambiguous, leaks_early", "", ""]
+    assert rows["sound"].to_list() == [False, True, True]
+    assert tasks["n"].equals(tasks["n_counted"])
+    assert tasks["successes"].equals(tasks["successes_counted"])
+    mixed = (tasks["successes"] > 0) & (tasks["successes"] < tasks["n"])
+    assert rows["separating"].equals(mixed, check_names=False)
+    assert rows["reachable"].all()
+
+
+@pytest.mark.parametrize(
+    ("check", "successes", "reachable"),
+    [(True, 0, True), (False, 1, True), (False, 0, False), (None, 0, None), (None, 2, True)],
+)
+def test_reachable_is_what_the_domain_or_the_agent_can_do(
+    tmp_path: Path, check: bool | None, successes: int, reachable: bool | None
+) -> None:
+    tables, task = clean(), "e0001-t000001"
+    if check is None:
+        other = pl.col("flaw") != Flaw.UNREACHABLE.value
+        tables["certificates"] = tables["certificates"].filter(other)
+    elif not check:
+        tables = flawed(tables, task, Flaw.UNREACHABLE.value)
+    group = f"e0001-g{task[-6:]}"
+    scores = put(tables["task_scores"], "group_id", {group: successes}, "successes")
+    tables["task_scores"] = scores
+    sql = f"SELECT reachable FROM certified WHERE task_id = '{task}'"
+    assert ask(tmp_path, tables, sql).item() is reachable
+
+
+def test_improving_is_the_gain_of_the_family_since_before_the_task(tmp_path: Path) -> None:
+    tables = clean()
+    rows = tables["evaluations"].filter((pl.col("split") == "test") & (pl.col("mode") == "sampled"))
+    success = rows.join(tables["tasks"].select("task_id", "family"), on="task_id")
+    rates = dict(success.group_by("epoch").agg(pl.col("success").mean()).iter_rows())
+    sql = "SELECT DISTINCT epoch, improving FROM certified ORDER BY ALL"
+    found = dict(ask(tmp_path, tables, sql).iter_rows())
+    last = rates[max(rates)]
+    assert found == {
+        epoch: pytest.approx(last - rates[epoch - 1]) if epoch - 1 in rates else None
+        for epoch in found
+    }
 
 
 def test_an_answer_that_always_passes_is_suspicious(tmp_path: Path) -> None:

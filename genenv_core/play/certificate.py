@@ -1,0 +1,250 @@
+"""The certificate of a task: whether its evaluation is worth anything, before it is attempted.
+
+pi_env is paid for tasks that the agent solves half of the time. A task that judges nothing, gives
+its answer away, or succeeds by chance can earn that without teaching anything. So each task is
+checked: by judging answers that are known to be right or wrong, and, where the domain can attempt
+its own tasks, by playing them. What only attempts of the agent can say is in the
+view `certified`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from genenv_core.domains.protocol import Domain, KnowsSolution, SolutionTurn, WritesAnswers
+from genenv_core.domains.tool_calls import CALL, written
+from genenv_core.play.attempt import FAILURES, error_line
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.types import Flaw, Message, TaskDraft, Verdict
+
+Stored = TypeVar("Stored")
+
+REPEATS = 3
+"""How often one transcript is judged."""
+
+ATTEMPTS = 10
+"""How often the domain attempts its task, each time with another seed of the environment. One that
+succeeds by a coin toss passes all of them once in a thousand times."""
+
+CANARY = "canary 5f1e7c"
+CANARIES = (CANARY, written({"name": "canary", "arguments": {}}), f"The answer is {CANARY}.")
+"""Texts that answer no task."""
+
+SHOWN = 60
+"""Characters of an answer that are shown."""
+
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a certificate: the flaw that was looked for, and what was found, '' if none."""
+
+    flaw: Flaw
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the flaw was not found."""
+        return not self.detail
+
+
+def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
+    """Return the checks that can be made of a task, in the order of `Flaw`.
+
+    Which can be made depends on the domain: without `KnowsSolution` or `WritesAnswers` nobody can
+    say whether a task is reachable. Only the first one says what the tools may not give away.
+    """
+    turns, broken = _solution(draft, domain)
+    parts = [part for turn in turns for part in turn.reveals]
+    found = {
+        Flaw.LEAKS_ANSWER: _said_of(draft.prompt, [draft.ground_truth, *parts], "the request says"),
+        Flaw.REJECTS_GROUND_TRUTH: _wrong(draft, domain),
+        Flaw.ACCEPTS_TRIVIAL: _accepted(draft, domain, domain.trivial_answers(draft)),
+        Flaw.ACCEPTS_CANARY: _accepted(draft, domain, CANARIES),
+        Flaw.UNSTEADY_VERDICT: _unsteady(draft, domain),
+        Flaw.UNKNOWN_TOOL: _unknown_tool(domain, [draft.ground_truth, *(t.says for t in turns)]),
+    }
+    if broken:
+        found[Flaw.UNREACHABLE] = broken
+    elif turns:
+        attempts = [_play(draft, domain, turns, seed) for seed in range(ATTEMPTS)]
+        found |= _of_attempts(attempts)
+        if parts:
+            found[Flaw.LEAKS_EARLY] = _early(draft, domain, turns, attempts)
+    return [Check(flaw, found[flaw]) for flaw in Flaw if flaw in found]
+
+
+def _solution(draft: TaskDraft, domain: Domain) -> tuple[Sequence[SolutionTurn], str]:
+    """Return the turns of a right attempt, none where the domain has none, and why it failed."""
+    try:
+        if isinstance(domain, KnowsSolution):
+            return domain.solution(draft), ""
+        if isinstance(domain, WritesAnswers):
+            return [SolutionTurn(text) for text in domain.answer_turns(draft)], ""
+    except FAILURES as error:
+        return [], f"the domain has no solution: {error_line(error)}"
+    return [], ""
+
+
+def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
+    """Return the verdict on a transcript in which the agent says just `answer`."""
+    return domain.score(draft, _said(draft, domain, answer))
+
+
+def _said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
+    return [*domain.agent_messages(draft), {"role": "assistant", "content": answer}]
+
+
+def _said_of(text: str, parts: Iterable[str], who: str) -> str:
+    """Return which of the parts a text says, '' if none."""
+    return next((f"{who} {part[:SHOWN]!r}" for part in parts if holds(text, part)), "")
+
+
+def _wrong(draft: TaskDraft, domain: Domain) -> str:
+    try:
+        verdict = answer_verdict(draft, domain, draft.ground_truth)
+    except FAILURES as error:
+        return f"the ground truth cannot be judged: {error_line(error)}"
+    return "" if verdict.success else f"the ground truth fails: {verdict.failure or 'no success'}"
+
+
+def _accepted(draft: TaskDraft, domain: Domain, answers: Sequence[str]) -> str:
+    for answer in answers:
+        try:
+            verdict = answer_verdict(draft, domain, answer)
+        except FAILURES:
+            continue  # then it is no success either
+        if verdict.success:
+            return f"{answer[:SHOWN]!r} is a success"
+    return ""
+
+
+def _unsteady(draft: TaskDraft, domain: Domain) -> str:
+    for answer in (draft.ground_truth, CANARY):
+        try:
+            messages = _said(draft, domain, answer)
+            verdicts = [domain.score(draft, messages) for _ in range(REPEATS)]
+            # Stored traces of stored tasks are judged too.
+            stored = replace(draft, spec=_stored(draft.spec))
+            verdicts.append(domain.score(stored, _stored(messages)))
+        except FAILURES:
+            continue  # `_wrong` says so
+        if any(verdict != verdicts[0] for verdict in verdicts):
+            return f"{answer[:SHOWN]!r} gets several verdicts"
+    return ""
+
+
+def _stored(value: Stored) -> Stored:
+    return json.loads(canonical_json(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What the domain's own attempt came to: why it failed, and what tools said in each turn."""
+
+    failure: str = ""
+    observed: list[str] = field(default_factory=list[str])
+
+
+def _play(draft: TaskDraft, domain: Domain, turns: Sequence[SolutionTurn], seed: int) -> _Attempt:
+    messages, observed, done = list(domain.agent_messages(draft)), list[str](), False
+    try:
+        episode = domain.episode(draft, seed)
+        for turn in turns:
+            messages.append({"role": "assistant", "content": turn.says})
+            observation = episode.step(turn.says)
+            messages += observation.messages
+            observed.append(_text(observation.messages))
+            done = observation.done
+            if done:
+                break
+        verdict = domain.score(draft, messages)
+    except FAILURES as error:
+        return _Attempt(error_line(error), observed)
+    if not done:
+        return _Attempt("the episode goes on after the answer", observed)
+    return _Attempt("" if verdict.success else verdict.failure or "no success", observed)
+
+
+def _of_attempts(attempts: Sequence[_Attempt]) -> dict[Flaw, str]:
+    failures = [attempt.failure for attempt in attempts if attempt.failure]
+    never = len(failures) == len(attempts)
+    return {
+        Flaw.UNREACHABLE: f"the domain's own attempt fails: {failures[0]}" if never else "",
+        Flaw.AMBIGUOUS: ""
+        if never or not failures
+        else f"{len(failures)} of {len(attempts)} attempts of the domain fail: {failures[0]}",
+    }
+
+
+def _early(
+    draft: TaskDraft,
+    domain: Domain,
+    turns: Sequence[SolutionTurn],
+    attempts: Sequence[_Attempt],
+) -> str:
+    """Return which part of the answer the tools say too early, '' if none.
+
+    In a right attempt the tools may say what this turn and those before it reveal; to a text that
+    is no right call, nothing.
+    """
+    for attempt in attempts:
+        for turn, text in enumerate(attempt.observed):
+            later = [part for next_ in turns[turn + 1 :] for part in next_.reveals]
+            if said := _said_of(text, later, f"after turn {turn} the tools say"):
+                return said
+    parts = [part for turn in turns for part in turn.reveals]
+    for action in ("", *CANARIES, draft.prompt):
+        text = _answer(draft, domain, action)
+        if said := _said_of(text, parts, f"to {action[:SHOWN]!r} the tools say"):
+            return said
+    return ""
+
+
+def _answer(draft: TaskDraft, domain: Domain, action: str) -> str:
+    try:
+        return _text(domain.episode(draft, 0).step(action).messages)
+    except FAILURES as error:
+        return error_line(error)  # which the agent sees
+
+
+def _text(messages: Sequence[Message]) -> str:
+    return " ".join(message["content"] for message in messages)
+
+
+def _unknown_tool(domain: Domain, texts: Sequence[str]) -> str:
+    tools = {_folded(tool.get("function", tool).get("name")) for tool in domain.tools}
+    for body in (body for text in texts for body in CALL.findall(text)):
+        try:
+            call: object = json.loads(body)
+        except (ValueError, RecursionError):
+            continue  # then it is the answer's own spelling of something else
+        name = cast(dict[str, Any], call).get("name") if isinstance(call, dict) else None
+        if _folded(name) not in tools:
+            return f"there is no tool {str(name)[:SHOWN]!r}"
+    return ""
+
+
+def _folded(name: object) -> str:
+    return str(name).strip().casefold()
+
+
+def holds(text: str, part: str) -> bool:
+    """Return whether a text says a part as whole words: 14 does not give 4 away.
+
+    In a part of several words, neither letter case nor punctuation counts.
+    """
+    before, after = (r"\b" if edge.isalnum() else "" for edge in (part[:1], part[-1:]))
+    if part and re.search(before + re.escape(part) + after, text):
+        return True
+    words = _words(part)
+    return len(words.split()) > 1 and words in _words(text)
+
+
+def _words(text: str) -> str:
+    return f" {_BETWEEN_WORDS.sub(' ', text.casefold()).strip()} "
