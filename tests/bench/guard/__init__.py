@@ -1,0 +1,1 @@
+"""What `generation.guard` is worth: an ablation on a domain that pi_env can game."""
