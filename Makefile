@@ -13,7 +13,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm mutations verify-learning findings dictionary lock clean
+.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ mutations: $(STAMP) ## Break one rule after the other in a copy and see that a t
 
 verify-learning: $(STAMP) ## Run arms genenv, random and static on seeds 100 to 109 and say whether co-evolution pays (40 min)
 	@$(BIN)/python -m tests.bench.learning
+
+claim: $(STAMP) ## Play verify-learning, and put what came out into README.md with its figure
+	@$(BIN)/python -m tests.bench.learning --readme README.md
 
 findings: $(STAMP) ## Check the paper's six findings on both embedded domains, with figures (45 min)
 	@$(BIN)/python -m tests.bench.findings

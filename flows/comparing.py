@@ -28,6 +28,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.planner import plan_run
 from flows.up.children import Child
 from genenv_core import __version__
+from genenv_core.compare.claim import CLAIM, FIGURE, claim, figure
 from genenv_core.compare.judging import judge
 from genenv_core.compare.page import PAGE, Made, as_values, render, run_page
 from genenv_core.compare.results import Played, read_results
@@ -226,6 +227,8 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
     )
     page = render(made, now=now, version=__version__)
     store.replace(paths.comparison(name, PAGE), page.encode())
+    store.replace(paths.comparison(name, CLAIM), claim(made, version=__version__).encode())
+    store.replace(paths.comparison(name, FIGURE), figure(made).encode())
     store.replace(paths.comparison(name, "result.json"), readable_json(as_values(made)))
     return made
 
@@ -233,7 +236,7 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
 def copy_pages(made: Made, folder: Path) -> None:
     """Copy the pages of a comparison and its JSON to a folder; raises ConfigError."""
     store = open_store(made.root)
-    files = [PAGE, "result.json", *(run_page(run.run_id) for run in made.results)]
+    files = [PAGE, CLAIM, FIGURE, "result.json", *(run_page(run.run_id) for run in made.results)]
     try:
         for file in files:
             target = folder / file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
@@ -47,13 +48,9 @@ def draw(
     comparison: Comparison, judged: Judged, results: Sequence[Played], *, alpha: float
 ) -> list[Chart]:
     """Return the charts, in the order in which they are read; `alpha` is the first arm's target."""
-    runs = [run for run in results if run.seed in judged.seeds]
+    runs = _finished(judged, results)
     measure, budget = judged.measure, comparison.budget
     seeds = "a band: its 95 % interval over seeds" if len(judged.seeds) > 1 else "one seed"
-    gain = f"Gain in {MEASURES[measure]} on the test tasks since epoch 0"
-
-    def gained(run: Played) -> list[Spot]:
-        return [(point.epoch, point.gains[measure]) for point in run.points]
 
     def paid(run: Played) -> list[Spot]:
         return [(point.spent[budget], point.gains[measure]) for point in run.points]
@@ -66,9 +63,9 @@ def draw(
     arms = list(comparison.arms)
     charts = [
         _chart(runs, arms, f"Gain by {BUDGETS[budget]}",
-               f"{gain}, against what was spent. A line is an arm's "
+               f"{_gain(measure)}, against what was spent. A line is an arm's "
                f"mean, {seeds}.", BUDGETS[budget], paid),
-        _chart(runs, arms, "Gain by epoch", f"{gain}.", "epoch", gained),
+        epochs_chart(comparison, judged, results),
         _chart(runs, arms, "Success on attempted tasks",
                "p_hat; the dashed line is alpha of the first arm.", "epoch", column("p_hat"),
                line=alpha, share=True),
@@ -81,6 +78,29 @@ def draw(
     return [chart for chart in charts if chart.svg]
 
 
+def epochs_chart(
+    comparison: Comparison, judged: Judged, results: Sequence[Played], *, alone: bool = False
+) -> Chart:
+    """Return the chart of the gain by epoch; alone it says what a page around it would say."""
+    measure = judged.measure
+
+    def gained(run: Played) -> list[Spot]:
+        return [(point.epoch, point.gains[measure]) for point in run.points]
+
+    return _chart(
+        _finished(judged, results), list(comparison.arms), "Gain by epoch", f"{_gain(measure)}.",
+        "epoch", gained, height=f"gain in {WORDS[measure]}" if alone else "", legend=alone,
+    )  # fmt: skip
+
+
+def _finished(judged: Judged, results: Sequence[Played]) -> list[Played]:
+    return [run for run in results if run.seed in judged.seeds]
+
+
+def _gain(measure: Measure) -> str:
+    return f"Gain in {MEASURES[measure]} on the test tasks since epoch 0"
+
+
 def _chart(
     runs: Sequence[Played],
     arms: Sequence[str],
@@ -88,11 +108,10 @@ def _chart(
     caption: str,
     label: str,
     spots: Callable[[Played], list[Spot]],
-    line: float | None = None,
-    share: bool = False,
+    **look: Any,
 ) -> Chart:
     lines = {arm: [spots(run) for run in runs if run.arm == arm] for arm in arms}
-    return banded(title, caption, label, lines, line=line, share=share)
+    return banded(title, caption, label, lines, **look)
 
 
 def banded(
@@ -103,6 +122,7 @@ def banded(
     *,
     line: float | None = None,
     share: bool = False,
+    height: str = "",
     legend: bool = False,
 ) -> Chart:
     """Return a chart of means with their intervals; the SVG is '' where there is nothing to draw.
@@ -114,6 +134,7 @@ def banded(
         lines: by name, the curves that a mean is over; what not all of them have ends it.
         line: y of a dashed line.
         share: whether y is a share of 1.
+        height: what y is, where the title does not say it.
         legend: whether the chart names its lines; a page may do that once for all charts.
     """
     drawn = 0
@@ -149,6 +170,7 @@ def banded(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlabel(label)
+        axes.set_ylabel(height)
         if legend:
             axes.legend(fontsize=8)
         return Chart(title, caption, to_svg(figure, title))

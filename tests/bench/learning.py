@@ -15,6 +15,7 @@ from typing import Any
 
 from genenv_core.algorithm.paired import Decision
 from genenv_core.algorithm.stats import mean
+from genenv_core.compare.claim import CLAIM, FIGURE
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
@@ -122,12 +123,17 @@ def main() -> None:
     parser.add_argument("--arms", default="genenv,random,static")
     parser.add_argument("--root", type=Path, default=Path("genenv-data/verify-learning"))
     parser.add_argument("--jobs", default="2")
+    parser.add_argument("--readme", type=Path, help="put the claim and its figure in here")
     options = parser.parse_args()
+    if options.readme:
+        claimed(options.readme, "")  # fails now rather than after an hour
     values = compared(
         ["quickstart", "--arms", options.arms, "--seeds", options.seeds,
          "--set", "tracking.enabled=false"],
         root=options.root, pages=options.root / "page", jobs=options.jobs,
     )  # fmt: skip
+    if options.readme:
+        publish(options.root / "page", options.readme)
     results: dict[str, list[Result]] = {}
     for run in values["runs"]:
         results.setdefault(run["arm"], []).append(read_result(options.root, run))
@@ -136,6 +142,26 @@ def main() -> None:
         for result in found:
             print(shown(result))
     sys.exit(1 if judge(values, next(iter(results.values()))) else 0)
+
+
+BEGIN, END = "<!-- claim: written by `make claim` -->", "<!-- end of the claim -->"
+
+
+def publish(pages: Path, readme: Path) -> None:
+    """Put the claim of a comparison into a README, and its figure into docs/ beside that."""
+    place = Path("docs") / FIGURE
+    text = (pages / CLAIM).read_text(encoding="utf-8").replace(f"({FIGURE})", f"({place})")
+    readme.write_text(claimed(readme, text), encoding="utf-8")
+    (readme.parent / place).write_bytes((pages / FIGURE).read_bytes())
+
+
+def claimed(readme: Path, claim: str) -> str:
+    """Return a README's text with this claim between its marks; raises ValueError without them."""
+    before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{readme}: a line {BEGIN} and a line {END} say where the claim goes")
+    return f"{before}{BEGIN}\n{claim}{END}{after}"
 
 
 def judge(values: Mapping[str, Any], own: Sequence[Result]) -> int:

@@ -1,17 +1,20 @@
 """What `make verify-learning` says about results.
 
 Invariants: a run's summary takes its last epochs and those from the sixth on; each expectation is
-met at its edge and not below; an arm that is not surely above another one fails.
+met at its edge and not below; an arm that is not surely above another one fails; a claim replaces
+the last one, between its marks and nowhere else.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from genenv_core.algorithm.paired import Decision
+from tests.bench import learning
 from tests.bench.learning import Result, expectations, judge, shown, summary
 
 GOOD = Result(
@@ -102,3 +105,24 @@ def test_what_is_not_surely_above_fails(
     assert judge(values, [GOOD] * 10) == (0 if better else 1)
     said = capsys.readouterr().out
     assert f"{'met  ' if better else 'NOT  '} genenv and random (wanted: better)" in said
+
+
+def test_a_claim_takes_the_place_of_the_last_one(tmp_path: Path) -> None:
+    readme, pages = tmp_path / "README.md", tmp_path / "pages"
+    (tmp_path / "docs").mkdir()
+    pages.mkdir()
+    readme.write_text(f"before\n\n{learning.BEGIN}\nold\n{learning.END}\n\nafter\n")
+    for number in (1, 2):
+        (pages / "claim.md").write_text(f"![gain](gain.svg)\n\n+{number} points\n")
+        (pages / "gain.svg").write_text(f"<svg>{number}</svg>")
+        learning.publish(pages, readme)
+    between = "![gain](docs/gain.svg)\n\n+2 points\n"
+    assert readme.read_text() == (f"before\n\n{learning.BEGIN}\n{between}{learning.END}\n\nafter\n")
+    assert (tmp_path / "docs" / "gain.svg").read_text() == "<svg>2</svg>"
+
+
+def test_a_readme_without_marks_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing\n")
+    with pytest.raises(ValueError, match=r"README\.md: a line <!-- claim"):
+        learning.claimed(readme, "")

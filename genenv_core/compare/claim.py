@@ -1,0 +1,78 @@
+"""What a comparison came to, in a table and one figure: for a README, or for a paper's draft."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+
+from genenv_core.compare.charts import BUDGETS, epochs_chart
+from genenv_core.compare.judging import SIGNS, Verdict
+from genenv_core.compare.page import Made
+from genenv_core.report.page import MEASURES
+
+CLAIM, FIGURE = "claim.md", "gain.svg"
+"""Their files, beside the page."""
+
+WIDTH = 640
+"""Width of the figure, in pixels, where nothing else says one."""
+
+_ROOT = re.compile(r":root \{(.*?)\}", re.S)
+_BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
+
+
+def claim(made: Made, *, version: str) -> str:
+    """Return the verdicts as Markdown, with the figure and what they rest on."""
+    judged, asked = made.judged, made.comparison
+    first = next(iter(asked.arms))
+    measures = list(dict.fromkeys(verdict.measure for verdict in judged.verdicts))
+    others = list(dict.fromkeys(verdict.other for verdict in judged.verdicts))
+    cells = {(verdict.other, verdict.measure): _cell(verdict) for verdict in judged.verdicts}
+    lines = [
+        f"![Gain in {MEASURES[judged.measure]} on test tasks by epoch, a line an arm]({FIGURE})",
+        "",
+        f"| {first} against | {' | '.join(MEASURES[measure] for measure in measures)} |",
+        "|---" * (1 + len(measures)) + "|",
+        *(
+            f"| {other} | {' | '.join(cells[other, measure] for measure in measures)} |"
+            for other in others
+        ),
+        "",
+        f"Differences of gains on test tasks, in points of 100, at equal {BUDGETS[asked.budget]}, "
+        f"with 95 % t intervals over {_seeds(judged.seeds)}. *Better* and *worse* are decided by "
+        "an exact sign-flip test with Holm's adjustment as well. Played with genenv "
+        f"{version} on `{asked.base}`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(verdict: Verdict) -> str:
+    found = verdict.difference
+    sign = SIGNS.get(found.decision)
+    numbers = f"{100 * found.mean:+.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+    return f"**{numbers}**, {found.decision}" if sign else f"{numbers}, not decided"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return f"one seed ({seeds[0]})"
+    whole = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    listed = f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    return f"{len(seeds)} seeds ({listed})"
+
+
+def figure(made: Made) -> str:
+    """Return the gain by epoch as an SVG file that needs no page around it, '' without epochs."""
+    svg = epochs_chart(made.comparison, made.judged, made.results, alone=True).svg
+    box = _BOX.search(svg)
+    if box is None:
+        return ""
+    width, height = map(float, box.groups())
+    root = _ROOT.search((files("genenv_core.report") / "page.css").read_text(encoding="utf-8"))
+    assert root is not None
+    style = f"svg {{{root[1]} background: var(--paper); font-family: system-ui, sans-serif; }}"
+    colours = re.sub(r"color-scheme:[^;]*;", "", style)
+    size = f'width="{WIDTH}" height="{WIDTH * height / width:.0f}"'
+    outside = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    head, _, body = svg.partition(">")
+    return f"{head} {outside} {size}><style>{' '.join(colours.split())}</style>{body}\n"
