@@ -146,7 +146,7 @@ def fresh_answers(
         for place, given in enumerate(prompts)
         if not isinstance(given, Observation)
     }
-    answers = engine.sample(list(requests.values()), params)
+    answers = engine.sample(list(requests.values()), params) if requests else []
     for place, done in zip(requests, answers, strict=True):
         if done.finish_reason is not FinishReason.ERROR:
             said[place] = simulator.read(done)

@@ -383,6 +383,23 @@ def test_pi_env_plays_the_tools_and_it_shows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tools", "name"), [((), None), (("ship",), "ship"), (("ship", "pack"), None)]
+)
+def test_an_answer_without_a_name_is_that_of_the_only_tool(
+    tools: Sequence[str], name: str | None
+) -> None:
+    domain = SimulatedEcho()
+    domain.tools = [{"type": "function", "function": {"name": tool}} for tool in tools]
+    simulator = Simulator(domain, chat_of(), max_length=100)
+    unnamed, named = (
+        simulator.read(said(*spell(text))).messages[0]
+        for text in ('{"content":"ok"}', '{"content":"ok","name":"pack"}')
+    )
+    assert unnamed.get("name") == name
+    assert named.get("name") == "pack"
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         ("ok", "no JSON"),
