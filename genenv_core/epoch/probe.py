@@ -162,13 +162,13 @@ def fidelity_metrics(answers: Sequence[Fidelity]) -> dict[str, float]:
     """Return `fidelity`, the mean over the answers, and its standard error; {} without any."""
     if not answers:
         return {}
-    values = [answer.value for answer in answers]
-    return {
-        "fidelity": mean(values),
-        "fidelity_se": sample_std(values) / math.sqrt(len(values)),
-    }
+    return _measured("fidelity", [answer.value for answer in answers])
 
 
 def kl_metrics(values: Sequence[float]) -> dict[str, float]:
     """Return `kl_env`, the mean of the KL along each generation, and its standard error."""
-    return {"kl_env": mean(values), "kl_env_se": sample_std(values) / math.sqrt(len(values))}
+    return _measured("kl_env", values)
+
+
+def _measured(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {name: mean(values), f"{name}_se": sample_std(values) / math.sqrt(len(values))}
