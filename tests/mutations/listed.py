@@ -254,7 +254,7 @@ _ALGORITHM = (
         f"{ALGORITHM}/gates.py",
         'metrics.get("fidelity", 1.0)',
         'metrics.get("fidelity", 0.0)',
-        "unit/algorithm/test_gates.py::test_without_simulated_tools_no_fidelity_is_asked_for",
+        "unit/epoch/test_publishing.py::test_candidates_behind_open_gates_are_published",
     ),
     _m(
         "a NaN passes the gates of pi_env",
