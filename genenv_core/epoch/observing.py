@@ -7,10 +7,9 @@ pi_env again at the same turns, and needs the same seeds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from genenv_core.algorithm.stats import mean
 from genenv_core.domains.protocol import Domain
 from genenv_core.ids import stage_seed
 from genenv_core.play.fidelity import answered, text_of
@@ -47,6 +46,8 @@ def observed(
     rows: list[dict[str, Any]] = []
     for trace in traces:
         place = places.setdefault(trace["group_id"], len(places))
+        if '"simulated"' not in trace["messages"]:
+            continue  # most runs: their transcripts need no reading
         seed = seed_of(place, trace["sample_index"])
         draft = tasks[trace["task_id"]].draft
         for one in answered(domain, draft, seed, json.loads(trace["messages"])):
@@ -64,8 +65,3 @@ def observed(
                 }
             )
     return rows
-
-
-def mean_fidelity(observations: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean fidelity of rows of `observations`, None where there are none."""
-    return mean([row["fidelity"] for row in observations]) if observations else None

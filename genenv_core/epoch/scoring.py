@@ -17,7 +17,7 @@ from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.checks import finite
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.protocol import Domain
-from genenv_core.epoch.observing import EpisodeSeed, mean_fidelity, observed
+from genenv_core.epoch.observing import EpisodeSeed, observed
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.errors import DomainError
 from genenv_core.types import Task, TaskSource, Verdict
@@ -43,9 +43,9 @@ def score(
     """
     by_id = {task.task_id: task for task in tasks}
     said = trace_tokens.select("trace_id", "messages")
-    played = traces.join(said, on="trace_id", maintain_order="left").to_dicts()
-    judged = [judge(row, by_id[row["task_id"]], domain) for row in played]
-    heard = observed(played, by_id, domain, seed_of)
+    played = traces.join(said, on="trace_id", maintain_order="left")
+    judged = [judge(row, by_id[row["task_id"]], domain) for row in played.iter_rows(named=True)]
+    heard = observed(played.iter_rows(named=True), by_id, domain, seed_of)
     rows = task_rows(judged, by_id, epoch=epoch, curriculum=curriculum)
     new = [row for row in rows if row["source"] != TaskSource.BASE.value]
     attempts = sum(row["n"] for row in new)
@@ -58,7 +58,7 @@ def score(
         {
             "p_hat": sum(row["successes"] for row in new) / attempts if attempts else None,
             "zero_signal": mean([float(row["zero_signal"]) for row in new]) if new else None,
-            **({"fidelity": mean_fidelity(heard)} if heard else {}),
+            **({"fidelity": mean([row["fidelity"] for row in heard])} if heard else {}),
         },
     )
 

@@ -180,7 +180,8 @@ def test_the_truth_has_the_seed_of_the_attempts_own_episode() -> None:
         return 0
 
     by_id = {task.task_id: task for task in tasks_}
-    assert observed([row | {"messages": "[]"} for row in traces], by_id, DESK, seed_of) == []
+    messages = json.dumps([{"role": "user", "content": "", "simulated": True}])
+    assert observed([row | {"messages": messages} for row in traces], by_id, DESK, seed_of) == []
     assert given == player.asked and len(given) == 10
 
 
