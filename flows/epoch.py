@@ -17,7 +17,7 @@ from tasks.placement.parents import cancel_children
 from tasks.pool import PoolInputs, pool
 from tasks.publish import Made, PublishInputs, publish
 from tasks.rollout import RolloutInputs, rollout
-from tasks.rwr_update import RwrUpdateInputs, rwr_update
+from tasks.rwr_update import RwrUpdateInputs, Simulated, rwr_update
 from tasks.score import ScoreInputs, score
 
 
@@ -73,6 +73,7 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         generations=[one.tasks for one in window],
         scores=scores,
         train=arm.trains_env,
+        simulated=Simulated(traces, data) if simulator else None,
     )
     updates = (
         grpo_update.submit(config, epoch, agent_update),

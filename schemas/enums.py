@@ -55,6 +55,7 @@ class Gate(StrEnum):
 
     OPEN = "open"
     NON_FINITE = "non_finite"
+    FIDELITY = "fidelity"
     KL_ENV = "kl_env"
     ENTROPY = "entropy"
     REWARD_STD = "reward_std"

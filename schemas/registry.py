@@ -17,7 +17,7 @@ from genenv_core.errors import SchemaError
 from schemas.tables.fields import Rules, Table
 from schemas.tables.pools import DEnv, DTrain, UpdateSamples
 from schemas.tables.progress import Checkpoints, Epochs, Evaluations, Runs, StageRuns
-from schemas.tables.scores import Scores, Selections, TaskScores
+from schemas.tables.scores import Observations, Scores, Selections, TaskScores
 from schemas.tables.tasks import Certificates, Generations, Tasks
 from schemas.tables.traces import Traces, TraceTokens
 
@@ -83,6 +83,7 @@ TABLES: dict[str, TableSpec] = {
         TableSpec("traces", Traces, "trace_id", "scalar"),
         TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),
         TableSpec("scores", Scores, "trace_id", "scalar"),
+        TableSpec("observations", Observations, "trace_id", "scalar"),
         TableSpec("task_scores", TaskScores, "group_id", "scalar"),
         TableSpec("selections", Selections, "task_id", "scalar"),
         TableSpec("d_train", DTrain, "trace_id", "scalar"),

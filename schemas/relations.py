@@ -35,6 +35,7 @@ VIEW_NAMES = (
     "test_gains",
     "lineage",
     "updates",
+    "fidelity",
     "evidence",
     "decisions",
     "task_history",

@@ -67,6 +67,7 @@ def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
             task_scores=context.frame(made.scores, "task_scores"),
             selections=context.frame(made.selections, "selections"),
             rollout_metrics=context.manifest(made.traces).facts["metrics"],
+            fidelity=context.manifest(made.scores).facts.get("fidelity"),
             epoch=context.epoch,
             gates=context.config.gates,
             curriculum=context.config.curriculum,

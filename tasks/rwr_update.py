@@ -1,6 +1,7 @@
 """Stage `rwr_update`: reward-weighted regression of pi_env on its rows of D_env.
 
-The new pi_env is then sampled once more, to measure its KL to the first one.
+The new pi_env is then sampled once more, to measure its KL to the first one, and where pi_env plays
+the tools how true its answers are.
 """
 
 from __future__ import annotations
@@ -13,11 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.algorithm.rwr import step_count, tracked_target
+from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.choosing import written_p_hat
 from genenv_core.epoch.env_update import env_rows, on_policy
-from genenv_core.epoch.probe import fresh_generations, kl_metrics
-from genenv_core.epoch.rows import UpdateRows
+from genenv_core.epoch.observing import episode_seed
+from genenv_core.epoch.probe import (
+    asked_before,
+    fidelity_metrics,
+    fresh_answers,
+    fresh_generations,
+    kl_metrics,
+)
+from genenv_core.epoch.rows import UpdateRows, to_tasks
 from genenv_core.play.chat import ChatFormat
+from genenv_core.play.fidelity import Fidelity
+from genenv_core.play.simulator import Simulator
 from genenv_core.storage.records.artifacts import folder_digest
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import RwrRequest, of_env
@@ -39,6 +50,10 @@ STAGE = Stage(
         "generation.temperature",
         "generation.top_p",
         "models.env_chat_template_kwargs",
+        "domain",
+        "rollout.max_length",
+        "tools.max_tokens",
+        "tools.temperature",
         *SAMPLING_FIELDS,
     ),
     ("torch", "transformers", "trl", "accelerate", "peft"),
@@ -46,10 +61,19 @@ STAGE = Stage(
 
 
 @dataclass(frozen=True, slots=True)
+class Simulated:
+    """This epoch's attempts, in which pi_env plays the tools, and the run's base tasks."""
+
+    traces: ArtifactRef
+    bootstrap: ArtifactRef
+
+
+@dataclass(frozen=True, slots=True)
 class RwrUpdateInputs:
     """The current pi_env, whether to train it, the first pi_env, and the window of D_env.
 
-    `scores` are those of this epoch, which move the target; the rest is of the window.
+    `scores` are those of this epoch, which move the target; the rest is of the window. `simulated`
+    is None where tools are executed.
     """
 
     env: CheckpointRef
@@ -58,6 +82,7 @@ class RwrUpdateInputs:
     generations: Sequence[ArtifactRef]
     scores: ArtifactRef
     train: bool
+    simulated: Simulated | None = None
 
 
 def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
@@ -109,7 +134,7 @@ def _request(context: StageContext[RwrUpdateInputs], **shared: Any) -> RwrReques
 
 
 def _probe(context: StageContext[RwrUpdateInputs], folder: Path) -> dict[str, float]:
-    """Return the KL of the new pi_env to the first one on fresh generations, as metrics."""
+    """Return as metrics the KL of the new pi_env to the first one, and how true its answers are."""
     settings = context.config.generation
     chat = ChatFormat.load(folder, context.config.models.env_chat_template_kwargs)
     generations = context.frame(context.inputs.generations, "generations")
@@ -124,10 +149,43 @@ def _probe(context: StageContext[RwrUpdateInputs], folder: Path) -> dict[str, fl
             count=context.config.rwr.probe_generations,
             seed_for=context.seed_for,
         )
+        true = fidelity_metrics(_answers(context, engine, chat))
     from genenv_core.engines.transformers.kl import sequence_kl  # loads torch
 
     initial = context.checkpoint(context.inputs.env_initial)
-    return kl_metrics(sequence_kl(folder, initial, fresh, threads=context.config.compute.threads))
+    kl = sequence_kl(folder, initial, fresh, threads=context.config.compute.threads)
+    return kl_metrics(kl) | true
+
+
+def _answers(
+    context: StageContext[RwrUpdateInputs], engine: Engine, chat: ChatFormat
+) -> list[Fidelity]:
+    """Return how true the new pi_env's answers are in the place of the tools; [] elsewhere."""
+    played, config = context.inputs.simulated, context.config
+    if played is None:
+        return []
+    domain = context.domain()
+    refs = (context.inputs.generations[-1], played.bootstrap)
+    tasks = [task for ref in refs for task in to_tasks(context.frame(ref, "tasks"))]
+    said = context.frame(played.traces, "trace_tokens").select("trace_id", "messages")
+    asked = asked_before(
+        context.frame(context.inputs.scores, "observations"),
+        context.frame(played.traces, "traces").join(said, on="trace_id", maintain_order="left"),
+        {task.task_id: task for task in tasks},
+        domain,
+        partial(episode_seed, context.seed, context.epoch),
+        count=config.rwr.probe_generations,
+    )
+    return fresh_answers(
+        engine,
+        Simulator(domain, chat, max_length=config.rollout.max_length),
+        asked,
+        SamplingParams(
+            config.tools.max_tokens, config.tools.temperature, stop_token_ids=chat.stop_token_ids
+        ),
+        structured=config.compute.engine == "vllm",
+        seed_for=context.seed_for,
+    )
 
 
 rwr_update = StageTask(STAGE, RwrUpdateInputs, compute)

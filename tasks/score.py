@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from genenv_core.epoch import scoring
+from genenv_core.epoch.observing import episode_seed
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.stage import Stage, StageContext, StageTask
@@ -27,7 +29,7 @@ class ScoreInputs:
 
 
 def compute(context: StageContext[ScoreInputs]) -> dict[str, Any]:
-    """Judge every trace, then rate every task."""
+    """Judge every trace, then rate every task; hold what pi_env said against the truth."""
     inputs = context.inputs
     data = [context.frame(ref, "tasks") for ref in (inputs.tasks, inputs.bootstrap)]
     return context.write(
@@ -38,6 +40,7 @@ def compute(context: StageContext[ScoreInputs]) -> dict[str, Any]:
             context.domain(),
             epoch=context.epoch,
             curriculum=context.config.curriculum,
+            seed_of=partial(episode_seed, context.seed, context.epoch),
         )
     )
 

@@ -48,8 +48,12 @@ EVIDENCE_COLUMNS = {
     "env rows": "{env_rows:d}",
     "effective": "{effective_rows:.1f}",
     "weights": "{weight_low:.2f} to {weight_high:.2f}",
+    "fidelity": "{fidelity:.2f}",
 }
 """Title -> format of a row of the view `evidence`; a cell without its values stays empty."""
+
+ONLY_WHERE_KNOWN = {"fidelity"}
+"""Columns that are left out when all their cells are empty: most runs execute their tools."""
 
 STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[dim]?[/]"}
 
@@ -91,15 +95,23 @@ def epoch_table(rows: list[dict[str, Any]]) -> Table:
 
 def evidence_table(rows: list[dict[str, Any]]) -> Table:
     """Return the table of what says whether to believe each epoch; `rows` are of the view."""
-    table = plain_table()
-    for title in EVIDENCE_COLUMNS:
-        table.add_column(title, justify="right", no_wrap=True)
+    cells: list[dict[str, str]] = []
     for row in rows:
         inside = {None: None, True: "inside", False: "outside"}[row["alpha_inside"]]
         told = "P(answer)" if row["measure"] == "answer_probability" else row["measure"]
         named = {**row, "alpha_is": inside, "told": told}
         known = {name: value for name, value in named.items() if value is not None}
-        table.add_row(*(_formatted(text, known) for text in EVIDENCE_COLUMNS.values()))
+        cells.append({title: _formatted(text, known) for title, text in EVIDENCE_COLUMNS.items()})
+    shown = [
+        title
+        for title in EVIDENCE_COLUMNS
+        if title not in ONLY_WHERE_KNOWN or any(cell[title] for cell in cells)
+    ]
+    table = plain_table()
+    for title in shown:
+        table.add_column(title, justify="right", no_wrap=True)
+    for cell in cells:
+        table.add_row(*(cell[title] for title in shown))
     return table
 
 

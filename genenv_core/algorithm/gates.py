@@ -26,14 +26,17 @@ def agent_gate(
     validation: float,
     current: float,
 ) -> GateResult:
-    """Return the gate of a pi_agent candidate: NaN, entropy, reward spread, validation drop.
+    """Return the gate of a pi_agent candidate: NaN, truth, entropy, reward spread, validation drop.
 
     `validation` is the candidate's success, `current` that of the checkpoint it would replace;
-    both are fractions, so their drop is compared with a tolerance.
+    both are fractions, so their drop is compared with a tolerance. The metric `fidelity`, where
+    pi_env played the tools, is the mean of what the candidate learned from.
     """
     measured = {**metrics, "validation": validation, "validation_current": current}
     if bad := not_finite(sorted(measured.items())):
         return GateResult(Gate.NON_FINITE, bad)
+    if not _is_true(metrics, gates):
+        return _untrue(metrics, gates, "the tools' answers that it learned from have")
     if metrics["entropy"] < gates.min_entropy:
         return GateResult(
             Gate.ENTROPY,
@@ -56,9 +59,14 @@ def agent_gate(
 
 
 def env_gate(metrics: Mapping[str, float], gates: GatesConfig) -> GateResult:
-    """Return the gate of a pi_env candidate: NaN, then KL to the initial simulator."""
+    """Return the gate of a pi_env candidate: NaN, truth, then KL to the initial simulator.
+
+    The metric `fidelity`, where pi_env plays the tools, is that of the candidate's own answers.
+    """
     if bad := not_finite(sorted(metrics.items())):
         return GateResult(Gate.NON_FINITE, bad)
+    if not _is_true(metrics, gates):
+        return _untrue(metrics, gates, "its answers in the place of the tools have")
     if metrics["kl_env"] > gates.max_kl_env:
         return GateResult(
             Gate.KL_ENV,
@@ -66,3 +74,15 @@ def env_gate(metrics: Mapping[str, float], gates: GatesConfig) -> GateResult:
             f"gates.max_kl_env {gates.max_kl_env:g}",
         )
     return GateResult()
+
+
+def _is_true(metrics: Mapping[str, float], gates: GatesConfig) -> bool:
+    return metrics.get("fidelity", 1.0) >= gates.min_fidelity - TOLERANCE
+
+
+def _untrue(metrics: Mapping[str, float], gates: GatesConfig, what: str) -> GateResult:
+    return GateResult(
+        Gate.FIDELITY,
+        f"{what} mean fidelity {metrics['fidelity']:.4f} < gates.min_fidelity "
+        f"{gates.min_fidelity:g}",
+    )

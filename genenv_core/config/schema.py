@@ -103,6 +103,12 @@ class RunConfig(Section):
                 )
         self._target()
         self._engine()
+        lowest = self.gates.min_fidelity
+        if self.tools.execution != "simulated" and lowest != GatesConfig().min_fidelity:
+            raise ValueError(
+                f"gates.min_fidelity {lowest:g} does nothing with tools.execution "
+                f"{self.tools.execution}: remove it or set tools.execution to simulated"
+            )
         return self
 
     def _target(self) -> None:

@@ -1,4 +1,4 @@
-"""Stage `rwr_update`: the KL of a new pi_env to its initial, along generations made to measure it.
+"""Stage `rwr_update`: a new pi_env is sampled, to measure its KL to the first one, and its truth.
 
 The rows that an update was computed on say too little: pi_env was fitted to them, and after some
 steps it writes other ones. So the new pi_env answers the epoch's prompts again. Summed over the
@@ -9,22 +9,38 @@ which it is the conditional mean of (Rao-Blackwell).
 Both policies are taken at temperature 1, without nucleus or grammar, as the update takes them. The
 generations are sampled as configured: with another temperature, a nucleus or a grammar, the number
 is the KL along what pi_env writes under them.
+
+Where pi_env plays the tools, the new one is also asked again what the last one was asked in this
+epoch, and its answers are held against the domain's own code (`genenv_core.play.fidelity`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from genenv_core.algorithm.spread import evenly
 from genenv_core.algorithm.stats import mean, sample_std
+from genenv_core.domains.protocol import Domain
 from genenv_core.engines.protocol import Engine
+from genenv_core.epoch.observing import EpisodeSeed
 from genenv_core.epoch.rows import SeedFor
 from genenv_core.errors import EngineError
-from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
+from genenv_core.play.fidelity import Answered, Fidelity, answered, fidelity
+from genenv_core.play.simulator import Simulator
+from genenv_core.types import (
+    Completion,
+    FinishReason,
+    Grammar,
+    Observation,
+    SampleRequest,
+    SamplingParams,
+    Task,
+    TaskDraft,
+)
 
 
 def fresh_generations(
@@ -72,6 +88,87 @@ def _failed(answers: Sequence[Completion]) -> int:
     return sum(done.finish_reason is FinishReason.ERROR for done in answers)
 
 
+def asked_before(
+    observations: pl.DataFrame,
+    traces: pl.DataFrame,
+    tasks: Mapping[str, Task],
+    domain: Domain,
+    seed_of: EpisodeSeed,
+    *,
+    count: int,
+) -> list[tuple[TaskDraft, Answered]]:
+    """Return `count` turns at which pi_env was asked, evenly spread over `observations`.
+
+    They repeat when there are fewer, and are none when there are none. `traces` are the epoch's,
+    with their `messages`; `seed_of` gives the seed of an episode.
+    """
+    if observations.is_empty():
+        return []
+    chosen = observations[evenly(observations.height, count)].select("trace_id", "turn").rows()
+    wanted = {trace for trace, _ in chosen}
+    groups = traces["group_id"].unique(maintain_order=True).to_list()
+    places = {group: place for place, group in enumerate(groups)}
+    found: dict[tuple[str, int], tuple[TaskDraft, Answered]] = {}
+    for trace in traces.filter(pl.col("trace_id").is_in(list(wanted))).iter_rows(named=True):
+        draft = tasks[trace["task_id"]].draft
+        seed = seed_of(places[trace["group_id"]], trace["sample_index"])
+        for one in answered(domain, draft, seed, json.loads(trace["messages"])):
+            found[trace["trace_id"], one.turn] = (draft, one)
+    return [found[place] for place in chosen]
+
+
+def fresh_answers(
+    engine: Engine,
+    simulator: Simulator,
+    asked: Sequence[tuple[TaskDraft, Answered]],
+    params: SamplingParams,
+    *,
+    structured: bool,
+    seed_for: SeedFor,
+) -> list[Fidelity]:
+    """Return how true the new pi_env is at each of these turns, without those that failed.
+
+    Args:
+        engine: the new pi_env.
+        simulator: its prompts, and what counts as an answer.
+        asked: the stored turns, each with its task.
+        params: how the tools are sampled.
+        structured: whether the engine holds answers to the domain's schema.
+        seed_for: the seed of an answer.
+
+    Raises EngineError when the engine fails at all of them.
+    """
+    grammar = simulator.grammar() if structured else None
+    prompts = [simulator.prompt(draft, one.before) for draft, one in asked]
+    said = {place: given for place, given in enumerate(prompts) if isinstance(given, Observation)}
+    requests = {
+        place: SampleRequest(given, seed_for("fidelity", place), grammar)
+        for place, given in enumerate(prompts)
+        if not isinstance(given, Observation)
+    }
+    answers = engine.sample(list(requests.values()), params) if requests else []
+    for place, done in zip(requests, answers, strict=True):
+        if done.finish_reason is not FinishReason.ERROR:
+            said[place] = simulator.read(done)
+    if asked and not said:
+        raise EngineError(
+            f"the fidelity of pi_env cannot be measured: all {len(asked)} answers of the new "
+            f"checkpoint failed, the last one with: {answers[-1].error}"
+        )
+    return [fidelity(said[place], asked[place][1].truth) for place in sorted(said)]
+
+
+def fidelity_metrics(answers: Sequence[Fidelity]) -> dict[str, float]:
+    """Return `fidelity`, the mean over the answers, and its standard error; {} without any."""
+    if not answers:
+        return {}
+    return _measured("fidelity", [answer.value for answer in answers])
+
+
 def kl_metrics(values: Sequence[float]) -> dict[str, float]:
     """Return `kl_env`, the mean of the KL along each generation, and its standard error."""
-    return {"kl_env": mean(values), "kl_env_se": sample_std(values) / math.sqrt(len(values))}
+    return _measured("kl_env", values)
+
+
+def _measured(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {name: mean(values), f"{name}_se": sample_std(values) / math.sqrt(len(values))}

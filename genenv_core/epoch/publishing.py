@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import polars as pl
@@ -88,6 +88,7 @@ def publish_candidates(
     task_scores: pl.DataFrame,
     selections: pl.DataFrame,
     rollout_metrics: Mapping[str, float],
+    fidelity: float | None = None,
     epoch: int,
     gates: GatesConfig,
     curriculum: CurriculumConfig,
@@ -104,10 +105,15 @@ def publish_candidates(
         task_scores: the epoch's groups.
         selections: the epoch's decisions.
         rollout_metrics: metrics of the rollouts, kept beside those of pi_agent's update.
+        fidelity: of what pi_env said in the place of the tools, None where they were executed.
         epoch: number of the round.
         gates: limits of a candidate.
         curriculum: the settings that the summary judges tasks by.
     """
+    if fidelity is not None:
+        agent = updates[Policy.AGENT]
+        heard = replace(agent, metrics={**agent.metrics, "fidelity": fidelity})
+        updates = {**updates, Policy.AGENT: heard}
     results = {
         policy: _gate(policy, update, gates, measured.validation, current)
         for policy, update in updates.items()

@@ -1,4 +1,7 @@
-"""Stage `score`: R_agent of each trace, p_hat and R_env of each task, context and batch."""
+"""Stage `score`: R_agent of each trace, p_hat and R_env of each task, context and batch.
+
+Where pi_env played the tools, also how true each of its answers is.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.checks import finite
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.protocol import Domain
+from genenv_core.epoch.observing import EpisodeSeed, observed
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.errors import DomainError
 from genenv_core.types import Task, TaskSource, Verdict
@@ -29,22 +33,32 @@ def score(
     *,
     epoch: int,
     curriculum: CurriculumConfig,
+    seed_of: EpisodeSeed,
 ) -> Output:
-    """Return `scores` of every trace and `task_scores` of every group; facts are of new tasks."""
+    """Return `scores` of every trace and `task_scores` of every group; facts are of new tasks.
+
+    Where pi_env played the tools there is a third table, `observations`, and the fact `fidelity`,
+    their mean. Elsewhere there is neither, so the output of such a run stays what it was. `seed_of`
+    gives the seed that an attempt's episode has in the stage `rollout`.
+    """
     by_id = {task.task_id: task for task in tasks}
     said = trace_tokens.select("trace_id", "messages")
-    judged = [
-        judge(row, by_id[row["task_id"]], domain)
-        for row in traces.join(said, on="trace_id", maintain_order="left").iter_rows(named=True)
-    ]
+    played = traces.join(said, on="trace_id", maintain_order="left")
+    judged = [judge(row, by_id[row["task_id"]], domain) for row in played.iter_rows(named=True)]
+    heard = observed(played.iter_rows(named=True), by_id, domain, seed_of)
     rows = task_rows(judged, by_id, epoch=epoch, curriculum=curriculum)
     new = [row for row in rows if row["source"] != TaskSource.BASE.value]
     attempts = sum(row["n"] for row in new)
     return Output(
-        {"scores": frame("scores", judged), "task_scores": frame("task_scores", rows)},
+        {
+            "scores": frame("scores", judged),
+            "task_scores": frame("task_scores", rows),
+            **({"observations": frame("observations", heard)} if heard else {}),
+        },
         {
             "p_hat": sum(row["successes"] for row in new) / attempts if attempts else None,
             "zero_signal": mean([float(row["zero_signal"]) for row in new]) if new else None,
+            **({"fidelity": mean([row["fidelity"] for row in heard])} if heard else {}),
         },
     )
 

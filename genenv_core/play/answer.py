@@ -15,15 +15,8 @@ from dataclasses import replace
 from genenv_core.domains.protocol import Domain, WritesAnswers
 from genenv_core.engines.protocol import ScoresTokens, TokenSequence
 from genenv_core.errors import DomainError
-from genenv_core.play.attempt import (
-    EPISODE_TURN,
-    FAILURES,
-    Attempt,
-    Play,
-    error_line,
-    open_group,
-    stepped,
-)
+from genenv_core.play.attempt import Attempt, Play, open_group
+from genenv_core.play.steps import EPISODE_TURN, FAILURES, error_line, stepped
 from genenv_core.types import Completion, FinishReason, TaskDraft
 
 

@@ -18,6 +18,7 @@ from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
+from genenv_core.play.steps import error_line
 from genenv_core.types import (
     Completion,
     FinishReason,
@@ -28,12 +29,6 @@ from genenv_core.types import (
     SamplingParams,
     TaskDraft,
 )
-
-EPISODE_TURN = -1
-"""The `turn` for which `seed_of` is asked for the seed of the environment itself."""
-
-FAILURES = (Exception, SystemExit)
-"""What a domain's code may raise without ending more than its own attempt: anything."""
 
 SeedOf = Callable[[str, int, int], int]
 """(task_id, sample_index, turn) -> seed."""
@@ -238,33 +233,6 @@ def with_stops(params: SamplingParams, chat: ChatFormat) -> SamplingParams:
     """Return the parameters with the stop tokens of the checkpoint's template added."""
     stops = tuple(dict.fromkeys([*params.stop_token_ids, *chat.stop_token_ids]))
     return replace(params, stop_token_ids=stops)
-
-
-def stepped(step: Callable[..., object], *action: str) -> Observation:
-    """Return what an environment answers; whatever goes wrong in it is an observation too."""
-    try:
-        observation = step(*action)
-        if not isinstance(observation, Observation):
-            raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
-    except FAILURES as error:
-        return failure(error)
-    return observation
-
-
-def failure(error: BaseException) -> Observation:
-    """Return what the agent sees of tools that failed."""
-    return Observation(
-        ({"role": "tool", "content": f"error: {error_line(error)}"},), done=False, failed=True
-    )
-
-
-def error_line(error: BaseException) -> str:
-    """Return type and first line of an error, as the agent reads it and traces store it.
-
-    So this text is part of results; `errors.described` is for people, and may change.
-    """
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def _marked(message: Message, observation: Observation) -> Message:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from genenv_core.domains.protocol import Domain, KnowsSolution, SolutionTurn, WritesAnswers
 from genenv_core.domains.tool_calls import CALL, written
-from genenv_core.play.attempt import FAILURES, error_line
+from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
 

@@ -18,15 +18,9 @@ from queue import Empty, SimpleQueue
 
 from genenv_core.engines.protocol import Engine, Session
 from genenv_core.engines.sessions import BatchSession, Mailbox, open_session
-from genenv_core.play.attempt import (
-    EPISODE_TURN,
-    Attempt,
-    Play,
-    open_group,
-    stepped,
-    with_stops,
-)
+from genenv_core.play.attempt import Attempt, Play, open_group, with_stops
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator
+from genenv_core.play.steps import EPISODE_TURN, stepped
 from genenv_core.play.tool_workers import ToolWorkers
 from genenv_core.types import (
     Completion,

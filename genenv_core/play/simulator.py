@@ -16,8 +16,8 @@ from referencing import Registry
 
 from genenv_core.domains.protocol import Domain, SimulatedTools
 from genenv_core.errors import ConfigError
-from genenv_core.play.attempt import FAILURES, error_line, failure
 from genenv_core.play.chat import ChatFormat
+from genenv_core.play.steps import FAILURES, error_line, failure
 from genenv_core.types import (
     Completion,
     FinishReason,
@@ -50,6 +50,7 @@ class Simulator:
         self.chat = chat
         self._domain, self._name = domain, domain.name
         self._max_length = max_length
+        self._only_tool = _only_tool(domain.tools)
         try:
             self._schema = checked(domain.observation_schema)
         except ValueError as error:
@@ -77,7 +78,10 @@ class Simulator:
         return Grammar("json", json.dumps(self._domain.observation_schema))
 
     def read(self, completion: Completion) -> Observation:
-        """Return the observation that pi_env wrote, a failed one where it does not fit."""
+        """Return the observation that pi_env wrote, a failed one where it does not fit.
+
+        One that names no tool gets the name of the domain's tool, where there is only one.
+        """
         if completion.finish_reason is FinishReason.ERROR:
             return _failed(completion.error)
         if completion.finish_reason is FinishReason.LENGTH:
@@ -91,8 +95,9 @@ class Simulator:
         if wrong:
             return _failed(f"the answer does not fit the schema: {wrong}")
         answer: Message = {"role": "tool", "content": value["content"]}
-        if "name" in value:
-            answer["name"] = value["name"]
+        name = value.get("name", self._only_tool)
+        if name is not None:
+            answer["name"] = name
         return Observation((answer,), done=False, simulated=True)
 
 
@@ -128,6 +133,12 @@ def misfit(value: Any, validator: Any) -> str:
         return f"{(unknown or ['a field'])[0][:40]} is unknown"
     place = ".".join(map(str, error.absolute_path)) or "it"
     return f"{place} has another value than the schema allows"
+
+
+def _only_tool(tools: Sequence[JsonObject]) -> str | None:
+    """Return the name of the only tool, None where there are several, or it has none."""
+    names = [tool.get("function", tool).get("name") for tool in tools]
+    return names[0] if len(names) == 1 else None
 
 
 def _failed(reason: str) -> Observation:

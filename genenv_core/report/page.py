@@ -100,6 +100,9 @@ def headlines(run: RunReport) -> list[Headline]:
         if last["gain_low"] is not None:
             note = f"{signed(last['gain_low'])} to {signed(last['gain_high'])} (95 %), {note}"
         found.append(Headline(f"gain, {MEASURES[last['measure']]}", signed(last["gain"]), note))
+    if run.evidence and (true := run.evidence[-1]["fidelity"]) is not None:
+        note = f"in the place of the tools, epoch {run.evidence[-1]['epoch']}"
+        found.append(Headline("fidelity of pi_env", f"{true:.2f}", note))
     if run.curriculum:
         first, last = run.curriculum[0], run.curriculum[-1]
         for label, column, shown, goal in (

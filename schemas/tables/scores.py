@@ -22,6 +22,37 @@ class Scores(Table, key=("trace_id",)):
     failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
 
 
+class Observations(
+    Table,
+    key=("trace_id", "turn"),
+    rules={
+        "fidelity is the content's where schema and state are right, else 0": pl.col("fidelity")
+        == pl.when(pl.col("fits_schema") & pl.col("same_state"))
+        .then(pl.col("content_similarity").fill_null(0.0))
+        .otherwise(0.0),
+    },
+):
+    """One row an answer of pi_env in a tool's place, against the truth. Key: trace_id, turn."""
+
+    trace_id: str = fields.ident("Trace in which pi_env was asked.")
+    epoch: int = fields.count("Epoch of the rollout.")
+    task_id: str = fields.ident("Task attempted.")
+    turn: int = fields.count("Turn of the agent that was answered, from 0.")
+    fits_schema: bool = fields.flag("Whether the answer fits the domain's schema of one.")
+    same_state: bool = fields.flag(
+        "Whether the domain's own code answers in the same kind: an observation, an error or the "
+        "end; and by the same tool, where both name one."
+    )
+    content_similarity: float = fields.share(
+        "Token F1 of the two texts; null where one of the two gave no observation.", nullable=True
+    )
+    fidelity: float = fields.share("content_similarity where schema and state are right, else 0.")
+    said: str = fields.text("What pi_env said, or the error that the agent saw.")
+    true_content: str = fields.text(
+        "What the domain's own code says there; null where it says nothing more.", nullable=True
+    )
+
+
 class TaskScores(
     Table,
     key=("group_id",),

@@ -1,5 +1,5 @@
 -- What says whether an epoch is to be believed: its gain with interval, its signal, its weights, its target?
--- Reads: epochs, task_scores, tasks, test_gains, updates, calibration
+-- Reads: epochs, task_scores, tasks, test_gains, updates, calibration, fidelity
 -- distinct_tasks: Different new tasks attempted.
 -- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
 -- alpha_inside: Whether alpha is inside the clustered 95 % interval of p_hat; see calibration.
@@ -13,6 +13,7 @@
 -- weight_low: Smallest RWR weight.
 -- weight_high: Largest RWR weight.
 -- effective_rows: Effective sample size of the RWR weights; see updates.
+-- fidelity: Mean fidelity of what pi_env said in the place of the tools; null where they were executed.
 WITH attempted AS (
     SELECT g.run_id, g.epoch, count(DISTINCT t.fingerprint) AS distinct_tasks
     FROM task_scores AS g
@@ -45,7 +46,8 @@ SELECT
     v.rows AS env_rows,
     v.weight_low,
     v.weight_high,
-    v.effective_rows
+    v.effective_rows,
+    f.fidelity
 FROM epochs AS e
 LEFT JOIN attempted AS d ON d.run_id = e.run_id AND d.epoch = e.epoch
 LEFT JOIN calibration AS c
@@ -53,3 +55,4 @@ LEFT JOIN calibration AS c
 LEFT JOIN gains AS g ON g.run_id = e.run_id AND g.epoch = e.epoch
 LEFT JOIN updates AS a ON a.run_id = e.run_id AND a.epoch = e.epoch AND a.policy = 'agent'
 LEFT JOIN updates AS v ON v.run_id = e.run_id AND v.epoch = e.epoch AND v.policy = 'env'
+LEFT JOIN fidelity AS f ON f.run_id = e.run_id AND f.epoch = e.epoch

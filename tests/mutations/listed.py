@@ -278,6 +278,20 @@ _ALGORITHM = (
         "unit/algorithm/test_gates.py::test_pi_env_is_judged_by_fresh_generations_and_not_by_the_leash",
     ),
     _m(
+        "a lie passes the gates",
+        f"{ALGORITHM}/gates.py",
+        'metrics.get("fidelity", 1.0) >=',
+        'metrics.get("fidelity", 1.0) >= 0 *',
+        "unit/algorithm/test_gates.py::test_each_gate_closes_alone_and_says_why",
+    ),
+    _m(
+        "executed tools have no fidelity, and close the gate",
+        f"{ALGORITHM}/gates.py",
+        'metrics.get("fidelity", 1.0)',
+        'metrics.get("fidelity", 0.0)',
+        "unit/epoch/test_publishing.py::test_candidates_behind_open_gates_are_published",
+    ),
+    _m(
         "a NaN passes the gates of pi_env",
         f"{ALGORITHM}/gates.py",
         "not_finite(sorted(metrics.items()))",
@@ -1420,6 +1434,90 @@ _TRAILS = (
     ),
 )
 
+FIDELITY = "genenv_core/play/fidelity.py"
+OBSERVING = "unit/epoch/test_observing.py::test"
+HEARD = "unit/play/test_fidelity.py::test"
+_FIDELITY = (
+    _m(
+        "a perfect form makes up for false content",
+        FIDELITY,
+        "return (self.content or 0.0) if self.schema",
+        "return 1.0 if self.schema",
+        f"{HEARD}_truthful_noisy_and_lying_come_out_in_this_order_and_the_gate_stops_the_lie",
+    ),
+    _m(
+        "what happens beside the answer does not count",
+        FIDELITY,
+        "if self.schema and self.state else",
+        "if self.schema else",
+        f"{HEARD}_schema_state_and_content_each_count",
+    ),
+    _m(
+        "an answer of another tool is true",
+        FIDELITY,
+        "return not true or named <= true",
+        "return True",
+        f"{HEARD}_schema_state_and_content_each_count",
+    ),
+    _m(
+        "a step that failed in the attempt has happened",
+        FIDELITY,
+        "happened=not failed",
+        "happened=True",
+        f"{HEARD}_a_step_that_failed_in_the_attempt_has_not_happened",
+    ),
+    _m(
+        "the true episode keeps a step that the attempt did not take",
+        FIDELITY,
+        "            self._episode = None  # it took",
+        "            pass  # it took",
+        f"{HEARD}_a_step_that_failed_in_the_attempt_has_not_happened",
+    ),
+    _m(
+        "pi_env answers for what it was not asked",
+        FIDELITY,
+        "if _is_asked(domain, draft, before):",
+        "if True:",
+        f"{HEARD}_what_pi_env_was_not_asked_for_does_not_count",
+    ),
+    _m(
+        "the true episode goes on after its end",
+        FIDELITY,
+        "self._ended = truth.done",
+        "self._ended = False",
+        f"{HEARD}_after_the_true_end_nothing_is_true",
+    ),
+    _m(
+        "the truth has a seed of its own",
+        "genenv_core/epoch/observing.py",
+        "place, sample, EPISODE_TURN",
+        "place, sample, 0",
+        f"{OBSERVING}_the_truth_has_the_seed_of_the_attempts_own_episode",
+    ),
+    _m(
+        "executed tools write an empty table",
+        "genenv_core/epoch/scoring.py",
+        'frame("observations", heard)} if heard else {})',
+        'frame("observations", heard)})',
+        f"{OBSERVING}_where_tools_are_executed_the_output_is_what_it_was",
+    ),
+    _m(
+        "a new pi_env is not blamed for an answer that does not fit",
+        "genenv_core/epoch/probe.py",
+        "if done.finish_reason is not FinishReason.ERROR:\n            said",
+        "if not simulator.read(done).failed:\n            said",
+        f"{OBSERVING}_an_answer_that_does_not_fit_is_untrue",
+    ),
+    _m(
+        "an agent that learned from lies is published",
+        "genenv_core/epoch/publishing.py",
+        "if fidelity is not None:",
+        "if False:",
+        "unit/epoch/test_publishing.py::"
+        "test_an_agent_that_learned_from_lies_and_a_lying_pi_env_are_not_published",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1432,4 +1530,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_COMPARE,
     *_WORK,
     *_TRAILS,
+    *_FIDELITY,
 )

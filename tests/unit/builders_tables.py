@@ -190,6 +190,19 @@ def _add_rollouts(rows: dict[str, list[Row]], epoch: int, tasks: int, n: int) ->
                     "response_text": "<tool_call>",
                 }
             )
+            alike = 0.5 if sample == 0 else 1.0
+            rows["observations"].append(
+                {
+                    **{name: common[name] for name in ("trace_id", "epoch", "task_id")},
+                    "turn": 0,
+                    "fits_schema": True,
+                    "same_state": True,
+                    "content_similarity": alike,
+                    "fidelity": alike,
+                    "said": "recorded" if sample else "recorded bolts and nuts",
+                    "true_content": "recorded",
+                }
+            )
             failure = "" if success else "wrong arguments"
             rows["scores"].append(common | outcome | {"failure": failure})
             rows["d_train"].append(

@@ -120,7 +120,8 @@ class RwrConfig(Section):
     kl_rows: int = Field(default=64, ge=1, le=100_000)
     """Most generations that an update computes its KL along: of this epoch, kept or rejected."""
     probe_generations: int = Field(default=64, ge=2, le=100_000)
-    """Fresh generations of the new pi_env that its KL, for the gate, is measured along."""
+    """Fresh generations of the new pi_env that its KL, for the gate, is measured along. Where
+    pi_env plays the tools, also the number of its answers that the fidelity is measured on."""
     window_epochs: int = Field(default=1, ge=1, le=1000)
     """Rows of D_env of the last this many epochs take part in an update. Older rows were written
     for a weaker agent; trained on again, they are memorised."""

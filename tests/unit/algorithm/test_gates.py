@@ -15,7 +15,9 @@ from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
 from genenv_core.config.sections.evaluation import GatesConfig
 from schemas.enums import Gate
 
-GATES = GatesConfig(max_kl_env=30, min_entropy=0.05, min_reward_std=0.1, max_validation_drop=0.1)
+GATES = GatesConfig(
+    max_kl_env=30, min_fidelity=0.4, min_entropy=0.05, min_reward_std=0.1, max_validation_drop=0.1
+)
 HEALTHY = {"entropy": 0.8, "reward_std": 0.4, "loss": -0.01}
 
 
@@ -34,7 +36,13 @@ def test_healthy_candidates_pass() -> None:
         (agent(entropy=0.049), Gate.ENTROPY, ("0.0490", "gates.min_entropy 0.05")),
         (agent(reward_std=0.09), Gate.REWARD_STD, ("0.0900", "gates.min_reward_std 0.1")),
         (agent(validation=0.45), Gate.VALIDATION_DROP, ("0.1500", "gates.max_validation_drop 0.1")),
+        (agent(fidelity=0.39), Gate.FIDELITY, ("learned from", "0.3900", "gates.min_fidelity 0.4")),
         (env_gate({"kl_env": 30.5}, GATES), Gate.KL_ENV, ("30.500", "gates.max_kl_env 30")),
+        (
+            env_gate({"kl_env": 2.0, "fidelity": 0.39}, GATES),
+            Gate.FIDELITY,
+            ("0.3900", "gates.min_fidelity 0.4"),
+        ),
     ],
 )
 def test_each_gate_closes_alone_and_says_why(
@@ -47,10 +55,29 @@ def test_each_gate_closes_alone_and_says_why(
 
 def test_a_limit_met_exactly_does_not_close() -> None:
     assert agent(entropy=0.05, reward_std=0.1).gate is Gate.OPEN
-    assert env_gate({"kl_env": 30.0}, GATES).gate is Gate.OPEN
+    assert env_gate({"kl_env": 30.0, "fidelity": 0.4}, GATES).gate is Gate.OPEN
+    third = GATES.model_copy(update={"min_fidelity": 0.1 + 0.2})
+    assert 0.1 + 0.2 > 0.3  # in floats
+    assert (
+        agent_gate(HEALTHY | {"fidelity": 0.3}, third, validation=0.6, current=0.6).gate
+        is Gate.OPEN
+    )
     assert 0.8 - 0.7 > 0.1  # in floats
     assert agent(validation=0.7, current=0.8).gate is Gate.OPEN
     assert agent(validation=0.699, current=0.8).gate is Gate.VALIDATION_DROP
+
+
+def test_without_simulated_tools_no_fidelity_is_asked_for() -> None:
+    strict = GATES.model_copy(update={"min_fidelity": 1.0})
+    assert env_gate({"kl_env": 2.0}, strict).gate is Gate.OPEN
+    assert agent_gate(HEALTHY, strict, validation=0.6, current=0.6).gate is Gate.OPEN
+
+
+def test_a_lie_is_named_before_what_it_leads_to() -> None:
+    lied = {"fidelity": 0.0}
+    assert agent(entropy=0.0, validation=0.0, **lied).gate is Gate.FIDELITY
+    assert env_gate({"kl_env": 99.0, **lied}, GATES).gate is Gate.FIDELITY
+    assert agent(fidelity=math.nan).gate is Gate.NON_FINITE
 
 
 def test_a_better_candidate_passes_however_large_the_step() -> None:

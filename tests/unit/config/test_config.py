@@ -220,6 +220,10 @@ BAD_OVERRIDES = [
         "grpo.kl_reference=bootstrap",
         ["does nothing", "kl_coef 0", "set a kl_coef"],
     ),
+    (
+        "gates.min_fidelity=0.9",
+        ["gates.min_fidelity 0.9", "does nothing", "tools.execution inline", "simulated"],
+    ),
     ("arm=offline", ["data.offline_file", "set it"]),
     ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
     ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),

@@ -38,7 +38,7 @@ PLAY = {"rollout", "evaluate"}
 UPDATE = {"grpo_update", "rwr_update"}
 SAMPLE = {"generate_tasks", "rollout", "evaluate", "rwr_update"}
 MODELS = {"bootstrap", *SAMPLE, *UPDATE}
-DOMAIN = {"bootstrap", "generate_tasks", "rollout", "score", "evaluate"}
+DOMAIN = {"bootstrap", "generate_tasks", "rollout", "score", "evaluate", "rwr_update"}
 
 EDITS: list[tuple[str, set[str]]] = [
     ("tasks.stage.execution", set()),
@@ -61,9 +61,12 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.engines.transformers.sampling", SAMPLE),
     ("genenv_core.engines.protocol", SAMPLE),
     ("genenv_core.engines.transformers.loading", SAMPLE | UPDATE),
-    ("genenv_core.play.attempt", PLAY | {"generate_tasks"}),
+    ("genenv_core.play.attempt", PLAY),
     ("genenv_core.play.certificate", {"generate_tasks"}),
     ("genenv_core.play.driver", PLAY),
+    ("genenv_core.play.steps", PLAY | {"generate_tasks", "score", "rwr_update"}),
+    ("genenv_core.play.fidelity", {"score", "rwr_update"}),
+    ("genenv_core.play.simulator", PLAY | {"rwr_update"}),
     ("genenv_core.play.chat", SAMPLE),
     ("genenv_core.domains.desk.domain", DOMAIN),
     ("genenv_core.domains.desk.scoring", DOMAIN),
@@ -73,6 +76,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.training.loop.steps", UPDATE),
     ("genenv_core.training.requests", UPDATE),
     ("genenv_core.epoch.probe", {"rwr_update"}),
+    ("genenv_core.epoch.observing", {"score", "rwr_update"}),
     ("genenv_core.engines.transformers.kl", {"rwr_update"}),
     ("genenv_core.engines.transformers.gap", {"rollout"}),
     ("genenv_core.engines.transformers.scoring", {"rollout", "rwr_update"}),

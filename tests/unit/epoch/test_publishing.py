@@ -1,7 +1,8 @@
 """Published checkpoints, and the summary of an epoch.
 
-Invariants: a candidate is published exactly when its gate is open, else its parent stays; a skipped
-update publishes nothing and closes no gate; a checkpoint is best only when it is published and
+Invariants: a candidate is published exactly when its gate is open, else its parent stays; an agent
+that learned from lies stays unpublished, and so does a lying pi_env; a skipped update publishes
+nothing and closes no gate; a checkpoint is best only when it is published and
 better than the best, not equal; success on the test tasks decides nothing; the summary counts new
 tasks, not base tasks.
 """
@@ -97,6 +98,7 @@ def published(
     current: float = 0.5,
     best: float = 0.25,
     level: Level = Level.TASK,
+    fidelity: float | None = None,
 ) -> Output:
     return publish_candidates(
         {
@@ -108,6 +110,7 @@ def published(
         best=best,
         **TABLES,
         rollout_metrics={"logprob_gap": 0.125},
+        fidelity=fidelity,
         epoch=2,
         gates=GatesConfig(),
         curriculum=CurriculumConfig(alpha=0.5, k_min=0.25, level=level),
@@ -146,6 +149,23 @@ def test_behind_a_closed_gate_the_parent_stays() -> None:
     assert output.facts["gates"]["env"].startswith("kl_env: KL to the initial simulator 61.000")
     assert output.facts["summary"]["agent_checkpoint"] == "agent-0"
     assert output.facts["summary"]["env_checkpoint"] == "env-0"
+
+
+def test_an_agent_that_learned_from_lies_and_a_lying_pi_env_are_not_published() -> None:
+    honest, liar = (update("env", kl_env=2.0, fidelity=value) for value in (0.9, 0.1))
+    output = published(env=honest, fidelity=0.9)
+    assert output.facts["published"] == {"agent": True, "env": True}
+    metrics = json.loads(output.tables["checkpoints"]["metrics"][0])
+    assert metrics == {**AGENT_METRICS, "logprob_gap": 0.125, "fidelity": 0.9}
+    output = published(env=liar, fidelity=0.9)
+    assert rows(output)[1] == ("env", "env-1", "env-0", False, "fidelity", False)
+    assert output.facts["published"] == {"agent": True, "env": False}
+    assert output.facts["summary"]["env_checkpoint"] == "env-0"
+    # The epoch's tools lied, and the new pi_env does not.
+    output = published(env=honest, fidelity=0.1)
+    assert rows(output)[0] == ("agent", "agent-1", "agent-0", False, "fidelity", False)
+    assert output.facts["published"] == {"agent": False, "env": True}
+    assert output.facts["gates"]["agent"].startswith("fidelity: the tools' answers that it learned")
 
 
 def test_a_skipped_update_publishes_nothing_and_closes_no_gate() -> None:

@@ -74,6 +74,12 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
     Console(width=140).print(evidence_table([first, second]))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == ["1", "0", "0", "0"]
+    assert "fidelity" not in lines[0]
     assert " ".join(lines[2]) == (
         "2 +0.000 [-0.002, +0.010] P(answer) 0.62 outside 80% 64 448 30 30.0 0.98 to 1.05"
+    )
+    Console(width=140).print(evidence_table([first, {**second, "fidelity": 0.514}]))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert (
+        lines[0][-1] == "fidelity" and lines[2][-1] == "0.51" and lines[1] == ["1", "0", "0", "0"]
     )

@@ -23,10 +23,11 @@ from genenv_core.engines.protocol import Engine
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.play.attempt import EPISODE_TURN, Bounds, Play
+from genenv_core.play.attempt import Bounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import Simulation, Tools, run_episodes
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfit
+from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import (
     FinishReason,
     JsonObject,
@@ -379,6 +380,23 @@ def test_pi_env_plays_the_tools_and_it_shows() -> None:
     assert {request.grammar for request in asked} == {None}
     # What pi_env wrote is text to the agent: its tokens are the template's and carry no loss.
     assert sum(one.loss_mask) == 9 and len(one.loss_mask) > 9
+
+
+@pytest.mark.parametrize(
+    ("tools", "name"), [((), None), (("ship",), "ship"), (("ship", "pack"), None)]
+)
+def test_an_answer_without_a_name_is_that_of_the_only_tool(
+    tools: Sequence[str], name: str | None
+) -> None:
+    domain = SimulatedEcho()
+    domain.tools = [{"type": "function", "function": {"name": tool}} for tool in tools]
+    simulator = Simulator(domain, chat_of(), max_length=100)
+    unnamed, named = (
+        simulator.read(said(*spell(text))).messages[0]
+        for text in ('{"content":"ok"}', '{"content":"ok","name":"pack"}')
+    )
+    assert unnamed.get("name") == name
+    assert named.get("name") == "pack"
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from genenv_core.engines.protocol import Engine
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.play.attempt import EPISODE_TURN, Bounds, Play
+from genenv_core.play.attempt import Bounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
+from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import (
     Completion,
     FinishReason,

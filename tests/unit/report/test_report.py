@@ -107,6 +107,15 @@ def test_a_report_of_one_run_has_all_charts(tmp_path: Path) -> None:
     assert len(text) < 400_000
 
 
+def test_the_fidelity_is_a_headline_where_pi_env_plays_the_tools(tmp_path: Path) -> None:
+    (tmp_path / "executed").mkdir()
+    given = tables()
+    text = page(tmp_path, ("run-a", given))
+    assert "fidelity of pi_env" in text and "0.88" in text  # 14 of 16, see test_views
+    executed = given | {"observations": given["observations"].clear()}
+    assert "fidelity of pi_env" not in page(tmp_path / "executed", ("run-a", executed))
+
+
 def test_text_of_models_is_inert(tmp_path: Path) -> None:
     text = page(tmp_path, ("run-a", tables()))
     assert "&lt;script&gt;document.title" in text

@@ -265,6 +265,60 @@ def test_failures_by_hand(tmp_path: Path) -> None:
     assert [row["epoch"] for row in rows] == [1, 2]
 
 
+def test_fidelity_by_hand(tmp_path: Path) -> None:
+    tables = world()
+    bad = tables["observations"].filter(pl.col("epoch") == 1)["trace_id"][2]
+    heard = tables["observations"].with_columns(
+        *(
+            pl.when(pl.col("trace_id") == bad).then(value).otherwise(pl.col(name)).alias(name)
+            for name, value in (
+                ("same_state", pl.lit(False)),
+                ("content_similarity", pl.lit(None, pl.Float64)),
+                ("fidelity", pl.lit(0.0)),
+                ("true_content", pl.lit(None, pl.String)),
+            )
+        )
+    )
+    of_env = (pl.col("policy") == "env") & (pl.col("epoch") == 1)
+    measured = json.dumps({"fidelity": 0.75, "fidelity_se": 0.0625, "kl_env": 1.0})
+    checkpoints = tables["checkpoints"].with_columns(
+        metrics=pl.when(of_env).then(pl.lit(measured)).otherwise(pl.col("metrics"))
+    )
+    tables |= {"observations": heard, "checkpoints": checkpoints}
+    first, second = ask(tmp_path, tables, "FROM fidelity ORDER BY epoch").to_dicts()
+    # Of 16 answers, the first of each of four groups has .5, the others 1, and this one nothing.
+    assert first == {
+        "run_id": "run-a",
+        "arm": "genenv",
+        "epoch": 1,
+        "observations": 16,
+        "attempts": 16,
+        "schema": 1.0,
+        "state": 15 / 16,
+        "content": 13 / 15,
+        "fidelity": 13 / 16,
+        "wrong": 5,
+        "candidate": 0.75,
+        "candidate_se": 0.0625,
+        "candidate_gate": "open",
+        "example_trace_id": bad,
+        "example_turn": 0,
+        "example_said": "recorded",
+        "example_true": None,
+    }
+    assert (second["fidelity"], second["candidate"]) == (14 / 16, None)
+    assert second["example_trace_id"] == "e0002-g000000-s0000"
+    believed = ask(tmp_path, tables, "SELECT fidelity FROM evidence ORDER BY epoch")
+    assert believed["fidelity"].to_list() == [13 / 16, 14 / 16]
+
+
+def test_a_run_with_executed_tools_has_no_fidelity(tmp_path: Path) -> None:
+    tables = world() | {"observations": world()["observations"].clear()}
+    assert ask(tmp_path, tables, "FROM fidelity").is_empty()
+    believed = ask(tmp_path, tables, "SELECT fidelity FROM evidence")
+    assert believed["fidelity"].to_list() == [None, None]
+
+
 def test_failures_are_grouped_and_add_up(tmp_path: Path) -> None:
     tables = world(16)
     scores = tables["scores"].with_columns(

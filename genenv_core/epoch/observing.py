@@ -1,0 +1,67 @@
+"""Stage `score`: what pi_env said in the place of the tools, and the truth.
+
+`genenv_core.play.fidelity` has the rule; here are its rows. The stage `rwr_update` asks a new
+pi_env again at the same turns, and needs the same seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from genenv_core.domains.protocol import Domain
+from genenv_core.ids import stage_seed
+from genenv_core.play.fidelity import answered, text_of
+from genenv_core.play.steps import EPISODE_TURN
+from genenv_core.types import Task
+
+EpisodeSeed = Callable[[int, int], int]
+"""(place of the group among the epoch's, sample_index) -> seed of the attempt's episode."""
+
+
+def episode_seed(seed: int, epoch: int, place: int, sample: int) -> int:
+    """Return the seed that the stage `rollout` of an epoch has for an attempt's episode.
+
+    `seed` is the run's, `place` that of the attempt's group among the epoch's, from 0.
+    """
+    return stage_seed(seed, "rollout", epoch, place, sample, EPISODE_TURN)
+
+
+def observed(
+    traces: Iterable[Mapping[str, Any]],
+    tasks: Mapping[str, Task],
+    domain: Domain,
+    seed_of: EpisodeSeed,
+) -> list[dict[str, Any]]:
+    """Return the rows of `observations`: every answer that pi_env gave in the place of the tools.
+
+    Args:
+        traces: rows of `traces` with their `messages`, groups in the order of their places.
+        tasks: by id; those of all traces.
+        domain: opens the episodes that tell the truth.
+        seed_of: the seed that the stage `rollout` has for an episode.
+    """
+    places: dict[str, int] = {}
+    rows: list[dict[str, Any]] = []
+    for trace in traces:
+        place = places.setdefault(trace["group_id"], len(places))
+        if '"simulated"' not in trace["messages"]:
+            continue  # most runs: their transcripts need no reading
+        seed = seed_of(place, trace["sample_index"])
+        draft = tasks[trace["task_id"]].draft
+        for one in answered(domain, draft, seed, json.loads(trace["messages"])):
+            found = one.fidelity
+            rows.append(
+                {
+                    **{name: trace[name] for name in ("trace_id", "epoch", "task_id")},
+                    "turn": one.turn,
+                    "fits_schema": found.schema,
+                    "same_state": found.state,
+                    "content_similarity": found.content,
+                    "fidelity": found.value,
+                    "said": text_of(one.said),
+                    "true_content": text_of(one.truth) if one.truth.messages else None,
+                }
+            )
+    return rows

@@ -1,0 +1,43 @@
+"""One step of an episode, whatever happens in it: who asks for it, and what a failure looks like.
+
+Light on purpose: stages that only judge stored attempts use it too, and load no chat template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from genenv_core.types import Observation
+
+EPISODE_TURN = -1
+"""The `turn` for which `seed_of` is asked for the seed of the environment itself."""
+
+FAILURES = (Exception, SystemExit)
+"""What a domain's code may raise without ending more than its own attempt: anything."""
+
+
+def stepped(step: Callable[..., object], *action: str) -> Observation:
+    """Return what an environment answers; whatever goes wrong in it is an observation too."""
+    try:
+        observation = step(*action)
+        if not isinstance(observation, Observation):
+            raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
+    except FAILURES as error:
+        return failure(error)
+    return observation
+
+
+def failure(error: BaseException) -> Observation:
+    """Return what the agent sees of tools that failed."""
+    return Observation(
+        ({"role": "tool", "content": f"error: {error_line(error)}"},), done=False, failed=True
+    )
+
+
+def error_line(error: BaseException) -> str:
+    """Return type and first line of an error, as the agent reads it and traces store it.
+
+    So this text is part of results; `errors.described` is for people, and may change.
+    """
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
