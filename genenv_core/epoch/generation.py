@@ -137,6 +137,10 @@ class _Intake:
         )
 
 
+Intake = _Intake
+"""The same, for `genenv_core.epoch.teaching`."""
+
+
 def check_tasks(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
     """Raise StageError when neither this epoch nor the one before has a valid task.
 
@@ -199,6 +203,21 @@ def make_contexts(
     ]
 
 
+def asked_contexts(
+    data: pl.DataFrame, history: AgentHistory, settings: GenerationConfig, *, seed: int, epoch: int
+) -> list[Context]:
+    """Return the context of each generation of an epoch, as many as may be asked for."""
+    contexts = make_contexts(
+        to_tasks(of_source(data, TaskSource.BASE)),
+        history,
+        count=math.ceil(settings.max_generations / settings.tasks_per_context),
+        seed=seed,
+        epoch=epoch,
+    )
+    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
+    return wanted[: settings.max_generations]
+
+
 def write_tasks(
     writer: Writer,
     domain: Domain,
@@ -239,15 +258,8 @@ def write_tasks(
     params = SamplingParams(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
     )
-    contexts = make_contexts(
-        to_tasks(of_source(data, TaskSource.BASE)),
-        history if settings.condition_on_agent else AgentHistory(),
-        count=math.ceil(settings.max_generations / settings.tasks_per_context),
-        seed=seed,
-        epoch=epoch,
-    )
-    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
-    wanted = wanted[: settings.max_generations]
+    told = history if settings.condition_on_agent else AgentHistory()
+    wanted = asked_contexts(data, told, settings, seed=seed, epoch=epoch)
     enough = settings.tasks * settings.candidates
     generations: list[dict[str, Any]] = []
     while intake.valid < enough and len(generations) < len(wanted):
