@@ -258,8 +258,13 @@ def write_tasks(
     params = SamplingParams(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
     )
-    told = history if settings.condition_on_agent else AgentHistory()
-    wanted = asked_contexts(data, told, settings, seed=seed, epoch=epoch)
+    wanted = asked_contexts(
+        data,
+        history if settings.condition_on_agent else AgentHistory(),
+        settings,
+        seed=seed,
+        epoch=epoch,
+    )
     enough = settings.tasks * settings.candidates
     generations: list[dict[str, Any]] = []
     while intake.valid < enough and len(generations) < len(wanted):
