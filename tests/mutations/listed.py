@@ -1429,8 +1429,8 @@ _TEACHER = (
     _m(
         "a teacher writes on when its set is full",
         "genenv_core/epoch/teaching.py",
-        "while intake.valid < count and done",
-        "while done",
+        "done + count - intake.valid",
+        "done + count",
         f"{TEACHES}_it_writes_until_the_set_is_full",
     ),
     _m(

@@ -230,7 +230,7 @@ def test_an_endpoint_that_refuses_everything_stops_the_stage(
 def test_what_was_answered_is_not_asked_again(server: Server, tmp_path: Path) -> None:
     words = list("abcdefghijkl")
     server.replies = [said("a"), said("b"), *(refused(500) for _ in range(GIVE_UP))]
-    with pytest.raises(EngineError, match="its other answers are kept"):
+    with pytest.raises(EngineError, match="its answers so far are kept"):
         endpoint(server, tmp_path, concurrency=1, retries=0).write(asked(*words))
     file = tmp_path / "answers.jsonl"
     file.write_bytes(file.read_bytes() + b'\n{"name": "cut o')

@@ -29,6 +29,7 @@ from tasks.generate_tasks import STAGE as GENERATE
 from tasks.grpo_update import STAGE
 from tasks.rollout import STAGE as ROLLOUT
 from tasks.stage import StageTask
+from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
 
@@ -109,6 +110,8 @@ def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
         # These flows publish a pi_env in each epoch; an arm with one set trains none.
         assert first[0] == second[0] == 1 and first[1] == replace(second[1], env=first[1].env)
         assert first[1].set_tasks == size and (first[1].teacher is None) is (len(overrides) == 1)
+        for inputs in (first[1], asked[2, "rollout"][1]):  # as a stage on a work pool gets them
+            assert decode(type(inputs), encode(inputs)) == inputs
         windows = [asked[number, "rollout"][1].window for number in (1, 2)]
         assert windows == ([Window(0, 8), Window(8, 8)] if size else [None, None])
         keys.append(set(parts_of(ROLLOUT, run, 2, asked[2, "rollout"][1])["inputs"]))
