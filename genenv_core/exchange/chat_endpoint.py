@@ -280,8 +280,8 @@ class ChatEndpoint:
         return EngineError(
             f"teacher.url {self._endpoint.url} with teacher.model_name "
             f"{self._endpoint.model_name!r}: {count} requests in a row failed, the last "
-            f"one: {why}. See that it takes such requests (teacher.request changes their fields); its "
-            "answers so far are kept, and the same command asks for the rest"
+            f"one: {why}. See that it takes such requests (teacher.request changes their fields); "
+            "its answers so far are kept, and the same command asks for the rest"
         )
 
     def _keep(self, name: str, answer: Answer) -> None:
