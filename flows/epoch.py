@@ -8,7 +8,8 @@ from flows.state import EpochRefs, EpochState
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.generation import check_tasks
-from genenv_core.exchange.external import offline_input
+from genenv_core.epoch.windows import set_of, window_of
+from genenv_core.exchange.external import offline_input, teacher_input
 from tasks.evaluate import EvaluateInputs, evaluate
 from tasks.filter import FilterInputs, filter_
 from tasks.generate_tasks import GenerateTasksInputs, generate_tasks
@@ -36,7 +37,7 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         state: What the round before published.
     """
     arm, agent, env, data = ARMS[config.arm], state.agent, state.env, state.bootstrap
-    made_for = arm.set_of(epoch)
+    made_for = set_of(config, epoch)
     before = state.before(made_for)
     rated = before.last(config.generation.prediction_epochs)
     writing = GenerateTasksInputs(
@@ -46,17 +47,20 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         rated_tasks=[past.tasks for past in rated],
         rated=[past.scores for past in rated],
         offline=offline_input(config),
+        teacher=teacher_input(config),
+        set_tasks=config.data.set_tasks,
     )
     tasks = generate_tasks(config, made_for, writing)
     check_tasks(tasks.facts, [past.tasks.facts for past in state.last(1)])
     simulator = env if config.tools.execution == "simulated" else None
-    traces = rollout(config, epoch, RolloutInputs(tasks, data, agent, simulator))
+    window = window_of(config, epoch)
+    traces = rollout(config, epoch, RolloutInputs(tasks, data, agent, simulator, window))
     scores = score(config, epoch, ScoreInputs(tasks, traces, data))
     selections = filter_(config, epoch, FilterInputs(tasks, scores))
     pools = pool(config, epoch, PoolInputs(tasks, traces, scores, selections))
     refs = EpochRefs(epoch=epoch, tasks=tasks, traces=traces, scores=scores, pool=pools)
     replayed = state.last(config.mixture.max_policy_age)
-    window = (*state.last(config.rwr.window_epochs - 1), refs)
+    pooled = (*state.last(config.rwr.window_epochs - 1), refs)
     agent_update = GrpoUpdateInputs(
         agent=agent,
         pool=pools,
@@ -69,8 +73,8 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     env_update = RwrUpdateInputs(
         env=env,
         env_initial=state.env_initial,
-        pools=[one.pool for one in window],
-        generations=[one.tasks for one in window],
+        pools=[one.pool for one in pooled],
+        generations=[one.tasks for one in pooled],
         scores=scores,
         train=arm.trains_env,
         simulated=Simulated(traces, data) if simulator else None,

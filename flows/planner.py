@@ -7,10 +7,10 @@ import contextlib
 from flows.coevolution import start
 from flows.epoch import epoch
 from flows.state import EpochState
-from genenv_core.config.arms import ARMS
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import EPOCH_STAGES, STAGES, START_STAGES
+from genenv_core.epoch.windows import set_of
 from genenv_core.errors import ConfigError, StageError
 from tasks.stage.planning import NotPlannable, Planned, planning
 
@@ -22,11 +22,10 @@ def plan_run(config: RunConfig) -> list[Planned]:
     with planning() as entries, contextlib.suppress(NotPlannable, StageError):
         _walked(config, config.epochs)
     seen = {(entry.epoch, entry.stage) for entry in entries}
-    arm = ARMS[config.arm]
     for number in range(config.epochs + 1):
         for stage in EPOCH_STAGES if number else START_STAGES:
             # An arm with one set of tasks has them planned for the epoch they are made for.
-            planned = arm.set_of(number) if stage == "generate_tasks" else number
+            planned = set_of(config, number) if stage == "generate_tasks" else number
             if (planned, stage) not in seen:
                 entries.append(Planned(stage, number, "unknown"))
     return entries

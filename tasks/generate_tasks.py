@@ -1,9 +1,9 @@
-"""Stage `generate_tasks`: pi_env writes this epoch's tasks; rejected texts stay as rows."""
+"""Stage `generate_tasks`: pi_env or a teacher writes tasks; rejected texts stay as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from genenv_core.epoch.generation import (
     write_tasks,
 )
 from genenv_core.epoch.rows import Output
+from genenv_core.epoch.teaching import CheckpointTeacher, Teacher, teach
+from genenv_core.epoch.windows import of_a_set
 from genenv_core.exchange.base_data import read_base
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef, TeacherRef
 from tasks.policies.engine import SAMPLING_FIELDS, engine_of
 from tasks.stage import Stage, StageContext, StageTask, log
+from tasks.stage.progress import check
 
 STAGE = Stage(
     "generate_tasks",
@@ -43,7 +46,8 @@ class GenerateTasksInputs:
     """The current pi_env, and what earlier epochs wrote and attempted, oldest first.
 
     A task equal to one of `recent` is a duplicate. `rated` are the scores of `rated_tasks`: the
-    choice of tasks learns from all of them, and the last one conditions pi_env.
+    choice of tasks learns from all of them, and the last one conditions pi_env. `set_tasks` is the
+    size of a set for all epochs, 0 for the tasks of one.
     """
 
     env: CheckpointRef
@@ -52,14 +56,29 @@ class GenerateTasksInputs:
     rated_tasks: Sequence[ArtifactRef]
     rated: Sequence[ArtifactRef]
     offline: FileRef | None
+    teacher: TeacherRef | None = None
+    set_tasks: int = 0
 
 
 def compute(context: StageContext[GenerateTasksInputs]) -> dict[str, Any]:
-    """Have pi_env write tasks, or take them from a file of programs."""
-    given = context.inputs.offline
-    facts = context.write(_taken(context, Path(given.path)) if given else _written(context))
+    """Have pi_env or a teacher write tasks, or take them from a file of programs."""
+    given, teacher = context.inputs.offline, context.inputs.teacher
+    if given:
+        output = _taken(context, Path(given.path))
+    else:
+        output = _taught(context, teacher) if teacher else _written(context)
+    facts = context.write(output)
     if "no_task" in facts:
         log.warning("stage=%s %s", STAGE.name, facts["no_task"])
+    elif facts["valid"] < context.inputs.set_tasks:
+        log.warning(
+            "stage=%s the set has %d tasks, and data.set_tasks asks for %d: "
+            "generation.max_generations %d are used up",
+            STAGE.name,
+            facts["valid"],
+            context.inputs.set_tasks,
+            context.config.generation.max_generations,
+        )
     return facts
 
 
@@ -76,8 +95,52 @@ def _taken(context: StageContext[GenerateTasksInputs], path: Path) -> Output:
     )
 
 
+def _taught(context: StageContext[GenerateTasksInputs], teacher: TeacherRef) -> Output:
+    settings = context.config.generation
+    with _opened(context, teacher) as model:
+        return teach(
+            model,
+            context.domain(),
+            settings,
+            count=context.inputs.set_tasks or settings.tasks,
+            data=context.frame(context.inputs.bootstrap, "tasks"),
+            epoch=context.epoch,
+            scope=context.scope,
+            seed=context.seed,
+            seed_for=context.seed_for,
+            progress=context.progress,
+        )
+
+
+@contextmanager
+def _opened(context: StageContext[GenerateTasksInputs], teacher: TeacherRef) -> Generator[Teacher]:
+    settings = context.config.generation
+    if teacher.model is None:
+        from genenv_core.exchange.chat_endpoint import ChatEndpoint, Endpoint  # loads aiohttp
+
+        yield ChatEndpoint(
+            Endpoint(
+                str(teacher.url),
+                str(teacher.model_name),
+                teacher.request,
+                settings,
+                context.execution.teacher,
+                context.durable() / "answers.jsonl",
+                check,
+            )
+        )
+        return
+    folder = Path(teacher.model.path)
+    chat = ChatFormat.load(folder, teacher.chat_template_kwargs)
+    sampling = engine_of(context, folder, teacher.model.sha256, top_p=settings.top_p)
+    with closing(sampling) as engine:
+        yield CheckpointTeacher(engine, chat, settings, grammar_of(context.domain(), settings))
+
+
 def _written(context: StageContext[GenerateTasksInputs]) -> Output:
     settings, domain = context.config.generation, context.domain()
+    if context.inputs.set_tasks:
+        settings = of_a_set(settings, context.inputs.set_tasks)
     grammar = grammar_of(domain, settings)
     env, folder = context.inputs.env, context.checkpoint(context.inputs.env)
     chat = ChatFormat.load(folder, context.config.models.env_chat_template_kwargs)

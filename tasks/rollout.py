@@ -16,6 +16,7 @@ import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.epoch.attempts import attempt, attempted
+from genenv_core.epoch.windows import Window
 from genenv_core.errors import AlreadyExists, EngineError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part, Shard
@@ -46,12 +47,16 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class RolloutInputs:
-    """The tasks and the agent; `simulator` is the pi_env that plays simulated tools."""
+    """The tasks and the agent; `simulator` is the pi_env that plays simulated tools.
+
+    `window` says which tasks of a set are this epoch's; None: all of them.
+    """
 
     tasks: ArtifactRef
     bootstrap: ArtifactRef
     agent: CheckpointRef
     simulator: CheckpointRef | None = None
+    window: Window | None = None
 
 
 def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
@@ -62,6 +67,7 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
         context.frame(context.inputs.bootstrap, "tasks"),
         config.mixture,
         context.seed_for,
+        context.inputs.window,
     )
     size = config.rollout.shard_groups
     shards = [range(start, min(start + size, len(tasks))) for start in range(0, len(tasks), size)]

@@ -23,8 +23,8 @@ class TaskSet(StrEnum):
     """pi_env writes them for this epoch."""
     FIRST = "first"
     """pi_env writes them once; every epoch plays the set of epoch 1."""
-    FILE = "file"
-    """They are read from `data.offline_file`, a window each epoch."""
+    TEACHER = "teacher"
+    """A teacher's: windows of `data.offline_file`, or a set that a model writes once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,19 @@ class ArmSpec:
     trains_env: bool = False
     tasks: TaskSet = TaskSet.NEW
 
-    def set_of(self, epoch: int) -> int:
-        """Return the epoch that an epoch's tasks are made for."""
-        return 1 if self.tasks is TaskSet.FIRST else epoch
+    def one_set(self, by_model: bool) -> bool:
+        """Return whether the tasks of all epochs are one set, written for epoch 1.
+
+        `by_model` says that a teacher is a model, not a file.
+        """
+        return self.tasks is TaskSet.FIRST or (self.tasks is TaskSet.TEACHER and by_model)
 
 
 ARMS: dict[Arm, ArmSpec] = {
     Arm.GENENV: ArmSpec("both policies are trained", trains_env=True),
     Arm.RANDOM: ArmSpec("pi_env is never updated"),
     Arm.STATIC: ArmSpec("one set of tasks, generated before epoch 1", tasks=TaskSet.FIRST),
-    Arm.OFFLINE: ArmSpec("tasks from data.offline_file", tasks=TaskSet.FILE),
+    Arm.OFFLINE: ArmSpec("tasks of a teacher: a file or a model", tasks=TaskSet.TEACHER),
     Arm.BASE: ArmSpec("no training", trains_agent=False),
 }
 """Every arm; a new one is a member of `Arm` and its record here."""

@@ -11,7 +11,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from genenv_core.config.arms import ARMS, Arm, TaskSet
+from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.config.sections.data import DataConfig, DomainConfig
@@ -20,6 +20,7 @@ from genenv_core.config.sections.models import BootstrapConfig, ModelsConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.rollout import RolloutConfig, ToolsConfig
 from genenv_core.config.sections.section import Section
+from genenv_core.config.sections.teacher import TeacherAsking, TeacherConfig
 from genenv_core.config.sections.tracking import TrackingConfig
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
@@ -46,6 +47,8 @@ class RunConfig(Section):
     """The two policies."""
     data: DataConfig = Field(default_factory=lambda: DataConfig())
     """Base, held-out and offline data."""
+    teacher: TeacherConfig = Field(default_factory=lambda: TeacherConfig())
+    """The model that writes the tasks of arm offline."""
     bootstrap: BootstrapConfig = Field(default_factory=lambda: BootstrapConfig())
     """Warm start of the tiny models."""
     curriculum: CurriculumConfig = Field(default_factory=lambda: CurriculumConfig())
@@ -80,15 +83,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         spec = ARMS[self.arm]
-        from_file = spec.tasks is TaskSet.FILE
-        if from_file and self.data.offline_file is None:
-            raise ValueError(f"arm {self.arm} reads its tasks from data.offline_file: set it")
-        if not from_file and self.data.offline_file is not None:
-            others = (arm for arm, other in ARMS.items() if other.tasks is TaskSet.FILE)
-            raise ValueError(
-                f"data.offline_file does nothing for arm {self.arm}: "
-                f"remove it or set arm to {' or '.join(others)}"
-            )
+        self._tasks(spec)
         if self.rollout.n == 1 and spec.trains_agent:
             others = (arm for arm, other in ARMS.items() if not other.trains_agent)
             raise ValueError(
@@ -110,6 +105,49 @@ class RunConfig(Section):
                 f"{self.tools.execution}: remove it or set tools.execution to simulated"
             )
         return self
+
+    def _tasks(self, spec: ArmSpec) -> None:
+        """Refuse an arm without its tasks, and a teacher or a set that it would not use."""
+        file, taught = self.data.offline_file is not None, spec.tasks is TaskSet.TEACHER
+        if taught and not (file or self.teacher.given):
+            raise ValueError(
+                f"arm {self.arm} has no teacher: set data.offline_file, teacher.model or "
+                "teacher.url"
+            )
+        if file and self.teacher.given:
+            raise ValueError(
+                "data.offline_file and section teacher are two teachers: remove one of them"
+            )
+        others = " or ".join(a for a, other in ARMS.items() if other.tasks is TaskSet.TEACHER)
+        for name, given in (
+            ("data.offline_file", file),
+            (f"teacher.{'model' if self.teacher.model else 'url'}", self.teacher.given),
+        ):
+            if given and not taught:
+                raise ValueError(
+                    f"{name} does nothing for arm {self.arm}: remove it or set arm to {others}"
+                )
+        if self.data.set_tasks and not spec.one_set(self.teacher.given):
+            why = "data.offline_file is a set of its own" if file else "it has no set of tasks"
+            raise ValueError(
+                f"data.set_tasks does nothing for arm {self.arm}, because {why}: remove it, or use "
+                "arm static, or arm offline with a section teacher"
+            )
+        if self.data.set_tasks > self.generation.max_generations:
+            raise ValueError(
+                f"generation.max_generations {self.generation.max_generations} cannot yield "
+                f"data.set_tasks {self.data.set_tasks}: raise the first or lower the second"
+            )
+        if self.generation.structured and self.teacher.url:
+            raise ValueError(
+                "generation.structured does nothing for teacher.url, which is sent no grammar: set "
+                "it to false"
+            )
+
+        if self.execution.teacher != TeacherAsking() and not self.teacher.url:
+            raise ValueError(
+                "execution.teacher does nothing without teacher.url: set that or remove this"
+            )
 
     def _target(self) -> None:
         """Refuse another moving target than the default where all rows of an update weigh alike."""

@@ -15,6 +15,7 @@ from genenv_core.domains.protocol import Domain
 from genenv_core.domains.tool_calls import count_calls
 from genenv_core.epoch.choosing import attempted_tasks
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
+from genenv_core.epoch.windows import Window
 from genenv_core.ids import group_id, trace_id
 from genenv_core.play.attempt import Player
 from genenv_core.storage.canonical import canonical_json
@@ -22,10 +23,19 @@ from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 
 
 def attempted(
-    tasks: pl.DataFrame, data: pl.DataFrame, mixture: MixtureConfig, seed_for: SeedFor
+    tasks: pl.DataFrame,
+    data: pl.DataFrame,
+    mixture: MixtureConfig,
+    seed_for: SeedFor,
+    window: Window | None = None,
 ) -> list[Task]:
-    """Return the epoch's chosen new tasks, then base tasks among `data`, drawn for this epoch."""
+    """Return the epoch's chosen new tasks, then base tasks among `data`, drawn for this epoch.
+
+    With a window, only the new tasks in it.
+    """
     new, base = to_tasks(attempted_tasks(tasks)), to_tasks(of_source(data, TaskSource.BASE))
+    if window is not None:
+        new = [new[place] for place in window.places(len(new))]
     want = base_attempts(len(new), new_share=mixture.new, base_share=mixture.base)
     rng = np.random.default_rng(seed_for("base"))
     chosen = sorted(rng.choice(len(base), size=min(want, len(base)), replace=False).tolist())

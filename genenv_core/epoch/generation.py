@@ -64,7 +64,7 @@ class Writer:
     grammar: GrammarOf
 
 
-class _Intake:
+class Intake:
     """The rows of `tasks` while they grow; a draft becomes a task only if it is admitted.
 
     `data` are the run's data tasks, `recent` the tasks of earlier epochs. A task equal to a
@@ -224,6 +224,21 @@ def make_contexts(
     ]
 
 
+def asked_contexts(
+    data: pl.DataFrame, history: AgentHistory, settings: GenerationConfig, *, seed: int, epoch: int
+) -> list[Context]:
+    """Return the context of each generation of an epoch, as many as may be asked for."""
+    contexts = make_contexts(
+        to_tasks(of_source(data, TaskSource.BASE)),
+        history,
+        count=math.ceil(settings.max_generations / settings.tasks_per_context),
+        seed=seed,
+        epoch=epoch,
+    )
+    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
+    return wanted[: settings.max_generations]
+
+
 def write_tasks(
     writer: Writer,
     domain: Domain,
@@ -259,20 +274,18 @@ def write_tasks(
         seed_for: the seed of a generation.
         progress: called before each batch.
     """
-    intake = _Intake(domain, data, recent, guard=settings.guard, epoch=epoch, scope=scope)
+    intake = Intake(domain, data, recent, guard=settings.guard, epoch=epoch, scope=scope)
     chat = writer.chat
     params = SamplingParams(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
     )
-    contexts = make_contexts(
-        to_tasks(of_source(data, TaskSource.BASE)),
+    wanted = asked_contexts(
+        data,
         history if settings.condition_on_agent else AgentHistory(),
-        count=math.ceil(settings.max_generations / settings.tasks_per_context),
+        settings,
         seed=seed,
         epoch=epoch,
     )
-    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
-    wanted = wanted[: settings.max_generations]
     enough = settings.tasks * settings.candidates
     generations: list[dict[str, Any]] = []
     while intake.valid < enough and len(generations) < len(wanted):
@@ -319,7 +332,7 @@ def take_programs(
     A program that a window holds twice is also a row, rejected as a duplicate; one of an earlier
     epoch is admitted again.
     """
-    intake = _Intake(domain, data, empty("tasks"), guard=guard, epoch=epoch, scope=scope)
+    intake = Intake(domain, data, empty("tasks"), guard=guard, epoch=epoch, scope=scope)
     for offset in range(count):
         index = ((epoch - 1) * count + offset) % len(drafts)
         intake.add(
@@ -334,7 +347,7 @@ def take_programs(
 
 def _take(
     writer: Writer,
-    intake: _Intake,
+    intake: Intake,
     index: int,
     context: Context,
     request: SampleRequest,

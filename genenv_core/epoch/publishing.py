@@ -13,7 +13,7 @@ from genenv_core.algorithm.reward import judged_p_hat
 from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
-from genenv_core.epoch.choosing import attempted_tasks, written_p_hat
+from genenv_core.epoch.choosing import written_p_hat
 from genenv_core.epoch.rows import Output, frame, new_groups
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
@@ -231,6 +231,8 @@ def _of_tasks(
     kept = selections.filter((pl.col("update") == Policy.ENV.value) & pl.col("kept"))
     attempts = int(groups["n"].sum())
     of_new = traces.join(groups, on="group_id", how="semi")
+    # Of a set that is played over several epochs, those of this epoch.
+    attempted = tasks.join(groups, on="task_id", how="semi", maintain_order="left")
     return {
         "tasks_generated": tasks.height,
         "tasks_valid": int(tasks["valid"].sum()),
@@ -240,6 +242,6 @@ def _of_tasks(
         "share_in_band": sum(band) / len(band) if band else None,
         "share_zero_signal": groups["zero_signal"].cast(pl.Float64).mean(),
         "share_kept": kept.height / groups.height if groups.height else None,
-        "mean_calls": attempted_tasks(tasks)["difficulty"].mean(),
+        "mean_calls": attempted["difficulty"].mean(),
         "mean_response_tokens": of_new["response_tokens"].mean(),
     }

@@ -17,7 +17,7 @@ from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.records.manifest import FileRef
+from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.types import Policy
 
 log = logging.getLogger("genenv.inputs")
@@ -60,15 +60,37 @@ def offline_input(config: RunConfig) -> FileRef | None:
     return None if config.data.offline_file is None else _data_file(config.data.offline_file)
 
 
+def teacher_input(config: RunConfig) -> TeacherRef | None:
+    """Return the model that writes the run's set of tasks, None for a run without one.
+
+    Raises ModelError for a checkpoint that cannot serve.
+    """
+    given = config.teacher
+    if not given.given:
+        return None
+    model = None
+    if given.model is not None:
+        model = _checkpoint(
+            Policy.ENV, "teacher.model", given.model, given.revision, given.chat_template_kwargs
+        )
+    return TeacherRef(model, given.chat_template_kwargs, given.url, given.model_name, given.request)
+
+
 def _model(
     policy: Policy, name: str, revision: str | None, variables: Mapping[str, Any]
 ) -> FileRef | None:
     """Return a policy's given model, None when bootstrap makes it."""
     if name == "bootstrap":
         return None
+    return _checkpoint(policy, f"models.{policy}", name, revision, variables)
+
+
+def _checkpoint(
+    policy: Policy, field: str, name: str, revision: str | None, variables: Mapping[str, Any]
+) -> FileRef:
     given = Path(name).expanduser()
-    folder = given if revision is None else hub_folder(policy, name, revision)
-    return model_folder(policy, folder, variables)
+    folder = given if revision is None else hub_folder(field, name, revision)
+    return model_folder(policy, folder, variables, field)
 
 
 def _data_file(name: str) -> FileRef:

@@ -44,13 +44,13 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def model_folder(
-    policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None
+    policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None, field: str = ""
 ) -> FileRef:
     """Return a checkpoint directory by its content; `ModelError` when it cannot serve.
 
-    `variables` are those of its chat template.
+    `variables` are those of its chat template; `field` names it, else it is models.<policy>.
     """
-    where = f"models.{policy} {folder}"
+    where = f"{field or f'models.{policy}'} {folder}"
     if not folder.is_dir():
         raise ModelError(f"{where}: no such directory")
     names = {path.name for path in folder.iterdir()}
@@ -67,15 +67,15 @@ def model_folder(
     _check_own_code(where, folder)
     contents = [[path.name, content_digest(path)] for path in model_files(folder)]
     sha256 = digest(contents)
-    _check_template(policy, folder, sha256, json.dumps(dict(variables or {})))
+    _check_template(policy, where, folder, sha256, json.dumps(dict(variables or {})))
     return FileRef(path=str(folder.absolute()), sha256=sha256)
 
 
-def hub_folder(policy: Policy, name: str, revision: str) -> Path:
+def hub_folder(field: str, name: str, revision: str) -> Path:
     """Return the files of a hub repository at a commit, fetched once; never a pickle among them."""
     from huggingface_hub import list_repo_files, snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
-    where = f"models.{policy} {name} at {revision[:12]}"
+    where = f"{field} {name} at {revision[:12]}"
     try:
         patterns = [f"*{suffix}" for suffix in MODEL_FILES]
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
@@ -173,13 +173,13 @@ def _check_own_code(where: str, folder: Path) -> None:
 
 
 @cache
-def _check_template(policy: Policy, folder: Path, sha256: str, variables: str) -> None:
+def _check_template(policy: Policy, where: str, folder: Path, sha256: str, variables: str) -> None:
     """Raise `ModelError` for a tokenizer or chat template that cannot serve; once a process."""
     from genenv_core.play.chat import ChatFormat, load_tokenizer
 
     del sha256
     tokenizer = load_tokenizer(folder)
-    _check_tokenizer(f"models.{policy} {folder}", folder, tokenizer)
+    _check_tokenizer(where, folder, tokenizer)
     ChatFormat.load(folder, json.loads(variables), tokenizer).require(policy)
 
 

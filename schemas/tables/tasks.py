@@ -35,7 +35,8 @@ class Tasks(
         nullable=True,
     )
     generation_index: int = fields.count(
-        "Index of the generation in its epoch, or of the task in its data set, from 0."
+        "Index of the generation in its epoch, of a teacher's text in its set, or of the task in "
+        "its data set, from 0."
     )
     context_id: str = fields.ident(
         "Conditioning context (history and base task) of the generation.", nullable=True
@@ -74,14 +75,18 @@ class Tasks(
         nullable=True,
     )
     fingerprint: str = fields.ident("Equal for tasks that count as duplicates.", nullable=True)
-    env_prompt_tokens: int = fields.count("Tokens of pi_env's prompt; 0 for data tasks.")
-    generation_tokens: int = fields.count("Tokens that pi_env sampled; 0 for data tasks.")
+    env_prompt_tokens: int = fields.count(
+        "Tokens of the prompt of pi_env, or of a teacher's model; 0 for data tasks."
+    )
+    generation_tokens: int = fields.count(
+        "Tokens that pi_env, or a teacher's model, sampled; 0 for data tasks."
+    )
     program: str = fields.text("Compact text of the task, as pi_env writes it.", nullable=True)
     prompt: str = fields.text("The request that the agent reads.", nullable=True)
     ground_truth: str = fields.text("The expected answer.", nullable=True)
     spec: str = fields.json_object("Evaluation spec, JSON, enough to score a trace.", nullable=True)
     generation_text: str = fields.text(
-        "pi_env's text, as sampled; null for data tasks.", nullable=True
+        "Text of pi_env, or of a teacher's model, as sampled; null for data tasks.", nullable=True
     )
 
 

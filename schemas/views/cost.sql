@@ -31,9 +31,16 @@ WITH stages AS (
 ),
 generations_of_tasks AS (
     -- A generation that holds several tasks was paid for once.
-    SELECT DISTINCT run_id, epoch, generation_id, env_prompt_tokens + generation_tokens AS tokens
+    -- A teacher's has no id.
+    SELECT DISTINCT
+        run_id,
+        epoch,
+        source,
+        generation_index,
+        generation_id,
+        env_prompt_tokens + generation_tokens AS tokens
     FROM tasks
-    WHERE generation_id IS NOT NULL
+    WHERE generation_id IS NOT NULL OR env_prompt_tokens + generation_tokens > 0
 ),
 tokens AS (
     SELECT run_id, epoch, 'generate_tasks' AS stage, sum(tokens) AS tokens

@@ -770,8 +770,8 @@ _PLAY = (
     _m(
         "a template's variable may shadow an argument",
         "genenv_core/config/sections/models.py",
-        "            if name in TEMPLATE_ARGUMENTS:\n",
-        "            if False:\n",
+        "        if name in TEMPLATE_ARGUMENTS:\n",
+        "        if False:\n",
         "unit/config/test_config.py::test_a_bad_setting_names_the_field_the_value_and_the_remedy",
     ),
     _m(
@@ -1518,6 +1518,106 @@ _FIDELITY = (
     ),
 )
 
+TAUGHT = "unit/config/test_teacher_config.py::test"
+TEACHES = "unit/epoch/test_teaching.py::test"
+ENDPOINT = "genenv_core/exchange/chat_endpoint"
+ENDPOINT_TESTS = "unit/exchange/test_chat_endpoint.py::test"
+_TEACHER = (
+    _m(
+        "a window does not go on with the first task behind the last one",
+        "genenv_core/epoch/windows.py",
+        "(self.first + offset) % size",
+        "min(self.first + offset, size - 1)",
+        f"{TAUGHT}_a_window_takes_no_task_twice_and_goes_on_behind_the_last",
+    ),
+    _m(
+        "a window takes a task of a small set twice",
+        "genenv_core/epoch/windows.py",
+        "range(min(self.count, size))",
+        "range(self.count if size else 0)",
+        f"{TAUGHT}_a_window_takes_no_task_twice_and_goes_on_behind_the_last",
+    ),
+    _m(
+        "every epoch attempts the first window of a set",
+        "genenv_core/epoch/windows.py",
+        "Window((epoch - 1) * count, count)",
+        "Window(0, count)",
+        f"{TAUGHT}_one_set_is_made_for_epoch_1_and_windows_follow_each_other",
+    ),
+    _m(
+        "the whole set is attempted in each epoch",
+        "genenv_core/epoch/attempts.py",
+        "[new[place] for place in window.places(len(new))]",
+        "list(new)",
+        "unit/epoch/test_attempts.py::"
+        "test_a_window_of_a_set_is_attempted_with_base_tasks_in_its_share",
+    ),
+    _m(
+        "the mean difficulty is that of the whole set",
+        "genenv_core/epoch/publishing.py",
+        'tasks.join(groups, on="task_id", how="semi", maintain_order="left")',
+        'tasks.filter("valid")',
+        "unit/epoch/test_publishing.py::test_the_summary_speaks_of_the_tasks_of_the_window",
+    ),
+    _m(
+        "a teacher writes on when its set is full",
+        "genenv_core/epoch/teaching.py",
+        "done + count - intake.valid",
+        "done + count",
+        f"{TEACHES}_it_writes_until_the_set_is_full",
+    ),
+    _m(
+        "a text that was cut becomes a teacher's task",
+        "genenv_core/epoch/teaching.py",
+        "if answer.finish_reason is FinishReason.LENGTH:",
+        "if False:",
+        f"{TEACHES}_it_stops_at_the_bound_and_failures_are_rows",
+    ),
+    _m(
+        "a teacher's text with two tasks is paid for twice",
+        "schemas/views/cost.sql",
+        "    SELECT DISTINCT\n        run_id,\n        epoch,\n        source,",
+        "    SELECT\n        run_id,\n        epoch,\n        source,",
+        "unit/schemas/test_views.py::"
+        "test_a_text_of_a_teacher_that_holds_two_tasks_was_paid_for_once",
+    ),
+    _m(
+        "an error of the endpoint shows the key",
+        f"{ENDPOINT}.py",
+        'text.replace(self._key, "***") if self._key else text',
+        "text",
+        f"{ENDPOINT_TESTS}_no_message_of_the_endpoint_shows_the_key",
+    ),
+    _m(
+        "a refused key is tried for every request",
+        f"{ENDPOINT}.py",
+        "if status in (401, 403):",
+        "if status in ():",
+        f"{ENDPOINT_TESTS}_a_wrong_key_stops_the_stage_and_is_not_shown",
+    ),
+    _m(
+        "an endpoint that answers nothing is asked for ever",
+        f"{ENDPOINT}.py",
+        "if self._lost >= GIVE_UP:",
+        "if False:",
+        f"{ENDPOINT_TESTS}_an_endpoint_that_refuses_everything_stops_the_stage",
+    ),
+    _m(
+        "what an endpoint answered before a crash is asked again",
+        f"{ENDPOINT}.py",
+        "self._answers = _read(endpoint.kept)",
+        "self._answers = dict[str, Answer]()",
+        f"{ENDPOINT_TESTS}_what_was_answered_is_not_asked_again",
+    ),
+    _m(
+        "a pasted key is repeated in the refusal",
+        "genenv_core/config/sections/teacher.py",
+        '"execution.teacher.key_env is the name',
+        'f"{name}: execution.teacher.key_env is the name',
+        f"{TAUGHT}_a_key_is_refused_and_not_repeated",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1531,4 +1631,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_WORK,
     *_TRAILS,
     *_FIDELITY,
+    *_TEACHER,
 )

@@ -76,7 +76,8 @@ def test_a_run_that_was_collected_and_compacted_computes_nothing(
     run(config)
     assert {state for _, _, state in states(config)} == {"computed"}
     before = tables(config)
-    assert not any(frame.is_empty() for frame in before.values())
+    empty = {name for name, frame in before.items() if frame.is_empty()}
+    assert empty == {"observations"}  # desk executes its tools
     (root / "tmp" / "left").mkdir()
     orphan = root / "parts" / "00" / ("0" * 64)
     orphan.parent.mkdir(exist_ok=True)

@@ -215,7 +215,7 @@ def test_the_views_of_a_run_that_was_stopped(
     assert cost["seconds_per_kept_rollout"].null_count() == cost.height
     # Epoch 0 was evaluated before the run stopped.
     filled = {"settings", "cost", "predictions", "rejections", "suspects", "tasks", "test_results"}
-    filled.add("traces")
+    filled |= {"traces", "certified"}
     assert {name for name, frame in views.items() if not frame.is_empty()} <= filled
     assert views["traces"].is_empty() == (stage == "generate_tasks")
     invalid = views["tasks"].filter(~pl.col("valid"))

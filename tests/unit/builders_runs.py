@@ -25,7 +25,7 @@ START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 EPOCH_STAGES: dict[str, tuple[str, ...]] = {
     "generate_tasks": ("tasks", "certificates", "generations"),
     "rollout": ("traces", "trace_tokens"),
-    "score": ("scores", "task_scores"),
+    "score": ("scores", "observations", "task_scores"),
     "filter": ("selections",),
     "pool": ("d_train", "d_env"),
     "grpo_update": ("update_samples",),
@@ -33,6 +33,9 @@ EPOCH_STAGES: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluations",),
     "publish": ("checkpoints", "epochs"),
 }
+WRITTEN = {table for tables in EPOCH_STAGES.values() for table in tables}
+"""The tables of an epoch."""
+
 POLICY_OF = {"grpo_update": "agent", "rwr_update": "env"}
 
 

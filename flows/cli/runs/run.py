@@ -126,11 +126,12 @@ def plan(config: RunConfig, as_json: bool) -> None:
 
 def open_root(config: RunConfig) -> tuple[Path, Given]:
     """Return this machine's folder of the root, probed for writing, and the inputs, checked."""
-    from genenv_core.exchange.external import given_to, offline_input
+    from genenv_core.exchange.external import given_to, offline_input, teacher_input
     from genenv_core.storage.store.opening import open_store
 
     given = given_to(config)
     offline_input(config)
+    teacher_input(config)
     return open_store(config.root).home, given
 
 

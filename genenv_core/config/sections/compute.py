@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from genenv_core.config.sections.section import Section
+from genenv_core.config.sections.teacher import TeacherAsking
 
 EngineKind = Literal["transformers", "vllm"]
 """Each is a package of `genenv_core.engines`."""
@@ -131,6 +132,8 @@ class ExecutionConfig(Section):
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
+    teacher: TeacherAsking = Field(default_factory=lambda: TeacherAsking())
+    """How an endpoint that is the teacher is asked."""
     gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""

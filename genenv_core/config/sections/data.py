@@ -47,6 +47,10 @@ class DataConfig(Section):
     and no generated task may equal one."""
     offline_file: str | None = None
     """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
+    set_tasks: int = Field(default=0, ge=0, le=1_000_000)
+    """Tasks of the one set that arm static, or the model of section teacher, writes before epoch 1.
+    Each epoch attempts the next generation.tasks of it, and none is chosen by prediction. 0: as
+    many as one epoch attempts, the same in each."""
 
     @model_validator(mode="after")
     def _base(self) -> Self:

@@ -56,24 +56,13 @@ class ModelsConfig(Section):
     @field_validator("agent_chat_template_kwargs", "env_chat_template_kwargs")
     @classmethod
     def _variables(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        for name, value in given.items():
-            if name in TEMPLATE_ARGUMENTS:
-                raise ValueError(
-                    f"models.{info.field_name} {name!r} is set by genenv itself: remove it"
-                )
-            finite = not isinstance(value, float) or math.isfinite(value)
-            if not finite or not isinstance(value, str | int | float | None):
-                raise ValueError(
-                    f"models.{info.field_name} {name!r} should be true, false, null, a text or a "
-                    f"finite number, got {value!r}"
-                )
-        return given
+        return template_variables(f"models.{info.field_name}", given)
 
     @model_validator(mode="after")
     def _revisions(self) -> Self:
         for policy in Policy:
             name, revision = getattr(self, policy), getattr(self, f"{policy}_revision")
-            hub = _is_hub_id(name)
+            hub = is_hub_id(name)
             if hub and revision is None:
                 raise ValueError(
                     f"models.{policy} {name!r} is a hub id and needs its commit: set "
@@ -92,7 +81,22 @@ class ModelsConfig(Section):
         return self
 
 
-def _is_hub_id(name: str) -> bool:
+def template_variables(field: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of a chat template; raises ValueError for what can be none."""
+    for name, value in given.items():
+        if name in TEMPLATE_ARGUMENTS:
+            raise ValueError(f"{field} {name!r} is set by genenv itself: remove it")
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if not finite or not isinstance(value, str | int | float | None):
+            raise ValueError(
+                f"{field} {name!r} should be true, false, null, a text or a finite number, "
+                f"got {value!r}"
+            )
+    return given
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether a model's name is a hub id, not a directory."""
     return name != "bootstrap" and re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -134,3 +135,16 @@ class FileRef(Record):
 
     path: str
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherRef:
+    """The model that writes a set of tasks: a checkpoint with variables of its chat template, or an
+    endpoint with the model's name and more fields of each request.
+    """
+
+    model: FileRef | None
+    chat_template_kwargs: dict[str, Any]
+    url: str | None
+    model_name: str | None
+    request: dict[str, Any]

@@ -224,7 +224,7 @@ BAD_OVERRIDES = [
         "gates.min_fidelity=0.9",
         ["gates.min_fidelity 0.9", "does nothing", "tools.execution inline", "simulated"],
     ),
-    ("arm=offline", ["data.offline_file", "set it"]),
+    ("arm=offline", ["has no teacher", "data.offline_file"]),
     ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
     ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),
     ("models.env_revision=" + "a" * 40, ["models.env_revision", "does nothing", "remove it"]),

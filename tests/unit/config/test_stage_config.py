@@ -27,6 +27,7 @@ from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.compute import VllmServing
 from genenv_core.config.sections.placement import PlacementConfig
+from genenv_core.config.sections.teacher import TeacherAsking, TeacherConfig
 from genenv_core.config.stages import STAGES as LISTED
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
@@ -103,6 +104,10 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "models.agent_chat_template_kwargs": [{"enable_thinking": False}],
         "models.env_chat_template_kwargs": [{"enable_thinking": False}],
         "execution.test_fault": ["rollout:1"],
+        "execution.teacher.key_env": ["TEACHER_KEY"],
+        "teacher.revision": ["c" * 40],
+        "teacher.chat_template_kwargs": [{"enable_thinking": False}],
+        "teacher.request": [{"max_completion_tokens": 8}],
         "compute.vllm.version": ["0.32.0"],
         "compute.vllm.max_model_len": [512],
         "compute.vllm.arguments": [("--enforce-eager",)],
@@ -216,15 +221,18 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
     unread = {
         name for name in variants() if not any(declared(stage, name) for stage in STAGES.values())
     }
-    # In keys by other ways (the seed; files and models by content; arm by what a flow passes on),
+    # In keys by other ways (the seed; files and models by content; arm, teacher and the size of a
+    # set by what a flow passes on),
     # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it.
     assert unread == {
         "arm",
         "data.base_file",
         "data.offline_file",
+        "data.set_tasks",
         "epochs",
         "execution.checkpoint_seconds",
         "execution.gradient_checkpointing",
+        *(f"execution.teacher.{name}" for name in TeacherAsking.model_fields),
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
         "execution.open_attempts",
         "execution.test_fault",
@@ -237,6 +245,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "root",
         "run_id",
         "seed",
+        *(f"teacher.{name}" for name in TeacherConfig.model_fields),
         "tracking.enabled",
         "tracking.experiment",
         "tracking.upload",

@@ -85,6 +85,9 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.algorithm.mixture", {"rollout", "grpo_update"}),
     ("genenv_core.algorithm.admission", {"generate_tasks"}),
     ("genenv_core.epoch.generation", {"generate_tasks"}),
+    ("genenv_core.epoch.teaching", {"generate_tasks"}),
+    ("genenv_core.epoch.windows", {"generate_tasks", "rollout"}),
+    ("genenv_core.exchange.chat_endpoint", {"generate_tasks"}),
     ("genenv_core.algorithm.gates", {"publish"}),
     ("genenv_core.algorithm.reward", {"score", "filter", "pool", "publish", "rwr_update"}),
     ("genenv_core.epoch.attempts", {"rollout"}),
@@ -215,6 +218,7 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         if not name.startswith(("_", "model_")) and (callable(value) or isinstance(value, property))
     }
     assert found == {
+        "TeacherConfig.given",
         "TrainingConfig.own_processes",
         "TrainingConfig.sharded",
         "TrainingConfig.yields",

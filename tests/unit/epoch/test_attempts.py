@@ -1,8 +1,8 @@
 """The attempted tasks, their seeds, and the stored rows.
 
-Invariants: all valid new tasks, then the mixture's number of base tasks, drawn from the stage's own
-seed; a turn's seed depends on the place of its task and not on its id; a shard is yielded once it
-is whole, with rows in the order of the tasks.
+Invariants: all valid new tasks, or those in the window of a set, then the mixture's number of base
+tasks, drawn from the stage's own seed; a turn's seed depends on the place of its task and not on
+its id; a shard is yielded once it is whole, with rows in the order of the tasks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.epoch.rows import frame
+from genenv_core.epoch.windows import Window
 from genenv_core.types import SamplingParams
 from tests.unit.epoch.builders_epoch import (
     Player,
@@ -30,7 +31,9 @@ MIXTURE = MixtureConfig(new=0.5, base=0.25, history=0.25)
 BASE = [f"base{index}" for index in range(8)]
 
 
-def chosen(seed: int, base: Sequence[str] = BASE, new: int = 4) -> list[str]:
+def chosen(
+    seed: int, base: Sequence[str] = BASE, new: int = 4, window: Window | None = None
+) -> list[str]:
     """Return the attempted words; the stage draws base tasks with `seed`."""
     asked: list[Any] = []
     tasks = [generated(f"n{index}") for index in range(new)]
@@ -40,7 +43,7 @@ def chosen(seed: int, base: Sequence[str] = BASE, new: int = 4) -> list[str]:
         asked.append(parts)
         return seed
 
-    found = attempted(frame("tasks", tasks), data(base, ["held"]), MIXTURE, seeded)
+    found = attempted(frame("tasks", tasks), data(base, ["held"]), MIXTURE, seeded, window)
     assert asked == [("base",)]
     return [one.draft.program for one in found]
 
@@ -49,6 +52,12 @@ def test_valid_new_tasks_then_base_tasks_in_their_share() -> None:
     words = chosen(0)
     assert words[:4] == ["n0", "n1", "n2", "n3"]
     assert len(words) == 6 and words[4:] == sorted(set(words[4:])) and set(words[4:]) <= set(BASE)
+
+
+def test_a_window_of_a_set_is_attempted_with_base_tasks_in_its_share() -> None:
+    words = chosen(0, new=6, window=Window(4, 4))
+    assert words[:4] == ["n4", "n5", "n0", "n1"] and len(words) == 6
+    assert words[4:] == chosen(0)[4:]
 
 
 def test_base_tasks_are_drawn_from_the_stages_seed() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import polars as pl
 import pytest
 
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
@@ -99,6 +100,7 @@ def published(
     best: float = 0.25,
     level: Level = Level.TASK,
     fidelity: float | None = None,
+    tables: dict[str, pl.DataFrame] = TABLES,
 ) -> Output:
     return publish_candidates(
         {
@@ -108,7 +110,7 @@ def published(
         measured or Measured(sampled, TEST),
         current=current,
         best=best,
-        **TABLES,
+        **tables,
         rollout_metrics={"logprob_gap": 0.125},
         fidelity=fidelity,
         epoch=2,
@@ -238,6 +240,14 @@ def test_the_summary_counts_new_tasks() -> None:
     }
     assert output.facts["summary"] == summary
     assert published(level=Level.GROUP).facts["summary"]["share_in_band"] == 1.0
+
+
+def test_the_summary_speaks_of_the_tasks_of_the_window() -> None:
+    other = frame("tasks", [generated("later", "of another epoch's window")])
+    tables = {**TABLES, "tasks": pl.concat([TABLES["tasks"], other])}
+    summary = published(tables=tables).facts["summary"]
+    assert summary["mean_calls"] == 2.0 and summary["p_hat_written"] == 0.125
+    assert (summary["tasks_generated"], summary["tasks_valid"]) == (4, 3)  # those of the set
 
 
 def test_means_over_no_tasks_are_null() -> None:

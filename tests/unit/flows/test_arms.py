@@ -3,11 +3,13 @@
 Invariants: every arm has a record; the flow trains the policies of the record and no others; tasks
 are made with the outputs of the last epochs, or in epoch 1 with none; an arm of a file reads that
 file, others read none, and a configuration that mixes the two is refused; the first agent is an
-input of its update where `grpo.kl_reference` says so.
+input of its update where `grpo.kl_reference` says so; a set is made once, and each epoch attempts
+its window of it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,14 @@ from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.updates import GrpoConfig
 from genenv_core.config.stages import EPOCH_STAGES
+from genenv_core.epoch.windows import Window
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.generate_tasks import STAGE as GENERATE
 from tasks.grpo_update import STAGE
+from tasks.rollout import STAGE as ROLLOUT
 from tasks.stage import StageTask
+from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
 
@@ -34,7 +40,7 @@ CHECKPOINTS = {"agent": "a" * 64, "env": "e" * 64}
 def config(arm: Arm, folder: Path) -> RunConfig:
     fields: dict[str, Any] = {"arm": arm.value, "root": str(folder), "run_id": "x"}
     overrides: list[str] = []
-    if ARMS[arm].tasks is TaskSet.FILE:
+    if ARMS[arm].tasks is TaskSet.TEACHER:
         (folder / "tasks.jsonl").write_text('{"program": "+ 8 bolts 7"}\n')
         overrides = [f"data.offline_file={folder}/tasks.jsonl"]
     return resolve("tiny", overrides=overrides, fields=fields)
@@ -75,7 +81,7 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
         assert asked[number, "grpo_update"][1].train is spec.trains_agent
         assert asked[number, "rwr_update"][1].train is spec.trains_env
         given = asked[number, "generate_tasks"][1].offline
-        assert (given is not None) is (spec.tasks is TaskSet.FILE)
+        assert (given is not None) is (spec.tasks is TaskSet.TEACHER)
     made_for, inputs = asked[2, "generate_tasks"]
     assert made_for == (1 if spec.tasks is TaskSet.FIRST else 2)
     before = [] if spec.tasks is TaskSet.FIRST else ["generate_tasks 1"]
@@ -83,6 +89,36 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
     assert [ref.digest for ref in inputs.recent] == before
     assert len(inputs.rated) == len(before)
     assert asked[2, "rollout"][0] == 2
+
+
+TAUGHT = ("arm=offline", "teacher.url=http://127.0.0.1:1/v1", "teacher.model_name=big")
+
+
+@pytest.mark.parametrize("overrides", [("arm=static",), TAUGHT])
+def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
+    overrides: tuple[str, ...], tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    fields = {"root": str(tmp_path), "run_id": "x"}
+    keys: list[set[str]] = []
+    for size in (0, 20):
+        run = resolve("tiny", overrides=[*overrides, f"data.set_tasks={size}"], fields=fields)
+        state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+        asked.clear()
+        for number in (1, 2):
+            state = epoch.fn(run, number, state)
+        first, second = (asked[number, "generate_tasks"] for number in (1, 2))
+        # These flows publish a pi_env in each epoch; an arm with one set trains none.
+        assert first[0] == second[0] == 1 and first[1] == replace(second[1], env=first[1].env)
+        assert first[1].set_tasks == size and (first[1].teacher is None) is (len(overrides) == 1)
+        for inputs in (first[1], asked[2, "rollout"][1]):  # as a stage on a work pool gets them
+            assert decode(type(inputs), encode(inputs)) == inputs
+        windows = [asked[number, "rollout"][1].window for number in (1, 2)]
+        assert windows == ([Window(0, 8), Window(8, 8)] if size else [None, None])
+        keys.append(set(parts_of(ROLLOUT, run, 2, asked[2, "rollout"][1])["inputs"]))
+        written = parts_of(GENERATE, run, 1, first[1])["inputs"]
+        assert ("set_tasks" in written) is bool(size)
+        assert ("teacher" in written) is (first[1].teacher is not None)
+    assert keys[1] - keys[0] == {"window"}
 
 
 def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
@@ -108,9 +144,11 @@ def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
 
 @pytest.mark.parametrize("arm", Arm)
 def test_a_file_of_tasks_belongs_to_the_arms_that_read_one(arm: Arm) -> None:
-    reads = ARMS[arm].tasks is TaskSet.FILE
+    reads = ARMS[arm].tasks is TaskSet.TEACHER
     overrides = [] if reads else ["data.offline_file=x.jsonl"]
-    words = "reads its tasks from data.offline_file: set it" if reads else "or set arm to offline"
+    words = (
+        "has no teacher: set data.offline_file, teacher.model" if reads else "or set arm to offline"
+    )
     with pytest.raises(ConfigError, match=words):
         resolve("tiny", overrides=overrides, fields={"arm": arm.value})
 

@@ -503,6 +503,34 @@ def test_cost_by_hand(tmp_path: Path) -> None:
     ]
 
 
+def test_a_text_of_a_teacher_that_holds_two_tasks_was_paid_for_once(tmp_path: Path) -> None:
+    tables = world()
+    generated = pl.col("source") == "generated"
+    none = pl.when(generated).then(None)
+    tables["tasks"] = tables["tasks"].with_columns(
+        *(
+            none.otherwise(pl.col(name)).alias(name)
+            for name in ("generation_id", "env_policy_version", "choice")
+        ),
+        # The first two tasks of an epoch are of one text, and those of a file cost nothing.
+        generation_index=pl.when(generated)
+        .then(pl.col("generation_index").clip(1))
+        .otherwise("generation_index"),
+        source=pl.when(generated).then(pl.lit("teacher")).otherwise("source"),
+    )
+    paid = "SELECT tokens FROM spent ORDER BY epoch"
+    attempts = "SELECT sum(prompt_tokens + response_tokens) AS n FROM traces GROUP BY epoch"
+    each = ask(tmp_path, tables, attempts)["n"].to_list()
+    generated_by = {"stage": "generate_tasks", "epoch": [1, 2]}
+    runs = tables["stage_runs"]
+    made = runs.filter(stage="rollout").with_columns(stage=pl.lit(generated_by["stage"]))
+    tables["stage_runs"] = pl.concat([runs, made])
+    assert [row[0] for row in ask(tmp_path, tables, paid).rows()] == [
+        each[0] + 3 * 5,
+        each[0] + each[1] + 2 * 3 * 5,
+    ]
+
+
 def test_cost_counts_the_tokens_of_every_stage_with_a_model() -> None:
     named = re.findall(r"'(\w+)' AS stage", (REPOSITORY / "schemas/views/cost.sql").read_text())
     assert sorted(named) == sorted(name for name in EPOCH_STAGES if STAGES[name].model)

@@ -16,6 +16,7 @@ import tasks.evaluate
 import tasks.generate_tasks
 import tasks.rollout
 from genenv_core.config.load import resolve
+from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from tasks.policies import sampler
 from tasks.stage import Stage
 from tasks.stage.key import ConfigView
@@ -34,7 +35,7 @@ def context_of(stage: Stage) -> Any:
     """Return what a stage sees; a checkpoint is named by its policy."""
     return SimpleNamespace(
         config=ConfigView(CONFIG, stage),
-        inputs=SimpleNamespace(env=SimpleNamespace(name="env")),
+        inputs=SimpleNamespace(env=SimpleNamespace(name="env"), set_tasks=0),
         checkpoint=lambda ref: Path(ref.name),
         domain=lambda: None,
     )
@@ -65,4 +66,9 @@ def test_each_template_gets_its_policys_variables(monkeypatch: pytest.MonkeyPatc
     stop = True
     with pytest.raises(Loaded):
         tasks.generate_tasks._written(context_of(tasks.generate_tasks.STAGE))
-    assert seen == [AGENT, ENV, AGENT, ENV]
+    model = FileRef(path="/teacher", sha256="d" * 64)
+    teacher = TeacherRef(model, {"enable_thinking": False}, None, None, {})
+    opening = tasks.generate_tasks._opened(context_of(tasks.generate_tasks.STAGE), teacher)
+    with pytest.raises(Loaded), opening:
+        pass
+    assert seen == [AGENT, ENV, AGENT, ENV, ("teacher", {"enable_thinking": False})]

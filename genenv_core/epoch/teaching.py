@@ -1,0 +1,159 @@
+"""A model as the teacher of the arm offline: it writes one set of tasks, before epoch 1.
+
+It is asked as pi_env is, by the domain's own messages, and its tasks are admitted by the same
+rules: a text that makes none is a row with its reason, as everywhere. It is not told how the agent
+does, because it writes before the agent has done anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+from genenv_core.config.sections.curriculum import GenerationConfig
+from genenv_core.domains.protocol import Domain
+from genenv_core.engines.protocol import Engine
+from genenv_core.epoch.generation import GrammarOf, Intake, asked_contexts
+from genenv_core.epoch.rows import Output, Progress, SeedFor
+from genenv_core.play.chat import ChatFormat
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    FinishReason,
+    Message,
+    Rejected,
+    Rejection,
+    SampleRequest,
+    SamplingParams,
+    TaskDraft,
+    TaskSource,
+)
+from schemas.registry import empty
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a teacher is asked for once: the messages of a context, and a seed of 63 bits."""
+
+    context: Context
+    messages: Sequence[Message]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A text of a teacher, and the tokens that it read and wrote; 0 where they are not known."""
+
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int = 0
+    tokens: int = 0
+    error: str = ""
+
+
+class Teacher(Protocol):
+    """A model that writes texts of tasks.
+
+    One request that fails is an answer with finish_reason `error`; raises EngineError when nothing
+    can be written.
+    """
+
+    def write(self, asked: Sequence[Asked]) -> list[Answer]:
+        """Return one answer for each request, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTeacher:
+    """A checkpoint that an engine samples from."""
+
+    engine: Engine
+    chat: ChatFormat
+    settings: GenerationConfig
+    grammar: GrammarOf
+
+    def write(self, asked: Sequence[Asked]) -> list[Answer]:
+        """Return what the engine samples, as text."""
+        params = SamplingParams(
+            self.settings.max_tokens,
+            self.settings.temperature,
+            self.settings.top_p,
+            self.chat.stop_token_ids,
+        )
+        requests = [
+            SampleRequest(self.chat.first_prompt(one.messages), one.seed, self.grammar(one.context))
+            for one in asked
+        ]
+        return [
+            Answer(
+                self.chat.decode(done.token_ids),
+                done.finish_reason,
+                prompt_tokens=len(request.prompt_ids),
+                tokens=len(done.token_ids),
+                error=done.error,
+            )
+            for request, done in zip(requests, self.engine.sample(requests, params), strict=True)
+        ]
+
+
+def teach(
+    teacher: Teacher,
+    domain: Domain,
+    settings: GenerationConfig,
+    *,
+    count: int,
+    data: pl.DataFrame,
+    epoch: int,
+    scope: str,
+    seed: int,
+    seed_for: SeedFor,
+    progress: Progress,
+) -> Output:
+    """Return what a teacher writes until `count` tasks are admitted or max_generations is reached.
+
+    Args:
+        teacher: the model.
+        domain: what it writes tasks for.
+        settings: generations of a context, and their bound.
+        count: tasks of the set.
+        data: the run's base and held-out tasks; the base tasks are shown to the teacher.
+        epoch: number of the round that the set is made for.
+        scope: the stage's, for ids.
+        seed: the run's, which orders the contexts.
+        seed_for: the seed of a generation.
+        progress: called before each batch.
+    """
+    intake = Intake(domain, data, empty("tasks"), guard=settings.guard, epoch=epoch, scope=scope)
+    wanted = asked_contexts(data, AgentHistory(), settings, seed=seed, epoch=epoch)
+    done = 0
+    while intake.valid < count and done < len(wanted):
+        progress(intake.valid, count, "tasks")
+        asked = [
+            Asked(context, domain.env_messages(context), seed_for("generation", done + offset))
+            for offset, context in enumerate(wanted[done : done + count - intake.valid])
+        ]
+        for one, answer in zip(asked, teacher.write(asked), strict=True):
+            for item in _drafts(domain, answer):
+                intake.add(
+                    item,
+                    source=TaskSource.TEACHER.value,
+                    generation_index=done,
+                    context_id=one.context.context_id,
+                    base_task_id=one.context.base_task_id,
+                    env_prompt_tokens=answer.prompt_tokens,
+                    generation_tokens=answer.tokens,
+                    generation_text=answer.text,
+                )
+            done += 1
+    return intake.output()
+
+
+def _drafts(domain: Domain, answer: Answer) -> list[TaskDraft | Rejected]:
+    if answer.finish_reason is FinishReason.ERROR:
+        return [Rejected(Rejection.ENGINE_ERROR, answer.error)]
+    if answer.finish_reason is FinishReason.LENGTH:
+        return [Rejected(Rejection.TRUNCATED, f"cut after {answer.tokens} tokens")]
+    return domain.parse(answer.text)

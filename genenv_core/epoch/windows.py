@@ -1,0 +1,37 @@
+"""Windows of a set: the tasks of one set that an epoch attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genenv_core.config.arms import ARMS
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.curriculum import GenerationConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`count` tasks of a set from place `first` on; after the last task comes the first."""
+
+    first: int
+    count: int
+
+    def places(self, size: int) -> list[int]:
+        """Return the places in a set of `size` tasks, none twice: at most the whole set."""
+        return [(self.first + offset) % size for offset in range(min(self.count, size))]
+
+
+def set_of(config: RunConfig, epoch: int) -> int:
+    """Return the epoch that an epoch's tasks are made for: 1 where one set serves all."""
+    return 1 if ARMS[config.arm].one_set(config.teacher.given) else epoch
+
+
+def window_of(config: RunConfig, epoch: int) -> Window | None:
+    """Return what an epoch, from 1, attempts of the run's set; None: all tasks made for it."""
+    count = config.generation.tasks
+    return Window((epoch - 1) * count, count) if config.data.set_tasks else None
+
+
+def of_a_set(settings: GenerationConfig, tasks: int) -> GenerationConfig:
+    """Return the settings that write a set of `tasks` tasks, all of them to be attempted."""
+    return settings.model_copy(update={"tasks": tasks, "candidates": 1})

@@ -1,0 +1,122 @@
+"""The section teacher, and the set that an arm with one set plays.
+
+Invariants: an arm has one teacher at most and says what is missing; what would do nothing is
+refused; a key is no value of the configuration, and no refusal repeats one; a set belongs to the
+arms that have one, and can be as large as the bound of its generations.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from genenv_core.config.comparison import Comparison, planned_runs
+from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
+from genenv_core.epoch.windows import Window, set_of, window_of
+from genenv_core.errors import ConfigError
+
+OFFLINE = "arm=offline"
+URL = "teacher.url=http://host:8000/v1"
+NAMED = "teacher.model_name=big"
+MODEL = "teacher.model=./big"
+COMMIT = "teacher.revision=" + "a" * 40
+
+
+def tiny(*overrides: str) -> RunConfig:
+    return resolve("tiny", overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "texts"),
+    [
+        ([OFFLINE], ["has no teacher", "data.offline_file, teacher.model or teacher.url"]),
+        ([OFFLINE, MODEL, "data.offline_file=x"], ["two teachers", "remove one"]),
+        ([OFFLINE, MODEL, URL, NAMED], ["teacher.model and teacher.url", "remove one"]),
+        ([OFFLINE, URL], ["teacher.url http://host:8000/v1", "set teacher.model_name"]),
+        ([OFFLINE, NAMED], ["teacher.model_name does nothing", "teacher.url"]),
+        ([OFFLINE, MODEL, "teacher.request={top_k: 1}"], ["teacher.request does nothing"]),
+        ([OFFLINE, URL, NAMED, COMMIT], ["teacher.revision does nothing", "teacher.model"]),
+        ([OFFLINE, MODEL, COMMIT], ["teacher.revision does nothing for './big'"]),
+        ([OFFLINE, "teacher.model=org/big"], ["'org/big' is a hub id", "set teacher.revision"]),
+        ([OFFLINE, "teacher.model=bootstrap"], ["names no checkpoint", "arm static"]),
+        (
+            [OFFLINE, MODEL, "teacher.chat_template_kwargs={tools: null}"],
+            ["teacher.chat_template_kwargs 'tools'", "set by genenv itself"],
+        ),
+        ([OFFLINE, URL, NAMED, "teacher.request={stream: true}"], ["'stream' is set by genenv"]),
+        ([MODEL], ["teacher.model does nothing for arm genenv", "set arm to offline"]),
+        ([URL, NAMED], ["teacher.url does nothing for arm genenv", "set arm to offline"]),
+        (["data.set_tasks=4"], ["data.set_tasks does nothing for arm genenv", "arm static"]),
+        (
+            [OFFLINE, "data.offline_file=x", "data.set_tasks=4"],
+            ["data.set_tasks does nothing", "data.offline_file is a set of its own"],
+        ),
+        (
+            ["arm=static", "data.set_tasks=25"],
+            ["generation.max_generations 24", "data.set_tasks 25", "raise the first"],
+        ),
+        (
+            ["arm=static", "execution.teacher.concurrency=2"],
+            ["execution.teacher does nothing", "teacher.url"],
+        ),
+        (
+            [OFFLINE, URL, NAMED, "compute.engine=vllm", "generation.structured=true"],
+            ["generation.structured does nothing for teacher.url"],
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_remedy(overrides: list[str], texts: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny(*overrides)
+    for text in texts:
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "execution.teacher.key_env=sk-s3cret",
+        "execution.teacher.key_env=s3cret",
+        "teacher.url=https://me:s3cret@host/v1",
+        "teacher.url=https://host/v1?key=s3cret",
+        "teacher.request={api_key: s3cret}",
+        "teacher.request={Authorization: s3cret}",
+    ],
+)
+def test_a_key_is_refused_and_not_repeated(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"execution\.teacher\.key_env") as caught:
+        tiny(OFFLINE, URL, NAMED, setting)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_one_set_is_made_for_epoch_1_and_windows_follow_each_other() -> None:
+    static = tiny("arm=static", "data.set_tasks=20")
+    taught = tiny(OFFLINE, URL, NAMED, "data.set_tasks=20")
+    for config in (static, taught):
+        assert [set_of(config, epoch) for epoch in (1, 2, 3)] == [1, 1, 1]
+        assert [window_of(config, epoch) for epoch in (1, 2)] == [Window(0, 8), Window(8, 8)]
+    assert window_of(tiny("arm=static"), 2) is None and set_of(tiny("arm=static"), 2) == 1
+    assert set_of(tiny(OFFLINE, "data.offline_file=x"), 2) == 2 and set_of(tiny(), 2) == 2
+
+
+def test_a_window_takes_no_task_twice_and_goes_on_behind_the_last() -> None:
+    assert Window(0, 3).places(8) == [0, 1, 2]
+    assert Window(6, 3).places(8) == [6, 7, 0]
+    assert Window(9, 3).places(8) == [1, 2, 3]
+    assert sorted(Window(12, 8).places(5)) == [0, 1, 2, 3, 4]
+    assert Window(3, 2).places(0) == []
+
+
+def test_a_comparison_has_teachers_of_two_sizes() -> None:
+    teacher = {"url": "http://host/v1", "model_name": "big"}
+    arms = {
+        "genenv": None,
+        "static": {"data": {"set_tasks": 24}},
+        "teacher2": {"arm": "offline", "teacher": teacher, "data": {"set_tasks": 12}},
+        "teacher4": {"arm": "offline", "teacher": teacher, "data": {"set_tasks": 24}},
+    }
+    comparison = Comparison.model_validate({"base": "tiny", "arms": arms, "seeds": [0]})
+    configs = {run.arm: run.config for run in planned_runs(comparison)}
+    assert {name: config.data.set_tasks for name, config in configs.items()} == {
+        "genenv": 0, "static": 24, "teacher2": 12, "teacher4": 24,
+    }  # fmt: skip
