@@ -1,0 +1,1 @@
+"""Public benchmarks: their items, and verdicts on predictions. No engine, no storage."""

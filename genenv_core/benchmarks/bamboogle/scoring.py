@@ -1,0 +1,83 @@
+"""Short answers compared with a gold answer: exact match, F1, containment, and dates.
+
+Normalisation and F1 are those of SQuAD's evaluation (Rajpurkar et al., arXiv 1606.05250): lower
+case, no punctuation, no articles, one space between words.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+
+from dateutil import parser as dates
+
+LONGEST = 10_000
+"""Characters at the end of a text in which a marked answer is looked for; dates are shorter."""
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SAID = (
+    re.compile(r"<answer>(.*?)</answer>", re.I | re.S),
+    re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", re.S),
+    re.compile(r"\bfinish\[([^\]\n]*)\]", re.I),
+    re.compile(r"\bfinal answer(?: is)?\s*:?[ \t]*([^\n]+)", re.I),
+)
+_SPREADSHEET = re.compile(r"\d{1,2}-[A-Z][a-z]{2}-\d{2}")
+
+
+def normalized(text: str) -> str:
+    """Return a text as SQuAD compares it."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, gold: str) -> bool:
+    """Return whether both are the same after normalising."""
+    return normalized(answer) == normalized(gold)
+
+
+def f1(answer: str, gold: str) -> float:
+    """Return the harmonic mean of precision and recall over words, in [0, 1]."""
+    said, wanted = normalized(answer).split(), normalized(gold).split()
+    common = (Counter(said) & Counter(wanted)).total()
+    return 2 * common / (len(said) + len(wanted)) if common else 0.0
+
+
+def contains(answer: str, gold: str) -> bool:
+    """Return whether the gold answer's words stand in the answer, in order and side by side."""
+    wanted = normalized(gold)
+    return bool(wanted) and f" {wanted} " in f" {normalized(answer)} "
+
+
+def extracted(text: str) -> str:
+    """Return the last answer that a text marks as such, or the whole text.
+
+    Marks are `<answer>`, `\\boxed{}`, `Finish[]` (ReAct) and "final answer is:" (self-ask); the
+    first kind that a text has counts.
+    """
+    for mark in _SAID:
+        found = mark.findall(text[-LONGEST:])
+        if found:
+            return str(found[-1]).strip()
+    return text
+
+
+def is_spreadsheet_date(gold: str) -> bool:
+    """Return whether a gold answer is a date such as 29-May-32, as spreadsheets write them."""
+    return bool(_SPREADSHEET.fullmatch(gold))
+
+
+def same_date(answer: str, gold: str) -> bool:
+    """Return whether an answer says the day of a spreadsheet's date, with any century."""
+    if len(answer) > LONGEST:
+        return False
+    wanted = dates.parse(gold)
+    try:
+        # Two defaults: a part that the answer does not say differs between them.
+        said = {dates.parse(answer, default=dates.parse(day)) for day in ("1 Jan 1901", "2 Feb 02")}
+    except (ValueError, OverflowError, TypeError):
+        return False
+    return len(said) == 1 and all(
+        (day.day, day.month, day.year % 100) == (wanted.day, wanted.month, wanted.year % 100)
+        for day in said
+    )

@@ -1,0 +1,87 @@
+"""Bamboogle's items and verdicts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from genenv_core.benchmarks.bamboogle.scoring import (
+    contains,
+    exact_match,
+    extracted,
+    f1,
+    is_spreadsheet_date,
+    same_date,
+)
+from genenv_core.benchmarks.files import digest_of, required
+from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Ratio
+from genenv_core.errors import DataError
+
+FILE = "test.csv"
+COLUMNS = ["Question", "Answer"]
+MODES = {
+    "official": "the answer that the text marks, or all of it, equals gold after normalising",
+    "strict": "the text as a whole equals gold after normalising",
+    "lenient": "as official; where a spreadsheet turned gold into a date, the same day counts",
+}
+
+
+class Bamboogle:
+    """The questions and gold answers of one download; ids are rows from 0."""
+
+    composites: Sequence[Composite] = ()
+
+    def __init__(self, rows: Sequence[tuple[str, str]], digest: str) -> None:
+        self.digest = digest
+        self.questions = {str(index): question for index, (question, _) in enumerate(rows)}
+        self.gold = {str(index): answer for index, (_, answer) in enumerate(rows)}
+        self.items: Mapping[str, str] = dict.fromkeys(self.gold, "questions")
+
+    def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
+        """Return the verdict on an answer's text; anything but text is wrong."""
+        if not isinstance(prediction, str):
+            kind = type(prediction).__name__
+            return ItemVerdict(False, reason=f"the prediction is no text but {kind}")
+        gold = self.gold[item]
+        answer = prediction if mode == "strict" else extracted(prediction)
+        matched = exact_match(answer, gold)
+        dated = is_spreadsheet_date(gold.strip()) and same_date(answer, gold)
+        valid = matched or (mode == "lenient" and dated)
+        parts = {
+            "answer": answer,
+            "exact_match": matched,
+            "f1": f1(answer, gold),
+            "contains": contains(answer, gold),
+            "lenient": matched or dated,
+        }
+        return ItemVerdict(valid, float(valid), "" if valid else "not the gold answer", parts)
+
+    def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
+        """Return all four; the lenient one is told apart, whatever the mode."""
+        names = ("exact_match", "f1", "contains", "lenient")
+        return {name: (float(verdict.parts.get(name, 0)), 1.0) for name in names}
+
+
+def load(data: Path) -> Bamboogle:
+    """Return the suite of a folder with the official `test.csv`."""
+    path = required(data, FILE)
+    try:
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline=""))
+        rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: no CSV: {error}; download the file again") from error
+    if reader.fieldnames != COLUMNS or not rows:
+        raise DataError(
+            f"{path}: its first line is {reader.fieldnames}, wanted {COLUMNS} and rows below; "
+            "take the official test.csv"
+        )
+    for line, row in enumerate(rows, 1):
+        if not row["Question"] or not row["Answer"]:
+            raise DataError(f"{path}, row {line}: no question or no answer: {row}")
+    return Bamboogle([(row["Question"], row["Answer"]) for row in rows], digest_of(data, [path]))
+
+
+BENCHMARK = Benchmark("bamboogle", MODES, "the answer's text", load)

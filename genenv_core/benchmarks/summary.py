@@ -1,0 +1,94 @@
+"""Metrics over verdicts, each with a bootstrap interval over items.
+
+A metric is the points got over the points that could be got, summed over items. An item with
+several predictions counts once, with their mean. Items are drawn with replacement for the interval
+(percentile bootstrap, Efron 1979); each metric of a composite is drawn by itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genenv_core.benchmarks.protocol import Composite, Ratio
+
+DRAWS = 2000
+SEED = 0
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric's value in [0, 1] with its 95 % interval, and over how many items it is.
+
+    A composite with a metric that has no item has no value; `missing` names those.
+    """
+
+    name: str
+    items: int
+    value: float | None
+    low: float | None
+    high: float | None
+    missing: Sequence[str] = ()
+
+
+class Tally:
+    """Adds up what verdicts give to metrics."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, dict[str, list[Ratio]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, item: str, measures: Mapping[str, Ratio]) -> None:
+        """Add what one prediction of an item gives to each metric; of nothing it gives nothing."""
+        for name, ratio in measures.items():
+            if ratio[1]:
+                self._given[name][item].append(ratio)
+
+    def metrics(self, composites: Sequence[Composite] = ()) -> list[Metric]:
+        """Return every metric in the order of its first item, then the composites."""
+        rows = {
+            name: np.array([np.mean(ratios, axis=0) for ratios in items.values()])
+            for name, items in self._given.items()
+        }
+        rng = np.random.default_rng(SEED)
+        drawn = {name: _drawn(one, rng) for name, one in rows.items()}
+        found = [
+            _metric(name, len(one), float(one[:, 0].sum() / one[:, 1].sum()), drawn[name])
+            for name, one in rows.items()
+        ]
+        values: dict[str, Any] = {metric.name: metric.value for metric in found}
+        return found + [_composite(one, rows, values, drawn) for one in composites]
+
+
+def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the metric of each draw, (DRAWS,); `rows` is (items, 2)."""
+    count = len(rows)
+    totals = np.stack([rows[rng.integers(count, size=count)].sum(axis=0) for _ in range(DRAWS)])
+    return totals[:, 0] / totals[:, 1]
+
+
+def _metric(name: str, items: int, value: float, drawn: NDArray[np.float64]) -> Metric:
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return Metric(name, items, value, float(low), float(high))
+
+
+def _composite(
+    composite: Composite,
+    rows: Mapping[str, NDArray[np.float64]],
+    values: Mapping[str, float],
+    drawn: Mapping[str, NDArray[np.float64]],
+) -> Metric:
+    missing = [name for name in composite.weights if name not in rows]
+    if missing:
+        return Metric(composite.name, 0, None, None, None, missing)
+    total = sum(composite.weights.values())
+    shares = {name: weight / total for name, weight in composite.weights.items()}
+    value = sum(share * values[name] for name, share in shares.items())
+    draws = sum((share * drawn[name] for name, share in shares.items()), np.zeros(DRAWS))
+    return _metric(composite.name, sum(len(rows[name]) for name in shares), value, draws)
