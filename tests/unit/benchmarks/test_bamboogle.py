@@ -111,6 +111,8 @@ def test_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for() -> N
         assert one.measures("0", one.judge("0", said, "official"))["lenient"] == (1, 1)
     for wrong in ("May 1932", "1932", "30 May 1932", "29 May 1933", "29 May", ""):
         assert not same_date(wrong, "29-May-32")
+    for wrong in ("January 2001", "2001", "1 January", ""):
+        assert not same_date(wrong, "1-Jan-01")
     assert suite("May 29, 1932").judge("0", "29-May-32", "lenient").valid is False  # gold is whole
 
 
