@@ -93,10 +93,10 @@ def _is_function(function: object) -> bool:
     parameters = function.get("parameters")
     if not is_object(parameters):
         return False
-    required, described = parameters.get("required"), parameters.get("properties")
-    if not is_list(required) or not is_object(described):
+    needed, described = parameters.get("required"), parameters.get("properties")
+    if not is_list(needed) or not is_object(described):
         return False
-    names = all(isinstance(name, str) for name in required)
+    names = all(isinstance(name, str) for name in needed)
     return names and all(map(is_object, described.values()))
 
 
