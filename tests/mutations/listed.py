@@ -1667,6 +1667,98 @@ _BENCHMARKS = (
     ),
 )
 
+BFCL = "genenv_core/benchmarks/bfcl"
+BFCL_TESTS = "unit/benchmarks/test_bfcl.py::test"
+VALUES = f"{BFCL_TESTS}_values_are_judged_as_the_official_checker_does"
+CALLED = f"{BFCL_TESTS}_calls_are_judged_as_the_official_checker_does"
+_BFCL = (
+    _m(
+        "a boolean passes for an integer in a call",
+        f"{BFCL}/kinds.py",
+        "if type(value) is expected.type:",
+        "if isinstance(value, expected.type):",
+        VALUES,
+    ),
+    _m(
+        "an integer does not pass for a float in a call",
+        f"{BFCL}/kinds.py",
+        'if expected.name == "float" and type(value) is int:',
+        "if False:",
+        VALUES,
+    ),
+    _m(
+        "a tuple does not pass for a list where a tuple is described",
+        f"{BFCL}/kinds.py",
+        'if expected.name == "tuple" and type(value) is tuple:',
+        "if False:",
+        VALUES,
+    ),
+    _m(
+        "hyphens count when texts of a call are compared",
+        f"{BFCL}/values.py",
+        'dict.fromkeys(" ,./-_*^")',
+        'dict.fromkeys(" ,./_*^")',
+        VALUES,
+    ),
+    _m(
+        "a key of a dict that gold has may be left out",
+        f"{BFCL}/values.py",
+        'if key not in value and "" not in _listed(values):',
+        "if False:",
+        VALUES,
+    ),
+    _m(
+        "a parameter that gold needs may be left out",
+        f"{BFCL}/calls.py",
+        'if parameter not in given and "" not in values:',
+        "if False:",
+        CALLED,
+    ),
+    _m(
+        "a parameter that gold has not is let through",
+        f"{BFCL}/calls.py",
+        "if parameter not in described or parameter not in accepted:",
+        "if parameter not in described and parameter not in accepted:",
+        CALLED,
+    ),
+    _m(
+        "one call is taken for two of gold's",
+        f"{BFCL}/calls.py",
+        "                del left[index]\n",
+        "",
+        CALLED,
+    ),
+    _m(
+        "an object that calls nothing is a call",
+        f"{BFCL}/calls.py",
+        "is_object(call) and len(call) == 1 and",
+        "is_object(call) and",
+        f"{BFCL_TESTS}_no_prediction_raises[official]",
+        CALLED,
+    ),
+    _m(
+        "live categories weigh the same, whatever their size",
+        f"{BFCL}/categories.py",
+        "live = {name: sizes.get(name, size) / total for name, size in _LIVE.items()}",
+        "live = _even(tuple(_LIVE))",
+        f"{BFCL_TESTS}_summaries_are_the_leaderboards",
+    ),
+    _m(
+        "quotes stay in the elements of a Java list",
+        f"{BFCL}/source_java.py",
+        'return text[1:-1] if element in ("char", "String") else _element(text, element)',
+        "return _element(text, element)",
+        VALUES,
+    ),
+    _m(
+        "an array of JavaScript arrays is read as a flat one",
+        f"{BFCL}/source_javascript.py",
+        "    if end:\n        return [_row",
+        "    if False:\n        return [_row",
+        VALUES,
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1682,4 +1774,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_FIDELITY,
     *_TEACHER,
     *_BENCHMARKS,
+    *_BFCL,
 )
