@@ -17,6 +17,7 @@ class Kind(StrEnum):
     PARALLEL = "parallel"
     IRRELEVANCE = "irrelevance"
     RELEVANCE = "relevance"
+    TURNS = "turns"
 
     @property
     def has_gold(self) -> bool:
@@ -34,7 +35,7 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A single-turn category; its files are named after it."""
+    """A category; its files are named after it."""
 
     name: str
     kind: Kind
@@ -64,10 +65,10 @@ SINGLE_TURN = (
 """In the official order."""
 
 MULTI_TURN = (
-    "multi_turn_base",
-    "multi_turn_miss_func",
-    "multi_turn_miss_param",
-    "multi_turn_long_context",
+    Category("multi_turn_base", Kind.TURNS),
+    Category("multi_turn_miss_func", Kind.TURNS),
+    Category("multi_turn_miss_param", Kind.TURNS),
+    Category("multi_turn_long_context", Kind.TURNS),
 )
 WEB_SEARCH = ("web_search_base", "web_search_no_snippet")
 MEMORY = ("memory_kv", "memory_vector", "memory_rec_sum")
@@ -98,7 +99,7 @@ def composites(sizes: Mapping[str, int]) -> Sequence[Composite]:
     total = sum(sizes.get(name, size) for name, size in _LIVE.items())
     live = {name: sizes.get(name, size) / total for name, size in _LIVE.items()}
     irrelevance = _even(_IRRELEVANCE)
-    multi_turn = _even(MULTI_TURN)
+    multi_turn = _even([category.name for category in MULTI_TURN])
     agentic = _mixed((0.5, _even(WEB_SEARCH)), (0.5, _even(MEMORY)))
     overall = _mixed(
         (0.1, non_live), (0.1, live), (0.1, irrelevance), (0.3, multi_turn), (0.4, agentic)

@@ -36,6 +36,11 @@ class ErrorType(StrEnum):
     CALL_PRESENT = "call_present"
     CALL_ABSENT = "call_absent"
     UNCHECKABLE = "uncheckable"
+    TURN_COUNT = "turn_count"
+    TURN_EMPTY = "turn_empty"
+    STATE = "state"
+    RESPONSE = "response"
+    TOO_LONG = "too_long"
 
 
 @dataclass(frozen=True, slots=True)

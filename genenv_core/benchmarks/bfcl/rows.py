@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from genenv_core.benchmarks.bfcl.categories import SINGLE_TURN, Category, Kind
+from genenv_core.benchmarks.bfcl.categories import MULTI_TURN, SINGLE_TURN, Category, Kind
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.benchmarks.files import read_lines, required
 from genenv_core.errors import ConfigError, DataError
@@ -28,11 +28,12 @@ class Row:
 
 
 def categories_in(data: Path) -> list[Category]:
-    """Return the single-turn categories of a download; raises ConfigError when it has none."""
+    """Return the categories of a download that are scored; raises ConfigError when it has none."""
     folder = required(data, QUESTIONS)
-    found = [category for category in SINGLE_TURN if (folder / category.file).is_file()]
+    known = (*SINGLE_TURN, *MULTI_TURN)
+    found = [category for category in known if (folder / category.file).is_file()]
     if not found:
-        names = ", ".join(category.name for category in SINGLE_TURN)
+        names = ", ".join(category.name for category in known)
         raise ConfigError(
             f"--data {data}: {QUESTIONS}/ has no BFCL_v4_<category>.json; wanted at least one of "
             f"{names}, and its answers in {ANSWERS}/"
@@ -49,18 +50,11 @@ def files_of(data: Path, category: Category) -> list[Path]:
 def read_rows(data: Path, category: Category) -> list[Row]:
     """Return a category's items in the order of their file; raises DataError for a broken one."""
     paths = files_of(data, category)
-    questions = dict(_by_id(paths[0]))
     if not category.kind.has_gold:
-        return [Row(name, category, (), ()) for name in questions]
-    answers = dict(_by_id(paths[1]))
-    if questions.keys() != answers.keys():
-        odd = min(questions.keys() ^ answers.keys())
-        raise DataError(
-            f"{paths[1]}: its ids are not those of {QUESTIONS}/: {odd} is in one of them alone"
-        )
+        return [Row(name, category, (), ()) for name, _ in _by_id(paths[0])]
     rows: list[Row] = []
-    for name, question in questions.items():
-        functions, gold = question.get("function"), answers[name].get("ground_truth")
+    for name, question, answer in read_pairs(data, category):
+        functions, gold = question.get("function"), answer.get("ground_truth")
         if not _are_functions(functions):
             raise DataError(f"{paths[0]}, {name}: 'function' is no list of described functions")
         if not _are_gold_calls(gold, functions, category.kind):
@@ -70,6 +64,18 @@ def read_rows(data: Path, category: Category) -> list[Row]:
             )
         rows.append(Row(name, category, functions, gold))
     return rows
+
+
+def read_pairs(data: Path, category: Category) -> list[tuple[str, JsonObject, JsonObject]]:
+    """Return id, question and answer of a category's items; raises DataError when one is alone."""
+    paths = files_of(data, category)
+    questions, answers = (dict(_by_id(path)) for path in paths)
+    if questions.keys() != answers.keys():
+        odd = min(questions.keys() ^ answers.keys())
+        raise DataError(
+            f"{paths[1]}: its ids are not those of {QUESTIONS}/: {odd} is in one of them alone"
+        )
+    return [(name, question, answers[name]) for name, question in questions.items()]
 
 
 def _by_id(path: Path) -> Iterator[tuple[str, JsonObject]]:

@@ -1,8 +1,4 @@
-"""BFCL's items and verdicts.
-
-Single-turn categories so far. A multi-turn item will have a row and a judge of its own: `load` then
-reads both kinds, and `Bfcl.judge` picks by the item's row.
-"""
+"""BFCL's items and verdicts, of single-turn and multi-turn categories."""
 
 from __future__ import annotations
 
@@ -12,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.benchmarks.bfcl.calls import check_calls, check_presence
-from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, Language, composites
+from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, Kind, Language, composites
 from genenv_core.benchmarks.bfcl.faults import Fault
 from genenv_core.benchmarks.bfcl.rows import Row, categories_in, files_of, read_rows
+from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
+from genenv_core.benchmarks.bfcl.turns.checks import check_turns
+from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow, read_turns
 from genenv_core.benchmarks.files import digest_of
 from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Ratio
 
@@ -22,21 +21,34 @@ MODES = {
     "official": "a function is called by its name as described, dots included",
     "underscores": "dots in names are underscores, as for models whose interface has no dots",
 }
-PREDICTION = "a list of calls, [{function: {parameter: value}}, ...]; [] or a text calls nothing"
+PREDICTION = (
+    "a list of calls, [{function: {parameter: value}}, ...]; [] or a text calls nothing. "
+    "Multi-turn: turns of steps of texts, [[['cd(folder=\"a\")', 'ls()']], ...]"
+)
 
 
 class Bfcl:
     """The items of one download; ids are BFCL's own."""
 
-    def __init__(self, rows: Sequence[Row], digest: str) -> None:
+    def __init__(self, rows: Sequence[Row | TurnsRow], digest: str) -> None:
         self.digest = digest
         self.rows = {row.id: row for row in rows}
         self.items: Mapping[str, str] = {row.id: row.category.name for row in rows}
         self.composites: Sequence[Composite] = composites(Counter(self.items.values()))
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
-        """Return the verdict on the calls of a prediction; anything else calls nothing."""
-        fault = check_row(self.rows[item], prediction, mode == "underscores")
+        """Return the verdict on the calls of a prediction; anything else calls nothing.
+
+        A multi-turn item has none while its back ends are not installed.
+        """
+        row = self.rows[item]
+        if isinstance(row, TurnsRow):
+            found = backends()
+            if isinstance(found, Absent):
+                return ItemVerdict(None, reason=str(found))
+            fault = check_turns(prediction, row, found)
+        else:
+            fault = check_row(row, prediction, mode == "underscores")
         if fault is None:
             return ItemVerdict(True, 1.0, parts={"error_type": ""})
         parts = {"error_type": fault.type.value, **fault.more}
@@ -46,7 +58,8 @@ class Bfcl:
         """Return the category's accuracy, and that over all Python items with a gold answer."""
         category = self.rows[item].category
         ratio = (verdict.score, 1.0)
-        if category.kind.has_gold and category.language is Language.PYTHON:
+        single = category.kind.has_gold and category.kind is not Kind.TURNS
+        if single and category.language is Language.PYTHON:
             return {category.name: ratio, PYTHON_AST: ratio}
         return {category.name: ratio}
 
@@ -61,9 +74,12 @@ def check_row(row: Row, prediction: Any, underscores: bool = False) -> Fault | N
 
 
 def load(data: Path) -> Bfcl:
-    """Return the suite of the single-turn categories that a download has."""
+    """Return the suite of the categories that a download has."""
     found = categories_in(data)
-    rows = [row for category in found for row in read_rows(data, category)]
+    rows: list[Row | TurnsRow] = []
+    for category in found:
+        turns = category.kind is Kind.TURNS
+        rows += read_turns(data, category) if turns else read_rows(data, category)
     files = [path for category in found for path in files_of(data, category)]
     return Bfcl(rows, digest_of(data, files))
 

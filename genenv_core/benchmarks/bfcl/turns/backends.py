@@ -1,0 +1,160 @@
+"""The simulated classes of bfcl-eval, and calls of their public methods.
+
+They come with the package bfcl-eval, which is no dependency: `make bfcl-backends` installs it
+without its own. Only the modules of the classes are imported, and these need mpmath alone. They are
+untyped: what is `Any` here does not leave `turns`.
+"""
+
+from __future__ import annotations
+
+import decimal
+import inspect
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cache
+from importlib import import_module, metadata
+from types import FunctionType
+from typing import Any
+
+from genenv_core.benchmarks.bfcl.turns.costs import refuse_costly
+from genenv_core.benchmarks.bfcl.turns.texts import NoCall, addressed, read_call
+from genenv_core.types import JsonObject
+
+PACKAGE = "bfcl-eval"
+VERSION = "2026.3.23"
+COMMAND = "make bfcl-backends"
+
+_FOLDER = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
+CLASSES = {
+    "GorillaFileSystem": "gorilla_file_system",
+    "MathAPI": "math_api",
+    "MessageAPI": "message_api",
+    "TicketAPI": "ticket_api",
+    "TradingBot": "trading_bot",
+    "TravelAPI": "travel_booking",
+    "TwitterAPI": "posting_api",
+    "VehicleControlAPI": "vehicle_control",
+}
+"""The module of each class that an item may name."""
+
+_STATELESS = ("MathAPI",)
+_ALTERED = {"TravelAPI": "CREDIT_CARD_EXTENSION"}
+"""Data of modules that calls alter: all instances pay with the same cards of the long context."""
+
+
+class Absent(Exception):
+    """The back ends cannot be had; the message says why and what to do."""
+
+
+class Side:
+    """Fresh instances of an item's classes, for the model's calls or for gold's.
+
+    `instances` are by class. Raises what a class raises on a scenario that it cannot load.
+    """
+
+    def __init__(
+        self, classes: Mapping[str, type[Any]], config: JsonObject, long: bool, name: str
+    ) -> None:
+        self.instances: dict[str, Any] = {}
+        self._named: dict[str, str] = {}
+        self._methods: dict[tuple[str, str], Callable[..., Any]] = {}
+        for class_name, kind in classes.items():
+            instance = self.instances[class_name] = kind()
+            if class_name not in _STATELESS:
+                scenario = deepcopy(config.get(class_name, {}))
+                instance._load_scenario(scenario, long_context=long)
+            address = f"{name}_{class_name}_instance"
+            for method in _public(kind):
+                self._named[method] = address
+                self._methods[address, method] = getattr(instance, method)
+
+    def run(self, text: str) -> str:
+        """Return what a call gives, as text; of anything else an error's text; never raises."""
+        try:
+            call = read_call(addressed(text, self._named))
+            method = self._methods.get((call.instance, call.method))
+            if method is None:
+                raise NoCall(f"no function {call.method!r}")
+            instance = getattr(method, "__self__", None)
+            refuse_costly(instance, call.method, call.arguments, call.named)
+            return _as_text(method(*call.arguments, **call.named))
+        except Exception as error:  # whatever a back end raises is the call's result
+            return f"error: {error}"
+
+
+class Backends:
+    """The classes, as they are in a process that has just begun."""
+
+    def __init__(self) -> None:
+        modules = {name: import_module(f"{_FOLDER}.{one}") for name, one in CLASSES.items()}
+        self._classes: dict[str, type[Any]] = {
+            name: getattr(module, name) for name, module in modules.items()
+        }
+        self._precision: Any = import_module("mpmath").mp
+        self._data = [
+            (data, deepcopy(data))
+            for data in (getattr(modules[name], one) for name, one in _ALTERED.items())
+        ]
+        self._defaults = [
+            (function, deepcopy(function.__defaults__))
+            for kind in self._classes.values()
+            for function in vars(kind).values()
+            if isinstance(function, FunctionType) and _mutable(function.__defaults__)
+        ]
+
+    @contextmanager
+    def fresh(self) -> Generator[None]:
+        """Give the classes without what calls before left in them; puts precisions back after."""
+        for data, whole in self._data:
+            data.clear()
+            data.update(deepcopy(whole))
+        for function, defaults in self._defaults:
+            function.__defaults__ = deepcopy(defaults)
+        before = self._precision.prec
+        try:
+            with decimal.localcontext():
+                yield
+        finally:
+            self._precision.prec = before
+
+    def side(self, names: Sequence[str], config: JsonObject, long: bool, name: str) -> Side:
+        """Return fresh instances of these classes; `name` tells the sides of an item apart."""
+        return Side({one: self._classes[one] for one in names}, config, long, name)
+
+
+@cache
+def backends() -> Backends | Absent:
+    """Return the back ends, or why they cannot be had; looked for once in a process."""
+    try:
+        found = metadata.version(PACKAGE)
+    except metadata.PackageNotFoundError:
+        return Absent(f"the multi-turn back ends are not installed: say {COMMAND}")
+    if found != VERSION:
+        return Absent(f"the multi-turn back ends are of {PACKAGE} {found}: say {COMMAND}")
+    try:
+        return Backends()
+    except (ImportError, AttributeError) as error:
+        return Absent(f"the multi-turn back ends cannot be loaded ({error}): say {COMMAND}")
+
+
+@cache
+def _public(kind: type[Any]) -> tuple[str, ...]:
+    methods = inspect.getmembers(kind, inspect.isfunction)
+    return tuple(name for name, _ in methods if not name.startswith("_"))
+
+
+def _mutable(defaults: tuple[Any, ...] | None) -> bool:
+    return any(isinstance(one, list | dict | set) for one in defaults or ())
+
+
+def _as_text(value: Any) -> str:
+    if type(value) is str:
+        return value
+    if type(value) is dict:
+        try:
+            return json.dumps(value)
+        except Exception:  # a number of mpmath, or a text that no JSON holds
+            return str(value)
+    return str(value)

@@ -1,0 +1,100 @@
+"""A prediction's calls and gold's, run side by side and compared after each turn.
+
+After a turn in which gold calls something, the public attributes of every instance must be the
+same, and what gold's calls of the turn gave must be among what the model's calls gave so far, as
+often and in any order. What differs from bfcl-eval 2026.3.23 is in docs/benchmarks/bfcl.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from genenv_core.benchmarks.bfcl.faults import ErrorType, Fault, shown
+from genenv_core.benchmarks.bfcl.shapes import is_list
+from genenv_core.benchmarks.bfcl.turns.backends import Backends, Side
+from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
+
+MOST_CALLS = 2_000
+"""Calls of a prediction; gold has 35 at most, and an official run 20 steps a turn."""
+
+MOST_CHARACTERS = 1_000_000
+"""Characters of all calls of a prediction together."""
+
+Turns = list[list[list[str]]]
+"""Calls by turn and step."""
+
+
+def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> Fault | None:
+    """Return None when every turn leads where gold's does, else the first fault; never raises."""
+    if not is_list(prediction):
+        return Fault(ErrorType.FORMAT, "no list of turns")
+    if len(prediction) != len(row.gold):
+        counts = f"{len(prediction)} turns where gold has {len(row.gold)}"
+        return Fault(ErrorType.TURN_COUNT, counts)
+    turns = [steps_of(turn) for turn in prediction]
+    sizes = [len(call) for turn in turns for step in turn for call in step]
+    if len(sizes) > MOST_CALLS or sum(sizes) > MOST_CHARACTERS:
+        most = f"{MOST_CALLS} calls or {MOST_CHARACTERS} characters"
+        return Fault(ErrorType.TOO_LONG, f"more than {most}")
+    try:
+        with backends.fresh():
+            return _compare(turns, row, backends)
+    except Exception as error:  # a scenario that is not loaded, states that cannot be compared
+        why = f"the official checker raises here: {type(error).__name__}"
+        return Fault(ErrorType.UNCHECKABLE, why)
+
+
+def steps_of(turn: object) -> list[list[str]]:
+    """Return the steps of a turn that call something; what is no list of texts calls nothing."""
+    return [step for step in turn if _are_calls(step)] if is_list(turn) else []
+
+
+def _are_calls(step: object) -> bool:
+    return is_list(step) and step not in ([], [""]) and all(isinstance(one, str) for one in step)
+
+
+def _compare(turns: Turns, row: TurnsRow, backends: Backends) -> Fault | None:
+    model, gold = (
+        backends.side(row.classes, row.config, row.long, f"{who}_{row.id}")
+        for who in ("model", "model_ground_truth")
+    )
+    given: Counter[str] = Counter()
+    for number, (steps, wanted) in enumerate(zip(turns, row.gold, strict=True)):
+        given.update(model.run(call) for step in steps for call in step)
+        results = [gold.run(call) for call in wanted]
+        if not wanted:
+            continue
+        if not steps:
+            return _fault(ErrorType.TURN_EMPTY, number, "nothing is called")
+        fault = _state(model, gold, number) or _responses(given, results, number)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _state(model: Side, gold: Side, turn: int) -> Fault | None:
+    for name, instance in gold.instances.items():
+        differ = [
+            attribute
+            for attribute, value in vars(instance).items()
+            if not attribute.startswith("_")
+            if getattr(model.instances[name], attribute) != value
+        ]
+        if differ:
+            reason = f"{name} differs from gold's in {', '.join(differ)}"
+            return _fault(ErrorType.STATE, turn, reason, instance=name, attributes=differ)
+    return None
+
+
+def _responses(given: Counter[str], wanted: list[str], turn: int) -> Fault | None:
+    missing = Counter(wanted) - given
+    if not missing:
+        return None
+    first = next(place for place, result in enumerate(wanted) if result in missing)
+    reason = f"no call gave what gold's call {first} gives: {shown(wanted[first])}"
+    return _fault(ErrorType.RESPONSE, turn, reason, gold_call=first, missing=missing.total())
+
+
+def _fault(kind: ErrorType, turn: int, reason: str, **more: Any) -> Fault:
+    return Fault(kind, f"turn {turn}: {reason}", {"turn": turn, **more})
