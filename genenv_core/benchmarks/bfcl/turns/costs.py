@@ -56,9 +56,9 @@ def _refuse_precision(precision: Any) -> None:
 
 
 def _power(_: Any, base: Any = 0, exponent: Any = 0, **__: Any) -> None:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
-        if exponent * base.bit_length() > POWER_BITS:
-            raise Costly(f"a power of more than {POWER_BITS} bits")
+    integers = isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1
+    if integers and exponent * base.bit_length() > POWER_BITS:
+        raise Costly(f"a power of more than {POWER_BITS} bits")
 
 
 def _round_number(_: Any, number: Any = 0, decimal_places: Any = 0, **__: Any) -> None:
