@@ -222,9 +222,11 @@ def test_a_turn_must_lead_to_gold_s_state() -> None:
 
 def test_gold_s_results_must_be_among_those_so_far_as_often() -> None:
     row = row_of(["look()"], ["look()", "echo(text='a')"])
-    assert outcome(row, [[["look()", "look()"]], [["echo(text='a')"]]]) == "response"
+    assert outcome(row, [[["look()"]], [["echo(text='b')"]]]) == "response"
     # What an earlier turn gave counts still, and each turn looks at all of it.
-    assert outcome(row, [[["look()", "echo('a')"]], [["echo(text='b')"]]]) == ""
+    assert outcome(row, [[["look()"]], [["echo('a')"]]]) == ""
+    assert outcome(row, [[["look()", "echo('a')"]], [["echo('b')"]]]) == ""
+    assert outcome(row, [[["look()"]], [["echo('a')"], ["echo('a')", "look()"]]]) == ""
     twice = row_of(["look()", "look()"])
     assert outcome(twice, [[["look()"]]]) == "response"
     assert outcome(twice, [[["look()", "echo('x')"], ["look()"]]]) == ""
@@ -237,7 +239,7 @@ def test_a_turn_without_gold_s_calls_is_not_compared() -> None:
     row = row_of([], ["put(item=2)"])
     assert outcome(row, [[], [["put(item=2)"]]]) == ""
     assert outcome(row, [[["look()"]], [["put(item=2)"]]]) == ""
-    assert outcome(row, [[["put(item=2)"]], [["look()"]]]) == "response"
+    assert outcome(row, [[["put(item=2)"]], [["look()"]]]) == ""
     assert outcome(row, [[["put(item=2)", "put(item=2)"]], [["look()"]]]) == "state"
 
 

@@ -11,12 +11,12 @@ import decimal
 import inspect
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
 from importlib import import_module, metadata
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from genenv_core.benchmarks.bfcl.turns.costs import refuse_costly
 from genenv_core.benchmarks.bfcl.turns.texts import NoCall, addressed, read_call
@@ -69,6 +69,11 @@ class Side:
             for method in _public(kind):
                 self._named[method] = address
                 self._methods[address, method] = getattr(instance, method)
+
+    def state(self, name: str) -> JsonObject:
+        """Return the public attributes of a class's instance, not copied."""
+        attributes: JsonObject = vars(self.instances[name])
+        return {key: value for key, value in attributes.items() if not key.startswith("_")}
 
     def run(self, text: str) -> str:
         """Return what a call gives, as text; of anything else an error's text; never raises."""
@@ -157,11 +162,7 @@ def _mutable(defaults: tuple[Any, ...] | None) -> bool:
 
 
 def _as_text(value: Any) -> str:
-    if type(value) is str:
-        return value
     if type(value) is dict:
-        try:
+        with suppress(Exception):  # a number of mpmath or a set is no JSON
             return json.dumps(value)
-        except Exception:  # a number of mpmath, or a text that no JSON holds
-            return str(value)
-    return str(value)
+    return str(cast("object", value))

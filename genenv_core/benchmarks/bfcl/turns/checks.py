@@ -74,13 +74,9 @@ def _compare(turns: Turns, row: TurnsRow, backends: Backends) -> Fault | None:
 
 
 def _state(model: Side, gold: Side, turn: int) -> Fault | None:
-    for name, instance in gold.instances.items():
-        differ = [
-            attribute
-            for attribute, value in vars(instance).items()
-            if not attribute.startswith("_")
-            if getattr(model.instances[name], attribute) != value
-        ]
+    for name in gold.instances:
+        reached = model.state(name)
+        differ = [key for key, value in gold.state(name).items() if reached[key] != value]
         if differ:
             reason = f"{name} differs from gold's in {', '.join(differ)}"
             return _fault(ErrorType.STATE, turn, reason, instance=name, attributes=differ)
