@@ -72,7 +72,7 @@ class Side:
 
     def state(self, name: str) -> JsonObject:
         """Return the public attributes of a class's instance, not copied."""
-        attributes: JsonObject = vars(self.instances[name])
+        attributes = cast("JsonObject", vars(self.instances[name]))
         return {key: value for key, value in attributes.items() if not key.startswith("_")}
 
     def run(self, text: str) -> str:
