@@ -133,7 +133,7 @@ def _role(path: Path, turn: Any) -> str:
 
 
 def _text(path: Path, record: Any, key: str) -> str:
-    fields = cast("dict[str, Any]", record) if isinstance(record, dict) else {}
+    fields: dict[str, Any] = cast("dict[str, Any]", record) if isinstance(record, dict) else {}
     found = fields.get(key)
     if not isinstance(found, str):
         raise DataError(f"{path}: wanted {key} as text in {str(record)[:200]}; download it again")
