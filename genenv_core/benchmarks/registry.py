@@ -10,6 +10,7 @@ from genenv_core.errors import ConfigError
 _PACKAGES = {
     "api_bank": "genenv_core.benchmarks.api_bank",
     "bamboogle": "genenv_core.benchmarks.bamboogle",
+    "bfcl": "genenv_core.benchmarks.bfcl",
 }
 
 

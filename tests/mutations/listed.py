@@ -1618,6 +1618,147 @@ _TEACHER = (
     ),
 )
 
+PREDICTED = "unit/benchmarks/test_predictions.py::test"
+SUMMED = "unit/benchmarks/test_summary.py::test"
+SHORT = "genenv_core/benchmarks/bamboogle/scoring.py"
+SHORT_TESTS = "unit/benchmarks/test_bamboogle.py::test"
+_BENCHMARKS = (
+    _m(
+        "an item that was predicted four times counts four times",
+        "genenv_core/benchmarks/summary.py",
+        "np.array([np.mean(ratios, axis=0) for ratios in items.values()])",
+        "np.array([ratio for ratios in items.values() for ratio in ratios])",
+        f"{SUMMED}_an_item_counts_once_with_the_mean_of_its_predictions",
+    ),
+    _m(
+        "metrics over other items share the draws",
+        "genenv_core/benchmarks/summary.py",
+        "np.random.default_rng(_seed(self._given[name]))",
+        "np.random.default_rng(0)",
+        f"{SUMMED}_metrics_over_the_same_items_share_their_draws",
+    ),
+    _m(
+        "a line that is no JSON stops the others",
+        "genenv_core/benchmarks/predictions.py",
+        "except (ValueError, RecursionError) as error:\n        return Judged",
+        "except KeyError as error:\n        return Judged",
+        f"{PREDICTED}_what_cannot_be_scored_is_null_with_its_reason",
+    ),
+    _m(
+        "keys share one result",
+        "genenv_core/benchmarks/predictions.py",
+        "name = repr(judged.key)",
+        'name = ""',
+        f"{PREDICTED}_keys_have_results_of_their_own",
+    ),
+    _m(
+        "a part of a word contains an answer",
+        SHORT,
+        'f" {wanted} " in f" {normalized(answer)} "',
+        "wanted in normalized(answer)",
+        f"{SHORT_TESTS}_measures_by_hand",
+    ),
+    _m(
+        "a part of a date is the date",
+        SHORT,
+        'for day in ("1 Jan 1901", "2 Feb 02")',
+        'for day in ("1 Jan 1901",)',
+        f"{SHORT_TESTS}_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for",
+    ),
+)
+
+BFCL = "genenv_core/benchmarks/bfcl"
+BFCL_TESTS = "unit/benchmarks/test_bfcl.py::test"
+VALUES = f"{BFCL_TESTS}_values_are_judged_as_the_official_checker_does"
+CALLED = f"{BFCL_TESTS}_calls_are_judged_as_the_official_checker_does"
+_BFCL = (
+    _m(
+        "a boolean passes for an integer in a call",
+        f"{BFCL}/kinds.py",
+        "if type(value) is expected.type:",
+        "if isinstance(value, expected.type):",
+        VALUES,
+    ),
+    _m(
+        "an integer does not pass for a float in a call",
+        f"{BFCL}/kinds.py",
+        'if expected.name == "float" and type(value) is int:',
+        "if False:",
+        VALUES,
+    ),
+    _m(
+        "a tuple does not pass for a list where a tuple is described",
+        f"{BFCL}/kinds.py",
+        'if expected.name == "tuple" and type(value) is tuple:',
+        "if False:",
+        VALUES,
+    ),
+    _m(
+        "hyphens count when texts of a call are compared",
+        f"{BFCL}/values.py",
+        'dict.fromkeys(" ,./-_*^")',
+        'dict.fromkeys(" ,./_*^")',
+        VALUES,
+    ),
+    _m(
+        "a key of a dict that gold has may be left out",
+        f"{BFCL}/values.py",
+        'if key not in value and "" not in _listed(values):',
+        "if False:",
+        VALUES,
+    ),
+    _m(
+        "a parameter that gold needs may be left out",
+        f"{BFCL}/calls.py",
+        'if parameter not in given and "" not in values:',
+        "if False:",
+        CALLED,
+    ),
+    _m(
+        "a parameter that gold has not is let through",
+        f"{BFCL}/calls.py",
+        "if parameter not in described or parameter not in accepted:",
+        "if parameter not in described and parameter not in accepted:",
+        CALLED,
+    ),
+    _m(
+        "one call is taken for two of gold's",
+        f"{BFCL}/calls.py",
+        "                del left[index]\n",
+        "",
+        CALLED,
+    ),
+    _m(
+        "an object that calls nothing is a call",
+        f"{BFCL}/calls.py",
+        "is_object(call) and len(call) == 1 and",
+        "is_object(call) and",
+        f"{BFCL_TESTS}_no_prediction_raises[official]",
+        CALLED,
+    ),
+    _m(
+        "live categories weigh the same, whatever their size",
+        f"{BFCL}/categories.py",
+        "live = {name: sizes.get(name, size) / total for name, size in _LIVE.items()}",
+        "live = _even(tuple(_LIVE))",
+        f"{BFCL_TESTS}_summaries_are_the_leaderboards",
+    ),
+    _m(
+        "quotes stay in the elements of a Java list",
+        f"{BFCL}/source_java.py",
+        'return text[1:-1] if element in ("char", "String") else _element(text, element)',
+        "return _element(text, element)",
+        VALUES,
+    ),
+    _m(
+        "an array of JavaScript arrays is read as a flat one",
+        f"{BFCL}/source_javascript.py",
+        "    if end:\n        return [_row",
+        "    if False:\n        return [_row",
+        VALUES,
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1632,4 +1773,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_TRAILS,
     *_FIDELITY,
     *_TEACHER,
+    *_BENCHMARKS,
+    *_BFCL,
 )

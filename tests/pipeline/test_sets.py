@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +116,10 @@ def test_an_endpoint_is_a_teacher(
     api: None, tiny_root: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     domain: Any = get_domain("desk", tiny(tiny_root, run_id="x").domain.options)
-    taught = [text for _, text in domain.env_examples(7, 80, 0.0)]
+    taught = cycle(text for _, text in domain.env_examples(7, 80, 0.0))
 
     def reply(body: dict[str, Any]) -> web.Response:
-        return said(taught[(len(server.bodies) - 1) % len(taught)])
+        return said(next(taught))  # another text each time, also where many requests wait
 
     server.always = reply
     url = (f"teacher.url={server.url}", "teacher.model_name=big")

@@ -1,0 +1,123 @@
+"""BFCL's categories: how each is checked, and how they add up to the official scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from genenv_core.benchmarks.protocol import Composite
+
+
+class Kind(StrEnum):
+    """How the calls of a prediction are compared with gold."""
+
+    SIMPLE = "simple"
+    MULTIPLE = "multiple"
+    PARALLEL = "parallel"
+    IRRELEVANCE = "irrelevance"
+    RELEVANCE = "relevance"
+
+    @property
+    def has_gold(self) -> bool:
+        """Return whether items of this kind have a gold answer."""
+        return self not in (Kind.IRRELEVANCE, Kind.RELEVANCE)
+
+
+class Language(StrEnum):
+    """The language whose types a category's functions name."""
+
+    PYTHON = "python"
+    JAVA = "java"
+    JAVASCRIPT = "javascript"
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A single-turn category; its files are named after it."""
+
+    name: str
+    kind: Kind
+    language: Language = Language.PYTHON
+
+    @property
+    def file(self) -> str:
+        """Return the name of its file among the questions and among the possible answers."""
+        return f"BFCL_v4_{self.name}.json"
+
+
+SINGLE_TURN = (
+    Category("simple_python", Kind.SIMPLE),
+    Category("simple_java", Kind.SIMPLE, Language.JAVA),
+    Category("simple_javascript", Kind.SIMPLE, Language.JAVASCRIPT),
+    Category("multiple", Kind.MULTIPLE),
+    Category("parallel", Kind.PARALLEL),
+    Category("parallel_multiple", Kind.PARALLEL),
+    Category("irrelevance", Kind.IRRELEVANCE),
+    Category("live_simple", Kind.SIMPLE),
+    Category("live_multiple", Kind.MULTIPLE),
+    Category("live_parallel", Kind.PARALLEL),
+    Category("live_parallel_multiple", Kind.PARALLEL),
+    Category("live_irrelevance", Kind.IRRELEVANCE),
+    Category("live_relevance", Kind.RELEVANCE),
+)
+"""In the official order."""
+
+MULTI_TURN = (
+    "multi_turn_base",
+    "multi_turn_miss_func",
+    "multi_turn_miss_param",
+    "multi_turn_long_context",
+)
+WEB_SEARCH = ("web_search_base", "web_search_no_snippet")
+MEMORY = ("memory_kv", "memory_vector", "memory_rec_sum")
+
+PYTHON_AST = "python_ast"
+"""The metric over all items of the eight Python categories that have a gold answer."""
+
+_SIMPLE = ("simple_python", "simple_java", "simple_javascript")
+_CALLS = ("multiple", "parallel", "parallel_multiple")
+_IRRELEVANCE = ("irrelevance", "live_irrelevance")
+_LIVE = {
+    "live_simple": 258,
+    "live_multiple": 1053,
+    "live_parallel": 16,
+    "live_parallel_multiple": 24,
+}
+"""The live categories with a gold answer, and their sizes in the official release."""
+
+
+def composites(sizes: Mapping[str, int]) -> Sequence[Composite]:
+    """Return the leaderboard's summaries; `sizes` are the items of each category at hand.
+
+    The weights are those of v4 (bfcl-eval 2026.3.23). Live categories count by their items, all
+    others the same within their group. Each summary needs all of its categories.
+    """
+    simple = _even(_SIMPLE)
+    non_live = _mixed((0.25, simple), (0.75, _even(_CALLS)))
+    total = sum(sizes.get(name, size) for name, size in _LIVE.items())
+    live = {name: sizes.get(name, size) / total for name, size in _LIVE.items()}
+    irrelevance = _even(_IRRELEVANCE)
+    multi_turn = _even(MULTI_TURN)
+    agentic = _mixed((0.5, _even(WEB_SEARCH)), (0.5, _even(MEMORY)))
+    overall = _mixed(
+        (0.1, non_live), (0.1, live), (0.1, irrelevance), (0.3, multi_turn), (0.4, agentic)
+    )
+    summaries = {
+        "simple_ast": simple,
+        "non_live_ast": non_live,
+        "live_ast": live,
+        "irrelevance_mean": irrelevance,
+        "multi_turn": multi_turn,
+        "agentic": agentic,
+        "overall": overall,
+    }
+    return [Composite(name, weights) for name, weights in summaries.items()]
+
+
+def _even(names: Sequence[str]) -> dict[str, float]:
+    return dict.fromkeys(names, 1 / len(names))
+
+
+def _mixed(*groups: tuple[float, Mapping[str, float]]) -> dict[str, float]:
+    return {name: share * weight for share, group in groups for name, weight in group.items()}

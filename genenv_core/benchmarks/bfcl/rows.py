@@ -1,0 +1,118 @@
+"""BFCL's items, read from a download."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+from genenv_core.benchmarks.bfcl.categories import SINGLE_TURN, Category, Kind
+from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
+from genenv_core.benchmarks.files import read_lines, required
+from genenv_core.errors import ConfigError, DataError
+from genenv_core.types import JsonObject
+
+QUESTIONS = "question"
+ANSWERS = "possible_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An item with all that its verdict needs; `gold` is empty where the category has none."""
+
+    id: str
+    category: Category
+    functions: Sequence[JsonObject]
+    gold: Sequence[JsonObject]
+
+
+def categories_in(data: Path) -> list[Category]:
+    """Return the single-turn categories of a download; raises ConfigError when it has none."""
+    folder = required(data, QUESTIONS)
+    found = [category for category in SINGLE_TURN if (folder / category.file).is_file()]
+    if not found:
+        names = ", ".join(category.name for category in SINGLE_TURN)
+        raise ConfigError(
+            f"--data {data}: {QUESTIONS}/ has no BFCL_v4_<category>.json; wanted at least one of "
+            f"{names}, and its answers in {ANSWERS}/"
+        )
+    return found
+
+
+def files_of(data: Path, category: Category) -> list[Path]:
+    """Return a category's files; raises ConfigError when one is not there."""
+    folders = (QUESTIONS, ANSWERS) if category.kind.has_gold else (QUESTIONS,)
+    return [required(data, f"{folder}/{category.file}") for folder in folders]
+
+
+def read_rows(data: Path, category: Category) -> list[Row]:
+    """Return a category's items in the order of their file; raises DataError for a broken one."""
+    paths = files_of(data, category)
+    questions = dict(_by_id(paths[0]))
+    if not category.kind.has_gold:
+        return [Row(name, category, (), ()) for name in questions]
+    answers = dict(_by_id(paths[1]))
+    if questions.keys() != answers.keys():
+        odd = min(questions.keys() ^ answers.keys())
+        raise DataError(
+            f"{paths[1]}: its ids are not those of {QUESTIONS}/: {odd} is in one of them alone"
+        )
+    rows: list[Row] = []
+    for name, question in questions.items():
+        functions, gold = question.get("function"), answers[name].get("ground_truth")
+        if not _are_functions(functions):
+            raise DataError(f"{paths[0]}, {name}: 'function' is no list of described functions")
+        if not _are_gold_calls(gold, functions, category.kind):
+            raise DataError(
+                f"{paths[1]}, {name}: 'ground_truth' is no list of calls of the row's functions "
+                "with a list of values for each parameter"
+            )
+        rows.append(Row(name, category, functions, gold))
+    return rows
+
+
+def _by_id(path: Path) -> Iterator[tuple[str, JsonObject]]:
+    seen: set[str] = set()
+    for number, row in enumerate(read_lines(path), 1):
+        match row:
+            case {"id": str(name)} if name not in seen:
+                seen.add(name)
+                yield name, row
+            case _:
+                raise DataError(f"{path}, row {number}: no object with an id of its own")
+
+
+def _are_functions(functions: object) -> TypeGuard[list[JsonObject]]:
+    return is_list(functions) and bool(functions) and all(map(_is_function, functions))
+
+
+def _is_function(function: object) -> bool:
+    if not is_object(function) or not isinstance(function.get("name"), str):
+        return False
+    parameters = function.get("parameters")
+    if not is_object(parameters):
+        return False
+    needed, described = parameters.get("required"), parameters.get("properties")
+    if not is_list(needed) or not is_object(described):
+        return False
+    names = all(isinstance(name, str) for name in needed)
+    return names and all(map(is_object, described.values()))
+
+
+def _are_gold_calls(
+    gold: object, functions: Sequence[JsonObject], kind: Kind
+) -> TypeGuard[list[JsonObject]]:
+    if not is_list(gold) or not gold or (kind is not Kind.PARALLEL and len(gold) != 1):
+        return False
+    # A simple item's only function is meant, whatever gold calls it.
+    names = None if kind is Kind.SIMPLE else {function["name"] for function in functions}
+    return all(_is_gold_call(call, names) for call in gold)
+
+
+def _is_gold_call(call: object, names: Collection[str] | None) -> bool:
+    if not is_object(call) or len(call) != 1:
+        return False
+    ((name, parameters),) = call.items()
+    known = names is None or name in names
+    return known and is_object(parameters) and all(map(is_list, parameters.values()))
