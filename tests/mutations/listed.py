@@ -1759,6 +1759,82 @@ _BFCL = (
     ),
 )
 
+API_BANK = "genenv_core/benchmarks/api_bank"
+API_BANK_TESTS = "unit/benchmarks/test_api_bank.py::test"
+API_BANK_CASES = f"{API_BANK_TESTS}_calls_are_judged_as_the_official_harness_does"
+_API_BANK = (
+    _m(
+        "a call that does not reach to the last bracket of its line is found",
+        f"{API_BANK}/finding.py",
+        'line.rfind(")]")',
+        'line.find(")]")',
+        API_BANK_CASES,
+    ),
+    _m(
+        "one half of the words is enough for free text of a call",
+        f"{API_BANK}/values.py",
+        "2 * len(ours & theirs) > len(ours | theirs)",
+        "2 * len(ours & theirs) >= len(ours | theirs)",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a call may give arguments that the recorded one has not",
+        f"{API_BANK}/scoring.py",
+        "extra = [name for name in said if name not in gold.arguments]",
+        "extra = list[str]()",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a call that fails on the databases is right",
+        f"{API_BANK}/scoring.py",
+        "if wrong or need is None or wanted is None:",
+        "if True:",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a query that finds another row is right",
+        f"{API_BANK}/scoring.py",
+        "got == wanted if need.same_row else got is not None",
+        "got is not None",
+        API_BANK_CASES,
+    ),
+    _m(
+        "what the tools do not compare counts where the recorded call fails",
+        f"{API_BANK}/scoring.py",
+        "unvouched = rule is anything and wanted is None",
+        "unvouched = False",
+        f"{API_BANK_TESTS}_nothing_vouches_for_an_argument_where_the_recorded_call_fails",
+    ),
+    _m(
+        "lists in quotes are cut at the second quote",
+        f"{API_BANK}/scoring.py",
+        "full_arguments(inside) if gold.has_list else plain_arguments(inside)",
+        "plain_arguments(inside)",
+        f"{API_BANK_TESTS}_lists_are_read_quoted_or_not",
+    ),
+    _m(
+        "a number of a call may have a sign",
+        f"{API_BANK}/values.py",
+        'if kind == "int" and text.isdigit():',
+        'if kind == "int":',
+        API_BANK_CASES,
+    ),
+    _m(
+        "a sample after a call has no number when it is the user's",
+        f"{API_BANK}/loading.py",
+        "            number += 1",
+        '            number += sample["role"] != "User"',
+        f"{API_BANK_TESTS}_items_are_numbered_as_the_official_loop_counts_samples",
+    ),
+    _m(
+        "words of a response count as often as they occur",
+        f"{API_BANK}/rouge.py",
+        "len({word for words in ours for word in words})",
+        "len([word for words in ours for word in words])",
+        f"{API_BANK_TESTS}_rouge_l_is_that_of_the_package_rouge",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1775,4 +1851,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_TEACHER,
     *_BENCHMARKS,
     *_BFCL,
+    *_API_BANK,
 )

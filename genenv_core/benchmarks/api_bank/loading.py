@@ -133,11 +133,12 @@ def _role(path: Path, turn: Any) -> str:
 
 
 def _text(path: Path, record: Any, key: str) -> str:
-    fields: dict[str, Any] = cast("dict[str, Any]", record) if isinstance(record, dict) else {}
-    found = fields.get(key)
-    if not isinstance(found, str):
-        raise DataError(f"{path}: wanted {key} as text in {str(record)[:200]}; download it again")
-    return found
+    if isinstance(record, dict):
+        found = cast("dict[str, Any]", record).get(key)
+        if isinstance(found, str):
+            return found
+    shown = str(cast("object", record))[:200]
+    raise DataError(f"{path}: wanted {key} as text in {shown}; download it again")
 
 
 def _recorded(path: Path, record: Any, tools: Mapping[str, Tool], key: str) -> RecordedCall:
