@@ -1793,10 +1793,17 @@ _API_BANK = (
     ),
     _m(
         "a query that finds another row is right",
-        f"{API_BANK}/scoring.py",
-        "got == wanted if need.same_row else got is not None",
-        "got is not None",
+        f"{API_BANK}/state.py",
+        "(any_row or found == wanted)",
+        "True",
         API_BANK_CASES,
+    ),
+    _m(
+        "a word that most documents have counts against them",
+        f"{API_BANK}/searching.py",
+        "one if one >= 0 else floor",
+        "one",
+        f"{API_BANK_TESTS}_a_search_ranks_as_the_package_rank_bm25",
     ),
     _m(
         "what the tools do not compare counts where the recorded call fails",

@@ -9,6 +9,7 @@ from typing import Any, cast
 from genenv_core.benchmarks.api_bank.reading import UnreadableError
 from genenv_core.benchmarks.api_bank.rules import TOOLS, TOOLS_OF_LEVEL_3, ToolRules
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, Tool, recorded
+from genenv_core.benchmarks.api_bank.searching import Search
 from genenv_core.benchmarks.api_bank.state import State
 from genenv_core.benchmarks.files import digest_of, read_json, read_lines, required
 from genenv_core.errors import ConfigError, DataError
@@ -39,7 +40,7 @@ def load_gold(data: Path) -> tuple[dict[str, Gold], State, str]:
     files = [docs]
     declared = read_json(docs)
     gold: dict[str, Gold] = {}
-    state, tools = State({}, {}), dict[str, Tool]()
+    state, tools = State({}, {}, Search([])), dict[str, Tool]()
     if levels:
         state, databases = _state(data)
         files += databases
@@ -77,7 +78,10 @@ def _tools(path: Path, declared: Any, key: str, rules: Mapping[str, ToolRules]) 
 
 def _state(data: Path) -> tuple[State, list[Path]]:
     """Return the databases that decide verdicts, and their files."""
-    paths = {name: required(data, f"init_database/{name}.json") for name in ("Account", *TABLES)}
+    paths = {
+        name: required(data, f"init_database/{name}.json")
+        for name in ("Account", *TABLES, "SearchEngine")
+    }
     try:
         accounts = read_json(paths["Account"]).items()
         tables = {name: list(read_json(paths[name]).values()) for name in TABLES}
@@ -86,11 +90,14 @@ def _state(data: Path) -> tuple[State, list[Path]]:
         users: dict[str, str] = {}
         for user, account in accounts:
             users.setdefault(account["token"], user)
-        return State(users, tables), list(paths.values())
+        documents = read_json(paths["SearchEngine"])["tokenized_documents"]
+        search = Search([[str(word) for word in words] for words in documents])
+        return State(users, tables, search), list(paths.values())
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{data / 'init_database'}: Account needs a token for each user, Agenda and Reminder a "
-            f"username, content and time in each row: {error!r}"
+            "username, content and time in each row, and SearchEngine tokenized_documents: "
+            f"{error!r}"
         ) from error
 
 

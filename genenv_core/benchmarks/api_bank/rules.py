@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from genenv_core.benchmarks.api_bank.state import Need
+from genenv_core.benchmarks.api_bank.state import KnownToken, Need, OwnRow, SameDocuments
 from genenv_core.benchmarks.api_bank.values import (
     Rule,
     any_text,
@@ -51,9 +51,9 @@ _AGENDA: Mapping[str, Rule] = {"token": anything, "content": shared_words}
 _REMINDER: Mapping[str, Rule] = {"token": anything, "content": shared_words_any_case}
 
 TOOLS: Mapping[str, ToolRules] = {
-    "AddAgenda": ToolRules(_AGENDA, Need()),
+    "AddAgenda": ToolRules(_AGENDA, KnownToken()),
     "AddMeeting": _MEETING,
-    "AddReminder": ToolRules(_REMINDER, Need()),
+    "AddReminder": ToolRules(_REMINDER, KnownToken()),
     "AppointmentRegistration": ToolRules(
         {"patient_name": _STRIPPED, "date": _DAY, "doctor_name": _STRIPPED}
     ),
@@ -62,14 +62,14 @@ TOOLS: Mapping[str, ToolRules] = {
     "CancelTimedSwitch": _SWITCH,
     "DeleteAgenda": ToolRules(
         {"token": anything, "content": anything, "location": anything},
-        Need("Agenda", blank_content=True),
+        OwnRow("Agenda", blank_content=True),
     ),
-    "DeleteReminder": ToolRules({"token": anything, "content": anything}, Need("Reminder")),
+    "DeleteReminder": ToolRules({"token": anything, "content": anything}, OwnRow("Reminder")),
     "DeleteScene": _SCENE,
     "Dictionary": ToolRules({"keyword": _TITLE}),
     "DocumentQA": ToolRules({"url": _STRIPPED, "question": _STRIPPED}),
     "EmergencyKnowledge": _SYMPTOM,
-    "ModifyAgenda": ToolRules(_AGENDA, Need("Agenda", blank_content=True)),
+    "ModifyAgenda": ToolRules(_AGENDA, OwnRow("Agenda", blank_content=True)),
     "ModifyMeeting": _MEETING,
     "ModifyRegistration": ToolRules(
         {
@@ -78,18 +78,18 @@ TOOLS: Mapping[str, ToolRules] = {
             "new_appointment_doctor": _STRIPPED,
         }
     ),
-    "ModifyReminder": ToolRules(_REMINDER, Need("Reminder")),
+    "ModifyReminder": ToolRules(_REMINDER, OwnRow("Reminder")),
     "PlayMusic": ToolRules({"music_name": _ANY_CASE}),
-    "QueryAgenda": ToolRules(_AGENDA, Need("Agenda", same_row=True, blank_content=True)),
+    "QueryAgenda": ToolRules(_AGENDA, OwnRow("Agenda", same=True, blank_content=True)),
     "QueryHealthData": ToolRules({"user_id": _UPPER, "start_time": _TIME, "end_time": _TIME}),
     "QueryHistoryToday": ToolRules({"date": _DAY_OF_YEAR}),
     "QueryMeeting": _MEETING,
     "QueryRegistration": ToolRules({"patient_name": _STRIPPED, "date": _DAY}),
-    "QueryReminder": ToolRules(_REMINDER, Need("Reminder", same_row=True)),
+    "QueryReminder": ToolRules(_REMINDER, OwnRow("Reminder", same=True)),
     "QueryScene": _SCENE,
     "QueryStock": ToolRules({"stock_code": _UPPER, "date": _DAY}),
     "RecordHealthData": ToolRules({"user_id": _UPPER, "time": _TIME, "health_data": same_readings}),
-    "SearchEngine": ToolRules({"keyword": _WORDS}),
+    "SearchEngine": ToolRules({"keyword": anything}, SameDocuments()),
     "SendEmail": ToolRules({"receiver": same_receiver, "subject": _STRIPPED, "content": _STRIPPED}),
     "SymptomSearch": _SYMPTOM,
     "TimedSwitch": _SWITCH,

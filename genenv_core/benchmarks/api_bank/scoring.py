@@ -85,7 +85,7 @@ def _wrong(
 ) -> Sequence[str]:
     """Return the names of the arguments that do not count as the gold ones."""
     rules, need = gold.tool.rules.rules, gold.tool.rules.need
-    wanted = state.outcome(need, gold.arguments) if need else None
+    wanted = state.found(need, gold.arguments) if need else None
     values: dict[str, Any] = {}
     wrong: list[str] = []
     for name, right in gold.arguments.items():
@@ -103,6 +103,6 @@ def _wrong(
             wrong.append(name)
     if wrong or need is None or wanted is None:
         return wrong
-    got = state.outcome(need, values)
-    reached = got == wanted if need.same_row else got is not None
-    return [] if reached else [name for name in gold.arguments if rules.get(name) in LOOSE]
+    if state.reached(need, values, wanted):
+        return []
+    return [name for name in gold.arguments if rules.get(name) in LOOSE]

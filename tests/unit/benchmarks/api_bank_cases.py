@@ -23,6 +23,13 @@ REMINDERS = {
     "2": {"username": "bob", "content": "Call the bank", "time": MORNING},
     "3": {"username": "ann", "content": "Pay the rent today", "time": NOON},
 }
+DOCUMENTS = [
+    ["cats", "and", "dogs", "live", "together"],
+    ["the", "care", "of", "cats"],
+    ["the", "care", "of", "gardens", "in", "spring"],
+    ["trains", "to", "the", "sea"],
+    ["bread", "and", "butter"],
+]
 
 GOLD: dict[str, dict[str, Any]] = {
     "AddAgenda": {"token": ANN, "content": "Review of the budget", "time": NOON, "location": "R5"},
@@ -70,6 +77,7 @@ GOLD: dict[str, dict[str, Any]] = {
         "time": "2023-07-01 10:00:00",
     },
     "QueryStock": {"stock_code": "ABC", "date": "2023-03-01"},
+    "SearchEngine": {"keyword": "care of cats"},
     "SendEmail": {"receiver": "ann@x.org", "subject": "Hello", "content": "See you at noon"},
     "Wiki": {"keyword": "big ben"},
 }
@@ -151,6 +159,9 @@ def write_download(folder: Path, gold: dict[str, dict[str, Any]] | None = None) 
     _write(folder / "init_database/Account.json", json.dumps(ACCOUNTS))
     _write(folder / "init_database/Agenda.json", json.dumps(AGENDA))
     _write(folder / "init_database/Reminder.json", json.dumps(REMINDERS))
+    _write(
+        folder / "init_database/SearchEngine.json", json.dumps({"tokenized_documents": DOCUMENTS})
+    )
     _write(folder / "test-data/level-3.json", json.dumps(REQUESTS))
     called = [(call["api_name"], call["input"]) for one in REQUESTS for call in one["apis"]]
     docs = {"lv1_lv2": _docs(calls.items(), TYPES), "lv3": _docs(called, TYPES_OF_LEVEL_3)}
@@ -261,6 +272,11 @@ CASES: list[tuple[tuple[str, str], bool]] = [
     (_with("QueryHistoryToday", date="10/06"), False),
     (_with("QueryStock", stock_code=" abc", date="2023-3-1"), True),
     (_with("QueryStock", stock_code="ABD"), False),
+    (_with("SearchEngine", keyword="Care of CATS"), True),
+    (_with("SearchEngine", keyword="gardens, care"), True),
+    (_with("SearchEngine", keyword="cats of the sea care"), False),
+    (_with("SearchEngine", keyword="cats"), False),
+    (_with("SearchEngine", keyword="bread and trains"), False),
     (_with("SendEmail", receiver=" ann@X.org", subject=" Hello"), True),
     (_with("SendEmail", receiver="Ann@x.org"), False),
     (_with("SendEmail", content="see you at noon"), False),

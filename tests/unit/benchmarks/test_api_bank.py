@@ -27,6 +27,7 @@ from genenv_core.benchmarks.api_bank.loading import REQUESTS as REQUESTS_FILE
 from genenv_core.benchmarks.api_bank.reading import UnreadableError, full_arguments, read_list
 from genenv_core.benchmarks.api_bank.rouge import rouge_l
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall
+from genenv_core.benchmarks.api_bank.searching import Search
 from genenv_core.benchmarks.api_bank.suite import ApiBank, load
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
@@ -35,6 +36,7 @@ from genenv_core.errors import ConfigError, DataError
 from tests.unit.benchmarks.api_bank_cases import (
     BOB,
     CASES,
+    DOCUMENTS,
     GOLD,
     GOLD_OF_OURS,
     NOON,
@@ -49,6 +51,13 @@ ALL = {**GOLD, **GOLD_OF_OURS}
 GOLD_COUNTS = {"lv1 calls": 399, "lv2 calls": 135, "lv3 calls": 245}
 RESPONSE_COUNTS = {"lv1 responses": 375, "lv2 responses": 103, "lv3 responses": 50}
 MODES = ("match", "strict")
+UNCOMPARED = {
+    "DeleteAgenda": ("content", "location"),
+    "DeleteReminder": ("content",),
+    "EmailReminder": ("content",),
+    "SearchEngine": ("keyword",),
+}
+"""The free text that the official tools do not compare; they look at what the call does."""
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +160,21 @@ def test_keywords_of_a_search_are_compared_word_by_word(suite: ApiBank) -> None:
     level_3 = suite.judge("lv3/0.0", "[ToolSearcher(keywords='get weather')]", "match")
     assert level_3.valid
     assert not suite.judge("lv3/0.0", "[ToolSearcher(keywords='getweather')]", "match").valid
+
+
+@pytest.mark.parametrize(
+    ("keyword", "places"),
+    [
+        ("care of cats", {1, 2}),
+        ("Cats!", {0, 1}),
+        ("the sea", {1, 3}),
+        ("bread and trains", {3, 4}),
+        ("the", {1, 3}),
+        ("and the", {0, 4}),
+    ],
+)
+def test_a_search_ranks_as_the_package_rank_bm25(keyword: str, places: set[int]) -> None:
+    assert Search(DOCUMENTS).found(keyword) == places
 
 
 @pytest.mark.parametrize(
@@ -276,15 +300,7 @@ def test_items_are_numbered_as_the_official_loop_counts_samples(tmp_path: Path) 
     write_download(tmp_path, {"GetToday": {}})
     call = {"role": "API", "api_name": "GetToday", "param_dict": {}}
     said = {"role": "AI", "text": RESPONSE}
-    turns = [
-        said,
-        call,
-        call,
-        said,
-        {"role": "User", "text": "?"},
-        call,
-        {"role": "User", "text": "!"},
-    ]
+    turns = [said, call, {"role": "User", "text": "?"}, call, call, said]
     folder = tmp_path / DIALOGUES["lv1"]
     text = "\n".join(map(json.dumps, turns))
     (folder / "GetToday.jsonl").write_text(text, encoding="utf-8")
@@ -293,10 +309,10 @@ def test_items_are_numbered_as_the_official_loop_counts_samples(tmp_path: Path) 
     items = {item: group for item, group in suite.items.items() if item.startswith("lv1")}
     assert items == {
         "lv1/GetToday.jsonl#0": "lv1 calls",
-        "lv1/GetToday.jsonl#1": "lv1 calls",
         "lv1/GetToday.jsonl#2": "lv1 calls",
-        "lv1/GetToday.jsonl#3": "lv1 responses",
+        "lv1/GetToday.jsonl#3": "lv1 calls",
         "lv1/GetToday.jsonl#4": "lv1 calls",
+        "lv1/GetToday.jsonl#5": "lv1 responses",
     }
     assert list(suite.items)[-6:] == [*(f"lv3/0.{n}" for n in range(5)), "lv3/0.response"]
 
@@ -352,6 +368,7 @@ HOSTILE: list[Any] = [
     "[GetUserToken(a" + " " * 1_000_000 + ")]",
     "[SendEmail(receiver='" + "a" * 500_000 + "', subject='Hello', content='See you at noon')]",
     "[Calculator(formula=')(')]",
+    "[SearchEngine(keyword='" + "the " * 250_000 + "')]",
     "x" * 1_000_000,
     "a. " * 300_000,
     "the call " * 11_000,
@@ -368,7 +385,7 @@ def test_no_prediction_raises_or_takes_long(suite: ApiBank, mode: str) -> None:
             # A response of many words may share some with gold.
             assert verdict.valid is False or suite.items[item].endswith("responses")
             assert len(json.dumps(verdict.parts)) < 200_000
-        for name in ("AddMeeting", "BookHotel", "SendEmail", "GetUserToken", "RecordHealthData"):
+        for name in ("AddMeeting", "BookHotel", "SendEmail", "SearchEngine", "RecordHealthData"):
             assert judged(suite, name, said, mode).valid is False
         assert time.process_time() - began < 5, str(said)[:60]
 
@@ -502,14 +519,10 @@ def test_no_changed_call_passes_for_an_official_gold_one() -> None:
         arguments = dict(gold.arguments)
         changed = [{**arguments, "surprise": "x"}]
         changed += [{k: v for k, v in arguments.items() if k != name} for name in arguments]
-        # A deletion's content and a mail's content are what the official tools do not compare.
         changed += [
             {**arguments, name: f"{value} zzz zzy zzx zzw zzv zzu zzt zzs zzr zzq zzp zzo"}
             for name, value in arguments.items()
-            if not (
-                gold.tool.name in ("DeleteAgenda", "DeleteReminder", "EmailReminder")
-                and name in ("content", "location")
-            )
+            if name not in UNCOMPARED.get(gold.tool.name, ())
         ]
         for said in [
             "",
