@@ -9,6 +9,7 @@ from genenv_core.errors import ConfigError
 
 _PACKAGES = {
     "bamboogle": "genenv_core.benchmarks.bamboogle",
+    "travelplanner": "genenv_core.benchmarks.travelplanner",
 }
 
 
