@@ -22,10 +22,9 @@ STATES = "background/citySet_with_states.txt"
 _SMALL = (ROOMS, RESTAURANTS, ATTRACTIONS, DISTANCES, STATES)
 FLIGHTS = ("flights/clean_Flights_2022.csv", "flights/clean_Flights_2022.slice.csv")
 
-MISSING = frozenset(
-    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN")
-    + ("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
-)
+_NO_NUMBER = ("-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "-NaN", "-nan", "NaN", "nan")
+_NO_VALUE = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "n/a", "NULL", "null", "None")
+MISSING = frozenset((*_NO_NUMBER, *_NO_VALUE))
 """Texts that pandas reads as no value. The official evaluator drops every row that has one."""
 
 
