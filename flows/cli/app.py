@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import inspect, upkeep
+from flows.cli.data import eval as benchmarks
 from flows.cli.data import exchange, sql
 from flows.cli.machines import up
 from flows.cli.runs import compare, run, settings, trace
@@ -43,6 +44,7 @@ app.command("report")(inspect.report)
 app.command("trace")(trace.trace)
 app.command("export")(exchange.export)
 app.command("import")(exchange.import_)
+app.command("eval")(benchmarks.evaluate)
 app.command("copy")(upkeep.copy)
 app.command("verify")(upkeep.verify)
 app.command("gc")(upkeep.gc)

@@ -16,7 +16,7 @@ def required(data: Path, name: str) -> Path:
     place = data / name
     if not place.exists():
         where = "there is no such folder" if not data.is_dir() else f"it has no {name}"
-        raise ConfigError(f"--data {data}: {where}; docs/benchmarks.md says what it needs")
+        raise ConfigError(f"--data {data}: {where}; docs/benchmarks says what it needs")
     return place
 
 

@@ -2,13 +2,15 @@
 
 A metric is the points got over the points that could be got, summed over items. An item with
 several predictions counts once, with their mean. Items are drawn with replacement for the interval
-(percentile bootstrap, Efron 1979); each metric of a composite is drawn by itself.
+(percentile bootstrap, Efron 1979). Metrics over the same items share their draws; those over other
+items are drawn by themselves. Where every item has the same score, the interval is a point.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +20,9 @@ from numpy.typing import NDArray
 from genenv_core.benchmarks.protocol import Composite, Ratio
 
 DRAWS = 2000
-SEED = 0
 LEVEL = 0.95
+DRAWN_AT_ONCE = 250_000
+"""Items, which bounds the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,10 @@ class Tally:
             name: np.array([np.mean(ratios, axis=0) for ratios in items.values()])
             for name, items in self._given.items()
         }
-        rng = np.random.default_rng(SEED)
-        drawn = {name: _drawn(one, rng) for name, one in rows.items()}
+        drawn = {
+            name: _drawn(one, np.random.default_rng(_seed(self._given[name])))
+            for name, one in rows.items()
+        }
         found = [
             _metric(name, len(one), float(one[:, 0].sum() / one[:, 1].sum()), drawn[name])
             for name, one in rows.items()
@@ -65,10 +70,20 @@ class Tally:
         return found + [_composite(one, rows, values, drawn) for one in composites]
 
 
+def _seed(items: Iterable[str]) -> int:
+    return int.from_bytes(hashlib.sha256("\n".join(items).encode()).digest()[:8])
+
+
 def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the metric of each draw, (DRAWS,); `rows` is (items, 2)."""
     count = len(rows)
-    totals = np.stack([rows[rng.integers(count, size=count)].sum(axis=0) for _ in range(DRAWS)])
+    at_once = max(1, DRAWN_AT_ONCE // count)
+    totals = np.concatenate(
+        [
+            rows[rng.integers(count, size=(min(at_once, DRAWS - done), count))].sum(axis=1)
+            for done in range(0, DRAWS, at_once)
+        ]
+    )
     return totals[:, 0] / totals[:, 1]
 
 

@@ -1618,6 +1618,55 @@ _TEACHER = (
     ),
 )
 
+PREDICTED = "unit/benchmarks/test_predictions.py::test"
+SUMMED = "unit/benchmarks/test_summary.py::test"
+SHORT = "genenv_core/benchmarks/bamboogle/scoring.py"
+SHORT_TESTS = "unit/benchmarks/test_bamboogle.py::test"
+_BENCHMARKS = (
+    _m(
+        "an item that was predicted four times counts four times",
+        "genenv_core/benchmarks/summary.py",
+        "np.array([np.mean(ratios, axis=0) for ratios in items.values()])",
+        "np.array([ratio for ratios in items.values() for ratio in ratios])",
+        f"{SUMMED}_an_item_counts_once_with_the_mean_of_its_predictions",
+    ),
+    _m(
+        "metrics over other items share the draws",
+        "genenv_core/benchmarks/summary.py",
+        "np.random.default_rng(_seed(self._given[name]))",
+        "np.random.default_rng(0)",
+        f"{SUMMED}_metrics_over_the_same_items_share_their_draws",
+    ),
+    _m(
+        "a line that is no JSON stops the others",
+        "genenv_core/benchmarks/predictions.py",
+        "except (ValueError, RecursionError) as error:\n        return Judged",
+        "except KeyError as error:\n        return Judged",
+        f"{PREDICTED}_what_cannot_be_scored_is_null_with_its_reason",
+    ),
+    _m(
+        "keys share one result",
+        "genenv_core/benchmarks/predictions.py",
+        "name = repr(judged.key)",
+        'name = ""',
+        f"{PREDICTED}_keys_have_results_of_their_own",
+    ),
+    _m(
+        "a part of a word contains an answer",
+        SHORT,
+        'f" {wanted} " in f" {normalized(answer)} "',
+        "wanted in normalized(answer)",
+        f"{SHORT_TESTS}_measures_by_hand",
+    ),
+    _m(
+        "a part of a date is the date",
+        SHORT,
+        'for day in ("1 Jan 1901", "2 Feb 02")',
+        'for day in ("1 Jan 1901",)',
+        f"{SHORT_TESTS}_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1632,4 +1681,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_TRAILS,
     *_FIDELITY,
     *_TEACHER,
+    *_BENCHMARKS,
 )

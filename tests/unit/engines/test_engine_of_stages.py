@@ -74,5 +74,6 @@ def test_transformers_needs_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_domain_without_a_grammar_refuses_structured_generation() -> None:
     context = context_of("compute.engine=vllm", "generation.structured=true")
     context.domain = lambda: SimpleNamespace(name="plain")
+    context.inputs = SimpleNamespace(set_tasks=0)
     with pytest.raises(ConfigError, match="the domain plain has no grammar for pi_env"):
         generate_tasks._written(context)  # pyright: ignore[reportPrivateUsage]

@@ -62,13 +62,15 @@ def test_start_starts_every_worker() -> None:
 
 
 def test_a_cancelled_run_starts_no_workers() -> None:
-    with listening(lambda event: None):
-        cancel()
-        services.request_stop()  # after SIGTERM, with no workers at work: makes none either
-        with pytest.raises(Cancelled):
-            services.trainer()
-    with listening(lambda event: None):  # the next run of this process
-        assert services.trainer() is services.trainer()
+    services.close()  # an earlier test's workers would be told to stop, and stay so
+    with services.ended():
+        with listening(lambda event: None):
+            cancel()
+            services.request_stop()  # after SIGTERM, with no workers at work: makes none either
+            with pytest.raises(Cancelled):
+                services.trainer()
+        with listening(lambda event: None):  # the next run of this process
+            assert services.trainer() is services.trainer()
 
 
 def test_the_parent_of_workers_loads_no_torch() -> None:

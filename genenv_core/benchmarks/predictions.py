@@ -1,0 +1,147 @@
+"""A file of predictions: its lines are judged one by one, and their verdicts added up.
+
+A line is `{"id": ..., "key": ..., "prediction": ...}`. The key is anything that tells several
+answers to one item apart: a model's name, a sample's number. It comes back, and each key has its
+own result. No line stops the others: what cannot be scored has `valid` None and a reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from genenv_core.benchmarks.protocol import ItemVerdict, Suite
+from genenv_core.benchmarks.summary import Metric, Tally
+from genenv_core.errors import one_line
+from genenv_core.types import JsonObject
+
+SHOWN = 120
+"""Characters of a value that a reason shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on one line; `id` and `key` are as given, None where the line has none.
+
+    `failed` says that the scorer itself raised an error, which is a fault of genenv.
+    """
+
+    line: int
+    id: Any
+    key: Any
+    verdict: ItemVerdict
+    item: str | None = None
+    failed: bool = False
+
+    def row(self) -> str:
+        """Return the line of a file of verdicts, as JSON."""
+        verdict = self.verdict
+        row = {"id": self.id, "key": self.key, "valid": verdict.valid, "score": verdict.score}
+        row |= {"reason": verdict.reason} if verdict.reason else {}
+        row |= {"parts": verdict.parts}
+        return f"{{{', '.join(f'{json.dumps(name)}: {_dumped(row[name])}' for name in row)}}}"
+
+
+def _dumped(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):  # NaN, which JSON has not
+        return json.dumps(one_line(repr(value), SHOWN))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the predictions of one key add up to.
+
+    `items` are those with a prediction that could be scored; `not_run` counts the others by group.
+    """
+
+    key: Any
+    predictions: int
+    items: int
+    metrics: list[Metric]
+    not_run: dict[str, int]
+
+
+def judge_lines(lines: Iterable[bytes], suite: Suite, mode: str) -> Iterator[Judged]:
+    """Yield the verdict on each line of a file of predictions; blank lines are no predictions."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _judged(number, line, suite, mode)
+
+
+class Results:
+    """Adds up verdicts, key by key; memory grows with the items, not with the lines."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._suite = suite
+        self._keys: dict[str, Any] = {}
+        self._tallies: dict[str, Tally] = defaultdict(Tally)
+        self._counts: Counter[str] = Counter()
+        self._run: dict[str, set[str]] = defaultdict(set)
+
+    def add(self, judged: Judged) -> None:
+        """Add a verdict; one on no item of the data belongs to no key."""
+        if judged.item is None:
+            return
+        name = repr(judged.key)
+        self._keys.setdefault(name, judged.key)
+        self._counts[name] += 1
+        if judged.verdict.valid is not None:
+            measures = self._suite.measures(judged.item, judged.verdict)
+            self._tallies[name].add(judged.item, measures)
+            self._run[name].add(judged.item)
+
+    def of_keys(self) -> list[Result]:
+        """Return the result of each key, in the order of their first lines."""
+        return [
+            Result(
+                key,
+                self._counts[name],
+                len(self._run[name]),
+                self._tallies[name].metrics(self._suite.composites),
+                self._not_run(self._run[name]),
+            )
+            for name, key in self._keys.items()
+        ]
+
+    def _not_run(self, run: set[str]) -> dict[str, int]:
+        groups = Counter(group for item, group in self._suite.items.items() if item not in run)
+        return dict(groups)
+
+
+def as_json(result: Result) -> JsonObject:
+    """Return a result as plain JSON."""
+    return asdict(result)
+
+
+def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return Judged(number, None, None, _unscored(f"line {number} is no JSON: {error}"))
+    if not isinstance(read, dict):
+        shown = one_line(repr(read), SHOWN)
+        return Judged(number, None, None, _unscored(f"line {number} is no object: {shown}"))
+    values = cast("JsonObject", read)
+    ident, key = values.get("id"), values.get("key")
+    item = str(ident) if isinstance(ident, int | str) and not isinstance(ident, bool) else None
+    if item is None or item not in suite.items:
+        shown = one_line(repr(ident), SHOWN)
+        return Judged(number, ident, key, _unscored(f"line {number}: the data has no item {shown}"))
+    if "prediction" not in values:
+        why = _unscored(f"line {number} has no field prediction")
+        return Judged(number, ident, key, why, item)
+    try:
+        verdict = suite.judge(item, values["prediction"], mode)
+    except Exception as error:  # judge promises not to: one more line must not be lost for it
+        why = _unscored(f"line {number}: the scorer failed: {type(error).__name__}: {error}")
+        return Judged(number, ident, key, why, item, failed=True)
+    return Judged(number, ident, key, verdict, item)
+
+
+def _unscored(reason: str) -> ItemVerdict:
+    return ItemVerdict(None, reason=one_line(reason, 2 * SHOWN))

@@ -1,0 +1,154 @@
+"""`genenv eval NAME --predictions`: each line gets a verdict, and no line stops the others.
+
+Invariants: a line comes back with its id and key as given; what cannot be scored is null with the
+reason; keys have results of their own; ids may be numbers; a fault of a scorer is a row and exit
+status 1; files are refused by name, and a file of verdicts is whole or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+from genenv_core.benchmarks.bamboogle.suite import Bamboogle
+from genenv_core.benchmarks.predictions import Judged, Results, judge_lines
+from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.errors import ConfigError, GenenvError
+
+SUITE = Bamboogle([("Capital of Oregon?", "Salem"), ("Of Ohio?", "Columbus")], "0" * 64)
+
+
+def judged(*lines: bytes | dict[str, Any]) -> list[Judged]:
+    raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+    return list(judge_lines(raw, SUITE, "official"))
+
+
+def test_a_line_comes_back_with_its_id_and_key() -> None:
+    found = judged(
+        {"id": "0", "key": "m", "prediction": "Salem"},
+        {"id": 1, "prediction": "Salem"},
+        {"id": "1", "key": {"k": [1]}, "prediction": None},
+    )
+    rows = [json.loads(one.row()) for one in found]
+    assert [(row["id"], row["key"], row["valid"]) for row in rows] == [
+        ("0", "m", True), (1, None, False), ("1", {"k": [1]}, False),
+    ]  # fmt: skip
+    assert "reason" not in rows[0] and rows[0]["parts"]["answer"] == "Salem"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{oops", "is no JSON"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"\xff\xfe\xfd", "is no JSON"),
+        (b'{"id": "0", "prediction": ' + b"9" * 5000 + b"}", "is no JSON"),
+        (b"[1]", r"is no object: \[1\]"),
+        ({"id": "2", "prediction": "x"}, "has no item '2'"),
+        ({"prediction": "x"}, "has no item None"),
+        ({"id": True, "prediction": "x"}, "has no item True"),
+        ({"id": ["0"], "prediction": "x"}, "has no item"),
+        ({"id": "0"}, "has no field prediction"),
+    ],
+)
+def test_what_cannot_be_scored_is_null_with_its_reason(
+    line: bytes | dict[str, Any], reason: str
+) -> None:
+    first, second = judged(line, {"id": "0", "prediction": "Salem"})
+    row = json.loads(first.row())
+    assert row["valid"] is None and first.verdict.reason
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(row["reason"])
+    assert second.verdict.valid and second.line == 2
+
+
+def test_numbers_that_json_has_not_come_back_as_text() -> None:
+    (one,) = judged(b'{"id": "0", "key": NaN, "prediction": "Salem"}')
+    assert math.isnan(one.key) and one.verdict.valid
+    assert json.loads(one.row())["key"] == "nan"
+
+
+def test_keys_have_results_of_their_own() -> None:
+    results = Results(SUITE)
+    for one in judged(
+        {"id": "0", "key": "b", "prediction": "Salem"},
+        {"id": "1", "key": "b", "prediction": "Salem"},
+        {"id": "0", "key": "a", "prediction": "Salem"},
+        {"id": "1", "key": "a"},
+        b"{",
+    ):
+        results.add(one)
+    second, first = results.of_keys()
+    assert (second.key, second.predictions, second.items, second.not_run) == ("b", 2, 2, {})
+    assert (first.key, first.predictions, first.items) == ("a", 2, 1)
+    assert first.not_run == {"questions": 1}
+    assert [one.metrics[0].value for one in (second, first)] == [0.5, 1]
+
+
+def asked(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["eval", "bamboogle", *arguments])
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "test.csv").write_text(
+        "Question,Answer\nCapital of Oregon?,Salem\nOf Ohio?,Columbus\n"
+    )
+    return folder
+
+
+def test_the_command_scores_a_file(data: Path, tmp_path: Path) -> None:
+    lines = [{"id": "0", "key": "[red]m", "prediction": "Salem"}, {"id": "7", "prediction": 1}]
+    given, out = tmp_path / "p.jsonl", tmp_path / "o.jsonl"
+    given.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ("--data", str(data), "--predictions", str(given), "--items", str(out))
+    shown = asked(*arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "[red]m" in shown.output and "not run under key [red]m: 1 of questions" in shown.output
+    assert "not scored: line 2: the data has no item '7'" in shown.stderr
+    assert [json.loads(row)["valid"] for row in out.read_text().splitlines()] == [True, None]
+    facts = json.loads(asked(*arguments, "--json").stdout)
+    assert facts["predictions"]["lines"] == 2 and facts["predictions"]["not_scored"] == 1
+    assert facts["mode"] == "official" and facts["data"]["items"] == 2
+    assert facts["results"][0]["metrics"][0] == {
+        "name": "exact_match", "items": 1, "value": 1.0, "low": 1.0, "high": 1.0, "missing": [],
+    }  # fmt: skip
+
+
+def test_wrong_names_are_refused(data: Path, tmp_path: Path) -> None:
+    given = tmp_path / "p.jsonl"
+    given.write_text("{}\n")
+    fine = ("--data", str(data), "--predictions", str(given))
+    for arguments, problem in (
+        ((*fine, "--mode", "odd"), "has no such mode; it has official"),
+        ((*fine, "--items", str(given)), "the file of the predictions"),
+        ((*fine, "--items", str(tmp_path / "no" / "o")), "No such file"),
+        (("--data", str(data), "--predictions", str(tmp_path)), "Is a directory"),
+    ):
+        error = asked(*arguments).exception
+        assert isinstance(error, ConfigError) and problem in str(error)
+    with pytest.raises(ConfigError, match="known: "):
+        get_benchmark("other")
+
+
+def test_a_fault_of_a_scorer_is_a_row_and_exit_status_1(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(Bamboogle, "judge", broken)
+    given, out = tmp_path / "p.jsonl", tmp_path / "o.jsonl"
+    given.write_text('{"id": "0", "prediction": "Salem"}\n')
+    done = asked("--data", str(data), "--predictions", str(given), "--items", str(out))
+    assert isinstance(done.exception, GenenvError) and "fault of genenv" in str(done.exception)
+    row = json.loads(out.read_text())
+    assert row["valid"] is None and "KeyError" in row["reason"]
