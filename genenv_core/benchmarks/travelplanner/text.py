@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 
 UNREADABLE = ("-", "-")
 """Name and city of a text that names no place; no city of the database is called so."""
@@ -37,15 +36,6 @@ def name_and_city(text: str) -> tuple[str, str]:
     return text[line:comma].strip(), without_state(text[comma + 1 :].strip()).strip()
 
 
-@dataclass(frozen=True, slots=True)
-class _To:
-    """Where a ` to ` with its whitespace begins, its `to` stands, and what follows it begins."""
-
-    begin: int
-    word: int
-    after: int
-
-
 def _run(text: str, start: int) -> int:
     """Return where the whitespace that begins at `start` ends."""
     end = start
@@ -54,9 +44,15 @@ def _run(text: str, start: int) -> int:
     return end
 
 
-def _destinations(text: str) -> list[_To]:
-    """Return every ` to ` after which something stands before the next comma."""
-    found: list[_To] = []
+def _destinations(text: str) -> tuple[list[int], list[int], list[int]]:
+    """Return where each ` to ` with its whitespace begins, its `to`, and what follows it.
+
+    One after which nothing stands before the next comma is left out. The lists are parallel: a
+    text may have a million of them.
+    """
+    begins: list[int] = []
+    words: list[int] = []
+    afters: list[int] = []
     for word in _TO.finditer(text):
         begin = word.start()
         while begin and text[begin - 1].isspace():
@@ -68,8 +64,10 @@ def _destinations(text: str) -> list[_To]:
             after -= 1
             if after == word.end():
                 continue
-        found.append(_To(begin, word.start(), after))
-    return found
+        begins.append(begin)
+        words.append(word.start())
+        afters.append(after)
+    return begins, words, afters
 
 
 def _up_to_comma(text: str, start: int) -> str:
@@ -82,23 +80,22 @@ def from_to(text: str) -> tuple[str, str] | None:
 
     A has no line break and is as short as possible; B ends at a comma or with the text.
     """
-    tos = _destinations(text)
-    words = [to.word for to in tos]
+    begins, words, afters = _destinations(text)
     line = -1
-    for word in _FROM.finditer(text) if tos else ():
+    for word in _FROM.finditer(text) if words else ():
         start = _run(text, word.end())
         if line < start:
             line = text.find("\n", start)
             line = len(text) if line < 0 else line
         index = bisect_right(words, start + 1)
-        if index < len(tos):
-            end = max(tos[index].begin, start + 1)
+        if index < len(words):
+            end = max(begins[index], start + 1)
             if line >= end:
-                return text[start:end], _up_to_comma(text, tos[index].after)
+                return text[start:end], _up_to_comma(text, afters[index])
         # `from   to B` leaves A a space when the whitespace is wide enough.
         index = bisect_right(words, start) - 1
         if index >= 0 and words[index] == start:
             for place in range(start - 2, word.end(), -1):
                 if text[place] != "\n":
-                    return text[place], _up_to_comma(text, tos[index].after)
+                    return text[place], _up_to_comma(text, afters[index])
     return None
