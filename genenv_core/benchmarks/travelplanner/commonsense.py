@@ -142,7 +142,7 @@ def within_current_city(query: Query, plan: Plan, database: Database, *, strict:
         if len(cities) == 1 and not strict:
             # The official evaluator goes through the letters of a single city: transportation
             # has to hold each of them, a place any one, an accommodation the last.
-            cities = cities[0]
+            cities = [*set(cities[0]), *cities[0][-1:]]
         if day.says("transportation") and not all(
             _names(day, "transportation", city) for city in cities
         ):

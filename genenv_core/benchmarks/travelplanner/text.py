@@ -13,7 +13,7 @@ UNREADABLE = ("-", "-")
 """Name and city of a text that names no place; no city of the database is called so."""
 
 _FROM = re.compile(r"from(?=\s)")
-_TO = re.compile(r"(?<=\s)to(?=\s)")
+_TO = re.compile(r"to(?=\s)")
 
 
 def without_state(city: str) -> str:
@@ -55,6 +55,8 @@ def _destinations(text: str) -> tuple[list[int], list[int], list[int]]:
     afters: list[int] = []
     for word in _TO.finditer(text):
         begin = word.start()
+        if not text[begin - 1 : begin].isspace():
+            continue
         while begin and text[begin - 1].isspace():
             begin -= 1
         after = _run(text, word.end())
@@ -80,6 +82,8 @@ def from_to(text: str) -> tuple[str, str] | None:
 
     A has no line break and is as short as possible; B ends at a comma or with the text.
     """
+    if "from" not in text:
+        return None
     begins, words, afters = _destinations(text)
     line = -1
     for word in _FROM.finditer(text) if words else ():
