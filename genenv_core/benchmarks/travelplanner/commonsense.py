@@ -39,6 +39,7 @@ def _failed(reason: str) -> Outcome:
 def within_sandbox(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
     """Return whether all flights, roads and places of a plan are in the database."""
     for day in plan.days:
+        # Of all that a day says, only transportation has to be there for this constraint.
         day.cell("transportation")
         transport = day.said("transportation")
         if transport and not _exists(transport, day, query, database, strict=strict):
@@ -245,7 +246,7 @@ def diverse_attractions(query: Query, plan: Plan, database: Database, *, strict:
     return HOLDS
 
 
-def consistent_transportation(
+def non_conflicting_transportation(
     query: Query, plan: Plan, database: Database, *, strict: bool
 ) -> Outcome:
     """Return whether day 1 has transportation and nobody drives who also flies or takes taxis."""
@@ -285,7 +286,7 @@ COMMONSENSE = {
     "within_sandbox": within_sandbox,
     "reasonable_city_route": reasonable_city_route,
     "diverse_restaurants": diverse_restaurants,
-    "non_conflicting_transportation": consistent_transportation,
+    "non_conflicting_transportation": non_conflicting_transportation,
     "diverse_attractions": diverse_attractions,
     "minimum_nights": minimum_nights,
     "complete_information": complete_information,
