@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from functools import lru_cache
 
 UNREADABLE = ("-", "-")
 """Name and city of a text that names no place; no city of the database is called so."""
 
+_SPACE = re.compile(r"\s*")
 _FROM = re.compile(r"from(?=\s)")
 _TO = re.compile(r"to(?=\s)")
 
@@ -38,10 +40,8 @@ def name_and_city(text: str) -> tuple[str, str]:
 
 def _run(text: str, start: int) -> int:
     """Return where the whitespace that begins at `start` ends."""
-    end = start
-    while end < len(text) and text[end].isspace():
-        end += 1
-    return end
+    space = _SPACE.match(text, start)
+    return space.end() if space else start
 
 
 def _destinations(text: str) -> tuple[list[int], list[int], list[int]]:
@@ -77,6 +77,7 @@ def _up_to_comma(text: str, start: int) -> str:
     return text[start:] if comma < 0 else text[start:comma]
 
 
+@lru_cache(maxsize=32)  # a plan's constraints read the same texts
 def from_to(text: str) -> tuple[str, str] | None:
     """Return A and B of the first `from A to B`, None when there is none.
 
