@@ -11,6 +11,7 @@ _PACKAGES = {
     "api_bank": "genenv_core.benchmarks.api_bank",
     "bamboogle": "genenv_core.benchmarks.bamboogle",
     "bfcl": "genenv_core.benchmarks.bfcl",
+    "travelplanner": "genenv_core.benchmarks.travelplanner",
 }
 
 

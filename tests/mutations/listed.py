@@ -1842,6 +1842,90 @@ _API_BANK = (
     ),
 )
 
+TRAVEL = "genenv_core/benchmarks/travelplanner"
+TRAVEL_TESTS = "unit/benchmarks/test_travelplanner.py::test"
+ALONE = f"{TRAVEL_TESTS}_a_broken_constraint_fails_alone"
+CLOSED = f"{TRAVEL_TESTS}_what_the_official_evaluator_overlooks_fails_in_mode_strict"
+_TRAVELPLANNER = (
+    _m(
+        "a plan's last attraction is never looked at",
+        f"{TRAVEL}/plan.py",
+        "if not strict:\n            return parts[:-1]",
+        "if parts:\n            return parts[:-1]",
+        CLOSED,
+    ),
+    _m(
+        "the official mode sees the last attraction",
+        f"{TRAVEL}/plan.py",
+        "return parts[:-1]",
+        "return [part for part in parts if part]",
+        CLOSED,
+    ),
+    _m(
+        "any flight of the number flies where the plan goes",
+        f"{TRAVEL}/commonsense.py",
+        "(flight.origin, flight.destination) == ends",
+        "bool(ends)",
+        ALONE,
+    ),
+    _m(
+        "one night is always enough",
+        f"{TRAVEL}/commonsense.py",
+        "nights < room.nights",
+        "nights < 1",
+        ALONE,
+    ),
+    _m(
+        "a trip may end anywhere",
+        f"{TRAVEL}/commonsense.py",
+        "if cities[0] != cities[-1]:",
+        "if not cities:",
+        f"{TRAVEL_TESTS}_a_route_is_a_round_trip_through_known_cities",
+    ),
+    _m(
+        "a plan that leaves out the last day is complete",
+        f"{TRAVEL}/commonsense.py",
+        "if len(given) != query.days:",
+        "if not given:",
+        f"{TRAVEL_TESTS}_too_few_days_or_values_are_incomplete",
+    ),
+    _m(
+        "one room holds everybody",
+        f"{TRAVEL}/hard.py",
+        "room.price * math.ceil(query.people / room.occupancy)",
+        "room.price",
+        f"{TRAVEL_TESTS}_the_budget_is_for_all_people_nights_and_rides",
+    ),
+    _m(
+        "hard constraints are judged on any plan",
+        f"{TRAVEL}/suite.py",
+        "judged = all(outcomes[name].passed for name in BEFORE_HARD)",
+        "judged = True",
+        f"{TRAVEL_TESTS}_hard_constraints_wait_for_a_complete_plan_within_the_database",
+    ),
+    _m(
+        "constraints that were not judged are not counted",
+        f"{TRAVEL}/suite.py",
+        "(float(kept), float(query.hard_constraints))",
+        "(float(kept), float(sum(passed[name] is not None for name in HARD)))",
+        f"{TRAVEL_TESTS}_rates_have_the_official_denominators",
+    ),
+    _m(
+        "places that lack a value are in the database",
+        f"{TRAVEL}/database.py",
+        "if whole and any(value is None or value in MISSING for value in row.values()):",
+        "if None in row.values():",
+        f"{TRAVEL_TESTS}_rows_that_lack_a_value_are_not_in_the_database",
+    ),
+    _m(
+        "a plan that cannot be read stops the run",
+        f"{TRAVEL}/suite.py",
+        "except Unreadable as error:\n                    found",
+        "except KeyError as error:\n                    found",
+        f"{TRAVEL_TESTS}_no_prediction_stops_anything_and_none_of_these_passes",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1859,4 +1943,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_BENCHMARKS,
     *_BFCL,
     *_API_BANK,
+    *_TRAVELPLANNER,
 )
