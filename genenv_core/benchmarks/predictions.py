@@ -46,9 +46,10 @@ class Judged:
 
 
 def _dumped(value: Any) -> str:
+    """Return a value as JSON; as short text where it holds NaN or infinity, which JSON has not."""
     try:
         return json.dumps(value, allow_nan=False)
-    except (ValueError, RecursionError):  # NaN, which JSON has not
+    except (ValueError, RecursionError):
         return json.dumps(one_line(repr(value), SHOWN))
 
 
@@ -115,7 +116,7 @@ class Results:
 
 def as_json(result: Result) -> JsonObject:
     """Return a result as plain JSON."""
-    return asdict(result)
+    return {**asdict(result), "key": json.loads(_dumped(result.key))}
 
 
 def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:

@@ -8,8 +8,10 @@ from genenv_core.benchmarks.protocol import Benchmark
 from genenv_core.errors import ConfigError
 
 _PACKAGES = {
+    "api_bank": "genenv_core.benchmarks.api_bank",
     "bamboogle": "genenv_core.benchmarks.bamboogle",
     "bfcl": "genenv_core.benchmarks.bfcl",
+    "travelplanner": "genenv_core.benchmarks.travelplanner",
 }
 
 

@@ -1759,6 +1759,173 @@ _BFCL = (
     ),
 )
 
+API_BANK = "genenv_core/benchmarks/api_bank"
+API_BANK_TESTS = "unit/benchmarks/test_api_bank.py::test"
+API_BANK_CASES = f"{API_BANK_TESTS}_calls_are_judged_as_the_official_harness_does"
+_API_BANK = (
+    _m(
+        "a call that does not reach to the last bracket of its line is found",
+        f"{API_BANK}/finding.py",
+        'line.rfind(")]")',
+        'line.find(")]")',
+        API_BANK_CASES,
+    ),
+    _m(
+        "one half of the words is enough for free text of a call",
+        f"{API_BANK}/values.py",
+        "2 * len(ours & theirs) > len(ours | theirs)",
+        "2 * len(ours & theirs) >= len(ours | theirs)",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a call may give arguments that the recorded one has not",
+        f"{API_BANK}/scoring.py",
+        "extra = [name for name in said if name not in gold.arguments]",
+        "extra = list[str]()",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a call that fails on the databases is right",
+        f"{API_BANK}/scoring.py",
+        "if wrong or need is None or wanted is None:",
+        "if True:",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a query that finds another row is right",
+        f"{API_BANK}/state.py",
+        "(any_row or found == wanted)",
+        "True",
+        API_BANK_CASES,
+    ),
+    _m(
+        "a word that most documents have counts against them",
+        f"{API_BANK}/searching.py",
+        "one if one >= 0 else floor",
+        "one",
+        f"{API_BANK_TESTS}_a_search_ranks_as_the_package_rank_bm25",
+    ),
+    _m(
+        "what the tools do not compare counts where the recorded call fails",
+        f"{API_BANK}/scoring.py",
+        "unvouched = rule is anything and wanted is None",
+        "unvouched = False",
+        f"{API_BANK_TESTS}_nothing_vouches_for_an_argument_where_the_recorded_call_fails",
+    ),
+    _m(
+        "lists in quotes are cut at the second quote",
+        f"{API_BANK}/scoring.py",
+        "full_arguments(inside) if gold.has_list else plain_arguments(inside)",
+        "plain_arguments(inside)",
+        f"{API_BANK_TESTS}_lists_are_read_quoted_or_not",
+    ),
+    _m(
+        "a number of a call may have a sign",
+        f"{API_BANK}/values.py",
+        'if kind == "int" and text.isdigit():',
+        'if kind == "int":',
+        API_BANK_CASES,
+    ),
+    _m(
+        "a sample after a call has no number when it is the user's",
+        f"{API_BANK}/loading.py",
+        "            number += 1",
+        '            number += sample["role"] != "User"',
+        f"{API_BANK_TESTS}_items_are_numbered_as_the_official_loop_counts_samples",
+    ),
+    _m(
+        "words of a response count as often as they occur",
+        f"{API_BANK}/rouge.py",
+        "len({word for words in ours for word in words})",
+        "len([word for words in ours for word in words])",
+        f"{API_BANK_TESTS}_rouge_l_is_that_of_the_package_rouge",
+    ),
+)
+
+TRAVEL = "genenv_core/benchmarks/travelplanner"
+TRAVEL_TESTS = "unit/benchmarks/test_travelplanner.py::test"
+ALONE = f"{TRAVEL_TESTS}_a_broken_constraint_fails_alone"
+CLOSED = f"{TRAVEL_TESTS}_what_the_official_evaluator_overlooks_fails_in_mode_strict"
+_TRAVELPLANNER = (
+    _m(
+        "a plan's last attraction is never looked at",
+        f"{TRAVEL}/plan.py",
+        "if not strict:\n            return parts[:-1]",
+        "if parts:\n            return parts[:-1]",
+        CLOSED,
+    ),
+    _m(
+        "the official mode sees the last attraction",
+        f"{TRAVEL}/plan.py",
+        "return parts[:-1]",
+        "return [part for part in parts if part]",
+        CLOSED,
+    ),
+    _m(
+        "any flight of the number flies where the plan goes",
+        f"{TRAVEL}/commonsense.py",
+        "(flight.origin, flight.destination) == ends",
+        "bool(ends)",
+        ALONE,
+    ),
+    _m(
+        "one night is always enough",
+        f"{TRAVEL}/commonsense.py",
+        "nights < room.nights",
+        "nights < 1",
+        ALONE,
+    ),
+    _m(
+        "a trip may end anywhere",
+        f"{TRAVEL}/commonsense.py",
+        "if cities[0] != cities[-1]:",
+        "if not cities:",
+        f"{TRAVEL_TESTS}_a_route_is_a_round_trip_through_known_cities",
+    ),
+    _m(
+        "a plan that leaves out the last day is complete",
+        f"{TRAVEL}/commonsense.py",
+        "if len(given) != query.days:",
+        "if not given:",
+        f"{TRAVEL_TESTS}_too_few_days_or_values_are_incomplete",
+    ),
+    _m(
+        "one room holds everybody",
+        f"{TRAVEL}/hard.py",
+        "room.price * math.ceil(query.people / room.occupancy)",
+        "room.price",
+        f"{TRAVEL_TESTS}_the_budget_is_for_all_people_nights_and_rides",
+    ),
+    _m(
+        "hard constraints are judged on any plan",
+        f"{TRAVEL}/suite.py",
+        "judged = all(outcomes[name].passed for name in BEFORE_HARD)",
+        "judged = True",
+        f"{TRAVEL_TESTS}_hard_constraints_wait_for_a_complete_plan_within_the_database",
+    ),
+    _m(
+        "constraints that were not judged are not counted",
+        f"{TRAVEL}/suite.py",
+        "(float(kept), float(query.hard_constraints))",
+        "(float(kept), float(sum(passed[name] is not None for name in HARD)))",
+        f"{TRAVEL_TESTS}_rates_have_the_official_denominators",
+    ),
+    _m(
+        "places that lack a value are in the database",
+        f"{TRAVEL}/database.py",
+        "if whole and any(value is None or value in MISSING for value in row.values()):",
+        "if None in row.values():",
+        f"{TRAVEL_TESTS}_rows_that_lack_a_value_are_not_in_the_database",
+    ),
+    _m(
+        "a plan that cannot be read stops the run",
+        f"{TRAVEL}/suite.py",
+        "except Unreadable as error:\n                    found",
+        "except KeyError as error:\n                    found",
+        f"{TRAVEL_TESTS}_no_prediction_stops_anything_and_none_of_these_passes",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1775,4 +1942,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_TEACHER,
     *_BENCHMARKS,
     *_BFCL,
+    *_API_BANK,
+    *_TRAVELPLANNER,
 )

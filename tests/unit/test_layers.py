@@ -1,11 +1,11 @@
 """Layers and light imports.
 
 Invariants: flows -> tasks -> genenv_core + schemas, never back, and no module imports another in a
-circle, not even inside a function; the rooms of the storage import only the rooms before them;
-genenv_core and schemas import neither prefect nor mlflow, tasks no mlflow at import; only modules
-that sample or train import torch, and packages that need it, at load; no relative imports (the code
-version follows absolute ones); help, validation, the algorithm and the tables load neither torch
-nor prefect nor mlflow.
+circle, not even inside a function; the rooms of the storage import only the rooms before them, and
+the scorers of benchmarks only words and errors; genenv_core and schemas import neither prefect nor
+mlflow, tasks no mlflow at import; only modules that sample or train import torch, and packages that
+need it, at load; no relative imports (the code version follows absolute ones); help, validation,
+the algorithm and the tables load neither torch nor prefect nor mlflow.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ LAYERS = {
 }
 CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors", "genenv_core.config.arms")
 """All that `schemas` may take from the core: words and errors, no behaviour."""
+
+CORE_FOR_BENCHMARKS = ("genenv_core.types", "genenv_core.errors")
+"""The same for the scorers of benchmarks, which know neither engines nor storage."""
 
 STORAGE_ROOMS = ("store", "records", "upkeep", "sql")
 """The rooms of `genenv_core.storage`, in order; a module beside them knows none of them."""
@@ -169,14 +172,23 @@ def test_torch_is_loaded_only_where_models_are_sampled_or_trained() -> None:
     assert found == []
 
 
-def test_schemas_take_only_words_and_errors_from_the_core() -> None:
+@pytest.mark.parametrize(
+    ("package", "known"),
+    [
+        ("schemas", CORE_FOR_SCHEMAS),
+        ("genenv_core.benchmarks", CORE_FOR_BENCHMARKS),
+    ],
+)
+def test_what_others_may_import_alone_takes_little_from_the_core(
+    package: str, known: tuple[str, ...]
+) -> None:
     found = [
         f"{module}:{line} imports {name}"
         for module, tree in modules().items()
+        if f"{module}.".startswith(f"{package}.")
         for name, line in imports(tree)
-        if module.split(".")[0] == "schemas"
-        and name.startswith("genenv_core")
-        and not any(name == known or name.startswith(f"{known}.") for known in CORE_FOR_SCHEMAS)
+        if f"{name}.".startswith(("genenv_core.", "schemas."))
+        and not f"{name}.".startswith((f"{package}.", *(f"{one}." for one in known)))
     ]
     assert found == []
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -17,10 +17,12 @@ from rich.text import Text
 from flows.cli.options import Json
 from flows.cli.tables import console, plain_table
 from genenv_core import __version__
-from genenv_core.benchmarks.predictions import Result, Results, as_json, judge_lines
 from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.types import JsonObject
+
+if TYPE_CHECKING:
+    from genenv_core.benchmarks.predictions import Result
 
 LISTED = 3
 """Reasons of unscored lines that the terminal shows."""
@@ -48,6 +50,8 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Score predictions on a benchmark as its official scorer does."""
+    from genenv_core.benchmarks.predictions import Results, as_json, judge_lines
+
     benchmark = get_benchmark(name)
     chosen = mode or next(iter(benchmark.modes))
     if chosen not in benchmark.modes:
@@ -91,6 +95,9 @@ def evaluate(
     if counts["unscored"] > LISTED:
         rest = f"and {counts['unscored'] - LISTED} more"
         typer.echo(f"{rest}; {items or '--items FILE'} names them all", err=True)
+    if counts["unscored"]:
+        wanted = f"an id of the data, and as the prediction {benchmark.prediction}"
+        typer.echo(f"a line needs {wanted}", err=True)
     if counts["failed"]:
         failed = f"the scorer failed on {counts['failed']} lines"
         raise GenenvError(f"{failed}, which is a fault of genenv: their reasons say how")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
-from genenv_core.benchmarks.predictions import Judged, Results, judge_lines
+from genenv_core.benchmarks.predictions import Judged, Results, as_json, judge_lines
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
 
@@ -72,6 +72,9 @@ def test_numbers_that_json_has_not_come_back_as_text() -> None:
     (one,) = judged(b'{"id": "0", "key": NaN, "prediction": "Salem"}')
     assert math.isnan(one.key) and one.verdict.valid
     assert json.loads(one.row())["key"] == "nan"
+    results = Results(SUITE)
+    results.add(one)
+    assert as_json(results.of_keys()[0])["key"] == "nan"
 
 
 def test_keys_have_results_of_their_own() -> None:
@@ -114,6 +117,7 @@ def test_the_command_scores_a_file(data: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "[red]m" in shown.output and "not run under key [red]m: 1 of questions" in shown.output
     assert "not scored: line 2: the data has no item '7'" in shown.stderr
+    assert "as the prediction the answer's text" in shown.stderr
     assert [json.loads(row)["valid"] for row in out.read_text().splitlines()] == [True, None]
     facts = json.loads(asked(*arguments, "--json").stdout)
     assert facts["predictions"]["lines"] == 2 and facts["predictions"]["not_scored"] == 1

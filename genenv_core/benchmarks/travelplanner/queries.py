@@ -1,0 +1,93 @@
+"""The queries of a split, as the official data set or this project's folder holds them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from genenv_core.benchmarks.files import read_json, read_lines
+from genenv_core.benchmarks.travelplanner.plan import Query
+from genenv_core.errors import DataError
+
+SPLITS = ("train", "validation")
+LEVELS = ("easy", "medium", "hard")
+COLUMNS = (
+    *("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget"),
+    *("local_constraint", "level"),
+)
+LONGEST = 10_000
+"""Characters of a Python literal in the official CSV; they have some hundred."""
+
+
+def file_of(data: Path, split: str) -> Path | None:
+    """Return the file of a split's queries: the official CSV or lines, or a JSON list."""
+    official = [data / f"{split}.csv", data / f"{split}.jsonl"]
+    found = [path for path in official if path.is_file()]
+    return next(iter([*found, *sorted(data.glob(f"{split}_queries*.json"))]), None)
+
+
+def read_queries(path: Path) -> dict[int, Query]:
+    """Return a file's queries by `idx`, or by their place from 1; raises DataError."""
+    queries: dict[int, Query] = {}
+    for place, row in enumerate(_rows(path), 1):
+        try:
+            queries[int(row.get("idx", place))] = _query(row)
+        except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
+            raise DataError(
+                f"{path}, query {place}: {type(error).__name__}: {error}; it needs "
+                f"{', '.join(COLUMNS)}; download the file again"
+            ) from error
+    return queries
+
+
+def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
+    rows: Any
+    if path.suffix == ".csv":
+        try:
+            # The long columns, such as reference_information, are left out.
+            rows = pl.read_csv(path, columns=list(COLUMNS), infer_schema=False).to_dicts()
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path}: no CSV of queries: {error}") from error
+    else:
+        rows = read_lines(path) if path.suffix == ".jsonl" else read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in cast("Any", rows)):
+        raise DataError(f"{path}: no list of queries; download the file again")
+    return cast("list[dict[str, Any]]", rows)
+
+
+def _literal(value: Any) -> Any:
+    """Return what a Python literal stands for, as the official CSV has lists and objects."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > LONGEST:
+        raise ValueError(f"a value of {len(value)} characters")
+    return ast.literal_eval(value)
+
+
+def _query(row: Mapping[str, Any]) -> Query:
+    asked: dict[str, Any] = _literal(row["local_constraint"])
+    cuisines: Sequence[str] | None = _literal(asked["cuisine"])
+    query = Query(
+        org=row["org"],
+        dest=row["dest"],
+        days=int(row["days"]),
+        cities=int(row["visiting_city_number"]),
+        dates=tuple(date.fromisoformat(day) for day in _literal(row["date"])),
+        people=int(row["people_number"]),
+        budget=float(row["budget"]),
+        level=row["level"],
+        room_rule=asked["house rule"],
+        cuisines=None if cuisines is None else tuple(cuisines),
+        room_type=asked["room type"],
+        transportation=asked["transportation"],
+    )
+    if query.days < 1 or len(query.dates) != query.days:
+        raise ValueError(f"{len(query.dates)} dates for {query.days} days")
+    if query.level not in LEVELS:
+        raise ValueError(f"level {query.level!r}, known: {', '.join(LEVELS)}")
+    return query
