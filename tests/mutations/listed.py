@@ -1926,6 +1926,53 @@ _TRAVELPLANNER = (
     ),
 )
 
+TURNS = f"{BFCL}/turns"
+TURNS_TESTS = "unit/benchmarks/test_bfcl_turns.py::test"
+_BFCL_TURNS = (
+    _m(
+        "a call may name a private method",
+        f"{TURNS}/backends.py",
+        'if not name.startswith("_"))',
+        "if name)",
+        f"{TURNS_TESTS}_nothing_but_a_call_with_literals_runs[_secret()]",
+    ),
+    _m(
+        "both sides of an item play with the same scenario",
+        f"{TURNS}/backends.py",
+        "scenario = deepcopy(config.get(class_name, {}))",
+        "scenario = config.get(class_name, {})",
+        f"{TURNS_TESTS}_both_sides_have_instances_of_their_own_and_each_item_fresh_ones",
+    ),
+    _m(
+        "what calls leave in the classes stays for the next item",
+        f"{TURNS}/backends.py",
+        "data.update(deepcopy(whole))",
+        "data.update(whole)",
+        f"{TURNS_TESTS}_both_sides_have_instances_of_their_own_and_each_item_fresh_ones",
+    ),
+    _m(
+        "what earlier turns gave counts no more",
+        f"{TURNS}/checks.py",
+        "        given.update(",
+        "        given = Counter(",
+        f"{TURNS_TESTS}_gold_s_results_must_be_among_those_so_far_as_often",
+    ),
+    _m(
+        "gold's result of two calls is found in one",
+        f"{TURNS}/checks.py",
+        "Counter(map(_mark, wanted)) - given",
+        "Counter({*map(_mark, wanted)}) - given",
+        f"{TURNS_TESTS}_gold_s_results_must_be_among_those_so_far_as_often",
+    ),
+    _m(
+        "a turn in which gold calls nothing is compared",
+        f"{TURNS}/checks.py",
+        "        if not wanted:\n            continue\n",
+        "",
+        f"{TURNS_TESTS}_a_turn_without_gold_s_calls_is_not_compared",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1942,6 +1989,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_TEACHER,
     *_BENCHMARKS,
     *_BFCL,
+    *_BFCL_TURNS,
     *_API_BANK,
     *_TRAVELPLANNER,
 )

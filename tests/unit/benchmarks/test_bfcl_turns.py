@@ -227,6 +227,9 @@ def test_gold_s_results_must_be_among_those_so_far_as_often() -> None:
     assert outcome(row, [[["look()"]], [["echo('a')"]]]) == ""
     assert outcome(row, [[["look()", "echo('a')"]], [["echo('b')"]]]) == ""
     assert outcome(row, [[["look()"]], [["echo('a')"], ["echo('a')", "look()"]]]) == ""
+    long = row_of([f"echo('{'é' * 5000}')"])
+    assert outcome(long, [[[f"echo(text='{'é' * 5000}')"]]]) == ""
+    assert outcome(long, [[[f"echo('{'é' * 4999}')"]]]) == "response"
     twice = row_of(["look()", "look()"])
     assert outcome(twice, [[["look()"]]]) == "response"
     assert outcome(twice, [[["look()", "echo('x')"], ["look()"]]]) == ""

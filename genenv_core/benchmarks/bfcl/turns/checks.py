@@ -7,6 +7,7 @@ often and in any order. What differs from bfcl-eval 2026.3.23 is in docs/benchma
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from typing import Any
 
@@ -20,6 +21,9 @@ MOST_CALLS = 2_000
 
 MOST_CHARACTERS = 1_000_000
 """Characters of all calls of a prediction together."""
+
+LONG_RESULT = 1_000
+"""Characters of a result, beyond which its digest stands for it."""
 
 Turns = list[list[list[str]]]
 """Calls by turn and step."""
@@ -61,7 +65,7 @@ def _compare(turns: Turns, row: TurnsRow, backends: Backends) -> Fault | None:
     )
     given: Counter[str] = Counter()
     for number, (steps, wanted) in enumerate(zip(turns, row.gold, strict=True)):
-        given.update(model.run(call) for step in steps for call in step)
+        given.update(_mark(model.run(call)) for step in steps for call in step)
         results = [gold.run(call) for call in wanted]
         if not wanted:
             continue
@@ -84,12 +88,19 @@ def _state(model: Side, gold: Side, turn: int) -> Fault | None:
 
 
 def _responses(given: Counter[str], wanted: list[str], turn: int) -> Fault | None:
-    missing = Counter(wanted) - given
+    missing = Counter(map(_mark, wanted)) - given
     if not missing:
         return None
-    first = next(place for place, result in enumerate(wanted) if result in missing)
+    first = next(place for place, result in enumerate(wanted) if _mark(result) in missing)
     reason = f"no call gave what gold's call {first} gives: {shown(wanted[first])}"
     return _fault(ErrorType.RESPONSE, turn, reason, gold_call=first, missing=missing.total())
+
+
+def _mark(result: str) -> str:
+    """Return what a result is known by; a long one is not kept."""
+    if len(result) <= LONG_RESULT:
+        return result
+    return hashlib.sha256(result.encode(errors="surrogatepass")).hexdigest()
 
 
 def _fault(kind: ErrorType, turn: int, reason: str, **more: Any) -> Fault:

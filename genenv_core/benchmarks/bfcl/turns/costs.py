@@ -19,7 +19,7 @@ PLACES = 100_000
 POWER_BITS = 20_000
 """The size of an integer's power. Python prints no integer of more than 4,300 digits."""
 
-WALK = 1_000_000
+WALK = 100_000
 """What a search of a tree may list: characters of paths, and one for each entry."""
 
 
