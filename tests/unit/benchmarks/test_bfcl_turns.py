@@ -280,7 +280,9 @@ def test_precisions_are_put_back() -> None:
 def test_what_is_no_list_of_turns_is_wrong() -> None:
     row = row_of(["look()"])
     assert outcome(row, {"0": []}) == outcome(row, None) == outcome(row, "look()") == "format"
-    assert outcome(row, []) == outcome(row, [[], []]) == "turn_count"
+    assert outcome(row, []) == outcome(row, [[], []]) == outcome(row, [None, None]) == "turn_count"
+    assert outcome(row, [None]) == outcome(row, [5]) == outcome(row, [False]) == "uncheckable"
+    assert outcome(row, ["look()"]) == outcome(row, [{"look": {}}]) == "turn_empty"
     assert outcome(row_of(["look()"], config={"Shelf": {"broken": 1}}), [[]]) == "uncheckable"
 
 

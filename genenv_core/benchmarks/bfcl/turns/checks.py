@@ -36,6 +36,8 @@ def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> Fault 
     if len(prediction) != len(row.gold):
         counts = f"{len(prediction)} turns where gold has {len(row.gold)}"
         return Fault(ErrorType.TURN_COUNT, counts)
+    if not all(isinstance(turn, list | str | dict) for turn in prediction):
+        return Fault(ErrorType.UNCHECKABLE, "the official checker raises here: a turn is no list")
     turns = [steps_of(turn) for turn in prediction]
     sizes = [len(call) for turn in turns for step in turn for call in step]
     if len(sizes) > MOST_CALLS or sum(sizes) > MOST_CHARACTERS:
