@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, episodes, orchestration, s3, scale, storage, vllm
+from tests.bench import engine, episodes, orchestration, s3, scale, scorers, storage, vllm
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
@@ -14,6 +14,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "storage": storage.main,
     "s3": s3.main,
     "scale": scale.main,
+    "scorers": scorers.main,
     "vllm": vllm.main,
 }
 
