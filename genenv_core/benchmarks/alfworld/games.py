@@ -32,7 +32,7 @@ HANDED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
 STARTS = 3
 """Starts in a row that may fail before none is tried any more."""
 
-LONGEST_ANSWER = 2**24
+LONGEST_ANSWER = 2**22
 """Bytes; official games answer with some 10 kB."""
 
 QUOTED_BYTES, QUOTED_LETTERS = 4096, 200

@@ -36,7 +36,7 @@ class Alfworld:
         self.digest = digest
         self.games = games
         self.items: Mapping[str, str] = {item: game.split for item, game in games.items()}
-        self._player = player
+        self.player = player
         self._playing = threading.Lock()
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
@@ -50,7 +50,7 @@ class Alfworld:
         commands = cast("list[str]", prediction)
         try:
             with self._playing:
-                parts = played(self._player, self.games[item].path, commands, mode == "strict")
+                parts = played(self.player, self.games[item].path, commands, mode == "strict")
         except GameError as error:
             return ItemVerdict(None, reason=str(error))
         won = bool(parts["won"])
