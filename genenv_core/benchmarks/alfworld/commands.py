@@ -24,17 +24,15 @@ def repaired(command: str, admissible: Sequence[str], names: Mapping[str, str]) 
 
     `names` are the objects' names by id. Space around a command is no part of it.
     """
-    given = command.strip()
-    if given in admissible:
-        return given
     known = {normalized(one): one for one in admissible}
-    for meant in _meant(normalized(given), names):
+    for meant in _meant(normalized(command), names):
         if meant in known:
             return known[meant]
-    return given
+    return command.strip()
 
 
 def _meant(command: str, names: Mapping[str, str]) -> Iterator[str]:
+    yield command
     by_id = {normalized(name): shown for name, shown in names.items()}
     named = normalized(" ".join(by_id.get(word, word) for word in command.split()))
     yield named

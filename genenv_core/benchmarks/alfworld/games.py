@@ -95,7 +95,10 @@ class Games:
 
     def open(self, path: Path) -> GameState:
         """Begin a game of a game file; raises GameError."""
-        if self._process and self._process.games >= self._limits.games:
+        if self._process and (
+            self._process.owner != os.getpid()  # two that talk to one process hear each other's
+            or self._process.games >= self._limits.games
+        ):
             self.close()
         process = self._process or self._start()
         process.games += 1
@@ -158,7 +161,7 @@ class Games:
 
     def _exchanged(self, request: bytes, limit_s: float) -> dict[str, Any]:
         """Send bytes and return the next answer; the process may fail at any time."""
-        if self._process is None:
+        if self._process is None or self._process.owner != os.getpid():
             raise GameError("no game is open")
         popen = self._process.popen
         assert popen.stdin and popen.stdout
@@ -228,9 +231,7 @@ def _status(popen: subprocess.Popen[bytes]) -> int | None:
 
 
 def _stop(process: _Process) -> None:
-    if process.owner != os.getpid():
-        return  # a fork of the process that started it
-    process.popen.kill()
+    process.popen.kill()  # does nothing in a fork, whose child it is not
     process.popen.wait()
     for pipe in (process.popen.stdin, process.popen.stdout, process.errors):
         assert pipe

@@ -187,15 +187,27 @@ def test_the_process_is_replaced_after_some_games(tmp_path: Path) -> None:
 
 
 def test_the_process_ends_with_who_started_it_and_not_with_a_fork(tmp_path: Path) -> None:
-    one(tmp_path)
-    code = (
-        "import os, sys; from pathlib import Path; "
-        "from genenv_core.benchmarks.alfworld.games import Games; "
-        f"games = Games([sys.executable, {str(tmp_path / 'process.py')!r}]); "
-        f"games.open(Path({str(tmp_path)!r}) / 'data/json_2.1.1/valid_seen/a/t/game.tw-pddl'); "
-        "print(games.pid, flush=True); fork = os.fork(); fork or sys.exit(); "
-        "os.waitpid(fork, 0); games.step('look'); sys.argv[1] == 'killed' and os.kill(os.getpid(), 9)"
-    )
+    _, item = one(tmp_path)
+    code = f"""
+import os, sys
+from pathlib import Path
+from genenv_core.benchmarks.alfworld.games import GameError, Games
+path = Path({str(tmp_path / "data/json_2.1.1" / item)!r})
+games = Games([sys.executable, {str(tmp_path / "process.py")!r}])
+games.open(path)
+first = games.pid
+if not os.fork():
+    try:
+        games.step("look")
+    except GameError:
+        games.open(path)
+        sys.exit(0 if games.pid != first else "it talks to the process of its parent")
+    sys.exit("it plays the game of its parent")
+assert os.wait()[1] == 0
+assert games.step("look").observation == "You look."
+print(games.pid, flush=True)
+sys.argv[1] == "killed" and os.kill(os.getpid(), 9)
+"""
     for how in ("normally", "killed"):
         done = subprocess.run(
             [sys.executable, "-c", code, how], capture_output=True, text=True, timeout=60
