@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -94,8 +93,14 @@ def _answered(games: Games, request: bytes) -> dict[str, Any]:
 
 
 def _listen(requests: queue.SimpleQueue[bytes]) -> None:
-    for line in sys.stdin.buffer:
-        requests.put(line)
+    # Not sys.stdin: its lock, held by a thread that waits, aborts a process that ends by itself.
+    begun: list[bytes] = []
+    while got := os.read(0, 2**16):
+        *lines, rest = got.split(b"\n")
+        for line in lines:
+            requests.put(b"".join([*begun, line]))
+            begun = []
+        begun.append(rest)
     os._exit(0)  # the parent is gone or wants no more, whatever the game is doing
 
 

@@ -225,7 +225,7 @@ def interpreter() -> str:
 
 def _status(popen: subprocess.Popen[bytes]) -> int | None:
     try:
-        return popen.wait(1)
+        return popen.wait(5)
     except subprocess.TimeoutExpired:
         return None
 
