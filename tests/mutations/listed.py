@@ -1973,6 +1973,67 @@ _BFCL_TURNS = (
     ),
 )
 
+ALFWORLD = "genenv_core/benchmarks/alfworld"
+ALFWORLD_TESTS = "unit/benchmarks/test_alfworld.py::test"
+_ALFWORLD = (
+    _m(
+        "a game that is over is won",
+        f"{ALFWORLD}/suite.py",
+        'won = bool(parts["won"])',
+        'won = bool(parts["done"])',
+        f"{ALFWORLD_TESTS}_done_is_no_success",
+    ),
+    _m(
+        "a game goes on after 50 commands",
+        f"{ALFWORLD}/suite.py",
+        "for command in commands[:STEPS]:",
+        "for command in commands:",
+        f"{ALFWORLD_TESTS}_fifty_commands_are_played",
+    ),
+    _m(
+        "mode strict repairs commands",
+        f"{ALFWORLD}/suite.py",
+        "given = command if strict else repaired",
+        "given = repaired",
+        f"{ALFWORLD_TESTS}_repairs_are_recorded_and_strict_makes_none",
+    ),
+    _m(
+        "a command that no repair makes known is rewritten",
+        f"{ALFWORLD}/commands.py",
+        "return command.strip()",
+        "return normalized(command)",
+        f"{ALFWORLD_TESTS}_a_command_becomes_the_one_that_the_game_knows",
+    ),
+    _m(
+        "games with sliced objects are items",
+        f"{ALFWORLD}/loading.py",
+        ' or "Sliced" in below',
+        "",
+        f"{ALFWORLD_TESTS}_items_are_the_games_that_the_official_loader_takes",
+    ),
+    _m(
+        "a game process lives for ever",
+        f"{ALFWORLD}/games.py",
+        "self._process.games >= self._limits.games",
+        "self._process.games < 0",
+        f"{ALFWORLD_TESTS}_the_process_is_replaced_after_some_games",
+    ),
+    _m(
+        "a game process that failed plays on",
+        f"{ALFWORLD}/games.py",
+        "        self.close()\n        return GameError",
+        "        return GameError",
+        f"{ALFWORLD_TESTS}_a_process_that_fails_costs_one_verdict_and_is_replaced",
+    ),
+    _m(
+        "a fork plays the game of its parent",
+        f"{ALFWORLD}/games.py",
+        "self._process is None or self._process.owner != os.getpid()",
+        "self._process is None",
+        f"{ALFWORLD_TESTS}_the_process_ends_with_who_started_it_and_not_with_a_fork",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -1992,4 +2053,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_BFCL_TURNS,
     *_API_BANK,
     *_TRAVELPLANNER,
+    *_ALFWORLD,
 )
