@@ -26,10 +26,10 @@ from genenv_core.algorithm.spread import evenly
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.domains.protocol import Domain
 from genenv_core.engines.protocol import Engine
-from genenv_core.epoch.observing import EpisodeSeed
+from genenv_core.epoch.observing import EpisodeSeed, replayed
 from genenv_core.epoch.rows import SeedFor
 from genenv_core.errors import EngineError
-from genenv_core.play.fidelity import Answered, Fidelity, answered, fidelity
+from genenv_core.play.fidelity import Answered, Fidelity, fidelity
 from genenv_core.play.simulator import Simulator
 from genenv_core.types import (
     Completion,
@@ -106,14 +106,11 @@ def asked_before(
         return []
     chosen = observations[evenly(observations.height, count)].select("trace_id", "turn").rows()
     wanted = {trace for trace, _ in chosen}
-    groups = traces["group_id"].unique(maintain_order=True).to_list()
-    places = {group: place for place, group in enumerate(groups)}
-    found: dict[tuple[str, int], tuple[TaskDraft, Answered]] = {}
-    for trace in traces.filter(pl.col("trace_id").is_in(list(wanted))).iter_rows(named=True):
-        draft = tasks[trace["task_id"]].draft
-        seed = seed_of(places[trace["group_id"]], trace["sample_index"])
-        for one in answered(domain, draft, seed, json.loads(trace["messages"])):
-            found[trace["trace_id"], one.turn] = (draft, one)
+    rows = traces.iter_rows(named=True)
+    found = {
+        (trace["trace_id"], one.turn): (draft, one)
+        for trace, draft, one in replayed(rows, tasks, domain, seed_of, only=wanted)
+    }
     return [found[place] for place in chosen]
 
 

@@ -3,8 +3,7 @@
 pi_env is paid for tasks that the agent solves half of the time. A task that judges nothing, gives
 its answer away, or succeeds by chance can earn that without teaching anything. So each task is
 checked: by judging answers that are known to be right or wrong, and, where the domain can attempt
-its own tasks, by playing them. What only attempts of the agent can say is in the
-view `certified`.
+its own tasks, by playing them. What only attempts of the agent can say is in the view `certified`.
 """
 
 from __future__ import annotations
