@@ -70,6 +70,7 @@ class Rejection(StrEnum):
     DUPLICATE = "duplicate"
     DUPLICATE_OF_HISTORY = "duplicate_of_history"
     IN_HELDOUT = "in_heldout"
+    CONTAMINATED = "contaminated"
     ENGINE_ERROR = "engine_error"
     LEAKS_ANSWER = Flaw.LEAKS_ANSWER.value
     REJECTS_GROUND_TRUTH = Flaw.REJECTS_GROUND_TRUTH.value

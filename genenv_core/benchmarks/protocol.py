@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from genenv_core.types import JsonObject
+from genenv_core.types import JsonObject, Message, Observation
 
 Ratio = tuple[float, float]
 """What one item adds to a metric: the points that it got, and the points that it could get."""
@@ -65,6 +65,85 @@ class Suite(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of a model."""
+
+    name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a model says in one turn: its text without the calls, and the calls in order.
+
+    `malformed` are texts that were meant as calls and cannot be read.
+    """
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    malformed: tuple[str, ...] = ()
+
+
+class Playing(Protocol):
+    """One attempt of a model at an item."""
+
+    def answer(self, said: Said) -> Observation:
+        """Return what the environment answers to a turn of the model.
+
+        A tool's answer is a message of the role tool, one for each call in their order. May raise;
+        the turn then counts as not having happened.
+        """
+        ...
+
+
+class Playable(Protocol):
+    """An item that a model can attempt, whichever way its text comes about.
+
+    The caller may rely on: `prediction` and `judge` are deterministic and raise nothing, so stored
+    attempts can be judged again.
+    """
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages that open an attempt."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[JsonObject]:
+        """The tools that the model may call, in OpenAI's form."""
+        ...
+
+    def begin(self, seed: int) -> Playing:
+        """Return a fresh attempt; may raise."""
+        ...
+
+    def prediction(self, said: Sequence[Said]) -> Any:
+        """Return the prediction that the turns of one attempt come to."""
+        ...
+
+    def judge(self, prediction: Any, mode: str) -> ItemVerdict:
+        """Return the verdict on any JSON value as the prediction."""
+        ...
+
+
+class PlayableSuite(Suite, Protocol):
+    """A suite whose items can be attempted."""
+
+    def playable(self, item: str) -> Playable:
+        """Return the item with this id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds one attempt: the model's turns, tokens of one turn, and tokens of all."""
+
+    turns: int
+    turn_tokens: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Benchmark:
     """A benchmark's name, its modes of scoring, and how its download is read.
 
@@ -77,4 +156,7 @@ class Benchmark:
     prediction: str
     """What a prediction looks like, for help and errors."""
 
-    load: Callable[[Path], Suite]
+    load: Callable[[Path], PlayableSuite]
+    limits: Limits
+    headline: str
+    """The metric that stands for the benchmark in a table of several."""

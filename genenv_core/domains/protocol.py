@@ -88,6 +88,20 @@ class Domain(Protocol):
         ...
 
 
+@runtime_checkable
+class ToolsByTask(Protocol):
+    """A domain whose tasks have tools of their own, beside those in `Domain.tools`."""
+
+    def tools_of(self, draft: TaskDraft) -> Sequence[JsonObject]:
+        """Return all tools of this task, in OpenAI's form."""
+        ...
+
+
+def tools_of(domain: Domain, draft: TaskDraft) -> Sequence[JsonObject]:
+    """Return the tools that the agent has in this task."""
+    return domain.tools_of(draft) if isinstance(domain, ToolsByTask) else domain.tools
+
+
 SeedExample = tuple[list[Message], str]
 """A prompt in chat messages and the text that the policy should answer with."""
 

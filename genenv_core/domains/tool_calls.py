@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Protocol, cast, runtime_checkable
 
+from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.protocol import Domain
 from genenv_core.errors import DomainError
 from genenv_core.types import JsonObject, Message
@@ -47,6 +48,46 @@ def read_one_call(text: str) -> JsonObject:
     if not isinstance(call, dict):
         raise DomainError("the call is no JSON object")
     return cast(JsonObject, call)
+
+
+def said(text: str) -> Said:
+    """Return a turn's text and calls; what only looks like a call is in `malformed`."""
+    calls: list[Call] = []
+    malformed: list[str] = []
+    for body in CALL.findall(text):
+        call = read_call(parsed(body))
+        if call is None:
+            malformed.append(body)
+        else:
+            calls.append(call)
+    rest, opened, unclosed = CALL.sub("", text).partition(OPEN)
+    if opened:
+        malformed.append(unclosed)
+    return Said(rest.strip(), tuple(calls), tuple(malformed))
+
+
+def read_call(value: object) -> Call | None:
+    """Return a call out of parsed JSON, None where it is none.
+
+    Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it.
+    """
+    if not isinstance(value, dict):
+        return None
+    record = cast(JsonObject, value)
+    name, arguments = record.get("name"), record.get("arguments")
+    if isinstance(arguments, str):
+        arguments = parsed(arguments)
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    return Call(name, cast(JsonObject, arguments))
+
+
+def parsed(text: str) -> object:
+    """Return the value of a JSON text, None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def count_calls(domain: Domain, messages: Sequence[Message]) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import Domain, tools_of
 from genenv_core.exchange import Format, Pool
 from genenv_core.play.transcript import openai_messages
 from genenv_core.storage.sql.catalog import query
@@ -137,11 +137,13 @@ class PoolReader:
     def _trace_hf(self, row: Row, index: int) -> Row:
         messages: list[Message] = json.loads(row.pop("messages"))
         start = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-        return {**row, **_conversation(messages[:start], messages[start:])}
+        shown = {name: row[name] for name in row if name not in ("prompt", "spec", "fingerprint")}
+        return {**shown, **_conversation(messages[:start], messages[start:])}
 
     def _trace_jsonl(self, row: Row, index: int) -> Row:
         found: Row = {"messages": openai_messages(json.loads(row["messages"]))}
-        return {**found, "tools": list(self._domain.tools)} if self._domain.tools else found
+        tools = tools_of(self._domain, _draft(row))
+        return {**found, "tools": list(tools)} if tools else found
 
     def _task_verl(self, row: Row, index: int) -> Row:
         draft = _draft(row)
@@ -184,7 +186,8 @@ class PoolReader:
 
 _D_TRAIN = """
 SELECT d.run_id, d.trace_id, d.group_id, d.task_id, d.epoch, d.policy_version, d.source, d.reward,
-    d.success, t.family, t.difficulty, t.program, t.ground_truth, g.n, g.p_hat, k.messages
+    d.success, t.family, t.difficulty, t.program, t.ground_truth, g.n, g.p_hat, k.messages,
+    t.prompt, t.spec, t.fingerprint
 FROM {pool} AS d
 JOIN trace_tokens AS k ON k.{own} AND k.trace_id = d.trace_id AND k.trace_id {bounds}
 JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
-from genenv_core.domains.protocol import Domain, Episode
+from genenv_core.domains.protocol import Domain, Episode, tools_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
@@ -210,12 +210,13 @@ def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
     """
     domain, bounds = play.domain, play.bounds
     try:
-        messages = list(domain.agent_messages(draft))
+        messages, tools = list(domain.agent_messages(draft)), tools_of(domain, draft)
     except Exception as error:
         raise DomainError(
-            f"domain {domain.name}: agent_messages failed on task {task_id}: {error_line(error)}"
+            f"domain {domain.name}: agent_messages or tools_of failed on task {task_id}: "
+            f"{error_line(error)}"
         ) from error
-    prompt_ids = play.chat.first_prompt(messages, domain.tools)
+    prompt_ids = play.chat.first_prompt(messages, tools)
     attempts: list[Attempt] = []
     for sample_index in range(bounds.n):
         attempt = Attempt(task_id, sample_index, draft, prompt_ids, list(messages))

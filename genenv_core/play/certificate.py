@@ -14,7 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from genenv_core.domains.protocol import Domain, KnowsSolution, SolutionTurn, WritesAnswers
+from genenv_core.domains.protocol import (
+    Domain,
+    KnowsSolution,
+    SolutionTurn,
+    WritesAnswers,
+    tools_of,
+)
 from genenv_core.domains.tool_calls import CALL, written
 from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.storage.canonical import canonical_json
@@ -66,7 +72,9 @@ def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
         Flaw.ACCEPTS_TRIVIAL: _accepted(draft, domain, domain.trivial_answers(draft)),
         Flaw.ACCEPTS_CANARY: _accepted(draft, domain, CANARIES),
         Flaw.UNSTEADY_VERDICT: _unsteady(draft, domain),
-        Flaw.UNKNOWN_TOOL: _unknown_tool(domain, [draft.ground_truth, *(t.says for t in turns)]),
+        Flaw.UNKNOWN_TOOL: _unknown_tool(
+            draft, domain, [draft.ground_truth, *(t.says for t in turns)]
+        ),
     }
     if broken:
         found[Flaw.UNREACHABLE] = broken
@@ -216,8 +224,8 @@ def _text(messages: Sequence[Message]) -> str:
     return " ".join(message["content"] for message in messages)
 
 
-def _unknown_tool(domain: Domain, texts: Sequence[str]) -> str:
-    tools = {_folded(tool.get("function", tool).get("name")) for tool in domain.tools}
+def _unknown_tool(draft: TaskDraft, domain: Domain, texts: Sequence[str]) -> str:
+    tools = {_folded(tool.get("function", tool).get("name")) for tool in tools_of(domain, draft)}
     for body in (body for text in texts for body in CALL.findall(text)):
         try:
             call: object = json.loads(body)

@@ -11,9 +11,9 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from genenv_core.domains.tool_calls import CALL
+from genenv_core.domains.tool_calls import CALL, parsed, read_call
 from genenv_core.types import JsonObject, Message
 
 SHAPELESS = ("Cc", "Cf")
@@ -101,7 +101,7 @@ def _turn(message: Message) -> Turn:
     if message["role"] == "assistant":
         end = 0
         for match in CALL.finditer(text):
-            call = _read(_parsed(match[1]))
+            call = _read(parsed(match[1]))
             if call is not None:
                 parts += [text[end : match.start()], call]
                 end = match.end()
@@ -112,23 +112,9 @@ def _turn(message: Message) -> Turn:
     return Turn(message["role"], tuple(part for part in parts if part), message.get("name", ""))
 
 
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _read(value: Any) -> ToolCall | None:
-    if not isinstance(value, dict):
-        return None
-    record = cast(JsonObject, value)
-    name, arguments = record.get("name"), record.get("arguments")
-    if isinstance(arguments, str):
-        arguments = _parsed(arguments)
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return None
-    return ToolCall(name, cast(JsonObject, arguments))
+def _read(value: object) -> ToolCall | None:
+    call = read_call(value)
+    return call and ToolCall(call.name, call.arguments)
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,79 @@
+"""Whether a training task repeats an item of a benchmark.
+
+A task is contaminated when it shares `WORDS` words in a row with an item, says the whole of a
+shorter item, or has the same calls as an item for its right answer. Words are compared in lower
+case and without punctuation, calls as `_spelled` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from genenv_core.benchmarks.protocol import Call
+
+WORDS = 13
+"""The length of a run of words that counts as repeated, as in GPT-3's check (arXiv 2005.14165,
+appendix C). Of an item with fewer words, all of them."""
+
+LEAST = 5
+"""Items with fewer words are only compared by their calls: too much else says the same."""
+
+_WORD = re.compile(r"\w+")
+
+
+class Known:
+    """The items of a benchmark: (id, text, calls of the right answer)."""
+
+    def __init__(self, items: Iterable[tuple[str, str, Sequence[Call]]]) -> None:
+        """Take note of the items' words and calls."""
+        self._runs: dict[int, dict[str, str]] = {}
+        self._calls: dict[tuple[str, ...], str] = {}
+        for item, text, calls in items:
+            words = _words(text)
+            if len(words) >= LEAST:
+                length = min(WORDS, len(words))
+                runs = self._runs.setdefault(length, {})
+                for run in _runs(words, length):
+                    runs.setdefault(run, item)
+            if calls and any(call.arguments for call in calls):
+                self._calls.setdefault(_spelled(calls), item)
+
+    def repeated(self, text: str, calls: Sequence[Call]) -> str:
+        """Return which item a task repeats, and how; '' for none."""
+        words = _words(text)
+        for length, runs in sorted(self._runs.items(), reverse=True):
+            for run in _runs(words, length):
+                if run in runs:
+                    return f"{length} words in a row are those of item {runs[run]}"
+        item = self._calls.get(_spelled(calls))
+        return f"the calls are those of item {item}" if item else ""
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _runs(words: Sequence[str], length: int) -> Iterator[str]:
+    for start in range(len(words) - length + 1):
+        yield " ".join(words[start : start + length])
+
+
+def _spelled(calls: Sequence[Call]) -> tuple[str, ...]:
+    """Return calls without what does not tell them apart: order, case, punctuation, 2 and 2.0."""
+    return tuple(sorted(json.dumps(_plain([call.name, call.arguments])) for call in calls))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return "".join(_words(value.replace("_", " ")))
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return sorted(([_plain(name), _plain(one)] for name, one in fields.items()), key=json.dumps)
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in cast("Sequence[Any]", value)]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
