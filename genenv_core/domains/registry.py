@@ -16,14 +16,15 @@ from genenv_core.errors import ConfigError, GenenvError
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
+_BENCHMARKS = "genenv_core.domains.benchmarks"
 _BUILT_IN = {
-    "alfworld": "genenv_core.domains.benchmarks.alfworld:AlfworldDomain.from_options",
-    "api_bank": "genenv_core.domains.benchmarks.api_bank:ApiBankDomain.from_options",
-    "bamboogle": "genenv_core.domains.benchmarks.bamboogle:BamboogleDomain.from_options",
-    "bfcl": "genenv_core.domains.benchmarks.bfcl:BfclDomain.from_options",
+    "alfworld": f"{_BENCHMARKS}.alfworld:AlfworldDomain.from_options",
+    "api_bank": f"{_BENCHMARKS}.api_bank:ApiBankDomain.from_options",
+    "bamboogle": f"{_BENCHMARKS}.bamboogle:BamboogleDomain.from_options",
+    "bfcl": f"{_BENCHMARKS}.bfcl:BfclDomain.from_options",
     "desk": "genenv_core.domains.desk:DeskDomain.from_options",
     "trails": "genenv_core.domains.trails:TrailsDomain.from_options",
-    "travelplanner": "genenv_core.domains.benchmarks.travelplanner:TravelPlannerDomain.from_options",
+    "travelplanner": f"{_BENCHMARKS}.travelplanner:TravelPlannerDomain.from_options",
 }
 
 
