@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
+from typing import Any
 
 from dateutil import parser as dates
+
+from genenv_core.benchmarks.protocol import ItemVerdict
 
 LONGEST = 10_000
 """Characters at the end of a text in which a marked answer is looked for; dates are shorter."""
@@ -82,3 +85,22 @@ def same_date(answer: str, gold: str) -> bool:
         (day.day, day.month, day.year % 100) == (wanted.day, wanted.month, wanted.year % 100)
         for day in said
     )
+
+
+def judged(gold: str, prediction: Any, mode: str) -> ItemVerdict:
+    """Return the verdict on an answer's text; anything but text is wrong."""
+    if not isinstance(prediction, str):
+        kind = type(prediction).__name__
+        return ItemVerdict(False, reason=f"the prediction is no text but {kind}")
+    answer = prediction if mode == "strict" else extracted(prediction)
+    matched = exact_match(answer, gold)
+    dated = is_spreadsheet_date(gold.strip()) and same_date(answer, gold)
+    valid = matched or (mode == "lenient" and dated)
+    parts = {
+        "answer": answer,
+        "exact_match": matched,
+        "f1": f1(answer, gold),
+        "contains": contains(answer, gold),
+        "lenient": matched or dated,
+    }
+    return ItemVerdict(valid, float(valid), "" if valid else "not the gold answer", parts)

@@ -5,19 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from genenv_core.benchmarks.bamboogle.scoring import (
-    contains,
-    exact_match,
-    extracted,
-    f1,
-    is_spreadsheet_date,
-    same_date,
-)
+from genenv_core.benchmarks.bamboogle.playing import Question, Search
+from genenv_core.benchmarks.bamboogle.scoring import judged
 from genenv_core.benchmarks.files import digest_of, required
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Ratio
+from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
 from genenv_core.errors import DataError
 
 FILE = "test.csv"
@@ -42,22 +37,12 @@ class Bamboogle:
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
         """Return the verdict on an answer's text; anything but text is wrong."""
-        if not isinstance(prediction, str):
-            kind = type(prediction).__name__
-            return ItemVerdict(False, reason=f"the prediction is no text but {kind}")
+        return judged(self.gold[item], prediction, mode)
+
+    def playable(self, item: str, search: Search | None = None) -> Question:
+        """Return a question as a model attempts it, with a search engine or without."""
         gold = self.gold[item]
-        answer = prediction if mode == "strict" else extracted(prediction)
-        matched = exact_match(answer, gold)
-        dated = is_spreadsheet_date(gold.strip()) and same_date(answer, gold)
-        valid = matched or (mode == "lenient" and dated)
-        parts = {
-            "answer": answer,
-            "exact_match": matched,
-            "f1": f1(answer, gold),
-            "contains": contains(answer, gold),
-            "lenient": matched or dated,
-        }
-        return ItemVerdict(valid, float(valid), "" if valid else "not the gold answer", parts)
+        return Question(self.questions[item], partial(judged, gold), search=search)
 
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return all four; the lenient one is told apart, whatever the mode."""
@@ -84,4 +69,7 @@ def load(data: Path) -> Bamboogle:
     return Bamboogle([(row["Question"], row["Answer"]) for row in rows], digest_of(data, [path]))
 
 
-BENCHMARK = Benchmark("bamboogle", MODES, "the answer's text", load)
+LIMITS = Limits(turns=8, turn_tokens=1024, tokens=16_384)
+"""One turn without a search engine; with one, a search for each hop and as many again."""
+
+BENCHMARK = Benchmark("bamboogle", MODES, "the answer's text", load, LIMITS, "exact_match")

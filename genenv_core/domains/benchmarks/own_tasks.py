@@ -1,0 +1,144 @@
+"""Parts that benchmarks share whose training tasks are JSON objects: read, drawn, asked for.
+
+A task falls into the held-out bucket or the rest by a hash of its fingerprint, so two spellings of
+one task are never on both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from genenv_core.benchmarks.files import digest_of, read_lines
+from genenv_core.domains.parts import TRIES, in_heldout
+from genenv_core.errors import ConfigError, DataError
+from genenv_core.types import AgentHistory, Rejected, Rejection, TaskDraft
+
+Written = TypeVar("Written", bound=BaseModel)
+
+SHOWN = 80
+"""Characters of a text that a rejection shows."""
+
+_BOUNDS = ("too_long", "too_short", "greater_than", "less_than")
+"""What pydantic's types of errors say of values that are of the right type and out of bounds."""
+
+
+def read_written(model: type[Written], text: str) -> Written | Rejected:
+    """Return the object that a generation spells, or why it spells none; raises nothing.
+
+    A fence of ``` around it is passed over, as models write it unasked.
+    """
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```"):
+        body = body[3:-3].removeprefix("json").strip()
+    try:
+        value: Any = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates cannot be stored
+    except UnicodeEncodeError:
+        return Rejected(Rejection.UNPARSEABLE, "it has half of a surrogate pair")
+    except (ValueError, RecursionError):
+        return Rejected(Rejection.UNPARSEABLE, f"no JSON: {body[:SHOWN]!a}")
+    try:
+        return model.model_validate(value, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        bound = any(word in first["type"] for word in _BOUNDS)
+        reason = Rejection.OUT_OF_RANGE if bound else Rejection.UNPARSEABLE
+        return Rejected(reason, f"{place[:SHOWN]!a}: {first['msg'][:SHOWN]}")
+
+
+def distinct_drafts(
+    count: int,
+    hardest: int,
+    pick: Callable[[Sequence[int]], int],
+    draw: Callable[[int], TaskDraft],
+    *,
+    heldout: bool,
+    domain: str,
+) -> list[TaskDraft]:
+    """Return `count` drawn tasks with distinct fingerprints, all of the held-out bucket or none.
+
+    Args:
+        count: how many tasks.
+        hardest: levels are 1 to this.
+        pick: chooses a level among those that still have new tasks.
+        draw: draws a task of a level.
+        heldout: whether the tasks are of the held-out bucket.
+        domain: the domain's name, for the error.
+
+    Raises:
+        ConfigError: there are fewer than `count` tasks.
+    """
+    left = list(range(1, hardest + 1))
+    drafts: dict[str, TaskDraft] = {}
+    while len(drafts) < count:
+        if not left:
+            raise _too_few(domain, len(drafts), count, heldout=heldout)
+        level = pick(left)
+        for _ in range(TRIES):
+            draft = draw(level)
+            if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:
+                drafts[draft.fingerprint] = draft
+                break
+        else:
+            left.remove(level)
+    return list(drafts.values())
+
+
+def open_draft(rng: random.Random, draw: Callable[[random.Random], TaskDraft]) -> TaskDraft:
+    """Return a drawn task that is none of the held-out bucket."""
+    while in_heldout((draft := draw(rng)).fingerprint):
+        pass
+    return draft
+
+
+def chosen(
+    drafts: Sequence[TaskDraft], rng: random.Random, count: int, *, heldout: bool, domain: str
+) -> list[TaskDraft]:
+    """Return `count` of a user's tasks, all of the held-out bucket or none; else ConfigError."""
+    found = {d.fingerprint: d for d in drafts if in_heldout(d.fingerprint) == heldout}
+    if len(found) < count:
+        raise _too_few(domain, len(found), count, heldout=heldout)
+    return rng.sample(list(found.values()), count)
+
+
+def read_rows(path: Path) -> tuple[list[Any], str]:
+    """Return the rows of a user's JSONL file and its digest.
+
+    Raises ConfigError when there is no such file, DataError when a line is no JSON.
+    """
+    if not path.is_file():
+        raise ConfigError(f"domain.options.train {path}: there is no such file")
+    rows = read_lines(path)
+    if not rows:
+        raise DataError(f"{path}: no rows")
+    return rows, digest_of(path.parent, [path])
+
+
+def task_request(history: AgentHistory, base: str) -> str:
+    """Return what pi_env is asked: the agent's success in tenths, by family, and a base task."""
+    rate = history.success_rate
+    success = "none" if rate is None else f"{round(rate * 10)}/10"
+    families = ", ".join(
+        f"{family} {won}/{tried}" for family, (won, tried) in sorted(history.by_family.items())
+    )
+    shown = f"; by family: {families}" if families else ""
+    return f"success {success}{shown}; base: {base} ; new:"
+
+
+def _too_few(domain: str, found: int, count: int, *, heldout: bool) -> ConfigError:
+    which, setting = (
+        ("held-out", "data.validation_tasks or data.test_tasks")
+        if heldout
+        else ("base", "data.base_tasks")
+    )
+    return ConfigError(
+        f"{domain} has only {found} {which} tasks, {count} wanted: lower {setting}, or give more "
+        "rows in domain.options.train"
+    )
