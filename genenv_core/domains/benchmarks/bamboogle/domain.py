@@ -21,12 +21,12 @@ from genenv_core.benchmarks.bamboogle.playing import SEARCH, Question, Search
 from genenv_core.benchmarks.bamboogle.scoring import judged
 from genenv_core.benchmarks.bamboogle.searching import Index, Passage, read_corpus
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
-from genenv_core.domains.benchmarks.bamboogle import world
 from genenv_core.domains.benchmarks.bamboogle.wording import (
     ENV_RULES,
     OBSERVATION_SCHEMA,
     SEARCH_RULES,
 )
+from genenv_core.domains.benchmarks.bamboogle.world import LEVELS, draw
 from genenv_core.domains.benchmarks.bamboogle.writing import (
     WrittenQuestion,
     draft_of,
@@ -62,7 +62,7 @@ from genenv_core.types import (
     TaskDraft,
 )
 
-_LEVELS = len(world.LEVELS)
+_LEVELS = len(LEVELS)
 
 
 class BamboogleOptions(BenchmarkOptions, use_attribute_docstrings=True):
@@ -231,12 +231,12 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
     ) -> list[TaskDraft]:
         if self._rows:
             return chosen(self._rows, rng, count, heldout=heldout, domain=self.name)
-        draw = partial(self._draw, rng)
-        return distinct_drafts(count, _LEVELS, pick, draw, heldout=heldout, domain=self.name)
+        drawing = partial(self._draw, rng)
+        return distinct_drafts(count, _LEVELS, pick, drawing, heldout=heldout, domain=self.name)
 
     def _draw(self, rng: random.Random, level: int) -> TaskDraft:
         while True:
-            drawn = world.draw(rng, level)
+            drawn = draw(rng, level)
             passages = [{"title": one.title, "text": one.text} for one in drawn.passages]
             values = {"question": drawn.question, "answer": drawn.answer, "passages": passages}
             draft = self._draft_of(WrittenQuestion.model_validate(values))
