@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from flows.benchmark import inputs_of
 from flows.coevolution import start
 from flows.epoch import epoch
 from flows.state import EpochState
@@ -12,12 +13,17 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import EPOCH_STAGES, STAGES, START_STAGES
 from genenv_core.epoch.windows import set_of
 from genenv_core.errors import ConfigError, StageError
+from tasks.benchmark import benchmark
 from tasks.stage.planning import NotPlannable, Planned, planning
 
 
 def plan_run(config: RunConfig) -> list[Planned]:
     """Return all stages of all epochs in order: hit, miss, or unknown until upstream is known."""
     config = config.model_copy(update={"run_id": run_name(config, "run")})
+    if config.benchmark.given:
+        with planning() as entries:
+            benchmark(config, 0, inputs_of(config))
+        return entries
     # A run that stops for want of tasks has no more stages to plan.
     with planning() as entries, contextlib.suppress(NotPlannable, StageError):
         _walked(config, config.epochs)

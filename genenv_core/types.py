@@ -91,6 +91,7 @@ class TaskSource(StrEnum):
     VALIDATION = "validation"
     TEST = "test"
     TEACHER = "teacher"
+    BENCHMARK = "benchmark"
 
 
 HELDOUT = (TaskSource.VALIDATION, TaskSource.TEST)
@@ -258,7 +259,8 @@ class Rollout:
 
     `token_ids`, `logprobs` and `loss_mask` cover what follows the first prompt and are equally
     long: mask 1 marks tokens the agent sampled, 0 marks observation tokens, whose logprob is 0.0.
-    `messages` is the whole transcript including the first prompt's messages.
+    `messages` is the whole transcript including the first prompt's messages. A model whose token
+    ids nobody gave has none here; `usage` is what it read of the first prompt, and wrote.
     """
 
     task_id: str
@@ -271,3 +273,4 @@ class Rollout:
     turns: int
     finish_reason: FinishReason
     error: str = ""
+    usage: tuple[int, int] | None = None

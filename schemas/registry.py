@@ -14,6 +14,7 @@ import polars as pl
 from pandera.api.polars.components import Column as PanderaColumn
 
 from genenv_core.errors import SchemaError
+from schemas.tables.benchmarks import BenchmarkItems, BenchmarkMetrics
 from schemas.tables.fields import Rules, Table
 from schemas.tables.pools import DEnv, DTrain, UpdateSamples
 from schemas.tables.progress import Checkpoints, Epochs, Evaluations, Runs, StageRuns
@@ -90,6 +91,8 @@ TABLES: dict[str, TableSpec] = {
         TableSpec("d_env", DEnv, "generation_id", "scalar"),
         TableSpec("update_samples", UpdateSamples, "row_id", "scalar"),
         TableSpec("evaluations", Evaluations, "task_id", "scalar"),
+        TableSpec("benchmark_items", BenchmarkItems, "trace_id", "scalar"),
+        TableSpec("benchmark_metrics", BenchmarkMetrics, "metric", "record"),
         TableSpec("checkpoints", Checkpoints, "epoch", "record"),
         TableSpec("epochs", Epochs, "epoch", "record"),
         TableSpec("stage_runs", StageRuns, "epoch", "record"),

@@ -44,6 +44,7 @@ VIEW_NAMES = (
     "what_if",
     "cost",
     "spent",
+    "benchmarks",
 )
 
 # The name `epochs` belongs to the view, which is the table and its seconds.

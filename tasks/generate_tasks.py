@@ -116,19 +116,19 @@ def _taught(context: StageContext[GenerateTasksInputs], teacher: TeacherRef) -> 
 def _opened(context: StageContext[GenerateTasksInputs], teacher: TeacherRef) -> Generator[Teacher]:
     settings = context.config.generation
     if teacher.model is None:
-        from genenv_core.exchange.chat_endpoint import ChatEndpoint, Endpoint  # loads aiohttp
+        from genenv_core.exchange.chat_client import Endpoint  # loads aiohttp
+        from genenv_core.exchange.chat_endpoint import ChatEndpoint
 
-        yield ChatEndpoint(
-            Endpoint(
-                str(teacher.url),
-                str(teacher.model_name),
-                teacher.request,
-                settings,
-                context.execution.teacher,
-                context.durable() / "answers.jsonl",
-                check,
-            )
+        endpoint = Endpoint(
+            "teacher",
+            STAGE.name,
+            str(teacher.url),
+            str(teacher.model_name),
+            teacher.request,
+            context.execution.teacher,
+            check,
         )
+        yield ChatEndpoint(endpoint, settings, context.durable() / "answers.jsonl")
         return
     folder = Path(teacher.model.path)
     chat = ChatFormat.load(folder, teacher.chat_template_kwargs)

@@ -7,26 +7,21 @@ independently, and shards finish in any order.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.epoch.windows import Window
-from genenv_core.errors import AlreadyExists, EngineError, IntegrityError, NotFound
-from genenv_core.storage import paths
-from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part, Shard
+from genenv_core.errors import EngineError
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
 from genenv_core.storage.records.parquet import read_parquet
 from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
 from tasks.stage import Stage, StageContext, StageTask
-
-log = logging.getLogger("genenv.stage")
+from tasks.stage.shards import Shards
 
 STAGE = Stage(
     "rollout",
@@ -69,22 +64,15 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
         context.seed_for,
         context.inputs.window,
     )
-    size = config.rollout.shard_groups
-    shards = [range(start, min(start + size, len(tasks))) for start in range(0, len(tasks), size)]
-    done = {
-        number: parts
-        for number in range(len(shards))
-        if (parts := _finished(context, number)) is not None
-    }
-    missing = {number: shard for number, shard in enumerate(shards) if number not in done}
-    context.progress(_groups(done, shards), len(tasks), "groups")
-    if missing:
+    shards = Shards(context, len(tasks), config.rollout.shard_groups)
+    context.progress(shards.tasks_done, len(tasks), "groups")
+    if shards.missing:
         agent, simulator = context.inputs.agent, context.inputs.simulator
         with sampler(context, agent, simulator) as sampling:
             for number, tables in attempt(
                 sampling,
                 tasks,
-                missing,
+                shards.missing,
                 config.rollout,
                 epoch=context.epoch,
                 scope=context.scope,
@@ -93,53 +81,29 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
                 decode=sampling.chat.decode,
                 seed_for=context.seed_for,
             ):
-                done[number] = _finish(context, number, tables)
-                context.progress(_groups(done, shards), len(tasks), "groups")
-    made = [done[number] for number in range(len(shards))]
-    for parts in made:
-        context.out.adopt(parts)
-    if not shards:
+                shards.finish(number, tables)
+                context.progress(shards.tasks_done, len(tasks), "groups")
+    made = shards.adopt()
+    if not tasks:
         context.out.table("traces", empty("traces"))
         context.out.table("trace_tokens", empty("trace_tokens"))
     return {
         "groups": len(tasks),
         "traces": len(tasks) * config.rollout.n,
-        "metrics": _compared(context, made),
+        "metrics": _compared(context, shards, made),
     }
 
 
-def _groups(done: Collection[int], shards: Sequence[range]) -> int:
-    """Return how many groups the finished shards hold."""
-    return sum(len(shards[number]) for number in done)
-
-
-def _finished(context: StageContext[RolloutInputs], number: int) -> list[Part] | None:
-    """Return the parts of a shard that an earlier attempt finished, if they are undamaged."""
-    path = paths.shard(STAGE.name, context.key, number)
-    try:
-        parts = Shard.from_bytes(context.store.read(path)).parts
-    except NotFound:
-        return None
-    except IntegrityError as error:
-        log.warning("shard=%s unreadable, taken as a miss: %s", path, error)
-        return None
-    damage = context.artifacts.damage(parts)
-    if damage:
-        log.warning("shard=%s taken as a miss: %s", path, damage)
-        return None
-    return list(parts)
-
-
 def _compared(
-    context: StageContext[RolloutInputs], shards: Sequence[Sequence[Part]]
+    context: StageContext[RolloutInputs], shards: Shards, made: Sequence[Part]
 ) -> dict[str, float]:
     """Return how far the engine's logprobs are from the trainer's, on rows spread over the stage.
 
-    Raises EngineError above the configured bound. It first deletes the shards' records, because
+    Raises EngineError above the configured bound. It first forgets the shards, because
     the next attempt must sample again.
     """
     settings = context.config.rollout
-    parts = [part for shard in shards for part in shard if part.table == "trace_tokens"]
+    parts = [part for part in made if part.table == "trace_tokens"]
     rows: list[dict[str, Any]] = []
     chosen = spread([part.rows or 0 for part in parts], settings.logprob_rows)
     for part, indices in zip(parts, chosen, strict=True):
@@ -162,8 +126,7 @@ def _compared(
     if gap is None:
         return {}
     if gap.mean > settings.max_logprob_gap:
-        for number in range(len(shards)):
-            context.store.delete(paths.shard(STAGE.name, context.key, number))
+        shards.forget()
         raise EngineError(
             f"stage {STAGE.name} of epoch {context.epoch}: the engine's logprobs differ from the "
             f"trainer's by {gap.mean:.4f} nats a token ({gap.tokens} tokens of {len(rows)} "
@@ -172,23 +135,6 @@ def _compared(
             "processed_logprobs); nothing was kept"
         )
     return {"logprob_gap": gap.mean, "logprob_gap_max": gap.largest}
-
-
-def _finish(
-    context: StageContext[RolloutInputs], number: int, tables: Mapping[str, pl.DataFrame]
-) -> list[Part]:
-    """Commit a shard; return its parts."""
-    parts = [
-        context.out.written(table, rows, f"{table}/{number:05d}.parquet")
-        for table, rows in tables.items()
-    ]
-    path = paths.shard(STAGE.name, context.key, number)
-    data = Shard(parts=tuple(parts)).to_bytes()
-    try:
-        context.store.create(path, data)
-    except AlreadyExists:  # the record of a damaged shard
-        context.store.replace(path, data)
-    return parts
 
 
 rollout = StageTask(STAGE, RolloutInputs, compute)

@@ -60,10 +60,20 @@ def resolve(
     `overrides` are `a.b=value` texts (the value is YAML); `fields` are top-level values from
     options, applied last, None meaning not given. Raises ConfigError.
     """
-    values = preset_values(source)
+    return overridden(preset_values(source), source, overrides=overrides, fields=fields)
+
+
+def overridden(
+    values: Mapping[str, Any],
+    where: str,
+    *,
+    overrides: Iterable[str] = (),
+    fields: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Return the configuration of plain values, as `resolve` does with those of a preset."""
     for text in overrides:
         values = _overridden(values, text)
-    return validated(values, source, fields)
+    return validated(values, where, fields)
 
 
 def validated(
@@ -84,8 +94,10 @@ def run_name(config: RunConfig, source: str) -> str:
     """Return the run id: the configured one, or preset, arm, seed and a digest of the rest."""
     if config.run_id:
         return config.run_id
-    identity = config.model_dump(mode="json", by_alias=True, exclude=set(NOT_IDENTITY))
-    return f"{stem(source)}-{config.arm.value}-s{config.seed}-{digest(identity)[:6]}"
+    unused = () if config.benchmark.given else ("benchmark",)
+    identity = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *unused})
+    name = config.domain.name if config.benchmark.given else config.arm.value
+    return f"{stem(source)}-{name}-s{config.seed}-{digest(identity)[:6]}"
 
 
 def stem(source: str) -> str:

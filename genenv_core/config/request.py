@@ -116,6 +116,9 @@ class CompareRequest(_Request):
 OWN = frozenset(_Head.model_fields)
 """Fields of a run request that are not overrides of configuration fields of the same name."""
 
+MEASURING = {("benchmark",), ("execution", "benchmark"), ("placement", "benchmark")}
+"""What only `BenchmarkRequest` has to say."""
+
 
 def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a section's fields as `create_model` takes them; each may be left out."""
@@ -124,6 +127,8 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
         if not path and name in OWN:
             continue
         here = (*path, known.alias or name)
+        if here in MEASURING:
+            continue
         inner = known.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             section = create_model(

@@ -12,15 +12,17 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
+from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.config.sections.data import DataConfig, DomainConfig
+from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.evaluation import EvaluationConfig, GatesConfig
 from genenv_core.config.sections.models import BootstrapConfig, ModelsConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.rollout import RolloutConfig, ToolsConfig
 from genenv_core.config.sections.section import Section
-from genenv_core.config.sections.teacher import TeacherAsking, TeacherConfig
+from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.sections.tracking import TrackingConfig
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
@@ -69,6 +71,8 @@ class RunConfig(Section):
     """Device, processes, precision and LoRA of both updates."""
     evaluation: EvaluationConfig = Field(default_factory=lambda: EvaluationConfig())
     """Held-out metrics."""
+    benchmark: BenchmarkConfig = Field(default_factory=lambda: BenchmarkConfig())
+    """A model to measure on a benchmark, in place of a co-evolution."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
     """Publishing gates."""
     compute: ComputeConfig = Field(default_factory=lambda: ComputeConfig())
@@ -98,6 +102,7 @@ class RunConfig(Section):
                 )
         self._target()
         self._engine()
+        self._measured()
         lowest = self.gates.min_fidelity
         if self.tools.execution != "simulated" and lowest != GatesConfig().min_fidelity:
             raise ValueError(
@@ -144,9 +149,37 @@ class RunConfig(Section):
                 "it to false"
             )
 
-        if self.execution.teacher != TeacherAsking() and not self.teacher.url:
+        if self.execution.teacher != EndpointAsking() and not self.teacher.url:
             raise ValueError(
                 "execution.teacher does nothing without teacher.url: set that or remove this"
+            )
+
+    def _measured(self) -> None:
+        """Refuse a benchmark in a run that trains, and settings without one."""
+        if not self.benchmark.given:
+            if self.benchmark != BenchmarkConfig():
+                raise ValueError(
+                    "section benchmark does nothing without benchmark.model or benchmark.url: set "
+                    "one of them or remove it"
+                )
+        elif self.arm is not Arm.BASE:
+            raise ValueError(
+                f"section benchmark measures a model and trains none, so arm {self.arm} does "
+                f"nothing beside it: set arm to {Arm.BASE}"
+            )
+        elif (self.tools.execution == "simulated") != (self.benchmark.simulator is not None):
+            raise ValueError(
+                "benchmark.simulator plays the tools with tools.execution simulated: set both or "
+                "neither"
+            )
+        elif self.benchmark.simulator and self.benchmark.url:
+            raise ValueError(
+                "benchmark.simulator plays the tools of a checkpoint alone, not of benchmark.url: "
+                "remove one of them"
+            )
+        if self.execution.benchmark != EndpointAsking() and not self.benchmark.url:
+            raise ValueError(
+                "execution.benchmark does nothing without benchmark.url: set that or remove this"
             )
 
     def _target(self) -> None:

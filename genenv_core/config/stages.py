@@ -12,8 +12,9 @@ class StageEntry:
     """One stage: its name, which is also its module in `tasks`, and how it is shown and run.
 
     `does` describes it; `column` is its title in a grid of ten stages on 80 characters. `model`
-    says that it runs a model, so it may want a GPU and can be started on its own. `trains` is the
-    policy that it updates. Epoch 0 has the stages `at_start`, later epochs those `in_epochs`.
+    says that it runs a model, so it may want a GPU; such a stage of an epoch can be started alone.
+    `trains` is the policy that it updates. Epoch 0 has the stages `at_start`, later epochs those
+    `in_epochs`; a run that measures a model has `MEASURES` alone.
     """
 
     name: str
@@ -57,12 +58,14 @@ STAGES: dict[str, StageEntry] = {
         ),
         StageEntry("evaluate", "eval", "the agent on held-out tasks", model=True, at_start=True),
         StageEntry("publish", "publ", "gates and the epoch's summary", at_start=True),
+        StageEntry("benchmark", "bench", "a model on a benchmark", model=True, in_epochs=False),
     )
 }
 """Every stage by name, in the order of a run."""
 
 START_STAGES = tuple(name for name, entry in STAGES.items() if entry.at_start)
 EPOCH_STAGES = tuple(name for name, entry in STAGES.items() if entry.in_epochs)
+MEASURES = "benchmark"
 FIRST, LAST = START_STAGES[0], EPOCH_STAGES[-1]
 """What a run begins with, and what ends each epoch: one with the key of LAST is finished."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, cast, runtime_checkable
 
 from genenv_core.benchmarks.protocol import Call, Said
@@ -20,6 +20,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 """A call in a text; its group is what should be JSON."""
+
+
+THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 @runtime_checkable
@@ -50,8 +53,28 @@ def read_one_call(text: str) -> JsonObject:
     return cast(JsonObject, call)
 
 
+def canonical(text: str, calls: Iterable[object]) -> str:
+    """Return a turn as policies write it, out of a text and calls in OpenAI's form.
+
+    A call that is none, such as one whose arguments are no JSON, becomes a malformed one.
+    """
+    return "\n".join([*([text] if text else []), *(_written(call) for call in calls)])
+
+
+def _written(call: object) -> str:
+    inner = cast(JsonObject, call).get("function", call) if isinstance(call, dict) else call
+    found = read_call(inner)
+    if found is None:
+        return f"{OPEN}{json.dumps(inner, ensure_ascii=False, default=str)}{CLOSE}"
+    return written({"name": found.name, "arguments": found.arguments})
+
+
 def said(text: str) -> Said:
-    """Return a turn's text and calls; what only looks like a call is in `malformed`."""
+    """Return a turn's text and calls; what only looks like a call is in `malformed`.
+
+    What a reasoning model thinks first is neither.
+    """
+    text = THOUGHT.sub("", text, count=1)
     calls: list[Call] = []
     malformed: list[str] = []
     for body in CALL.findall(text):

@@ -98,6 +98,7 @@ def attempt(
 def _scalars(
     group: str, rollout: Rollout, epoch: int, version: int, domain: Domain
 ) -> dict[str, Any]:
+    read, wrote = rollout.usage or (len(rollout.prompt_ids), sum(rollout.loss_mask))
     return {
         "trace_id": trace_id(group, rollout.sample_index),
         "epoch": epoch,
@@ -106,8 +107,8 @@ def _scalars(
         "sample_index": rollout.sample_index,
         "policy_version": version,
         "turns": rollout.turns,
-        "prompt_tokens": len(rollout.prompt_ids),
-        "response_tokens": sum(rollout.loss_mask),
+        "prompt_tokens": read,
+        "response_tokens": wrote,
         "tool_calls": count_calls(domain, rollout.messages),
         "finish_reason": rollout.finish_reason.value,
         "error": rollout.error,
@@ -127,5 +128,11 @@ def _payload(
         "logprobs": rollout.logprobs,
         "loss_mask": rollout.loss_mask,
         "messages": canonical_json(list(rollout.messages)).decode(),
-        "response_text": decode(sampled),
+        "response_text": decode(sampled) if rollout.usage is None else _said(rollout),
     }
+
+
+def _said(rollout: Rollout) -> str:
+    """Return the texts of all turns of an attempt, which end its messages."""
+    texts = [m["content"] for m in rollout.messages if m["role"] == "assistant"]
+    return "\n".join(texts[len(texts) - rollout.turns :])

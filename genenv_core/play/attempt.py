@@ -22,6 +22,7 @@ from genenv_core.play.steps import error_line
 from genenv_core.types import (
     Completion,
     FinishReason,
+    JsonObject,
     Message,
     Observation,
     Rollout,
@@ -110,6 +111,7 @@ class Attempt:
     draft: TaskDraft
     prompt_ids: tuple[int, ...]
     messages: list[Message]
+    tools: Sequence[JsonObject] = ()
     episode: Episode | None = None
     token_ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
@@ -144,7 +146,7 @@ class Attempt:
         self.logprobs.extend(completion.logprobs)
         self.loss_mask.extend([1] * len(completion.token_ids))
         self.turns += 1
-        text = chat.decode(completion.token_ids)
+        text = chat.said(completion.token_ids, self.tools)
         self.messages.append({"role": "assistant", "content": text})
         if completion.finish_reason is FinishReason.LENGTH:
             self.end(FinishReason.LENGTH)
@@ -219,7 +221,7 @@ def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
     prompt_ids = play.chat.first_prompt(messages, tools)
     attempts: list[Attempt] = []
     for sample_index in range(bounds.n):
-        attempt = Attempt(task_id, sample_index, draft, prompt_ids, list(messages))
+        attempt = Attempt(task_id, sample_index, draft, prompt_ids, list(messages), tools)
         attempts.append(attempt)
         if len(prompt_ids) >= bounds.max_length:
             attempt.end(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.errors import ModelError
+from genenv_core.play.native_calls import native_format, rewritten
 from genenv_core.types import JsonObject, Message, Policy
 
 PLACEHOLDER = "genenvplaceholder"
@@ -22,6 +23,9 @@ PLACEHOLDER = "genenvplaceholder"
 
 OPENINGS = 4096
 """First prompts kept: the same tasks are attempted in several ways, and rendering takes longer."""
+
+CALL_ID = "genenv000"
+"""Nine letters and digits, as Mistral's templates demand it."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
@@ -104,6 +108,7 @@ class ChatFormat:
                     f"checkpoint {name}: its chat template has no variable {variable!r}, so the "
                     "chat_template_kwargs of models would do nothing: correct or remove it"
                 )
+        self._calls = native_format(tokenizer)
         special = set(cast(list[int], tokenizer.all_special_ids))
         # Base models often close a turn with another token than their end-of-text token.
         closing = [token for token in self._suffix_ids(())[:1] if token in special]
@@ -193,6 +198,22 @@ class ChatFormat:
             )
         )
 
+    def said(self, completion_ids: Sequence[int], tools: Sequence[JsonObject] = ()) -> str:
+        """Return the text of an agent's turn, its tool calls as domains read them.
+
+        `tools` are those that the agent has.
+        """
+        native = self._calls
+        if native is None:
+            return self.decode(completion_ids)
+        ids = list(completion_ids)
+        if not native.ended and ids and ids[-1] in self.stop_token_ids:
+            ids.pop()
+        text = self._tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return rewritten(str(text), native.template, tools)
+
     def _suffix_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the ids that follow an agent's text when `messages` come after it.
 
@@ -221,7 +242,7 @@ class ChatFormat:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    [dict(message) for message in messages],
+                    [_rendered(message) for message in messages],
                     tools=list(tools) or None,
                     add_generation_prompt=True,
                     tokenize=False,
@@ -239,6 +260,12 @@ class ChatFormat:
     def _encode(self, text: str) -> tuple[int, ...]:
         # The template writes its own special tokens; more would double the start token.
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _rendered(message: Message) -> JsonObject:
+    """Return a message as templates take it; some want to know which call a tool answers."""
+    named = {"tool_call_id": CALL_ID} if message["role"] == "tool" else {}
+    return {**named, **message}
 
 
 def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
 -- What did each stage of an epoch cost, for every rollout kept and every task accepted?
--- Reads: stage_runs, tasks, traces, evaluations, update_samples, d_train
+-- Reads: stage_runs, tasks, traces, evaluations, update_samples, d_train, benchmark_items
 -- attempts: Tries of the stage that did not find it done already.
 -- seconds: Wall time of those tries; a try that was killed counts nothing. 0 when the stage was reused from another run. Stages that ran side by side count twice in a sum.
 -- compute_seconds: Part of it spent in the stage's own computation.
@@ -55,6 +55,11 @@ tokens AS (
     FROM evaluations
     GROUP BY run_id, epoch
     UNION ALL
+    SELECT b.run_id, r.epoch, 'benchmark' AS stage, sum(r.prompt_tokens + r.response_tokens) AS tokens
+    FROM benchmark_items AS b
+    INNER JOIN traces AS r ON r.run_id = b.run_id AND r.trace_id = b.trace_id
+    GROUP BY b.run_id, r.epoch
+    UNION ALL
     SELECT
         u.run_id, u.epoch, 'grpo_update' AS stage, sum(r.prompt_tokens + r.response_tokens) AS tokens
     FROM update_samples AS u
@@ -74,7 +79,7 @@ kept AS (
 accepted AS (
     SELECT run_id, epoch, count(*) AS tasks
     FROM tasks
-    WHERE valid AND source NOT IN ('base', 'validation', 'test')
+    WHERE valid AND source NOT IN ('base', 'validation', 'test', 'benchmark')
     GROUP BY run_id, epoch
 ),
 counted AS (

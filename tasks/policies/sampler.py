@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+from genenv_core.config.schema import RunConfig
 from genenv_core.play.answer import answer_probabilities
 from genenv_core.play.attempt import Bounds, Play, SeedOf
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import Simulation, Tools, run_episodes
 from genenv_core.play.simulator import Simulator
-from genenv_core.storage.records.manifest import CheckpointRef
+from genenv_core.storage.records.manifest import FileRef, Weights
 from genenv_core.types import Rollout, SamplingParams, TaskDraft
 from tasks.policies.engine import engine_of
 from tasks.stage import StageContext
@@ -27,21 +29,21 @@ class Sampler:
     def __init__(
         self,
         context: StageContext[Any],
-        agent: CheckpointRef,
-        simulator: CheckpointRef | None,
+        agent: Weights,
+        simulator: Weights | None,
         stack: ExitStack,
     ) -> None:
         config = context.config
         self._context = context
-        folder = context.checkpoint(agent)
+        folder, digest = _found(context, agent)
         self.chat = ChatFormat.load(folder, config.models.agent_chat_template_kwargs)
-        self._engine = engine_of(context, folder, agent.digest, top_p=config.rollout.top_p)
+        self._engine = engine_of(context, folder, digest, top_p=config.rollout.top_p)
         stack.callback(self._engine.close)
         self._domain = context.domain()
         self._tools: Tools | Simulation | None = None
         if simulator is not None:
-            folder = context.checkpoint(simulator)
-            engine = engine_of(context, folder, simulator.digest, top_p=1.0)
+            folder, digest = _found(context, simulator)
+            engine = engine_of(context, folder, digest, top_p=1.0)
             stack.callback(engine.close)
             self._tools = Simulation(
                 engine,
@@ -89,19 +91,30 @@ class Sampler:
         return answer_probabilities(tasks, self._play(1, params, seed_of))
 
     def _play(self, n: int, params: SamplingParams, seed_of: SeedOf) -> Play:
-        config = self._context.config
-        bounds = Bounds(
-            n=n,
-            max_turns=config.rollout.max_turns,
-            max_length=config.rollout.max_length,
-            max_errors=config.tools.max_errors,
-        )
+        bounds = bounds_of(self._context.config, n)
         return Play(self._domain, self._engine, self.chat, bounds, params, seed_of)
+
+
+def bounds_of(config: RunConfig, n: int) -> Bounds:
+    """Return what bounds each of n attempts at a task."""
+    return Bounds(
+        n=n,
+        max_turns=config.rollout.max_turns,
+        max_length=config.rollout.max_length,
+        max_errors=config.tools.max_errors,
+    )
+
+
+def _found(context: StageContext[Any], model: Weights) -> tuple[Path, str]:
+    """Return the folder of a checkpoint, and its digest."""
+    if isinstance(model, FileRef):
+        return Path(model.path), model.sha256
+    return context.checkpoint(model), model.digest
 
 
 @contextmanager
 def sampler(
-    context: StageContext[Any], agent: CheckpointRef, simulator: CheckpointRef | None = None
+    context: StageContext[Any], agent: Weights, simulator: Weights | None = None
 ) -> Generator[Sampler]:
     """Open a sampler; its engines are closed at the end."""
     with ExitStack() as stack:

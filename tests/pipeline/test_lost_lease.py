@@ -26,6 +26,7 @@ from genenv_core.storage.upkeep.verify import verify
 from tasks import rollout
 from tasks.stage import execution
 from tasks.stage.progress import listening
+from tasks.stage.shards import Shards
 from tests.pipeline.builders import manifests, run, tiny
 from tests.waiting import BOUND_S
 
@@ -106,15 +107,15 @@ def test_two_processes_sample_the_same_shards(stopped: Stopped, monkeypatch: pyt
 def test_one_process_continues_after_the_other_has_committed(
     stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
-    original, committed = rollout._finish, threading.Event()
+    original, committed = Shards.finish, threading.Event()
     written: list[tuple[bool, int]] = []
 
-    def finish(context: Any, number: int, tables: Any) -> Any:
+    def finish(shards: Shards, number: int, tables: Any) -> None:
         if stopped.is_first and number == 1:  # stopped between its rows and their record
             stopped.begun.set()
             assert committed.wait(BOUND_S)
         written.append((stopped.is_first, number))
-        return original(context, number, tables)
+        original(shards, number, tables)
 
     def compute(context: Any) -> Any:
         facts = whole(context)
@@ -124,7 +125,7 @@ def test_one_process_continues_after_the_other_has_committed(
         return facts
 
     whole = rollout.compute
-    monkeypatch.setattr(rollout, "_finish", finish)
+    monkeypatch.setattr(Shards, "finish", finish)
     monkeypatch.setattr(rollout, "compute", compute)
     stopped.both()
     taken = {number for first, number in written if first}

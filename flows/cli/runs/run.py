@@ -49,6 +49,11 @@ def _configured(command: Callable[[RunConfig, bool], None]) -> Callable[..., Non
 @_configured
 def run(config: RunConfig, as_json: bool) -> None:
     """Run a co-evolution; what is finished already is reused."""
+    if config.benchmark.given:
+        raise ConfigError(
+            "section benchmark: a model is measured by `genenv eval`, which makes such a "
+            "configuration itself: remove the section"
+        )
     heed_sigterm()
     execute(config, as_json=as_json)
 
@@ -68,7 +73,13 @@ def resume(
     # The root may have been moved or mounted elsewhere since.
     fields = {"epochs": epochs, "root": store.uri, "run_id": run_id}
     recorded = RunLog(store, run_id).info().config
-    execute(validated(recorded, f"run {run_id}", fields), as_json=as_json)
+    config = validated(recorded, f"run {run_id}", fields)
+    if config.benchmark.given:
+        from flows.cli.data.measured import measure_configured
+
+        measure_configured(config, as_json=as_json)
+    else:
+        execute(config, as_json=as_json)
 
 
 def execute(config: RunConfig, *, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.section import Section
-from genenv_core.config.sections.teacher import TeacherAsking
 
 EngineKind = Literal["transformers", "vllm"]
 """Each is a package of `genenv_core.engines`."""
@@ -132,8 +132,10 @@ class ExecutionConfig(Section):
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
-    teacher: TeacherAsking = Field(default_factory=lambda: TeacherAsking())
+    teacher: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
     """How an endpoint that is the teacher is asked."""
+    benchmark: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
+    """How an endpoint that is measured on a benchmark is asked."""
     gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from genenv_core.config.sections.endpoint import check_endpoint
 from genenv_core.config.sections.models import is_hub_id, template_variables
 from genenv_core.config.sections.section import Section
-
-OWN_FIELDS = frozenset({"messages", "model", "n", "stream", "stream_options", "tools"})
-"""Fields of a chat request that genenv sets itself."""
-
-ENDPOINT = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
-"""What an address may be: without a user, a password or a query, where a key could stand."""
 
 
 class TeacherConfig(Section):
@@ -44,7 +38,7 @@ class TeacherConfig(Section):
         if self.model is not None and self.url is not None:
             raise ValueError("teacher.model and teacher.url are two teachers: remove one of them")
         self._checkpoint()
-        self._endpoint()
+        check_endpoint("teacher", self.url, self.model_name, self.request)
         return self
 
     def _checkpoint(self) -> None:
@@ -69,58 +63,3 @@ class TeacherConfig(Section):
                 "teacher.model 'bootstrap' names no checkpoint: bootstrap's own pi_env writes the "
                 "tasks of arm static; name a directory or a hub id"
             )
-
-    def _endpoint(self) -> None:
-        for name in ("model_name", "request"):
-            if self.url is None and getattr(self, name):
-                raise ValueError(
-                    f"teacher.{name} does nothing without teacher.url: set that or remove this"
-                )
-        if self.url is None:
-            return
-        if not re.fullmatch(ENDPOINT, self.url):
-            raise ValueError(
-                "teacher.url is no address like https://host/v1, without a user and a query; a key "
-                "goes into the environment variable that execution.teacher.key_env names"
-            )
-        if self.model_name is None:
-            raise ValueError(
-                f"teacher.url {self.url} serves models by name: set teacher.model_name to one"
-            )
-        for name in sorted(self.request):
-            if name in OWN_FIELDS:
-                raise ValueError(f"teacher.request {name!r} is set by genenv itself: remove it")
-            if "api_key" in name.lower() or name.lower() == "authorization":
-                raise ValueError(
-                    f"teacher.request {name!r} looks like a secret, and configurations are kept, "
-                    "shown and logged: name its variable in execution.teacher.key_env"
-                )
-
-
-class TeacherAsking(Section):
-    """How an endpoint is asked; none of these is in a stage key."""
-
-    key_env: str | None = None
-    """Name (in capitals) of the environment variable with the key of teacher.url, set where
-    generate_tasks is computed. None: no key is sent. The key itself goes into no file of genenv."""
-    concurrency: int = Field(default=16, ge=1, le=10_000)
-    """Requests to the endpoint at the same time."""
-    request_seconds: float = Field(default=300.0, ge=0.1, le=86_400)
-    """Longest wait for the answer to one request."""
-    retries: int = Field(default=5, ge=0, le=100)
-    """Further tries of one request after an answer 408, 409, 429 or 5xx, a lost connection or a
-    time-out."""
-    backoff_seconds: float = Field(default=1.0, ge=0, le=600)
-    """Longest pause before the first further try; it doubles with each, up to 60 seconds. A pause
-    that the endpoint asks for (Retry-After) is kept."""
-
-    @field_validator("key_env")
-    @classmethod
-    def _a_name(cls, name: str | None) -> str | None:
-        """Refuse what is no name, without repeating it: it may be the key itself."""
-        if name is not None and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
-            raise ValueError(
-                "execution.teacher.key_env is the name of an environment variable, such as "
-                "OPENAI_API_KEY, never a key: put the key into that variable"
-            )
-        return name

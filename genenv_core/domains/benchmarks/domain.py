@@ -87,6 +87,10 @@ class BenchmarkDomain(ABC, Generic[Options]):
         read: Any = read_options(cls.options_type, options, name)
         return cls(read)
 
+    def protocol(self) -> JsonObject:
+        """Return what else of the options a result must be read with, such as a search tool."""
+        return {}
+
     def items(self) -> list[TaskDraft]:
         """Return every item of the benchmark as a task, in the official order."""
         return [self._draft(item, group) for item, group in self.suite.items.items()]
@@ -203,6 +207,12 @@ class BenchmarkEpisode:
         return self._playing.answer(said(action))
 
 
+def folder_in(together: Path, name: str) -> Path:
+    """Return a benchmark's folder in one that has several: by its name, or without underscores."""
+    plain = together / name.replace("_", "")
+    return plain if plain.is_dir() and not (together / name).is_dir() else together / name
+
+
 def _folder(name: str, data: str | None) -> Path:
     if data:
         return Path(data)
@@ -212,7 +222,7 @@ def _folder(name: str, data: str | None) -> Path:
             f"domain.options.data is not set: name the folder of {name}'s official download, or "
             f"set {DATA_VARIABLE} to a folder that has it as {name}"
         )
-    return Path(together) / name
+    return folder_in(Path(together), name)
 
 
 @cache

@@ -137,6 +137,19 @@ class FileRef(Record):
     sha256: str
 
 
+Weights = CheckpointRef | FileRef
+"""A model to sample from, in the store or outside of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRef:
+    """A model behind an endpoint: its name there, and more fields of each request."""
+
+    url: str
+    model_name: str
+    request: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class TeacherRef:
     """The model that writes a set of tasks: a checkpoint with variables of its chat template, or an

@@ -26,8 +26,9 @@ import tasks
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.compute import VllmServing
+from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.placement import PlacementConfig
-from genenv_core.config.sections.teacher import TeacherAsking, TeacherConfig
+from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.stages import STAGES as LISTED
 from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
@@ -232,7 +233,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "epochs",
         "execution.checkpoint_seconds",
         "execution.gradient_checkpointing",
-        *(f"execution.teacher.{name}" for name in TeacherAsking.model_fields),
+        *(f"execution.teacher.{name}" for name in EndpointAsking.model_fields),
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
         "execution.open_attempts",
         "execution.test_fault",

@@ -20,10 +20,11 @@ import pytest
 from aiohttp import web
 
 from genenv_core.config.sections.curriculum import GenerationConfig
-from genenv_core.config.sections.teacher import TeacherAsking
+from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.epoch.teaching import Answer, Asked
 from genenv_core.errors import ConfigError, EngineError
-from genenv_core.exchange.chat_endpoint import GIVE_UP, ChatEndpoint, Endpoint
+from genenv_core.exchange.chat_client import GIVE_UP, Endpoint
+from genenv_core.exchange.chat_endpoint import ChatEndpoint
 from genenv_core.types import AgentHistory, Context, FinishReason
 from tests.unit.epoch.builders_epoch import draft
 
@@ -112,9 +113,12 @@ def asked(*words: str) -> list[Asked]:
 def endpoint(server: Server, folder: Path, *, url: str = "", **more: Any) -> ChatEndpoint:
     request = more.pop("request", {})
     check = more.pop("check", lambda: None)
-    asking = TeacherAsking(**{"retries": 1, "backoff_seconds": 0.0, **more})
+    asking = EndpointAsking(**{"retries": 1, "backoff_seconds": 0.0, **more})
     kept = folder / "answers.jsonl"
-    return ChatEndpoint(Endpoint(url or server.url, "big", request, SETTINGS, asking, kept, check))
+    endpoint = Endpoint(
+        "teacher", "generate_tasks", url or server.url, "big", request, asking, check
+    )
+    return ChatEndpoint(endpoint, SETTINGS, kept)
 
 
 def test_a_request_says_everything_and_answers_come_in_order(

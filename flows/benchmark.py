@@ -1,0 +1,53 @@
+"""Measuring a model on a benchmark: a run with one stage."""
+
+from __future__ import annotations
+
+from prefect import flow
+
+from genenv_core.config.load import run_name
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.registry import get_domain
+from genenv_core.measuring.items import benchmark_of
+from genenv_core.storage.records.manifest import ArtifactRef
+from genenv_core.types import Policy
+from tasks.benchmark import BenchmarkInputs, benchmark
+from tasks.placement.api import check_placement
+from tasks.placement.parents import cancel_children
+from tasks.policies.measured import endpoint_of, model_of
+from tasks.upkeep.opening import open_run
+
+
+@flow(
+    name="benchmark",
+    flow_run_name="{config.run_id}",
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
+def measure(config: RunConfig) -> ArtifactRef:
+    """Return the attempts, verdicts and metrics of a model; what is finished is reused.
+
+    Args:
+        config: The resolved configuration. Without a run_id, one is made from the rest.
+    """
+    return measured(config.model_copy(update={"run_id": run_name(config, "eval")}))
+
+
+def measured(config: RunConfig) -> ArtifactRef:
+    """Return the output of a measurement that has a name."""
+    check_placement(config)
+    inputs = inputs_of(config)
+    open_run(config)
+    return benchmark(config, 0, inputs)
+
+
+def inputs_of(config: RunConfig) -> BenchmarkInputs:
+    """Return what is measured; raises ConfigError and ModelError before any work."""
+    benchmark_of(get_domain(config.domain.name, config.domain.options))
+    given = config.benchmark
+    simulator = None
+    if given.simulator is not None:
+        simulator = model_of(config, "benchmark.simulator", given.simulator, Policy.ENV)
+    if given.url is not None:
+        return BenchmarkInputs(None, endpoint_of(config), simulator)
+    model = model_of(config, "benchmark.model", str(given.model), Policy.AGENT)
+    return BenchmarkInputs(model, None, simulator)

@@ -1,0 +1,106 @@
+"""What `genenv eval` does with a file of predictions: judges it line by line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import typer
+
+from flows.cli.data.results import show_result, verdicts_file
+from genenv_core import __version__
+from genenv_core.benchmarks.predictions import Results, judge_lines
+from genenv_core.benchmarks.predictions import as_json as plain
+from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.types import JsonObject
+
+LISTED = 3
+"""Reasons of unscored lines that the terminal shows."""
+
+
+def judge_predictions(
+    name: str,
+    data: Path,
+    predictions: Path,
+    mode: str | None,
+    items: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Judge a file, print what it adds up to, and write the verdict on each line to `items`.
+
+    Raises ConfigError for bad options, and GenenvError after the others where the scorer failed.
+    """
+    benchmark = get_benchmark(name)
+    chosen = mode or next(iter(benchmark.modes))
+    if chosen not in benchmark.modes:
+        known = "; ".join(f"{one}: {what}" for one, what in benchmark.modes.items())
+        raise ConfigError(f"--mode {chosen!r}: {name} has no such mode; it has {known}")
+    if items and items.exists() and predictions.exists() and items.samefile(predictions):
+        raise ConfigError(f"--items {items} is the file of the predictions: name another one")
+    suite = benchmark.load(data)
+    results, counts, shown = Results(suite), Counter[str](), list[str]()
+    digest = hashlib.sha256()
+    with _reading(predictions) as file, verdicts_file(items) as out:
+        for judged in judge_lines(_hashed(file, digest), suite, chosen):
+            results.add(judged)
+            unscored = judged.verdict.valid is None
+            counts.update(lines=1, unscored=unscored, failed=judged.failed)
+            if unscored and len(shown) < LISTED:
+                shown.append(judged.verdict.reason)
+            if out:
+                out.write(judged.row() + "\n")
+    facts: JsonObject = {
+        "benchmark": name,
+        "mode": chosen,
+        "protocol": "predictions",
+        "genenv": __version__,
+        "data": {"folder": str(data), "digest": suite.digest, "items": len(suite.items)},
+        "predictions": {
+            "file": str(predictions),
+            "digest": digest.hexdigest(),
+            "lines": counts["lines"],
+            "not_scored": counts["unscored"],
+        },
+    }
+    found = results.of_keys()
+    if as_json:
+        facts["results"] = [plain(one) for one in found]
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        given = facts["predictions"]
+        counted = f"{given['lines']} predictions, {given['not_scored']} of them not scored"
+        show_result(facts, benchmark.modes[chosen], counted, facts["data"], found)
+    for reason in shown:
+        typer.echo(f"not scored: {reason}", err=True)
+    if counts["unscored"] > LISTED:
+        rest = f"and {counts['unscored'] - LISTED} more"
+        typer.echo(f"{rest}; {items or '--items FILE'} names them all", err=True)
+    if counts["unscored"]:
+        wanted = f"an id of the data, and as the prediction {benchmark.prediction}"
+        typer.echo(f"a line needs {wanted}", err=True)
+    if counts["failed"]:
+        failed = f"the scorer failed on {counts['failed']} lines"
+        raise GenenvError(f"{failed}, which is a fault of genenv: their reasons say how")
+
+
+@contextmanager
+def _reading(path: Path) -> Generator[IO[bytes]]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ConfigError(f"--predictions {path}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def _hashed(file: IO[bytes], digest: Any) -> Iterator[bytes]:
+    for line in file:
+        digest.update(line)
+        yield line

@@ -1,0 +1,66 @@
+"""What a benchmark's result looks like in the terminal, and its file of verdicts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import typer
+from rich.text import Text
+
+from flows.cli.tables import console, plain_table
+from genenv_core.benchmarks.predictions import Result
+from genenv_core.errors import ConfigError
+
+
+@contextmanager
+def verdicts_file(path: Path | None) -> Generator[IO[str] | None]:
+    """Give a file that is there under its name only once it is whole."""
+    if path is None:
+        yield None
+        return
+    begun = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with begun.open("w", encoding="utf-8") as file:
+            yield file
+        begun.replace(path)
+    except OSError as error:
+        raise ConfigError(f"--items {path}: {error.strerror}") from error
+    finally:
+        begun.unlink(missing_ok=True)
+
+
+def show_result(
+    facts: Mapping[str, Any],
+    what: str,
+    counted: str,
+    data: Mapping[str, Any],
+    results: Sequence[Result],
+) -> None:
+    """Print a benchmark's metrics by key, and what was not run; `what` says what the mode does."""
+    typer.echo(
+        f"{facts['benchmark']}, mode {facts['mode']} ({what})\n"
+        f"{counted}; data {data['digest'][:12]} with {data['items']} items"
+    )
+    table = plain_table()
+    for title in ("key", "metric", "points of 100", "95 % interval", "items"):
+        table.add_column(title, justify="left" if title in ("key", "metric") else "right")
+    for result in results:
+        key = Text("" if result.key is None else str(result.key))  # a key is no markup
+        for metric in result.metrics:
+            if metric.value is None or metric.low is None or metric.high is None:
+                table.add_row(key, metric.name, "", f"needs {', '.join(metric.missing)}", "")
+                continue
+            interval = f"[{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
+            cells = (metric.name, f"{100 * metric.value:.1f}", interval, str(metric.items))
+            table.add_row(key, *cells)
+    if results:
+        console().print(table)
+    for result in results:
+        if result.not_run:
+            key = "" if result.key is None else f" under key {result.key}"
+            missing = ", ".join(f"{count} of {group}" for group, count in result.not_run.items())
+            typer.echo(f"not run{key}: {missing}")

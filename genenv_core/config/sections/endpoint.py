@@ -1,0 +1,76 @@
+"""A model behind an OpenAI-compatible chat endpoint: what is asked of it, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from genenv_core.config.sections.section import Section
+
+OWN_FIELDS = frozenset({"messages", "model", "n", "stream", "stream_options", "tools"})
+"""Fields of a chat request that genenv sets itself."""
+
+ENDPOINT = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
+"""What an address may be: without a user, a password or a query, where a key could stand."""
+
+
+def check_endpoint(
+    section: str, url: str | None, model_name: str | None, request: Mapping[str, Any]
+) -> None:
+    """Raise ValueError for fields of a section that name no endpoint, or could hold a key."""
+    for name, given in (("model_name", model_name), ("request", request)):
+        if url is None and given:
+            raise ValueError(
+                f"{section}.{name} does nothing without {section}.url: set that or remove this"
+            )
+    if url is None:
+        return
+    if not re.fullmatch(ENDPOINT, url):
+        raise ValueError(
+            f"{section}.url is no address like https://host/v1, without a user and a query; a key "
+            f"goes into the environment variable that execution.{section}.key_env names"
+        )
+    if model_name is None:
+        raise ValueError(
+            f"{section}.url {url} serves models by name: set {section}.model_name to one"
+        )
+    for name in sorted(request):
+        if name in OWN_FIELDS:
+            raise ValueError(f"{section}.request {name!r} is set by genenv itself: remove it")
+        if "api_key" in name.lower() or name.lower() == "authorization":
+            raise ValueError(
+                f"{section}.request {name!r} looks like a secret, and configurations are kept, "
+                f"shown and logged: name its variable in execution.{section}.key_env"
+            )
+
+
+class EndpointAsking(Section):
+    """How an endpoint is asked; none of these is in a stage key."""
+
+    key_env: str | None = None
+    """Name (in capitals) of the environment variable with the endpoint's key, set where the stage
+    is computed. None: no key is sent. The key itself goes into no file of genenv."""
+    concurrency: int = Field(default=16, ge=1, le=10_000)
+    """Requests to the endpoint at the same time."""
+    request_seconds: float = Field(default=300.0, ge=0.1, le=86_400)
+    """Longest wait for the answer to one request."""
+    retries: int = Field(default=5, ge=0, le=100)
+    """Further tries of one request after an answer 408, 409, 429 or 5xx, a lost connection or a
+    time-out."""
+    backoff_seconds: float = Field(default=1.0, ge=0, le=600)
+    """Longest pause before the first further try; it doubles with each, up to 60 seconds. A pause
+    that the endpoint asks for (Retry-After) is kept."""
+
+    @field_validator("key_env")
+    @classmethod
+    def _a_name(cls, name: str | None) -> str | None:
+        """Refuse what is no name, without repeating it: it may be the key itself."""
+        if name is not None and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
+            raise ValueError(
+                "key_env is the name of an environment variable, such as OPENAI_API_KEY, never a "
+                "key: put the key into that variable"
+            )
+        return name

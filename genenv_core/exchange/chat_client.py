@@ -1,0 +1,300 @@
+"""Requests to an OpenAI-compatible chat endpoint: tried again where that may help, and named.
+
+The key goes into the header of requests and nowhere else: no log, error or file holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+from pydantic import BaseModel, Field, ValidationError
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from genenv_core.config.sections.endpoint import EndpointAsking
+from genenv_core.errors import ConfigError, EngineError, one_line
+
+SEEDS = 2**31
+"""Endpoints differ in the seeds that they take; all take those below this."""
+
+LONGEST_PAUSE_S = 60.0
+POLL_S = 0.25
+"""How often a stage that waits looks whether it was cancelled."""
+
+GIVE_UP = 8
+"""Requests that fail one after the other before the stage does."""
+
+CUT = 300
+AGAIN = (408, 409, 429)
+
+Done = TypeVar("Done")
+
+
+class _Function(BaseModel):
+    name: str | None = None
+    arguments: Any = None
+
+
+class ToolCall(BaseModel):
+    """A call as the endpoint read it out of its model's text; arguments are JSON text."""
+
+    function: _Function
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Body(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: _Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an endpoint answered; `finish` is its own word, token counts are 0 where unknown."""
+
+    text: str
+    calls: Sequence[ToolCall]
+    finish: str
+    prompt_tokens: int
+    tokens: int
+
+
+class Refused(Exception):
+    """One request has no answer, and another try would not help."""
+
+
+class Lost(Refused):
+    """No try had an answer; later ones may, after the pause of `after_s` that was asked for."""
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What is asked, and how; `check` is called in every wait and may raise, to end it.
+
+    `section` is that of the configuration which names the endpoint, `where` the stage that asks.
+    `request` holds more fields of each request.
+    """
+
+    section: str
+    where: str
+    url: str
+    model_name: str
+    request: dict[str, Any]
+    asking: EndpointAsking
+    check: Callable[[], None]
+
+
+def key_of(section: str, where: str, asking: EndpointAsking) -> str:
+    """Return the endpoint's key, '' for none; raises ConfigError where its variable is not set."""
+    if asking.key_env is None:
+        return ""
+    key = os.environ.get(asking.key_env, "").strip()
+    if not key:
+        raise ConfigError(
+            f"execution.{section}.key_env names the variable {asking.key_env}, which is not set "
+            f"here: set it to the key of {section}.url where {where} is computed, or remove the "
+            "field for an endpoint without keys"
+        )
+    return key
+
+
+class ChatClient:
+    """One endpoint with its key; raises ConfigError where that is missing."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Ask nothing yet."""
+        self.endpoint = endpoint
+        self._key = key_of(endpoint.section, endpoint.where, endpoint.asking)
+        self._answered = False
+        self._lost = 0
+
+    @contextlib.asynccontextmanager
+    async def session(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        """Open the connections that `ask` uses."""
+        asking = self.endpoint.asking
+        limits = aiohttp.ClientTimeout(total=asking.request_seconds)
+        connector = aiohttp.TCPConnector(limit=asking.concurrency)
+        async with aiohttp.ClientSession(timeout=limits, connector=connector) as session:
+            yield session
+
+    def body(self, seed: int, **fields: Any) -> dict[str, Any]:
+        """Return a request, without the fields that are None."""
+        body: dict[str, Any] = {"model": self.endpoint.model_name, **fields, "seed": seed % SEEDS}
+        body |= self.endpoint.request
+        return {name: value for name, value in body.items() if value is not None}
+
+    async def ask(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Reply:
+        """Return the answer to a request; raises Refused or Lost after the last try.
+
+        Raises EngineError when the endpoint refuses the key or the model, or when too many
+        requests in a row had no answer.
+        """
+        asking = self.endpoint.asking
+        growing = wait_random_exponential(asking.backoff_seconds, max=LONGEST_PAUSE_S)
+
+        def pause(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            wished = error.after_s if isinstance(error, Lost) else 0.0
+            return max(growing(state), min(wished, asking.request_seconds))
+
+        tries = AsyncRetrying(
+            retry=retry_if_exception_type(Lost),
+            stop=stop_after_attempt(asking.retries + 1),
+            wait=pause,
+            reraise=True,
+        )
+        try:
+            reply: Reply = await tries(self._asked, session, body)
+        except Refused as error:
+            self._count_lost(str(error))
+            raise
+        self._answered, self._lost = True, 0
+        return reply
+
+    def require_answers(self, count: int, error: str) -> None:
+        """Raise EngineError when none of `count` requests had an answer; `error` is the last's."""
+        if not self._answered and count and self._lost == count:
+            raise self._gave_up(count, error)
+
+    async def _asked(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Reply:
+        endpoint = self.endpoint
+        url = f"{endpoint.url.rstrip('/')}/chat/completions"
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            async with session.post(
+                url, json=body, headers=headers, allow_redirects=False
+            ) as answer:
+                status, data = answer.status, await answer.read()
+                after = answer.headers.get("Retry-After", "")
+        except TimeoutError:
+            raise Lost(
+                f"no answer in {endpoint.asking.request_seconds:g} s "
+                f"(execution.{endpoint.section}.request_seconds)"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            said = one_line(error, CUT)
+            raise Lost(f"{type(error).__name__}: {self._safe(said)}") from None
+        if status == 200:
+            return _read(data)
+        self._refuse(status, data)
+        said = f"the endpoint answers {status}: {self._said(data)}"
+        if status in AGAIN or status >= 500:
+            raise Lost(said, _seconds(after))
+        raise Refused(said)
+
+    def _refuse(self, status: int, data: bytes) -> None:
+        """Raise EngineError for an answer that every request would get."""
+        endpoint = self.endpoint
+        where = f"{endpoint.section}.url {endpoint.url} answers {status}"
+        if status in (401, 403):  # whose text may repeat a part of the key
+            variable = endpoint.asking.key_env
+            hint = f"the key in {variable}" if variable else "a request without a key"
+            raise EngineError(
+                f"{where}: it refuses {hint}: set the variable that "
+                f"execution.{endpoint.section}.key_env names to a key that may use the model"
+            )
+        if status == 404:
+            raise EngineError(
+                f"{where}: {self._said(data)}; it has no model {endpoint.model_name!r} "
+                f"({endpoint.section}.model_name), or /chat/completions is not under that address"
+            )
+
+    def _count_lost(self, why: str) -> None:
+        """Raise EngineError when too many requests in a row had no answer."""
+        self._lost += 1
+        if self._lost >= GIVE_UP:
+            raise self._gave_up(self._lost, why)
+
+    def _gave_up(self, count: int, why: str) -> EngineError:
+        section = self.endpoint.section
+        return EngineError(
+            f"{section}.url {self.endpoint.url} with {section}.model_name "
+            f"{self.endpoint.model_name!r}: {count} requests in a row failed, the last "
+            f"one: {why}. See that it takes such requests ({section}.request changes their "
+            "fields); its answers so far are kept, and the same command asks for the rest"
+        )
+
+    def _said(self, data: bytes) -> str:
+        """Return the message in an error's body, on one short line, without the key."""
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            return self._safe(one_line(json.loads(data)["error"]["message"], CUT))
+        return self._safe(one_line(data.decode(errors="replace"), CUT))
+
+    def _safe(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+async def all_done(
+    work: Sequence[Coroutine[Any, Any, Done]], check: Callable[[], None]
+) -> list[Done]:
+    """Return the results; what one raises, or `check` raises in the meantime, ends the others."""
+    workers = [asyncio.create_task(one) for one in work]
+    pending = set(workers)
+    try:
+        while pending:
+            done, pending = await asyncio.wait(
+                pending, timeout=POLL_S, return_when=asyncio.FIRST_EXCEPTION
+            )
+            check()
+            for worker in done:
+                worker.result()
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return [worker.result() for worker in workers]
+
+
+def _read(data: bytes) -> Reply:
+    try:
+        answer = _Body.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise Refused(f"the answer is no chat completion ({place}: {first['msg']})") from None
+    choice, usage = answer.choices[0], answer.usage or _Usage()
+    message = choice.message
+    return Reply(
+        message.content or "",
+        message.tool_calls or (),
+        choice.finish_reason or "stop",
+        usage.prompt_tokens,
+        usage.completion_tokens,
+    )
+
+
+def _seconds(after: str) -> float:
+    """Return the seconds of a header Retry-After; 0 for none, or for a date."""
+    try:
+        return max(0.0, float(after))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,245 @@
+"""A model behind an OpenAI-compatible endpoint that attempts tasks, tools and all.
+
+The endpoint applies the chat template and reads calls out of its model's text. Its token ids are
+not known, so such attempts can be judged and read, and not be trained on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import aiohttp
+
+from genenv_core.domains.protocol import Domain, Episode, tools_of
+from genenv_core.domains.tool_calls import canonical
+from genenv_core.errors import DomainError, EngineError
+from genenv_core.exchange.chat_client import (
+    POLL_S,
+    ChatClient,
+    Endpoint,
+    Lost,
+    Refused,
+    Reply,
+    all_done,
+)
+from genenv_core.play.attempt import Bounds, SeedOf
+from genenv_core.play.steps import EPISODE_TURN, FAILURES, error_line, stepped
+from genenv_core.play.transcript import openai_messages
+from genenv_core.types import FinishReason, JsonObject, Message, Rollout, SamplingParams, TaskDraft
+
+Finished = tuple[int, list[Rollout]]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One attempt; `usage` is (tokens of the first prompt, tokens written)."""
+
+    task_id: str
+    sample_index: int
+    messages: list[Message]
+    tools: list[JsonObject]
+    turns: int = 0
+    errors: int = 0
+    usage: list[int] = field(default_factory=lambda: [0, 0])
+
+    def rollout(self, finish: FinishReason, error: str = "") -> Rollout:
+        return Rollout(
+            task_id=self.task_id,
+            sample_index=self.sample_index,
+            prompt_ids=(),
+            token_ids=(),
+            logprobs=(),
+            loss_mask=(),
+            messages=tuple(self.messages),
+            turns=self.turns,
+            finish_reason=finish,
+            error=error,
+            usage=(self.usage[0], self.usage[1]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One call of `groups`; what is finished goes to `out`, and `stopped` ends it."""
+
+    tasks: Sequence[tuple[str, TaskDraft]]
+    n: int
+    params: SamplingParams
+    seed_of: SeedOf
+    out: SimpleQueue[Finished | BaseException | None]
+    stopped: threading.Event
+
+    def check(self) -> None:
+        if self.stopped.is_set():
+            raise EngineError("stopped")  # nobody listens any more
+
+
+class ChatPlayer:
+    """A `Player` behind an endpoint; raises ConfigError where its key is missing.
+
+    Args:
+        endpoint: the model.
+        domain: opens the episodes and answers the model, in threads beside the requests.
+        bounds: of each attempt; `n` of `groups` counts instead of its own.
+    """
+
+    def __init__(self, endpoint: Endpoint, domain: Domain, bounds: Bounds) -> None:
+        """Ask nothing yet."""
+        self._client, self._domain, self._bounds = ChatClient(endpoint), domain, bounds
+
+    def groups(
+        self,
+        batches: Sequence[Sequence[tuple[str, TaskDraft]]],
+        *,
+        n: int,
+        params: SamplingParams,
+        seed_of: SeedOf,
+    ) -> Iterator[Finished]:
+        """Yield (index of a task among those of all batches, its n rollouts), as finished.
+
+        A request that the endpoint refuses for good ends its attempt with that error. When some
+        had no answer after all tries, their tasks are left out, and EngineError is raised after the
+        others.
+        """
+        tasks = [task for batch in batches for task in batch]
+        out: SimpleQueue[Finished | BaseException | None] = SimpleQueue()
+        stopped = threading.Event()
+        asked = _Asked(tasks, n, params, seed_of, out, stopped)
+
+        def play() -> None:
+            try:
+                asyncio.run(self._all(asked))
+                out.put(None)
+            except BaseException as error:  # for the thread that waits
+                out.put(error)
+
+        # The event loop has a thread of its own, so that what is finished is handed out at once.
+        threading.Thread(target=play, name="genenv-chat", daemon=True).start()
+        try:
+            while (found := self._next(out)) is not None:
+                yield found
+        finally:
+            stopped.set()
+
+    def _next(self, out: SimpleQueue[Finished | BaseException | None]) -> Finished | None:
+        while True:
+            self._client.endpoint.check()
+            try:
+                found = out.get(timeout=POLL_S)
+            except Empty:
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+    def answer_probabilities(
+        self, tasks: Sequence[tuple[str, TaskDraft]], *, params: SamplingParams, seed_of: SeedOf
+    ) -> list[float] | None:
+        """Return None: an endpoint does not say how probable a given text is."""
+        return None
+
+    async def _all(self, asked: _Asked) -> None:
+        """Make all attempts, `concurrency` at once, and hand out each finished task."""
+        endpoint, waiting = self._client.endpoint, iter(enumerate(asked.tasks))
+        lost: list[Lost] = []
+        async with self._client.session() as session:
+
+            async def work() -> None:
+                for index, task in waiting:
+                    try:
+                        samples = range(asked.n)
+                        made = [await self._attempt(session, asked, *task, n) for n in samples]
+                    except Lost as error:
+                        lost.append(error)
+                    else:
+                        asked.out.put((index, made))
+
+            at_once = min(endpoint.asking.concurrency, len(asked.tasks))
+            await all_done([work() for _ in range(at_once)], asked.check)
+        if lost:
+            raise EngineError(
+                f"{endpoint.section}.url {endpoint.url}: {len(lost)} of {len(asked.tasks)} tasks "
+                f"had no answer after all tries, the last: {lost[-1]}; the others are kept, and "
+                "the same command asks for the rest"
+            )
+
+    async def _attempt(
+        self,
+        session: aiohttp.ClientSession,
+        asked: _Asked,
+        task_id: str,
+        draft: TaskDraft,
+        sample_index: int,
+    ) -> Rollout:
+        """Return one finished attempt; raises Lost, and EngineError as the client does."""
+        attempt = self._opened(task_id, sample_index, draft)
+        seed = asked.seed_of(task_id, sample_index, EPISODE_TURN)
+        try:
+            episode = await asyncio.to_thread(self._domain.episode, draft, seed)
+        except FAILURES as error:
+            why = error_line(error)
+            return attempt.rollout(FinishReason.ERROR, f"the episode could not start: {why}")
+        while True:
+            try:
+                reply = await self._client.ask(session, self._body(attempt, asked))
+            except Lost:
+                raise
+            except Refused as error:
+                return attempt.rollout(FinishReason.ERROR, str(error))
+            ended = await self._take(attempt, episode, reply)
+            if ended is not None:
+                return ended
+
+    def _opened(self, task_id: str, sample_index: int, draft: TaskDraft) -> _Attempt:
+        try:
+            messages = list(self._domain.agent_messages(draft))
+            tools = list(tools_of(self._domain, draft))
+        except Exception as error:
+            raise DomainError(
+                f"domain {self._domain.name}: agent_messages or tools_of failed on task {task_id}: "
+                f"{error_line(error)}"
+            ) from error
+        return _Attempt(task_id, sample_index, messages, tools)
+
+    def _body(self, attempt: _Attempt, asked: _Asked) -> dict[str, Any]:
+        params = asked.params
+        return self._client.body(
+            asked.seed_of(attempt.task_id, attempt.sample_index, attempt.turns),
+            messages=openai_messages(attempt.messages),
+            tools=attempt.tools or None,
+            max_tokens=params.max_tokens,
+            temperature=params.temperature,
+            top_p=params.top_p if params.top_p < 1 else None,
+        )
+
+    async def _take(self, attempt: _Attempt, episode: Episode, reply: Reply) -> Rollout | None:
+        """Take a turn of the model and the environment's answer; return a finished attempt."""
+        text = canonical(reply.text, [call.model_dump() for call in reply.calls])
+        # An endpoint's JSON may hold half a character, which no file of ours can.
+        text = text.encode(errors="replace").decode()
+        attempt.messages.append({"role": "assistant", "content": text})
+        if not attempt.turns:
+            attempt.usage[0] = reply.prompt_tokens
+        attempt.usage[1] += reply.tokens
+        attempt.turns += 1
+        if reply.finish == "length":
+            return attempt.rollout(FinishReason.LENGTH)
+        if reply.finish not in ("stop", "tool_calls"):
+            return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}")
+        observation = await asyncio.to_thread(stepped, episode.step, text)
+        for message in observation.messages:
+            attempt.messages.append({**message, "error": True} if observation.failed else message)
+        attempt.errors = attempt.errors + 1 if observation.failed else 0
+        if attempt.errors >= self._bounds.max_errors:
+            return attempt.rollout(FinishReason.ERROR, "the environment failed again and again")
+        if observation.done:
+            return attempt.rollout(FinishReason.STOP)
+        used = reply.prompt_tokens + reply.tokens
+        if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:
+            return attempt.rollout(FinishReason.LENGTH)
+        return None

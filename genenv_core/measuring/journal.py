@@ -1,0 +1,86 @@
+"""Finished attempts kept one by one, so that a measurement goes on at the item that was cut off.
+
+The file lies in the stage's folder that survives a crash, and goes when the stage is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from genenv_core.play.attempt import Player, SeedOf
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.types import FinishReason, Rollout, SamplingParams, TaskDraft
+
+
+class Journaled:
+    """A player whose finished attempts are in a file; those that are there are not made again.
+
+    Args:
+        player: makes the attempts.
+        kept: the file. It belongs to one stage key, so equal ids are equal tasks.
+        tell: is told how many tasks are finished, whenever one is.
+    """
+
+    def __init__(self, player: Player, kept: Path, tell: Callable[[int], None]) -> None:
+        """Read what an earlier process finished."""
+        self._player, self._kept, self._tell = player, kept, tell
+        self._done = _read(kept)
+        self._count = len(self._done)
+
+    def groups(
+        self,
+        batches: Sequence[Sequence[tuple[str, TaskDraft]]],
+        *,
+        n: int,
+        params: SamplingParams,
+        seed_of: SeedOf,
+    ) -> Iterator[tuple[int, list[Rollout]]]:
+        """Yield as `Player.groups` does: first what is kept, then each task as it is finished."""
+        numbered = list(enumerate(task for batch in batches for task in batch))
+        number_of = {task_id: number for number, (task_id, _) in numbered}
+        for task_id, number in number_of.items():
+            if task_id in self._done:
+                yield number, self._done[task_id]
+        open_ = [[task for task in batch if task[0] not in self._done] for batch in batches]
+        waiting = [task_id for batch in open_ for task_id, _ in batch]
+        for place, rollouts in self._player.groups(
+            [batch for batch in open_ if batch], n=n, params=params, seed_of=seed_of
+        ):
+            self._keep(waiting[place], rollouts)
+            yield number_of[waiting[place]], rollouts
+
+    def answer_probabilities(
+        self, tasks: Sequence[tuple[str, TaskDraft]], *, params: SamplingParams, seed_of: SeedOf
+    ) -> list[float] | None:
+        """Return what the player does."""
+        return self._player.answer_probabilities(tasks, params=params, seed_of=seed_of)
+
+    def _keep(self, task_id: str, rollouts: Sequence[Rollout]) -> None:
+        line = canonical_json({"task": task_id, "rollouts": [asdict(one) for one in rollouts]})
+        with self._kept.open("ab") as file:
+            # The line break in front ends a line that a crash cut off.
+            file.write(b"\n" + line)
+        self._count += 1
+        self._tell(self._count)
+
+
+def _read(kept: Path) -> dict[str, list[Rollout]]:
+    """Return the attempts in a file by task; a line that a crash cut off is none."""
+    found: dict[str, list[Rollout]] = {}
+    if kept.is_file():
+        with kept.open("rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    values = json.loads(line)
+                    found[values["task"]] = [_rollout(one) for one in values["rollouts"]]
+    return found
+
+
+def _rollout(values: dict[str, Any]) -> Rollout:
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Rollout(**{**values, **lists, "finish_reason": FinishReason(values["finish_reason"])})

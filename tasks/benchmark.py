@@ -1,0 +1,148 @@
+"""Stage `benchmark`: attempts of a model at the items of a benchmark, and the benchmark's verdicts.
+
+Finished attempts are kept one by one on this machine, and in shards in the store, so the stage
+continues at the item that was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.epoch.attempts import attempt
+from genenv_core.epoch.rows import to_tasks
+from genenv_core.measuring.items import (
+    benchmark_of,
+    items_of,
+    judged,
+    metric_rows,
+    result_of,
+)
+from genenv_core.measuring.journal import Journaled
+from genenv_core.play.attempt import Player
+from genenv_core.storage.records.manifest import (
+    CheckpointRef,
+    EndpointRef,
+    Weights,
+)
+from genenv_core.storage.records.parquet import read_parquet
+from tasks.policies.engine import SAMPLING_FIELDS
+from tasks.policies.sampler import bounds_of, sampler
+from tasks.stage import Stage, StageContext, StageTask
+from tasks.stage.progress import check
+from tasks.stage.shards import Shards
+
+STAGE = Stage(
+    "benchmark",
+    ("tasks.benchmark", "genenv_core.exchange.chat_player"),
+    (
+        "domain",
+        "benchmark.items",
+        "benchmark.temperature",
+        "models.agent_chat_template_kwargs",
+        "models.env_chat_template_kwargs",
+        "rollout",
+        "tools",
+        *SAMPLING_FIELDS,
+    ),
+    ("torch", "transformers"),
+)
+
+Decode = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkInputs:
+    """The model, as weights or behind an endpoint; `simulator` is the pi_env that plays tools."""
+
+    model: Weights | None
+    endpoint: EndpointRef | None = None
+    simulator: Weights | None = None
+
+
+def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
+    """Attempt every item; judge the attempts; add the verdicts up."""
+    config, domain = context.config, benchmark_of(context.domain())
+    items = items_of(domain, config.benchmark.items, context.scope)
+    context.out.table("tasks", items)
+    tasks = to_tasks(items)
+    shards = Shards(context, len(tasks), config.rollout.shard_groups)
+    context.progress(shards.tasks_done, len(tasks), "items")
+    if shards.missing:
+        with _opened(context) as (player, decode):
+            journal = Journaled(player, context.durable() / "attempts.jsonl", _told(context, tasks))
+            for number, tables in attempt(
+                journal,
+                tasks,
+                shards.missing,
+                _sampling(config.rollout, config.benchmark.temperature),
+                epoch=context.epoch,
+                scope=context.scope,
+                policy_version=_version(context.inputs),
+                domain=domain,
+                decode=decode,
+                seed_for=context.seed_for,
+            ):
+                verdicts = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
+                shards.finish(number, {**tables, "benchmark_items": verdicts})
+    parts = [part for part in shards.adopt() if part.table == "benchmark_items"]
+    stored = [read_parquet("benchmark_items", context.store.local(part.path)) for part in parts]
+    verdicts = pl.concat(stored) if stored else pl.DataFrame()
+    result = result_of(domain, verdicts)
+    context.out.table("benchmark_metrics", metric_rows(domain, result))
+    return {
+        "benchmark": domain.name,
+        "mode": domain.mode,
+        "protocol": domain.protocol(),
+        "data": domain.suite.digest,
+        "attempts": verdicts.height,
+        "items": result.items,
+        "not_run": result.not_run,
+        "not_scored": int(verdicts["valid"].is_null().sum()),
+        "metrics": {one.name: one.value for one in result.metrics},
+    }
+
+
+@contextmanager
+def _opened(context: StageContext[BenchmarkInputs]) -> Generator[tuple[Player, Decode]]:
+    """Open the model as a player; close its engine at the end."""
+    inputs = context.inputs
+    if inputs.endpoint is None:
+        assert inputs.model is not None
+        with sampler(context, inputs.model, inputs.simulator) as sampling:
+            yield sampling, sampling.chat.decode
+        return
+    from genenv_core.exchange.chat_client import Endpoint  # loads aiohttp
+    from genenv_core.exchange.chat_player import ChatPlayer
+
+    endpoint = Endpoint(
+        "benchmark",
+        STAGE.name,
+        inputs.endpoint.url,
+        inputs.endpoint.model_name,
+        inputs.endpoint.request,
+        context.execution.benchmark,
+        check,
+    )
+    yield ChatPlayer(endpoint, context.domain(), bounds_of(context.config, 1)), lambda _: ""
+
+
+def _told(context: StageContext[BenchmarkInputs], tasks: Sequence[Any]) -> Callable[[int], None]:
+    return lambda done: context.progress(done, len(tasks), "items")
+
+
+def _sampling(settings: RolloutConfig, temperature: float) -> RolloutConfig:
+    """Return the settings of the attempts; only here may the temperature be 0."""
+    return settings.model_copy(update={"temperature": temperature})
+
+
+def _version(inputs: BenchmarkInputs) -> int:
+    return inputs.model.policy_version if isinstance(inputs.model, CheckpointRef) else 0
+
+
+benchmark = StageTask(STAGE, BenchmarkInputs, compute)

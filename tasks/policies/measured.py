@@ -1,0 +1,101 @@
+"""The model that a measurement names: a folder, a run of this root, or a version in MLflow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import FIRST, LAST, update_of
+from genenv_core.errors import ConfigError, ModelError, NotFound
+from genenv_core.exchange.given_models import model_folder
+from genenv_core.storage.records.artifacts import Artifacts, reference
+from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
+from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
+from genenv_core.types import Policy
+from tasks.stage.stores import artifacts_of
+from tasks.tracking.client import open_client, scrubbed, tracking_uri
+
+OF_RUN = "run:"
+OF_MLFLOW = "models:/"
+
+
+def model_of(config: RunConfig, field: str, name: str, policy: Policy) -> Weights:
+    """Return a model by its name in the configuration; raises ConfigError or ModelError."""
+    if name.startswith(OF_RUN):
+        return _of_run(artifacts_of(config.root), field, name.removeprefix(OF_RUN), policy)
+    variables = {
+        Policy.AGENT: config.models.agent_chat_template_kwargs,
+        Policy.ENV: config.models.env_chat_template_kwargs,
+    }[policy]
+    folder = _of_mlflow(config, field, name) if name.startswith(OF_MLFLOW) else Path(name)
+    return model_folder(policy, folder.expanduser(), variables, field)
+
+
+def endpoint_of(config: RunConfig) -> EndpointRef:
+    """Return the endpoint that is measured; raises ConfigError where its key is missing."""
+    from genenv_core.exchange.chat_client import key_of  # loads aiohttp
+
+    given = config.benchmark
+    key_of("benchmark", "the stage benchmark", config.execution.benchmark)
+    return EndpointRef(str(given.url), str(given.model_name), given.request)
+
+
+def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> CheckpointRef:
+    """Return the checkpoint that was current after an epoch of a run, the last one by default."""
+    run, _, wanted = name.partition("@")
+    try:
+        log = RunLog(artifacts.store, run)
+        log.info()
+    except NotFound:
+        known = list_runs(artifacts.store)
+        raise ConfigError(f"{field}: {no_such_run(run, known, 'in this root')}") from None
+    finished = 0
+    while LAST in log.keys(finished):
+        finished += 1
+    if wanted and not re.fullmatch("[0-9]{1,6}", wanted):
+        raise ConfigError(f"{field} {OF_RUN}{name}: after @ stands the number of an epoch")
+    if int(wanted or 0) >= finished:
+        last = f"the last one is {finished - 1}" if finished else "it has none"
+        raise ConfigError(
+            f"{field} {OF_RUN}{name}: the run has no such finished epoch, {last}: name another one "
+            f"or continue it with `genenv resume {run}`"
+        )
+    epoch = int(wanted) if wanted else finished - 1
+    while epoch:
+        manifest = artifacts.find(LAST, log.keys(epoch)[LAST])
+        if manifest is not None and manifest.facts["published"][policy]:
+            break
+        epoch -= 1
+    stage = update_of(policy) if epoch else FIRST
+    made = artifacts.find(stage, log.keys(epoch)[stage])
+    if made is None:
+        raise ModelError(
+            f"{field} {OF_RUN}{name}: the output of {stage} in epoch {epoch} is missing or "
+            f"damaged: `genenv resume {run}` makes it again"
+        )
+    return CheckpointRef(
+        artifact=reference(made),
+        name=policy,
+        digest=made.checkpoints[policy],
+        policy_version=epoch,
+    )
+
+
+def _of_mlflow(config: RunConfig, field: str, name: str) -> Path:
+    """Return the files of a registered version, as MLflow's own client fetches them."""
+    root = artifacts_of(config.root).store.home
+    uri = tracking_uri(config, root)
+    open_client(config, root)
+    from mlflow import set_registry_uri, set_tracking_uri
+    from mlflow.artifacts import download_artifacts
+
+    set_tracking_uri(uri)
+    set_registry_uri(uri)
+    try:
+        return Path(download_artifacts(artifact_uri=name))
+    except Exception as error:  # MLflow's own, and those of the store behind it
+        raise ModelError(
+            f"{field} {name}: MLflow has no such version here: {scrubbed(error, uri)}; a version "
+            "is models:/NAME/NUMBER or models:/NAME@ALIAS"
+        ) from error
