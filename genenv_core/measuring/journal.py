@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from genenv_core.play.attempt import Player, SeedOf
 from genenv_core.storage.canonical import canonical_json
@@ -82,5 +82,8 @@ def _read(kept: Path) -> dict[str, list[Rollout]]:
 
 
 def _rollout(values: dict[str, Any]) -> Rollout:
-    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return Rollout(**{**values, **lists, "finish_reason": FinishReason(values["finish_reason"])})
+    for name, value in values.items():
+        if isinstance(value, list):
+            values[name] = tuple(cast("list[Any]", value))
+    values["finish_reason"] = FinishReason(values["finish_reason"])
+    return Rollout(**values)

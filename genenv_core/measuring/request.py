@@ -20,7 +20,7 @@ def measurement(
     overrides: Iterable[str] = (),
     fields: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the configuration, with a run id; raises ConfigError.
+    """Return the configuration, which has no run id unless `fields` give one; raises ConfigError.
 
     Args:
         name: of the benchmark.
@@ -43,15 +43,14 @@ def measurement(
         },
         "tracking": {"enabled": False},
     }
-    config = overridden(values, f"eval {name}", overrides=overrides, fields=fields)
-    return config.model_copy(update={"run_id": run_name(config, f"eval-{label(config)}")})
+    return overridden(values, f"eval {name}", overrides=overrides, fields=fields)
 
 
-def label(config: RunConfig) -> str:
-    """Return a short name of the model that a run measures."""
+def measurement_name(config: RunConfig) -> str:
+    """Return the run id of a measurement, with a short name of the model in it."""
     given = config.benchmark
-    whole = given.model_name or str(given.model)
-    return stem(whole.rstrip("/").rpartition("/")[2])[:24]
+    whole = (given.model_name or str(given.model)).rstrip("/").rpartition("/")[2]
+    return run_name(config, f"eval-{stem(whole)[:24].rstrip('._-')}")
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, update_of
 from genenv_core.errors import ConfigError, ModelError, NotFound
 from genenv_core.exchange.given_models import model_folder
+from genenv_core.measuring.request import measurement_name
 from genenv_core.storage.records.artifacts import Artifacts, reference
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
@@ -18,6 +19,21 @@ from tasks.tracking.client import open_client, scrubbed, tracking_uri
 
 OF_RUN = "run:"
 OF_MLFLOW = "models:/"
+
+
+def named(config: RunConfig) -> RunConfig:
+    """Return a measurement with its run id, and with the epoch that `run:RUN` means now.
+
+    Raises ConfigError for a run or an epoch that is not there.
+    """
+    pinned = {
+        name: _pinned(artifacts_of(config.root), f"benchmark.{name}", given)
+        for name in ("model", "simulator")
+        if (given := getattr(config.benchmark, name)) and given.startswith(OF_RUN)
+    }
+    benchmark = config.benchmark.model_copy(update=pinned)
+    config = config.model_copy(update={"benchmark": benchmark})
+    return config.model_copy(update={"run_id": measurement_name(config)})
 
 
 def model_of(config: RunConfig, field: str, name: str, policy: Policy) -> Weights:
@@ -43,25 +59,8 @@ def endpoint_of(config: RunConfig) -> EndpointRef:
 
 def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> CheckpointRef:
     """Return the checkpoint that was current after an epoch of a run, the last one by default."""
-    run, _, wanted = name.partition("@")
-    try:
-        log = RunLog(artifacts.store, run)
-        log.info()
-    except NotFound:
-        known = list_runs(artifacts.store)
-        raise ConfigError(f"{field}: {no_such_run(run, known, 'in this root')}") from None
-    finished = 0
-    while LAST in log.keys(finished):
-        finished += 1
-    if wanted and not re.fullmatch("[0-9]{1,6}", wanted):
-        raise ConfigError(f"{field} {OF_RUN}{name}: after @ stands the number of an epoch")
-    if int(wanted or 0) >= finished:
-        last = f"the last one is {finished - 1}" if finished else "it has none"
-        raise ConfigError(
-            f"{field} {OF_RUN}{name}: the run has no such finished epoch, {last}: name another one "
-            f"or continue it with `genenv resume {run}`"
-        )
-    epoch = int(wanted) if wanted else finished - 1
+    run, _, epochs = _pinned(artifacts, field, OF_RUN + name).removeprefix(OF_RUN).partition("@")
+    log, epoch = RunLog(artifacts.store, run), int(epochs)
     while epoch:
         manifest = artifacts.find(LAST, log.keys(epoch)[LAST])
         if manifest is not None and manifest.facts["published"][policy]:
@@ -80,6 +79,29 @@ def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> Chec
         digest=made.checkpoints[policy],
         policy_version=epoch,
     )
+
+
+def _pinned(artifacts: Artifacts, field: str, name: str) -> str:
+    """Return run:RUN@EPOCH for a name that may leave the epoch out: then it is the last one."""
+    run, _, wanted = name.removeprefix(OF_RUN).partition("@")
+    try:
+        log = RunLog(artifacts.store, run)
+        log.info()
+    except NotFound:
+        known = list_runs(artifacts.store)
+        raise ConfigError(f"{field}: {no_such_run(run, known, 'in this root')}") from None
+    finished = 0
+    while LAST in log.keys(finished):
+        finished += 1
+    if wanted and not re.fullmatch("[0-9]{1,6}", wanted):
+        raise ConfigError(f"{field} {name}: after @ stands the number of an epoch")
+    if int(wanted or 0) >= finished:
+        last = f"the last one is {finished - 1}" if finished else "it has none"
+        raise ConfigError(
+            f"{field} {name}: the run has no such finished epoch, {last}: name another one "
+            f"or continue it with `genenv resume {run}`"
+        )
+    return f"{OF_RUN}{run}@{wanted or finished - 1}"
 
 
 def _of_mlflow(config: RunConfig, field: str, name: str) -> Path:

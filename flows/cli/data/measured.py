@@ -52,7 +52,7 @@ class Wanted:
         fields = dict(self.fields)
         if self.key_env is not None:
             fields["execution"] = {"benchmark": {"key_env": self.key_env}}
-        return measurement(
+        wanted = measurement(
             name,
             model,
             options={"data": None if data is None else str(data.absolute()), "mode": self.mode},
@@ -60,6 +60,9 @@ class Wanted:
             overrides=self.overrides,
             fields=fields,
         )
+        from tasks.policies.measured import named
+
+        return named(wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +228,8 @@ def _limits(config: RunConfig) -> JsonObject:
 
 def _show(one: _Measured, result: Result, facts: Mapping[str, Any]) -> None:
     domain = benchmark_of(get_domain(one.config.domain.name, one.config.domain.options))
-    bounds = ", ".join(
-        f"{name} {value}" for name, value in _limits(one.config).items() if value is not None
-    )
+    limits = {name: value for name, value in _limits(one.config).items() if value is not None}
+    bounds = ", ".join(f"{name} {value}" for name, value in limits.items())
     protocol = ", ".join(f"{name} {value}" for name, value in facts["protocol"].items())
     counted = f"{facts['attempts']} attempts, {facts['not_scored']} of them not scored ({bounds})"
     data = {"digest": facts["data"], "items": result.items + sum(result.not_run.values())}

@@ -29,6 +29,9 @@ NEWEST = """SELECT * EXCLUDE (arm) FROM stage_runs
 QUALIFY row_number() OVER (PARTITION BY epoch, stage ORDER BY attempt DESC) = 1
 ORDER BY started_at, epoch"""
 
+MEASURED = "coalesce((r.config ->> '$.benchmark.model'), (r.config ->> '$.benchmark.url'))"
+"""What a run measures; null for one that trains."""
+
 DONE = (StageState.COMPUTED, StageState.CACHED)
 STATE_STYLES = {
     StageState.COMPUTED: "green",
@@ -46,8 +49,11 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             connection,
             "SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at, "
             "count(e.epoch) AS epochs_done, arg_max(e.p_hat, e.epoch) AS p_hat, "
-            "arg_max(e.heldout_success, e.epoch) AS heldout_success "
-            "FROM runs r LEFT JOIN epochs e USING (run_id) GROUP BY ALL ORDER BY r.started_at",
+            "arg_max(e.heldout_success, e.epoch) AS heldout_success, r.domain, "
+            f"{MEASURED} AS measured, any_value(b.points) AS points "
+            "FROM runs r LEFT JOIN epochs e USING (run_id) "
+            "LEFT JOIN (FROM benchmarks WHERE headline) b USING (run_id) "
+            "GROUP BY ALL ORDER BY r.started_at",
         )
     rows = frame.to_dicts()
     if as_json:
@@ -57,13 +63,16 @@ def show_runs(store: Store, *, as_json: bool) -> None:
     for title in ("run", "arm", "seed", "epochs", "p_hat", "test", "started"):
         table.add_column(title)
     for row in rows:
+        measures = row["measured"] is not None
         table.add_row(
             row["run_id"],
-            row["arm"],
+            f"eval {row['domain']}" if measures else row["arm"],
             str(row["seed"]),
-            f"{row['epochs_done']}/{row['epochs_planned']}",
+            "" if measures else f"{row['epochs_done']}/{row['epochs_planned']}",
             _number(row["p_hat"], 2),
-            _number(row["heldout_success"], 3),
+            _number(
+                row["points"] / 100 if row["points"] is not None else row["heldout_success"], 3
+            ),
             f"{row['started_at']:%Y-%m-%d %H:%M} UTC",
         )
     console().print(table)
@@ -95,10 +104,13 @@ def watch_run(store: Store, run: str) -> None:
 
 @dataclass(frozen=True)
 class _Picture:
-    """What is known of a run at one moment; `last` is the newest attempt at each stage."""
+    """What is known of a run at one moment; `last` is the newest attempt at each stage.
+
+    `planned` is None for a run that measures a model, which has no epochs.
+    """
 
     run: str
-    planned: int
+    planned: int | None
     epochs: list[dict[str, Any]]
     evidence: list[dict[str, Any]]
     last: dict[tuple[int, str], Attempt]
@@ -111,8 +123,11 @@ class _Picture:
     @property
     def ended(self) -> bool:
         """Return whether every epoch is published, or nothing is at work and something failed."""
-        published = {epoch for epoch, stage in self.last if stage == LAST}
-        complete = len(published) == self.planned + 1 and not self.open_ends
+        if self.planned is None:
+            complete = bool(self.last) and not self.open_ends
+        else:
+            published = {epoch for epoch, stage in self.last if stage == LAST}
+            complete = len(published) == self.planned + 1 and not self.open_ends
         stuck = self.open_ends and all(a.state is not StageState.RUNNING for a in self.open_ends)
         return complete or bool(stuck)
 
@@ -123,7 +138,8 @@ def _picture(store: Store, run: str) -> _Picture:
     with open_tables(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         evidence = query(connection, "SELECT * FROM evidence ORDER BY epoch").to_dicts()
-        planned = query(connection, "SELECT epochs_planned FROM runs").item()
+        told = f"SELECT CASE WHEN {MEASURED} IS NULL THEN epochs_planned END FROM runs AS r"
+        planned = query(connection, told).item()
         # The files of attempts are read once, for this table, and not those of merged epochs.
         newest = query(connection, NEWEST).to_dicts()
     last = {(row["epoch"], row["stage"]): Attempt.model_validate(row) for row in newest}
@@ -132,6 +148,8 @@ def _picture(store: Store, run: str) -> _Picture:
 
 def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     done = f"{len(picture.epochs)} of {picture.planned} epochs"
+    if picture.planned is None:
+        done = "a model on a benchmark (its result: genenv resume, or FROM benchmarks in SQL)"
     parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
     shown = picture.epochs if everything else picture.epochs[-LAST_EPOCHS:]
     if shown:
