@@ -33,6 +33,7 @@ def measurement(
     limits = get_benchmark(name).limits
     values: dict[str, Any] = {
         "arm": Arm.BASE.value,
+        "epochs": 1,
         "domain": {"name": name, "options": _given(options)},
         "benchmark": _given(model),
         "rollout": {
@@ -49,8 +50,8 @@ def measurement(
 def measurement_name(config: RunConfig) -> str:
     """Return the run id of a measurement, with a short name of the model in it."""
     given = config.benchmark
-    whole = (given.model_name or str(given.model)).rstrip("/").rpartition("/")[2]
-    return run_name(config, f"eval-{stem(whole)[:24].rstrip('._-')}")
+    whole = (given.model_name or str(given.model)).removeprefix("run:").rstrip("/")
+    return run_name(config, f"eval-{stem(whole.rpartition('/')[2])}")
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

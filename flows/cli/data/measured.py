@@ -52,7 +52,7 @@ class Wanted:
         fields = dict(self.fields)
         if self.key_env is not None:
             fields["execution"] = {"benchmark": {"key_env": self.key_env}}
-        wanted = measurement(
+        return measurement(
             name,
             model,
             options={"data": None if data is None else str(data.absolute()), "mode": self.mode},
@@ -60,9 +60,6 @@ class Wanted:
             overrides=self.overrides,
             fields=fields,
         )
-        from tasks.policies.measured import named
-
-        return named(wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +89,10 @@ def measure_models(
     heed_sigterm()
     below = {name: folder_in(data, name) if len(names) > 1 and data else data for name in names}
     configs = [wanted.of(name, below[name]) for name in names]
+    _prepare(configs[0])
+    from tasks.policies.measured import named  # loads Prefect, which is prepared by now
+
+    configs = [named(config) for config in configs]
     made = _carried_out(configs, quiet=as_json)
     _print(made, as_json=as_json)
     if items is not None and made[0].result is not None:
@@ -106,7 +107,15 @@ def measure_models(
 def measure_configured(config: RunConfig, *, as_json: bool) -> None:
     """Measure, or go on measuring, what a run was started with, and print the result."""
     heed_sigterm()
+    _prepare(config)
     _print(_carried_out([config], quiet=as_json), as_json=as_json)
+
+
+def _prepare(config: RunConfig) -> None:
+    from flows.running.environment import prepare
+    from genenv_core.storage.store.opening import open_store
+
+    prepare(open_store(config.root).home)
 
 
 def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
@@ -122,13 +131,11 @@ def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
 def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured]:
     """Play the runs one after the other, with a Prefect API and a live view."""
     from flows.cli.runs.run import drain, log_to, need_server
-    from flows.running.environment import prepare
     from genenv_core.storage.store.opening import open_store
 
     for config in configs:
         need_server(config)
     home = open_store(configs[0].root).home
-    prepare(home)
     from flows.benchmark import inputs_of
     from flows.running.local_server import in_process, local_api
 

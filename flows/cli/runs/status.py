@@ -50,7 +50,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             "SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at, "
             "count(e.epoch) AS epochs_done, arg_max(e.p_hat, e.epoch) AS p_hat, "
             "arg_max(e.heldout_success, e.epoch) AS heldout_success, r.domain, "
-            f"{MEASURED} AS measured, any_value(b.points) AS points "
+            f"{MEASURED} AS measured, any_value(b.points) / 100 AS headline "
             "FROM runs r LEFT JOIN epochs e USING (run_id) "
             "LEFT JOIN (FROM benchmarks WHERE headline) b USING (run_id) "
             "GROUP BY ALL ORDER BY r.started_at",
@@ -70,9 +70,7 @@ def show_runs(store: Store, *, as_json: bool) -> None:
             str(row["seed"]),
             "" if measures else f"{row['epochs_done']}/{row['epochs_planned']}",
             _number(row["p_hat"], 2),
-            _number(
-                row["points"] / 100 if row["points"] is not None else row["heldout_success"], 3
-            ),
+            _number(row["headline"] if measures else row["heldout_success"], 3),
             f"{row['started_at']:%Y-%m-%d %H:%M} UTC",
         )
     console().print(table)
