@@ -220,8 +220,6 @@ class ChatPlayer:
     async def _take(self, attempt: _Attempt, episode: Episode, reply: Reply) -> Rollout | None:
         """Take a turn of the model and the environment's answer; return a finished attempt."""
         text = canonical(reply.text, [call.model_dump() for call in reply.calls])
-        # An endpoint's JSON may hold half a character, which no file of ours can.
-        text = text.encode(errors="replace").decode()
         attempt.messages.append({"role": "assistant", "content": text})
         if not attempt.turns:
             attempt.usage[0] = reply.prompt_tokens

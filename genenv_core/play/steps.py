@@ -6,8 +6,9 @@ Light on purpose: stages that only judge stored attempts use it too, and load no
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from genenv_core.types import Observation
+from genenv_core.types import Message, Observation
 
 EPISODE_TURN = -1
 """The `turn` for which `seed_of` is asked for the seed of the environment itself."""
@@ -24,7 +25,17 @@ def stepped(step: Callable[..., object], *action: str) -> Observation:
             raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
     except FAILURES as error:
         return failure(error)
-    return observation
+    return replace(observation, messages=tuple(map(_whole, observation.messages)))
+
+
+def _whole(message: Message) -> Message:
+    """Return a message without halves of characters, which JSON can bring and no file can hold."""
+    text = message["content"]
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return {**message, "content": text.encode(errors="replace").decode()}
+    return message
 
 
 def failure(error: BaseException) -> Observation:

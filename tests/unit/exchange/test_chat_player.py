@@ -1,0 +1,253 @@
+"""A model behind a real HTTP server on 127.0.0.1 that attempts tasks with tools.
+
+Invariants: each request has the whole conversation, the task's own tools and the sampling; a call
+is executed and its answer goes back under the call's id; a call that cannot be read reaches the
+domain as malformed; bounds end attempts; a refused request ends its attempt alone; one that had no
+answer leaves its task out and fails the stage after the others; what the journal holds is not
+asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from genenv_core.config.sections.endpoint import EndpointAsking
+from genenv_core.domains.tool_calls import said as read
+from genenv_core.errors import ConfigError, DomainError, EngineError
+from genenv_core.exchange.chat_client import Endpoint
+from genenv_core.exchange.chat_player import ChatPlayer
+from genenv_core.measuring.journal import Journaled
+from genenv_core.play.attempt import Bounds
+from genenv_core.types import (
+    FinishReason,
+    JsonObject,
+    Message,
+    Observation,
+    Rollout,
+    SamplingParams,
+    TaskDraft,
+)
+from tests.unit.exchange.test_chat_endpoint import KEY, Server, refused, said, server
+
+PARAMS = SamplingParams(max_tokens=9, temperature=0.0)
+TOOL = {"type": "function", "function": {"name": "double", "parameters": {"type": "object"}}}
+
+
+class Doubling:
+    """A domain whose agent calls `double` until it says done; `seen` are its texts."""
+
+    name = "doubling"
+    tools = ()
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def tools_of(self, task: TaskDraft) -> Sequence[JsonObject]:
+        return [TOOL] if task.prompt != "no tools" else []
+
+    def agent_messages(self, task: TaskDraft) -> list[Message]:
+        if task.prompt == "broken":
+            raise ValueError("no such task")
+        return [{"role": "user", "content": task.prompt}]
+
+    def episode(self, task: TaskDraft, seed: int) -> Doubling:
+        if task.prompt == "closed":
+            raise RuntimeError("nobody is in")
+        return self
+
+    def step(self, action: str) -> Observation:
+        self.seen.append(action)
+        turn = read(action)
+        if not turn.calls:
+            return Observation(done=not turn.malformed)
+        answers: list[Message] = [
+            {"role": "tool", "content": str(2 * call.arguments["x"]), "name": call.name}
+            for call in turn.calls
+        ]
+        return Observation(tuple(answers), done=False)
+
+
+def task(prompt: str) -> TaskDraft:
+    return TaskDraft(prompt, {}, "", "", "all", 0.0, prompt)
+
+
+def called(*arguments: Any, text: str | None = None) -> web.Response:
+    calls = [
+        {
+            "id": f"c{place}",
+            "type": "function",
+            "function": {
+                "name": "double",
+                "arguments": one if isinstance(one, str) else json.dumps(one),
+            },
+        }
+        for place, one in enumerate(arguments)
+    ]
+    choice = {
+        "index": 0,
+        "finish_reason": "tool_calls",
+        "message": {"content": text, "tool_calls": calls},
+    }
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    return web.json_response({"choices": [choice], "usage": usage})
+
+
+def player(server: Server, domain: Any, **more: Any) -> ChatPlayer:
+    bounds = more.pop("bounds", Bounds(n=1, max_turns=4, max_length=100, max_errors=2))
+    asking = EndpointAsking(
+        **{"retries": 1, "backoff_seconds": 0.0, "concurrency": 1, **more},
+    )
+    endpoint = Endpoint("benchmark", "benchmark", server.url, "big", {}, asking, lambda: None)
+    return ChatPlayer(endpoint, domain, bounds)
+
+
+def played(one: Any, *prompts: str, n: int = 1) -> dict[int, list[Rollout]]:
+    tasks = [(f"t{place}", task(prompt)) for place, prompt in enumerate(prompts)]
+    return dict(one.groups([tasks], n=n, params=PARAMS, seed_of=lambda *parts: hash(parts) % 2**31))
+
+
+def test_calls_are_executed_and_their_answers_go_back(server: Server) -> None:
+    server.replies = [called({"x": 3}, {"x": 4}, text="both"), said("done")]
+    domain = Doubling()
+    (rollout,) = played(player(server, domain), "go")[0]
+    first, second = server.bodies
+    assert first["messages"] == [{"role": "user", "content": "go"}]
+    assert (first["tools"], first["model"], first["temperature"]) == ([TOOL], "big", 0.0)
+    assert (first["max_tokens"], "top_p" in first) == (9, False)
+    asked, *answers = second["messages"][1:]
+    assert [json.loads(c["function"]["arguments"]) for c in asked["tool_calls"]] == [
+        {"x": 3},
+        {"x": 4},
+    ]
+    ids = [call["id"] for call in asked["tool_calls"]]
+    assert [(m["role"], m["tool_call_id"], m["content"]) for m in answers] == [
+        ("tool", ids[0], "6"),
+        ("tool", ids[1], "8"),
+    ]
+    assert (rollout.finish_reason, rollout.turns, rollout.error) == (FinishReason.STOP, 2, "")
+    assert (rollout.usage, rollout.token_ids, rollout.prompt_ids) == ((5, 4), (), ())
+    assert [m["role"] for m in rollout.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_call_without_json_is_malformed(server: Server) -> None:
+    server.replies = [called('{"x": '), said("done")]
+    domain = Doubling()
+    played(player(server, domain), "go")
+    assert read(domain.seen[0]).malformed and not read(domain.seen[0]).calls
+
+
+def test_a_task_without_tools_sends_none(server: Server) -> None:
+    played(player(server, Doubling()), "no tools")
+    assert "tools" not in server.bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("replies", "bounds", "finish"),
+    [
+        ([said("cut", reason="length")], {}, FinishReason.LENGTH),
+        ([called({"x": 1}), called({"x": 1})], {"max_turns": 2}, FinishReason.LENGTH),
+        ([called({"x": 1})], {"max_length": 7}, FinishReason.LENGTH),
+        ([called({"y": 1}), called({"y": 1})], {}, FinishReason.ERROR),
+        ([said("no", reason="content_filter")], {}, FinishReason.ERROR),
+        ([refused(400, "the prompt is too long")], {}, FinishReason.ERROR),
+    ],
+)
+def test_what_ends_an_attempt(
+    server: Server, replies: list[Any], bounds: dict[str, int], finish: FinishReason
+) -> None:
+    server.replies = replies
+    limits = Bounds(**{"n": 1, "max_turns": 4, "max_length": 100, "max_errors": 2, **bounds})
+    (rollout,) = played(player(server, Doubling(), bounds=limits), "go")[0]
+    assert rollout.finish_reason is finish
+    assert bool(rollout.error) is (finish is FinishReason.ERROR)
+    assert server.replies == []
+
+
+def test_an_episode_that_does_not_open_is_an_error_and_a_broken_domain_is_named(
+    server: Server,
+) -> None:
+    (rollout,) = played(player(server, Doubling()), "closed")[0]
+    assert rollout.error == "the episode could not start: RuntimeError: nobody is in"
+    with pytest.raises(DomainError, match=r"doubling: agent_messages .* t0: ValueError: no such"):
+        played(player(server, Doubling()), "broken")
+
+
+def test_a_task_without_an_answer_is_left_out_and_the_others_are_kept(
+    server: Server, tmp_path: Path
+) -> None:
+    def answer(body: dict[str, Any]) -> web.Response:
+        return refused(503, "busy") if body["messages"][0]["content"] == "b" else said("done")
+
+    server.always = answer
+    done: list[int] = []
+    kept = tmp_path / "attempts.jsonl"
+    journal = Journaled(player(server, Doubling()), kept, done.append)
+    with pytest.raises(EngineError, match=r"1 of 3 tasks had no answer after all tries.*503: busy"):
+        played(journal, "a", "b", "c")
+    assert done == [1, 2]
+    kept.write_bytes(kept.read_bytes() + b'\n{"task": "t1", "roll')  # a crash in the middle
+    server.always, server.bodies = None, []
+    found = played(Journaled(player(server, Doubling()), kept, done.append), "a", "b", "c")
+    assert [body["messages"][0]["content"] for body in server.bodies] == ["b"]
+    assert sorted(found) == [0, 1, 2] and done == [1, 2, 3]
+    again = played(Journaled(player(server, Doubling()), kept, done.append), "a", "b", "c")
+    assert again == found
+    assert len(server.bodies) == 1
+
+
+def test_half_a_character_of_an_endpoint_can_be_kept(server: Server, tmp_path: Path) -> None:
+    half = r'{"x": "\ud83d"}'
+    server.replies = [called(half), said("done"), said("\ud83d")]
+    journal = Journaled(player(server, Doubling()), tmp_path / "kept", lambda _: None)
+    found = played(journal, "a", "b")
+    assert [message["role"] for message in found[0][0].messages][1] == "assistant"
+    assert "no chat completion" in found[1][0].error
+
+
+def test_several_attempts_have_seeds_of_their_own(server: Server) -> None:
+    rollouts = played(player(server, Doubling(), concurrency=3), "a", "b", n=2)
+    assert {len(of) for of in rollouts.values()} == {2}
+    assert len({body["seed"] for body in server.bodies}) == 4
+
+
+def test_the_key_is_sent_and_its_absence_refused(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"execution\.benchmark\.key_env names .* MODEL_KEY"):
+        player(server, Doubling(), key_env="MODEL_KEY")
+    monkeypatch.setenv("MODEL_KEY", KEY)
+    played(player(server, Doubling(), key_env="MODEL_KEY"), "a")
+    assert server.headers == [f"Bearer {KEY}"]
+
+
+def test_who_stops_to_listen_ends_the_requests(server: Server) -> None:
+    server.delay_s = 0.05
+    asked = player(server, Doubling()).groups(
+        [[(f"t{place}", task("a")) for place in range(1000)]],
+        n=1,
+        params=PARAMS,
+        seed_of=lambda *parts: 1,
+    )
+    assert next(asked)[0] == 0
+    asked.close()  # type: ignore[attr-defined]
+    for thread in threading.enumerate():
+        if thread.name == "genenv-chat":
+            thread.join(30)
+            assert not thread.is_alive()
+    assert len(server.bodies) < 1000
+
+
+__all__ = ["server"]
