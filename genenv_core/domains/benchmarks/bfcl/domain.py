@@ -180,7 +180,8 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
-        given = [draft for draft in self._given if in_heldout(draft.program) == heldout]
+        # By the question: one with other functions beside it is no other request.
+        given = [draft for draft in self._given if in_heldout(draft.prompt) == heldout]
         rng.shuffle(given)
         given = given[:count]
         known = {draft.program for draft in given}
@@ -188,7 +189,7 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         def draw(difficulty: int) -> TaskDraft:
             while True:
                 draft = _draft(draw_program(rng, difficulty))
-                if draft.program not in known:
+                if in_heldout(draft.prompt) == heldout and draft.program not in known:
                     return draft
 
         hardest = self.options.hardest
@@ -219,7 +220,13 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         return [draft for draft, why in repeats if not why]
 
     def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
-        return draw_open(rng, weights, lambda hard: draw_program(rng, hard), Program.spelled)
+        def draw(difficulty: int) -> Program:
+            while True:
+                program = draw_program(rng, difficulty)
+                if not in_heldout(program.question):
+                    return program
+
+        return draw_open(rng, weights, draw, Program.spelled)
 
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
         rules = env_rules(self.options.hardest) if self.options.explain else ""
