@@ -38,7 +38,7 @@ from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.bfcl import BfclDomain, BfclOptions
 from genenv_core.domains.tool_calls import written as call_text
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.types import JsonObject, Message, TaskDraft
+from genenv_core.types import JsonObject, Message, Observation, TaskDraft
 from tests.unit.benchmarks.bfcl_gold import gold_prediction
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.test_bfcl import written
@@ -201,6 +201,47 @@ def test_a_broken_question_is_refused(tmp_path: Path, row: Any, problem: str) ->
         BENCHMARK.load(tmp_path)
 
 
+DESCRIBED = {"name": "logout", "parameters": {"properties": {}, "required": []}}
+
+
+def many_turns(data: Path, question: JsonObject, *described: object) -> Any:
+    """Write a download of one multi-turn item and load it."""
+    turns = [[{"role": "user", "content": "Log me out."}], []]
+    basis = {"id": "multi_turn_base_0", "involved_classes": ["TicketAPI"], "initial_config": {}}
+    answer = {"id": "multi_turn_base_0", "ground_truth": [["logout()"], []]}
+    written(data, "multi_turn_base", [{**basis, "question": turns, **question}], [answer])
+    (data / "multi_turn_func_doc").mkdir(exist_ok=True)
+    lines = "".join(f"{json.dumps(one)}\n" for one in described)
+    (data / "multi_turn_func_doc" / "ticket_api.json").write_text(lines)
+    return BENCHMARK.load(data)
+
+
+def test_a_download_describes_the_functions_of_classes(tmp_path: Path) -> None:
+    items = many_turns(tmp_path, {"missed_function": {"1": ["logout"]}}, DESCRIBED)
+    item = items.playable("multi_turn_base_0")
+    assert names_of(item) == []
+    assert [tool["function"]["name"] for tool in brought(item, 1)] == ["logout"]
+    other = many_turns(tmp_path, {"missed_function": {}}, {**DESCRIBED, "name": "login"})
+    assert names_of(other.playable("multi_turn_base_0")) == ["login"]
+    assert many_turns(tmp_path, {"missed_function": {}}, DESCRIBED).digest != other.digest
+
+
+@pytest.mark.parametrize(
+    ("question", "described", "problem"),
+    [
+        ({"question": [[]]}, DESCRIBED, "1 turns where gold has 2"),
+        ({"missed_function": {"x": []}}, DESCRIBED, "'missed_function'"),
+        ({"missed_function": {"0": ["a", 5]}}, DESCRIBED, "'missed_function'"),
+        ({}, {"name": "x"}, "not one described function a line"),
+    ],
+)
+def test_a_broken_item_with_turns_is_refused(
+    tmp_path: Path, question: Any, described: Any, problem: str
+) -> None:
+    with pytest.raises(DataError, match=problem):
+        many_turns(tmp_path, question, described)
+
+
 def turns_of(*texts: str | None) -> list[list[Message]]:
     return [[{"role": "user", "content": text}] if text else [] for text in texts]
 
@@ -288,8 +329,10 @@ def test_one_step_too_many_ends_the_attempt_as_officially(
     assert item.judge(prediction, "official").valid is (turn == 1)
     # What comes after it does not count.
     assert item.prediction([*turns, LOOK, DONE, DONE]) == prediction
-    # One message less, and the attempt goes on.
+    # One message less, and the attempt goes on; each turn has as many.
     assert len(item.prediction([*turns, DONE])) == turn + 1
+    again = item_of(row_of([], [], []), monkeypatch).begin(0)
+    assert not any(again.answer(one).done for one in ([LOOK] * MOST_STEPS + [DONE]) * 2)
 
 
 def test_functions_that_were_kept_back_come_in_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +389,9 @@ def test_precisions_are_an_attempt_s_own(monkeypatch: pytest.MonkeyPatch) -> Non
         turn = said(("square_root", {"number": 2, "precision": precision}))
         first.answer(turn)
         assert (vars(first)["_left"].digits, vars(second)["_left"].digits) == (precision, before)
-        second.answer(LOOK)
+        for attempt in (second, first):
+            attempt.answer(LOOK)
+        assert (vars(first)["_left"].digits, vars(second)["_left"].digits) == (precision, before)
         assert decimal.getcontext().prec == before
 
 
@@ -356,6 +401,17 @@ def test_tools_that_say_too_much_end_an_attempt(monkeypatch: pytest.MonkeyPatch)
     echo = said(("echo", {"text": "x" * 60}))
     assert not attempt.answer(echo).done
     assert attempt.answer(echo).done
+
+
+@pytest.mark.parametrize("calls", [[("look", {})] * 2_001, [("put", {"item": "x" * 1_000_001})]])
+def test_calls_beyond_what_is_judged_do_not_run(
+    monkeypatch: pytest.MonkeyPatch, calls: list[tuple[str, JsonObject]]
+) -> None:
+    item = item_of(row_of(["look()"]), monkeypatch)
+    monkeypatch.setattr(Side, "run", lambda side, text: pytest.fail("it runs"))
+    attempt = item.begin(0)
+    assert attempt.answer(said(*calls)) == Observation(done=True)
+    assert item.judge(item.prediction([said(*calls)]), "official").valid is False
 
 
 def test_an_attempt_that_has_ended_keeps_no_instances(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,6 +502,7 @@ HOSTILE: dict[str, str] = {
     "deep": '<tool_call>{"name": "put", "arguments": {"item": ' + "[" * 100_000,
     "deep and closed": '<tool_call>{"name": "put", "arguments": {"item": '
     + "[" * 900 + "]" * 900 + "}}</tool_call>",
+    "a long name": call_text({"name": "x" * 1_000, "arguments": {}}),
     "half a pair": call_text({"name": "\ud800", "arguments": {"\ud800": "\ud800"}}),
     "half a pair, known": call_text({"name": "echo", "arguments": {"text": "\ud800"}}),
     "chatter": "word " * 200_000,

@@ -220,6 +220,25 @@ def test_a_generation_with_a_function_of_its_own_is_a_task(domain: BfclDomain) -
         assert answer_verdict(found, domain, answer).success is expected, more
 
 
+def test_an_argument_that_is_the_default_may_be_left_out(domain: BfclDomain) -> None:
+    value = copy.deepcopy(GOOD)
+    value["calls"] = [call_of("move", who={"name": "Ada"}, rent=5)]
+    found = task(domain, value)
+    for arguments, expected in (
+        ({"who": {"name": "Ada"}}, True), ({"who": {"name": "Ada"}, "rent": 5.0}, True),
+        ({"who": {}}, False),
+    ):  # fmt: skip
+        answer = call_text({"name": "move", "arguments": arguments})
+        assert answer_verdict(found, domain, answer).success is expected, arguments
+
+
+def nested(depth: int) -> JsonObject:
+    value: JsonObject = {"type": "string"}
+    for _ in range(depth):
+        value = {"type": "array", "items": value}
+    return value
+
+
 def changed(place: str, value: Any = None) -> JsonObject:
     """Return GOOD with another value at a place, or without it."""
     found = copy.deepcopy(GOOD)
@@ -266,6 +285,7 @@ MUTATIONS: list[tuple[object, Rejection, str]] = [
     (changed(f"{PARAMETERS}/properties/tags/items"), Rejection.INCONSISTENT, "items: its type"),
     (changed(f"{PARAMETERS}/properties/rent/default", "5"), Rejection.INCONSISTENT, "its default"),
     (changed(f"{PARAMETERS}/properties/rent/enum", ["5"]), Rejection.INCONSISTENT, "its enum"),
+    (changed(f"{PARAMETERS}/properties/tags", nested(4)), Rejection.INCONSISTENT, "4 levels"),
     (changed("calls/0", 5), Rejection.UNPARSEABLE, "call 0 is no object"),
     (changed("calls/0/arguments"), Rejection.UNPARSEABLE, "call 0 is no object"),
     (changed("calls/0/name", "no_such"), Rejection.UNKNOWN_TOOL, "call 0 is of no function"),
@@ -284,6 +304,8 @@ MUTATIONS: list[tuple[object, Rejection, str]] = [
     (changed("calls/1/arguments/tags", "a"), Rejection.INCONSISTENT, "no array"),
     (changed("calls/1/arguments/tags", [""]), Rejection.INCONSISTENT, "no string"),
     (changed("calls/1/arguments/who", "Ada"), Rejection.INCONSISTENT, "no dict"),
+    (changed(f"{PARAMETERS}/properties/who", {"type": "dict"})
+     | {"calls": [call_of("move", who={"a": ""})]}, Rejection.INCONSISTENT, "an empty text"),
     (changed("calls/1/arguments/who", {"age": 1}), Rejection.INCONSISTENT, "'age' is no parameter"),
     (changed("calls/1", OVEN), Rejection.INCONSISTENT, "call 1 is there twice"),
     (changed("question", "Say <tool_call> please."), Rejection.LEAKS_ANSWER, "<tool_call>"),

@@ -6,8 +6,6 @@ word for is written so that no reader takes it for another one.
 
 from __future__ import annotations
 
-import keyword
-
 from genenv_core.benchmarks.protocol import Call
 
 UNWRITABLE = "call(*)"
@@ -31,4 +29,4 @@ def _name(name: str) -> str:
 
 def _is_word(name: str) -> bool:
     # Python takes some other letters for these: they would be another name.
-    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+    return name.isascii() and name.isidentifier()
