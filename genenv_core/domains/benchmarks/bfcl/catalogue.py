@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv_core.domains.benchmarks.bfcl import requests
+import genenv_core.domains.benchmarks.bfcl.requests as requests
 from genenv_core.types import JsonObject
 
 
