@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.catalogue import CATALOGUE, Entry
-from genenv_core.domains.benchmarks.bfcl.program import Program, family_of
+from genenv_core.domains.benchmarks.bfcl.program import Program
 
 MOST_CALLS = 4
 """Calls of one request that is drawn."""
@@ -19,11 +19,6 @@ def draw_program(rng: random.Random, difficulty: int) -> Program:
     """Return a request whose calls and functions that are not called number `difficulty`."""
     calls, called = rng.choice(_shapes(difficulty))
     return _drawn(rng, calls, called, difficulty - calls)
-
-
-def families(difficulty: int) -> set[str]:
-    """Return the families that requests of a difficulty can have."""
-    return {family_of(called + difficulty - calls, calls) for calls, called in _shapes(difficulty)}
 
 
 def _shapes(difficulty: int) -> Sequence[tuple[int, int]]:
