@@ -11,7 +11,7 @@ from genenv_core.benchmarks.bfcl.categories import MULTI_TURN, SINGLE_TURN, Cate
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.benchmarks.files import read_lines, required
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.types import JsonObject
+from genenv_core.types import JsonObject, Message
 
 QUESTIONS = "question"
 ANSWERS = "possible_answer"
@@ -19,12 +19,16 @@ ANSWERS = "possible_answer"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An item with all that its verdict needs; `gold` is empty where the category has none."""
+    """An item with all that its verdict needs; `gold` is empty where the category has none.
+
+    `messages` are those that put it to a model, none where the download has none.
+    """
 
     id: str
     category: Category
     functions: Sequence[JsonObject]
     gold: Sequence[JsonObject]
+    messages: Sequence[Message] = ()
 
 
 def categories_in(data: Path) -> list[Category]:
@@ -51,19 +55,42 @@ def read_rows(data: Path, category: Category) -> list[Row]:
     """Return a category's items in the order of their file; raises DataError for a broken one."""
     paths = files_of(data, category)
     if not category.kind.has_gold:
-        return [Row(name, category, (), ()) for name, _ in _by_id(paths[0])]
+        return [_without_gold(name, category, one, paths[0]) for name, one in _by_id(paths[0])]
     rows: list[Row] = []
     for name, question, answer in read_pairs(data, category):
         functions, gold = question.get("function"), answer.get("ground_truth")
-        if not _are_functions(functions):
+        if not are_functions(functions):
             raise DataError(f"{paths[0]}, {name}: 'function' is no list of described functions")
         if not _are_gold_calls(gold, functions, category.kind):
             raise DataError(
                 f"{paths[1]}, {name}: 'ground_truth' is no list of calls of the row's functions "
                 "with a list of values for each parameter"
             )
-        rows.append(Row(name, category, functions, gold))
+        messages = _only_turn(question, f"{paths[0]}, {name}")
+        rows.append(Row(name, category, functions, gold, messages))
     return rows
+
+
+def turns_of(question: JsonObject, where: str) -> list[list[Message]]:
+    """Return the messages of each turn, none where there is no question; raises DataError."""
+    turns = question.get("question", [])
+    if not is_list(turns) or not all(is_list(one) and all(map(_is_message, one)) for one in turns):
+        raise DataError(f"{where}: 'question' has no lists of messages with role and content")
+    return [[{"role": one["role"], "content": one["content"]} for one in turn] for turn in turns]
+
+
+def _only_turn(question: JsonObject, where: str) -> list[Message]:
+    turns = turns_of(question, where)
+    if len(turns) > 1:
+        raise DataError(f"{where}: 'question' has {len(turns)} turns where the category has one")
+    return turns[0] if turns else []
+
+
+def _without_gold(name: str, category: Category, question: JsonObject, path: Path) -> Row:
+    functions = question.get("function", [])
+    if functions != [] and not are_functions(functions):
+        raise DataError(f"{path}, {name}: 'function' is no list of described functions")
+    return Row(name, category, functions, (), _only_turn(question, f"{path}, {name}"))
 
 
 def read_pairs(data: Path, category: Category) -> list[tuple[str, JsonObject, JsonObject]]:
@@ -89,7 +116,16 @@ def _by_id(path: Path) -> Iterator[tuple[str, JsonObject]]:
                 raise DataError(f"{path}, row {number}: no object with an id of its own")
 
 
-def _are_functions(functions: object) -> TypeGuard[list[JsonObject]]:
+def _is_message(message: object) -> bool:
+    return (
+        is_object(message)
+        and message.get("role") in ("system", "user", "assistant")
+        and isinstance(message.get("content"), str)
+    )
+
+
+def are_functions(functions: object) -> TypeGuard[list[JsonObject]]:
+    """Return whether a value is a list of functions as BFCL describes them, at least one."""
     return is_list(functions) and bool(functions) and all(map(_is_function, functions))
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from genenv_core.benchmarks.bfcl.calls import check_calls, check_presence
 from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, Kind, Language, composites
 from genenv_core.benchmarks.bfcl.faults import Fault
+from genenv_core.benchmarks.bfcl.playing import SingleTurn
 from genenv_core.benchmarks.bfcl.rows import Row, categories_in, files_of, read_rows
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
 from genenv_core.benchmarks.bfcl.turns.checks import check_turns
-from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow, read_turns
+from genenv_core.benchmarks.bfcl.turns.playing import ManyTurns
+from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow, docs_of, read_docs, read_turns
 from genenv_core.benchmarks.files import digest_of
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Ratio
+from genenv_core.benchmarks.protocol import (
+    Benchmark,
+    Composite,
+    ItemVerdict,
+    Limits,
+    Playable,
+    Ratio,
+)
+from genenv_core.errors import DataError
+from genenv_core.types import JsonObject
 
 MODES = {
     "official": "a function is called by its name as described, dots included",
@@ -28,10 +40,19 @@ PREDICTION = (
 
 
 class Bfcl:
-    """The items of one download; ids are BFCL's own."""
+    """The items of one download; ids are BFCL's own.
 
-    def __init__(self, rows: Sequence[Row | TurnsRow], digest: str) -> None:
+    `docs` are the functions of the multi-turn classes, for those who play such items.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row | TurnsRow],
+        digest: str,
+        docs: Mapping[str, Sequence[JsonObject]] | None = None,
+    ) -> None:
         self.digest = digest
+        self.docs = docs or {}
         self.rows = {row.id: row for row in rows}
         self.items: Mapping[str, str] = {row.id: row.category.name for row in rows}
         self.composites: Sequence[Composite] = composites(Counter(self.items.values()))
@@ -49,10 +70,17 @@ class Bfcl:
             fault = check_turns(prediction, row, found)
         else:
             fault = check_row(row, prediction, mode == "underscores")
-        if fault is None:
-            return ItemVerdict(True, 1.0, parts={"error_type": ""})
-        parts = {"error_type": fault.type.value, **fault.more}
-        return ItemVerdict(False, reason=fault.reason, parts=parts)
+        return verdict_of(fault)
+
+    def playable(self, item: str) -> Playable:
+        """Return the item as a model plays it; raises DataError when it has no question."""
+        row = self.rows[item]
+        if isinstance(row, TurnsRow):
+            if row.turns:
+                return ManyTurns(row, self.docs, self)
+        elif row.messages:
+            return SingleTurn(row, partial(self.judge, item))
+        raise DataError(f"{item} of BFCL has no 'question': such a row is judged and not played")
 
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return the category's accuracy, and that over all Python items with a gold answer."""
@@ -62,6 +90,14 @@ class Bfcl:
         if single and category.language is Language.PYTHON:
             return {category.name: ratio, PYTHON_AST: ratio}
         return {category.name: ratio}
+
+
+def verdict_of(fault: Fault | None) -> ItemVerdict:
+    """Return the verdict that a fault is."""
+    if fault is None:
+        return ItemVerdict(True, 1.0, parts={"error_type": ""})
+    parts = {"error_type": fault.type.value, **fault.more}
+    return ItemVerdict(False, reason=fault.reason, parts=parts)
 
 
 def check_row(row: Row, prediction: Any, underscores: bool = False) -> Fault | None:
@@ -81,7 +117,21 @@ def load(data: Path) -> Bfcl:
         turns = category.kind is Kind.TURNS
         rows += read_turns(data, category) if turns else read_rows(data, category)
     files = [path for category in found for path in files_of(data, category)]
-    return Bfcl(rows, digest_of(data, files))
+    docs: dict[str, list[JsonObject]] = {}
+    if any(category.kind is Kind.TURNS for category in found):
+        docs = read_docs(data)
+        files += [path for name, path in docs_of(data).items() if name in docs]
+    return Bfcl(rows, digest_of(data, files), docs)
 
 
-BENCHMARK = Benchmark("bfcl", MODES, PREDICTION, load)
+LIMITS = Limits(turns=168, turn_tokens=4_096, tokens=32_768)
+"""The turns and the tokens of one are the official ones: 21 messages in each of at most 8 turns.
+32,768 tokens are the context of the smaller models; right attempts take a fifth of it, and up to
+four fifths in the long context."""
+
+HEADLINE = "multi_turn_base"
+"""`overall` needs web search and memory, which are not scored here, so that it never has a value.
+GenEnv (arXiv 2512.19682) reports one number as the base score, and Base is what the leaderboard
+calls this category. Which one the paper means is not known."""
+
+BENCHMARK = Benchmark("bfcl", MODES, PREDICTION, load, LIMITS, HEADLINE)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import decimal
 import inspect
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
 from types import FunctionType
@@ -70,6 +72,11 @@ class Side:
                 self._named[method] = address
                 self._methods[address, method] = getattr(instance, method)
 
+    @property
+    def methods(self) -> Set[str]:
+        """Return the names that can be called."""
+        return self._named.keys()
+
     def state(self, name: str) -> JsonObject:
         """Return the public attributes of a class's instance, not copied."""
         attributes = cast("JsonObject", vars(self.instances[name]))
@@ -89,11 +96,21 @@ class Side:
             return f"error: {error}"
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What calls have left in the classes, which all instances share; nothing of it is a copy."""
+
+    data: Sequence[JsonObject]
+    defaults: Sequence[tuple[Any, ...] | None]
+    precision: int
+    digits: int
+
+
 class Backends:
     """The classes, as they are in a process that has just begun.
 
     `data` are dicts of their modules that calls alter. `precision` is mpmath's context, whose
-    `prec` calls alter.
+    `prec` calls alter. One thread at a time has the classes.
     """
 
     def __init__(
@@ -101,6 +118,7 @@ class Backends:
     ) -> None:
         self._classes = classes
         self._precision = precision
+        self._lock = threading.Lock()
         self._data = [(one, deepcopy(one)) for one in data]
         self._defaults = [
             (function, deepcopy(function.__defaults__))
@@ -112,17 +130,45 @@ class Backends:
     @contextmanager
     def fresh(self) -> Generator[None]:
         """Give the classes without what calls before left in them; puts precisions back after."""
-        for data, whole in self._data:
-            data.clear()
-            data.update(deepcopy(whole))
-        for function, defaults in self._defaults:
-            function.__defaults__ = deepcopy(defaults)
-        before = self._precision.prec
-        try:
-            with decimal.localcontext():
-                yield
-        finally:
-            self._precision.prec = before
+        with self._alone():
+            for data, whole in self._data:
+                data.clear()
+                data.update(deepcopy(whole))
+            for function, defaults in self._defaults:
+                function.__defaults__ = deepcopy(defaults)
+            yield
+
+    @contextmanager
+    def resumed(self, left: Left) -> Generator[None]:
+        """Give the classes with what the calls of one attempt left in them."""
+        with self._alone():
+            for (data, _), content in zip(self._data, left.data, strict=True):
+                data.clear()
+                data.update(content)
+            for (function, _), defaults in zip(self._defaults, left.defaults, strict=True):
+                function.__defaults__ = defaults
+            self._precision.prec = left.precision
+            decimal.getcontext().prec = left.digits
+            yield
+
+    def left(self) -> Left:
+        """Return what there is to resume with; to be asked inside of `fresh` or `resumed`."""
+        return Left(
+            [dict(data) for data, _ in self._data],
+            [function.__defaults__ for function, _ in self._defaults],
+            self._precision.prec,
+            decimal.getcontext().prec,
+        )
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        with self._lock:
+            before = self._precision.prec
+            try:
+                with decimal.localcontext():
+                    yield
+            finally:
+                self._precision.prec = before
 
     def side(self, names: Sequence[str], config: JsonObject, long: bool, name: str) -> Side:
         """Return fresh instances of these classes; `name` tells the sides of an item apart."""
