@@ -106,7 +106,9 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
 
     @cached_property
     def _requests(self) -> Requests:
-        return Requests(self._bank, self.mode)
+        return Requests(
+            self._bank, self.mode, lambda draft: isinstance(self._unless_known(draft), TaskDraft)
+        )
 
     def made(self, spec: JsonObject) -> Request:
         """Return a training request; raises DomainError for a broken spec."""

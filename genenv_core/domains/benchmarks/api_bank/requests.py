@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,13 +39,16 @@ _CONDITIONAL = "ForgotPassword"
 
 
 class Requests:
-    """The APIs of a download to make requests for; `mode` is how their calls are judged.
+    """The APIs of a download to make requests for; of names that levels share, those of 1 and 2.
 
-    Of names that levels share, it has those of levels 1 and 2.
+    Args:
+        bank: the download.
+        mode: how calls are judged.
+        fits: whether a drawn task may be one; small numbers alone can make a call an official one.
     """
 
-    def __init__(self, bank: ApiBank, mode: str) -> None:
-        self._bank, self._mode = bank, mode
+    def __init__(self, bank: ApiBank, mode: str, fits: Callable[[TaskDraft], bool]) -> None:
+        self._bank, self._mode, self._fits = bank, mode, fits
         sets = bank.download.docs
         merged = {**sets.get("lv3", {}), **sets.get("lv1_lv2", {})}
         self.docs: Docs = {
@@ -114,7 +117,7 @@ class Requests:
                 ],
             )
             draft = self.draft_of(made)
-            if isinstance(draft, TaskDraft):
+            if isinstance(draft, TaskDraft) and self._fits(draft):
                 return draft
         raise ConfigError(f"api_bank: {DOCS} of the download has no APIs to make requests for")
 
