@@ -58,12 +58,12 @@ def chat(turns: Sequence[Turn]) -> list[Message]:
     messages: list[Message] = []
     for turn in turns:
         if turn.who == "tool":
-            if not messages or messages[-1]["role"] != "assistant" or "tool_calls" in messages[-1]:
+            if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": ""})
             function = {"name": turn.name, "arguments": turn.arguments}
             messages[-1]["tool_calls"] = [{"type": "function", "function": function}]
             messages.append({"role": "tool", "name": turn.name, "content": written(turn.answer)})
-        elif messages and messages[-1]["role"] == turn.who and "tool_calls" not in messages[-1]:
+        elif messages and messages[-1]["role"] == turn.who:
             messages[-1]["content"] += f"\n{turn.text}"
         else:
             messages.append({"role": turn.who, "content": turn.text})

@@ -11,6 +11,7 @@ drawn ones.
 from __future__ import annotations
 
 import json
+import random
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
 
 from genenv_core.domains.benchmarks.api_bank import ApiBankDomain
-from genenv_core.domains.benchmarks.api_bank.drawing import FORMATS, format_of
+from genenv_core.domains.benchmarks.api_bank.drawing import FORMATS, draw, format_of
 from genenv_core.domains.benchmarks.api_bank.wording import ENV_RULES, OBSERVATION_SCHEMA
 from genenv_core.domains.benchmarks.api_bank.writing import DEEPEST
+from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import (
     ConstrainsEnv,
     KnowsSolution,
@@ -128,18 +130,28 @@ def test_every_drawn_request_is_sound(seed: int) -> None:
     assert domain.base_tasks(seed, 20) != domain.base_tasks(seed + 1, 20)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_every_drawn_request_of_more_seeds_is_sound(seed: int) -> None:
+    domain = of_official(official("apibank"))
+    for draft in [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 200)]:
+        assert flaws(draft, domain) == [] and domain.parse(draft.program) == [draft]
+
+
 def test_a_small_download_has_sound_requests_too(domain: ApiBankDomain) -> None:
     for draft in [*domain.base_tasks(1, 60), *domain.heldout_tasks(1, 20)]:
         assert flaws(draft, domain) == [] and domain.parse(draft.program) == [draft]
 
 
 def test_drawn_dates_come_one_after_the_other() -> None:
-    domain = of_official(official("apibank"))
-    for draft in domain.base_tasks(4, 100):
-        for made_call in draft.spec["calls"]:
-            both = [made_call["arguments"].get(key) for key in ("check_in_time", "check_out_time")]
-            if all(both):
-                assert both[0] < both[1]
+    declared = {"type": "str", "description": "Format: %Y-%m-%d"}
+    parameters = {key: declared for key in ("begin", "middle", "end")}
+    docs = {"Stay": {"name": "Stay", "input_parameters": parameters}}
+    for seed in range(30):
+        drawn = draw(random.Random(seed), docs, 2)
+        assert drawn and len(drawn.calls) == 1
+        dates = list(drawn.calls[0].arguments.values())
+        assert dates == sorted(set(dates))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -153,6 +165,9 @@ def test_no_heldout_request_is_a_base_request_or_an_example(
     assert prompts.isdisjoint(m[1]["content"] for m, _ in domain.agent_examples(seed, 40))
     written = [read(domain, json.loads(text)) for _, text in domain.env_examples(seed, 30, 0.5)]
     assert heldout.isdisjoint(draft.fingerprint for draft in written)
+    # The sets are disjoint by a hash and not by luck.
+    assert all(map(in_heldout, heldout))
+    assert not any(in_heldout(one.fingerprint) for one in [*domain.base_tasks(seed, 40), *written])
 
 
 def test_examples_are_right_and_start_easy(domain: ApiBankDomain) -> None:
@@ -239,6 +254,8 @@ MUTATED: list[tuple[Any, Rejection, str]] = [
     (changed(time="May 4th, 14:30"), Rejection.INCONSISTENT, "format %Y-%m-%d %H:%M:%S"),
     (changed(time="2023-05-04"), Rejection.INCONSISTENT, "format"),
     (changed(time="2023-05-05 14:30:00"), Rejection.INCONSISTENT, "does not say time"),
+    # Neither Room 12 nor the 2 of the token is a day.
+    (changed(time="2023-05-02 14:30:00"), Rejection.INCONSISTENT, "does not say time"),
     (changed(content="yoga class"), Rejection.INCONSISTENT, "does not say content 'yoga class'"),
     (changed(location="Room 1"), Rejection.INCONSISTENT, "does not say location"),
     (asked("Call AddAgenda for it."), Rejection.LEAKS_ANSWER, "AddAgenda"),
@@ -391,6 +408,12 @@ def test_calls_are_compared_as_the_benchmark_compares_them(domain: ApiBankDomain
     assert success() and not success(time="2023-05-04 15:30:00") and not success(location=None)
     assert success(content="pottery class class")  # more than half of the words
     assert not success(content="yoga") and not success(token="k7x2p8")  # nobody's token is known
+    # Somebody else's token is another one, though the official tool does not compare it.
+    known = read(domain, {**changed(token=cases.ANN), "request": f"{GOOD['request']} {cases.ANN}"})
+    messages, _ = played(
+        domain, known, [call("AddAgenda", **changed(token=cases.BOB)["arguments"])]
+    )
+    assert not domain.score(known, messages).success
     strict = made(Path(str(domain.options.data)), mode="strict")
     messages, _ = played(
         strict, draft, [call("AddAgenda", **changed(content="pottery class class")["arguments"])]

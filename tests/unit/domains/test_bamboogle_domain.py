@@ -19,6 +19,7 @@ from jsonschema.validators import Draft202012Validator
 
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.domains.benchmarks.bamboogle.wording import ENV_RULES, OBSERVATION_SCHEMA
+from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import (
     ConstrainsEnv,
     KnowsSolution,
@@ -86,6 +87,13 @@ def test_every_drawn_question_is_sound(domain: BamboogleDomain, seed: int) -> No
     assert domain.base_tasks(seed, 20) != domain.base_tasks(seed + 1, 20)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_every_drawn_question_of_more_seeds_is_sound(domain: BamboogleDomain, seed: int) -> None:
+    for draft in [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 200)]:
+        assert flaws(draft, domain) == [] and domain.parse(draft.program) == [draft]
+
+
 def test_the_kind_of_the_answer_does_not_give_it_away(alone: BamboogleDomain) -> None:
     for draft in alone.base_tasks(5, 100):
         if draft.family.endswith("year"):
@@ -103,7 +111,10 @@ def test_no_heldout_question_is_a_base_question_or_an_example(
     assert prompts.isdisjoint(m[-1]["content"] for m, _ in alone.agent_examples(seed, 50))
     written = [alone.parse(text)[0] for _, text in alone.env_examples(seed, 50, 0.5)]
     assert all(isinstance(draft, TaskDraft) for draft in written)
-    assert heldout.isdisjoint(getattr(draft, "fingerprint", "") for draft in written)
+    others = [*alone.base_tasks(seed, 40), *(d for d in written if isinstance(d, TaskDraft))]
+    # The sets are disjoint by a hash and not by luck.
+    assert all(map(in_heldout, heldout))
+    assert not any(in_heldout(draft.fingerprint) for draft in others)
 
 
 def test_examples_are_right_and_start_easy(domain: BamboogleDomain) -> None:

@@ -212,8 +212,8 @@ def _says(text: str, value: str | float) -> bool:
 
 def _says_day(text: str, value: str, form: str) -> bool:
     """Return whether a text says a date itself, or the number of its day."""
-    day = _moment(value, form).day
-    return _says(text, value) or re.search(rf"(?<!\d)0?{day}(?!\d)", text) is not None
+    day = rf"(?<!\w)0?{_moment(value, form).day}(?:st|nd|rd|th)?(?!\w)"
+    return _says(text, value) or re.search(day, text, re.I) is not None
 
 
 def _is_date(value: Any, form: str) -> bool:
