@@ -498,6 +498,20 @@ def test_a_download_without_apis_to_call_is_named(tmp_path: Path) -> None:
         made(folder).base_tasks(1, 1)
 
 
+def test_rules_can_be_left_out_for_tiny_models(data: Path) -> None:
+    domain = made(data, explain=False)
+    draft = read(domain, CHAIN)
+    context = Context("c", "t", draft, AgentHistory())
+    for messages in (domain.agent_messages(draft), domain.env_messages(context)):
+        assert [message["role"] for message in messages] == ["user"]
+    assert "\nGetUserToken: username password\n" in domain.env_messages(context)[0]["content"]
+    assert flaws(draft, domain) == []
+    first = {"role": "assistant", "content": domain.answer_turns(draft)[0]}
+    asked = domain.tool_messages(draft, [*domain.agent_messages(draft), first])  # type: ignore[list-item]
+    assert asked and [message["role"] for message in asked] == ["user"]
+    assert domain.agent_messages(domain.items()[0])[0]["role"] == "system"
+
+
 def test_a_broken_spec_is_named(domain: ApiBankDomain) -> None:
     spec = read(domain, GOOD).spec
     broken: list[Any] = [

@@ -337,6 +337,16 @@ def test_a_users_questions_take_the_place_of_the_world(data: Path, tmp_path: Pat
         made(data, train=str(tmp_path / "none"))
 
 
+def test_rules_can_be_left_out_for_tiny_models(data: Path) -> None:
+    domain = made(data, search="simulated", explain=False)
+    draft = domain.base_tasks(1, 1)[0]
+    context = Context("c", "t", draft, AgentHistory())
+    for messages in (domain.agent_messages(draft), domain.env_messages(context)):
+        assert [message["role"] for message in messages] == ["user"]
+    assert flaws(draft, domain) == []
+    assert domain.agent_messages(domain.items()[0])[0]["role"] == "system"
+
+
 def test_a_broken_spec_is_named(alone: BamboogleDomain) -> None:
     for spec in ({}, {"question": "x", "answer": "y"}, {"passages": [1]}):
         with pytest.raises(DomainError, match="was not made by this domain"):

@@ -30,14 +30,14 @@ class Request:
     calls: Sequence[Mapping[str, Any]]
     tools: Sequence[JsonObject]
     judge_call: JudgeCall
+    explained: bool = True
+    """Whether the rules come first."""
 
     @property
     def messages(self) -> Sequence[Message]:
         """The rules, and the request."""
-        return (
-            {"role": "system", "content": RULES},
-            {"role": "user", "content": self.request},
-        )
+        user: Message = {"role": "user", "content": self.request}
+        return ({"role": "system", "content": RULES}, user) if self.explained else (user,)
 
     def begin(self, seed: int) -> Calling:
         """Return a fresh attempt; nothing in it is random."""

@@ -76,6 +76,9 @@ class ApiBankOptions(BenchmarkOptions, use_attribute_docstrings=True):
 
     train: str | None = Field(default=None, min_length=1)
     """A JSONL file with request, api and arguments, to train on in place of drawn requests."""
+    explain: bool = True
+    """Whether prompts open with rules, and pi_env reads what APIs are for; false is for tiny models
+    made for this domain. The benchmark's own items always open with rules."""
 
 
 class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
@@ -107,7 +110,10 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
     @cached_property
     def _requests(self) -> Requests:
         return Requests(
-            self._bank, self.mode, lambda draft: isinstance(self._unless_known(draft), TaskDraft)
+            self._bank,
+            self.mode,
+            lambda draft: isinstance(self._unless_known(draft), TaskDraft),
+            explained=self.options.explain,
         )
 
     def made(self, spec: JsonObject) -> Request:
@@ -196,7 +202,7 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
             f"call: {spelled(call)} on record: {written(one['answer'])}"
             for call, one in zip(as_calls(calls), calls, strict=True)
         ]
-        return with_rules(TOOL_RULES, "\n".join([*lines[answered : len(made)], "answer:"]))
+        return self._with_rules(TOOL_RULES, "\n".join([*lines[answered : len(made)], "answer:"]))
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return requests with one turn of the right attempt each."""
@@ -255,8 +261,12 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
         return {name: self._requests.docs[name] for name in named}
 
     def _env_prompt(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
-        known = listed(self._listed(base).values())
-        return with_rules(ENV_RULES, f"APIs:\n{known}\n{task_request(history, base.program)}")
+        known = listed(self._listed(base).values(), explained=self.options.explain)
+        asked = f"APIs:\n{known}\n{task_request(history, base.program)}"
+        return self._with_rules(ENV_RULES, asked)
+
+    def _with_rules(self, rules: str, content: str) -> list[Message]:
+        return with_rules(rules if self.options.explain else "", content)
 
     def _read_train(self, path: Path) -> tuple[list[TaskDraft], str]:
         rows, digest = read_rows(path)

@@ -45,10 +45,18 @@ class Requests:
         bank: the download.
         mode: how calls are judged.
         fits: whether a drawn task may be one; small numbers alone can make a call an official one.
+        explained: whether the rules come before a request.
     """
 
-    def __init__(self, bank: ApiBank, mode: str, fits: Callable[[TaskDraft], bool]) -> None:
-        self._bank, self._mode, self._fits = bank, mode, fits
+    def __init__(
+        self,
+        bank: ApiBank,
+        mode: str,
+        fits: Callable[[TaskDraft], bool],
+        *,
+        explained: bool = True,
+    ) -> None:
+        self._bank, self._mode, self._fits, self._explained = bank, mode, fits, explained
         sets = bank.download.docs
         merged = {**sets.get("lv3", {}), **sets.get("lv1_lv2", {})}
         self.docs: Docs = {
@@ -63,7 +71,8 @@ class Requests:
             calls = [dict(call) for call in spec["calls"]]
             golds = [self._gold(call) for call in calls]
             tools = [schema(self.docs[name]) for name in spec["tools"]]
-            return Request(str(spec["request"]), calls, tools, partial(self._judge_call, golds))
+            judge = partial(self._judge_call, golds)
+            return Request(str(spec["request"]), calls, tools, judge, self._explained)
         except (KeyError, TypeError, ValueError, StopIteration, UnreadableError) as error:
             raise DomainError(
                 f"api_bank: the spec {str(spec)[:120]} has no request, calls and tools of this "

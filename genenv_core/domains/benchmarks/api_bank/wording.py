@@ -63,9 +63,11 @@ OBSERVATION_SCHEMA: JsonObject = {
 """What pi_env writes in the place of an API."""
 
 
-def listed(docs: Iterable[Mapping[str, Any]]) -> str:
-    """Return APIs as pi_env reads them, a line each."""
-    return "\n".join(_line(doc) for doc in docs)
+def listed(docs: Iterable[Mapping[str, Any]], *, explained: bool = True) -> str:
+    """Return APIs as pi_env reads them, a line each; unexplained ones are names alone."""
+    if explained:
+        return "\n".join(_line(doc) for doc in docs)
+    return "\n".join(f"{doc['name']}: {' '.join(doc['input_parameters'])}" for doc in docs)
 
 
 def _line(doc: Mapping[str, Any]) -> str:
