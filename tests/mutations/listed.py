@@ -1830,7 +1830,7 @@ _API_BANK = (
         "a sample after a call has no number when it is the user's",
         f"{API_BANK}/loading.py",
         "            number += 1",
-        '            number += sample["role"] != "User"',
+        '            number += rows[at]["role"] != "User"',
         f"{API_BANK_TESTS}_items_are_numbered_as_the_official_loop_counts_samples",
     ),
     _m(

@@ -1,11 +1,19 @@
-"""Items of a download, each with the call or the response that was recorded for it."""
+"""Items of a download: the call or the response that was recorded, and what came before it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.benchmarks.api_bank.dialogues import (
+    Turn,
+    called_tools,
+    dialogue_turn,
+    found_tools,
+    request_turns,
+)
 from genenv_core.benchmarks.api_bank.reading import UnreadableError
 from genenv_core.benchmarks.api_bank.rules import TOOLS, TOOLS_OF_LEVEL_3, ToolRules
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, Tool, recorded
@@ -13,6 +21,7 @@ from genenv_core.benchmarks.api_bank.searching import Search
 from genenv_core.benchmarks.api_bank.state import State
 from genenv_core.benchmarks.files import digest_of, read_json, read_lines, required
 from genenv_core.errors import ConfigError, DataError
+from genenv_core.types import JsonObject
 
 Gold = RecordedCall | str
 """A recorded call, or the text of a recorded response."""
@@ -26,8 +35,33 @@ REQUESTS = "test-data/level-3.json"
 TABLES = ("Agenda", "Reminder")
 
 
-def load_gold(data: Path) -> tuple[dict[str, Gold], State, str]:
-    """Return the items by id in the official order, the tools' databases, and the files' digest."""
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What was recorded, the turns before it, and the names of the tools that are known there."""
+
+    gold: Gold
+    before: Sequence[Turn]
+    tools: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """What the files say; the two sets of tools are those of levels 1 and 2, and of level 3."""
+
+    items: Mapping[str, Item]
+    state: State
+    docs: Mapping[str, Mapping[str, JsonObject]]
+    tools: Mapping[str, Mapping[str, Tool]] = field(repr=False)
+    digest: str = ""
+
+
+def set_of(item: str) -> str:
+    """Return which set of tools an item's level has."""
+    return "lv3" if item.startswith("lv3/") else "lv1_lv2"
+
+
+def read_download(data: Path) -> Download:
+    """Return the items by id in the official order, the tools, their databases, and the digest."""
     levels = [level for level, folder in DIALOGUES.items() if (data / folder).is_dir()]
     has_requests = (data / REQUESTS).is_file()
     if not levels and not has_requests:
@@ -39,24 +73,25 @@ def load_gold(data: Path) -> tuple[dict[str, Gold], State, str]:
     docs = required(data, DOCS)
     files = [docs]
     declared = read_json(docs)
-    gold: dict[str, Gold] = {}
-    state, tools = State({}, {}, Search([])), dict[str, Tool]()
+    items: dict[str, Item] = {}
+    state, tools = State({}, {}, Search([])), dict[str, dict[str, Tool]]()
     if levels:
         state, databases = _state(data)
         files += databases
-        tools = _tools(docs, declared, "lv1_lv2", TOOLS)
+        tools["lv1_lv2"] = _tools(docs, declared, "lv1_lv2", TOOLS)
     for level in levels:
         for path in sorted((data / DIALOGUES[level]).glob("*.jsonl")):
             files.append(path)
-            for number, one in _samples(path, tools):
-                gold[f"{level}/{path.name}#{number}"] = one
+            for number, one in _samples(path, tools["lv1_lv2"], searches=level == "lv2"):
+                items[f"{level}/{path.name}#{number}"] = one
     if has_requests:
         files.append(data / REQUESTS)
-        tools = _tools(docs, declared, "lv3", TOOLS_OF_LEVEL_3)
-        gold |= _requests(data / REQUESTS, tools)
-    if not gold:
+        tools["lv3"] = _tools(docs, declared, "lv3", TOOLS_OF_LEVEL_3)
+        items |= _requests(data / REQUESTS, tools["lv3"])
+    if not items:
         raise DataError(f"--data {data}: it has no item of API-Bank; download it again")
-    return gold, state, digest_of(data, files)
+    shown = {key: {str(one["name"]): one for one in declared[key]} for key in tools}
+    return Download(items, state, shown, tools, digest_of(data, files))
 
 
 def _tools(path: Path, declared: Any, key: str, rules: Mapping[str, ToolRules]) -> dict[str, Tool]:
@@ -101,37 +136,51 @@ def _state(data: Path) -> tuple[State, list[Path]]:
         ) from error
 
 
-def _samples(path: Path, tools: Mapping[str, Tool]) -> Iterator[tuple[int, Gold]]:
+def _samples(
+    path: Path, tools: Mapping[str, Tool], *, searches: bool
+) -> Iterator[tuple[int, Item]]:
     """Yield a dialogue's items with the official numbers.
 
     Each call of a dialogue makes two samples: the call, and the turn after it. Where that turn is
-    a call too, it is an item twice; where it is the user's, it is none but has its number.
+    a call too, it is an item twice; where it is the user's, it is none but has its number. The
+    tools are all of the dialogue's, or those that were found before, where they are searched for.
     """
-    turns = read_lines(path)
+    rows = read_lines(path)
+    golds = [
+        _recorded(path, row, tools, "param_dict") if _role(path, row) == "API" else None
+        for row in rows
+    ]
+    turns = [dialogue_turn(row) for row in rows]
     number = 0
-    for place, turn in enumerate(turns):
-        if _role(path, turn) != "API":
+    for place, row in enumerate(rows):
+        if row["role"] != "API":
             continue
-        for sample in turns[place : place + 2]:
-            if _role(path, sample) == "API":
-                yield number, _recorded(path, sample, tools, "param_dict")
-            elif sample["role"] == "AI":
-                yield number, _text(path, sample, "text")
+        for at in range(place, min(place + 2, len(rows))):
+            before = turns[:at]
+            named = found_tools(before) if searches else called_tools(turns)
+            if gold := golds[at]:
+                yield number, Item(gold, before, named)
+            elif rows[at]["role"] == "AI":
+                yield number, Item(_text(path, rows[at], "text"), before, named)
             number += 1
 
 
-def _requests(path: Path, tools: Mapping[str, Tool]) -> dict[str, Gold]:
+def _requests(path: Path, tools: Mapping[str, Tool]) -> dict[str, Item]:
     """Return the calls of each request of level 3, in their order, and its response."""
-    found: dict[str, Gold] = {}
+    found: dict[str, Item] = {}
     requests = read_json(path)
     try:
         calls = [list(request["apis"]) for request in requests]
     except (KeyError, TypeError) as error:
         raise DataError(f"{path}: wanted a list of requests with apis: {error!r}") from error
     for number, request in enumerate(requests):
-        for place, call in enumerate(calls[number]):
-            found[f"lv3/{number}.{place}"] = _recorded(path, call, tools, "input")
-        found[f"lv3/{number}.response"] = _text(path, request, "response")
+        golds = [_recorded(path, call, tools, "input") for call in calls[number]]
+        response = _text(path, request, "response")
+        turns = request_turns(request)
+        for place, gold in enumerate([*golds, response]):
+            key = f"lv3/{number}.{'response' if gold is response else place}"
+            before = turns[: place + 1]
+            found[key] = Item(gold, before, found_tools(before))
     return found
 
 

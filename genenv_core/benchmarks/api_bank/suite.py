@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from genenv_core.benchmarks.api_bank.loading import Gold, load_gold
+from genenv_core.benchmarks.api_bank.dialogues import chat
+from genenv_core.benchmarks.api_bank.loading import Download, Gold, read_download, set_of
+from genenv_core.benchmarks.api_bank.playing import Sample, rules
 from genenv_core.benchmarks.api_bank.rouge import rouge_l
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, judge_call
 from genenv_core.benchmarks.api_bank.state import State
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Ratio
+from genenv_core.benchmarks.api_bank.tools import schema
+from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.types import JsonObject
 
 MODES = {
     "match": "the first call in the text counts as the recorded one, as the official tools compare",
@@ -29,32 +34,35 @@ class ApiBank:
 
     composites: Sequence[Composite] = ()
 
-    def __init__(self, gold: Mapping[str, Gold], state: State, digest: str) -> None:
-        self.digest = digest
-        self.gold = gold
-        self.items: Mapping[str, str] = {item: _group(item, one) for item, one in gold.items()}
-        self._state = state
+    def __init__(self, download: Download) -> None:
+        self.digest = download.digest
+        self.download = download
+        self.gold: Mapping[str, Gold] = {key: one.gold for key, one in download.items.items()}
+        self.items: Mapping[str, str] = {key: _group(key, one) for key, one in self.gold.items()}
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
         """Return the verdict on a text; anything else is wrong."""
         gold = self.gold[item]
-        kind = "call" if isinstance(gold, RecordedCall) else "response"
-        if not isinstance(prediction, str):
-            said = type(prediction).__name__
-            parts = {"kind": kind, **({"error": "no_call"} if kind == "call" else {"rouge_l": 0.0})}
-            return ItemVerdict(False, reason=f"the prediction is no text but {said}", parts=parts)
         if isinstance(gold, RecordedCall):
-            return self._judge_call(prediction, gold, mode)
+            return judged_call(prediction, gold, self.download.state, mode)
         return _judge_response(prediction, gold, item)
 
-    def _judge_call(self, text: str, gold: RecordedCall, mode: str) -> ItemVerdict:
-        found = judge_call(text, gold, self._state, mode == "strict")
-        parts = {"kind": "call", "call": found.text[:SHOWN], "error": found.error}
-        named = {"missing": found.missing, "extra": found.extra, "wrong": found.wrong}
-        parts |= {key: [name[:SHOWN] for name in names[:SHOWN]] for key, names in named.items()}
-        right = not found.error
-        details = "".join(f"; {key}: {', '.join(parts[key][:9])}" for key in named if parts[key])
-        return ItemVerdict(right, float(right), found.error + details, parts)
+    def playable(self, item: str) -> Sample:
+        """Return an item with the dialogue before it, and the tools that are known there."""
+        one, key = self.download.items[item], set_of(item)
+        kind = "call" if isinstance(one.gold, RecordedCall) else "response"
+        said = rules(kind, searches=not item.startswith("lv1/"), dated=key != "lv3")
+        return Sample(
+            [{"role": "system", "content": said}, *chat(one.before)],
+            self.schemas(key, one.tools),
+            kind,
+            partial(self.judge, item),
+        )
+
+    def schemas(self, key: str, names: Sequence[str]) -> list[JsonObject]:
+        """Return the tools of a set that have these names."""
+        docs = self.download.docs[key]
+        return [schema(docs[name]) for name in names if name in docs]
 
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return the accuracy of calls, by level and over all, or the ROUGE-L of responses."""
@@ -68,23 +76,50 @@ def _group(item: str, gold: Gold) -> str:
     return f"{item.partition('/')[0]} {kind}"
 
 
-def _judge_response(text: str, gold: str, item: str) -> ItemVerdict:
+def judged_call(prediction: Any, gold: RecordedCall, state: State, mode: str) -> ItemVerdict:
+    """Return the verdict on the first call of a text; anything but text is wrong."""
+    if not isinstance(prediction, str):
+        return _no_text(prediction, {"kind": "call", "error": "no_call"})
+    found = judge_call(prediction, gold, state, mode == "strict")
+    parts = {"kind": "call", "call": found.text[:SHOWN], "error": found.error}
+    named = {"missing": found.missing, "extra": found.extra, "wrong": found.wrong}
+    parts |= {key: [name[:SHOWN] for name in names[:SHOWN]] for key, names in named.items()}
+    right = not found.error
+    details = "".join(f"; {key}: {', '.join(parts[key][:9])}" for key in named if parts[key])
+    return ItemVerdict(right, float(right), found.error + details, parts)
+
+
+def _judge_response(prediction: Any, gold: str, item: str) -> ItemVerdict:
+    if not isinstance(prediction, str):
+        return _no_text(prediction, {"kind": "response", "rouge_l": 0.0})
     if item.startswith("lv3/"):
         # As the loop of level 3 does it; the loop of levels 1 and 2 rounds instead.
-        score = rouge_l(text.replace("User:", "").replace("AI:", "").strip(), gold)
+        score = rouge_l(prediction.replace("User:", "").replace("AI:", "").strip(), gold)
     else:
-        score = round(rouge_l(text, gold), 4)
+        score = round(rouge_l(prediction, gold), 4)
     valid = score >= LOW
     reason = "" if valid else f"ROUGE-L {score:.4f} is below {LOW}"
     return ItemVerdict(valid, score, reason, {"kind": "response", "rouge_l": score})
 
 
+def _no_text(prediction: Any, parts: JsonObject) -> ItemVerdict:
+    said = type(prediction).__name__
+    return ItemVerdict(False, reason=f"the prediction is no text but {said}", parts=parts)
+
+
 def load(data: Path) -> ApiBank:
     """Return the suite of a folder laid out as the official directory `api-bank`."""
-    gold, state, digest = load_gold(data)
-    return ApiBank(gold, state, digest)
+    return ApiBank(read_download(data))
 
+
+LIMITS = Limits(turns=1, turn_tokens=512, tokens=8192)
+"""One turn; the longest dialogue before it has about 6,200 characters, its tools included."""
 
 BENCHMARK = Benchmark(
-    "api_bank", MODES, "the text with the call [ApiName(key='value', ...)], or the response", load
+    "api_bank",
+    MODES,
+    "the text with the call [ApiName(key='value', ...)], or the response",
+    load,
+    LIMITS,
+    "calls",
 )

@@ -59,6 +59,8 @@ class Question:
     verdict: Callable[[Any, str], ItemVerdict]
     passages: Sequence[str] = ()
     search: Search | None = None
+    explained: bool = True
+    """Whether the rules of answering come first."""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -66,7 +68,8 @@ class Question:
         alone = WITH_PASSAGES if self.passages else ALONE
         rules = WITH_SEARCH if self.search else alone
         asked = "\n".join([*self.passages, self.question])
-        return ({"role": "system", "content": rules}, {"role": "user", "content": asked})
+        user: Message = {"role": "user", "content": asked}
+        return ({"role": "system", "content": rules}, user) if self.explained else (user,)
 
     @property
     def tools(self) -> Sequence[JsonObject]:

@@ -37,7 +37,7 @@ def read_written(model: type[Written], text: str) -> Written | Rejected:
     if body.startswith("```") and body.endswith("```"):
         body = body[3:-3].removeprefix("json").strip()
     try:
-        value: Any = json.loads(body)
+        value: Any = json.loads(body, parse_constant=_no_number)
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates cannot be stored
     except UnicodeEncodeError:
         return Rejected(Rejection.UNPARSEABLE, "it has half of a surrogate pair")
@@ -130,6 +130,10 @@ def task_request(history: AgentHistory, base: str) -> str:
     )
     shown = f"; by family: {families}" if families else ""
     return f"success {success}{shown}; base: {base} ; new:"
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _too_few(domain: str, found: int, count: int, *, heldout: bool) -> ConfigError:

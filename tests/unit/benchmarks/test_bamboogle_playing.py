@@ -178,6 +178,11 @@ def test_bm25_by_hand() -> None:
     assert [p.title for p in index.ranked("fox a dog")] == ["a", "b"]
 
 
+def test_a_rare_word_counts_more_than_a_common_one_three_times() -> None:
+    common = [Passage("p", "owl owl owl"), *[Passage("q", "owl")] * 4]
+    assert Index([*common, Passage("r", "elk")]).ranked("owl elk")[0].title == "r"
+
+
 def test_a_long_passage_is_shown_in_part() -> None:
     shown = Passage("t", "word\n" * 1000).shown()
     assert shown.startswith("t: word word") and len(shown) == LONGEST_SHOWN + 3

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
 
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.domains.benchmarks.bamboogle.wording import ENV_RULES, OBSERVATION_SCHEMA
+from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import (
     ConstrainsEnv,
     KnowsSolution,
@@ -71,7 +72,7 @@ def alone(data: Path) -> BamboogleDomain:
 def test_every_drawn_question_is_sound(domain: BamboogleDomain, seed: int) -> None:
     drafts = [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 40)]
     assert len({draft.fingerprint for draft in drafts}) == 240
-    for draft in drafts[:: 4 if seed > 1 else 1]:
+    for draft in drafts[:: 8 if seed > 1 else 1]:
         assert flaws(draft, domain) == []
         assert domain.parse(draft.program) == [draft]
         messages, done = played(domain, draft, [t.says for t in domain.solution(draft)])
@@ -86,6 +87,13 @@ def test_every_drawn_question_is_sound(domain: BamboogleDomain, seed: int) -> No
     assert domain.base_tasks(seed, 20) != domain.base_tasks(seed + 1, 20)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_every_drawn_question_of_more_seeds_is_sound(domain: BamboogleDomain, seed: int) -> None:
+    for draft in [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 200)]:
+        assert flaws(draft, domain) == [] and domain.parse(draft.program) == [draft]
+
+
 def test_the_kind_of_the_answer_does_not_give_it_away(alone: BamboogleDomain) -> None:
     for draft in alone.base_tasks(5, 100):
         if draft.family.endswith("year"):
@@ -97,13 +105,16 @@ def test_the_kind_of_the_answer_does_not_give_it_away(alone: BamboogleDomain) ->
 def test_no_heldout_question_is_a_base_question_or_an_example(
     alone: BamboogleDomain, seed: int
 ) -> None:
-    heldout = {draft.fingerprint for draft in alone.heldout_tasks(seed, 150)}
-    assert heldout.isdisjoint(d.fingerprint for d in alone.base_tasks(seed + 1, 200))
-    prompts = {draft.prompt for draft in alone.heldout_tasks(seed, 150)}
-    assert prompts.isdisjoint(m[-1]["content"] for m, _ in alone.agent_examples(seed, 100))
-    written = [alone.parse(text)[0] for _, text in alone.env_examples(seed, 100, 0.5)]
+    heldout = {draft.fingerprint for draft in alone.heldout_tasks(seed, 60)}
+    assert heldout.isdisjoint(d.fingerprint for d in alone.base_tasks(seed + 1, 100))
+    prompts = {draft.prompt for draft in alone.heldout_tasks(seed, 60)}
+    assert prompts.isdisjoint(m[-1]["content"] for m, _ in alone.agent_examples(seed, 50))
+    written = [alone.parse(text)[0] for _, text in alone.env_examples(seed, 50, 0.5)]
     assert all(isinstance(draft, TaskDraft) for draft in written)
-    assert heldout.isdisjoint(getattr(draft, "fingerprint", "") for draft in written)
+    others = [*alone.base_tasks(seed, 40), *(d for d in written if isinstance(d, TaskDraft))]
+    # The sets are disjoint by a hash and not by luck.
+    assert all(map(in_heldout, heldout))
+    assert not any(in_heldout(draft.fingerprint) for draft in others)
 
 
 def test_examples_are_right_and_start_easy(domain: BamboogleDomain) -> None:
@@ -115,7 +126,7 @@ def test_examples_are_right_and_start_easy(domain: BamboogleDomain) -> None:
     assert len(ends) + len(searches) == 60 and ends
     assert bool(searches) == (domain.options.search != "none")
     even, easy = (
-        sum(domain.parse(text)[0].difficulty for _, text in domain.env_examples(1, 200, skew))  # type: ignore[union-attr]
+        sum(domain.parse(text)[0].difficulty for _, text in domain.env_examples(1, 100, skew))  # type: ignore[union-attr]
         for skew in (0.0, 1.0)
     )
     assert easy < 0.7 * even
@@ -222,6 +233,7 @@ def test_a_generation_that_repeats_an_item_is_contaminated(
     assert isinstance(alone.read(json.dumps(value))[0], TaskDraft)
 
 
+@settings(max_examples=40)
 @given(text=st.text() | st.dictionaries(st.text(), st.text() | st.integers()).map(json.dumps))
 def test_the_parser_never_raises(alone: BamboogleDomain, text: str) -> None:
     (found,) = alone.parse(text)
@@ -323,6 +335,16 @@ def test_a_users_questions_take_the_place_of_the_world(data: Path, tmp_path: Pat
             made(data, train=str(file))
     with pytest.raises(ConfigError, match="no such file"):
         made(data, train=str(tmp_path / "none"))
+
+
+def test_rules_can_be_left_out_for_tiny_models(data: Path) -> None:
+    domain = made(data, search="simulated", explain=False)
+    draft = domain.base_tasks(1, 1)[0]
+    context = Context("c", "t", draft, AgentHistory())
+    for messages in (domain.agent_messages(draft), domain.env_messages(context)):
+        assert [message["role"] for message in messages] == ["user"]
+    assert flaws(draft, domain) == []
+    assert domain.agent_messages(domain.items()[0])[0]["role"] == "system"
 
 
 def test_a_broken_spec_is_named(alone: BamboogleDomain) -> None:

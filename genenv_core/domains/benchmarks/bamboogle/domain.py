@@ -75,6 +75,9 @@ class BamboogleOptions(BenchmarkOptions, use_attribute_docstrings=True):
     """For `search: corpus`: a JSONL file with title and text, or a folder of .txt files."""
     train: str | None = Field(default=None, min_length=1)
     """A JSONL file with question and answer, to train on in place of the fictional world."""
+    explain: bool = True
+    """Whether prompts open with rules; false is for tiny models made for this domain. The
+    benchmark's own questions always do."""
 
 
 class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
@@ -118,7 +121,7 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         question, answer, passages = _read_spec(spec)
         engine = self._engine(passages)
         shown = () if engine else [passage.shown() for passage in passages]
-        return Question(question, partial(judged, answer), shown, engine)
+        return Question(question, partial(judged, answer), shown, engine, self.options.explain)
 
     def episode(self, draft: TaskDraft, seed: int) -> BenchmarkEpisode:
         """Return a fresh attempt; raises DomainError where only pi_env could answer searches."""
@@ -211,7 +214,7 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         shown = "\n".join(passage.shown() for passage in passages)
         known = f"passages:\n{shown}\n" if shown else ""
         asked = json.dumps(queries, ensure_ascii=False)
-        return with_rules(SEARCH_RULES, f"{known}queries: {asked} ; found:")
+        return self._with_rules(SEARCH_RULES, f"{known}queries: {asked} ; found:")
 
     def _engine(self, passages: Sequence[Passage]) -> Search | None:
         """Return what answers searches about a question with these passages."""
@@ -251,7 +254,10 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         return draft_of(found, lambda spec: self.made(spec).messages[-1]["content"])
 
     def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
-        return with_rules(ENV_RULES, task_request(history, base))
+        return self._with_rules(ENV_RULES, task_request(history, base))
+
+    def _with_rules(self, rules: str, content: str) -> list[Message]:
+        return with_rules(rules if self.options.explain else "", content)
 
     def _read_train(self, path: Path) -> tuple[list[TaskDraft], str]:
         rows, digest = read_rows(path)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from genenv_core.benchmarks.bamboogle.searching import Passage
+from genenv_core.domains.benchmarks.invented import person, river, town, word
 
 LEVELS: Sequence[tuple[int, int]] = ((2, 1), (2, 4), (3, 2), (3, 7))
 """Hops, and passages that are not needed, of the levels 1, 2, ..."""
@@ -42,38 +43,13 @@ def _one_of(*words: str) -> Callable[[random.Random], str]:
     return lambda rng: rng.choice(words)
 
 
-_ONSETS = ("b", "br", "d", "dr", "f", "g", "gr", "h", "k", "l", "m", "n", "p", "qu", "r", "s")
-_ENDS = ("dal", "fen", "lor", "mar", "nev", "rath", "sel", "tor", "vek", "wyn", "zan", "bran")
-_TOWN_ENDS = ("burg", "ford", "haven", "mere", "moor", "stead", "wick", "holm")
-
-
-def _syllable(rng: random.Random) -> str:
-    return rng.choice(_ONSETS) + rng.choice("aeiou")
-
-
-def _word(rng: random.Random, ends: Sequence[str]) -> str:
-    return (_syllable(rng) + _syllable(rng) + rng.choice(ends)).capitalize()
-
-
-def _person(rng: random.Random) -> str:
-    return f"{(_syllable(rng) + rng.choice(_ENDS)).capitalize()} {_word(rng, _ENDS)}"
-
-
-def _town(rng: random.Random) -> str:
-    return _word(rng, _TOWN_ENDS)
-
-
-def _river(rng: random.Random) -> str:
-    return _word(rng, ("a", "ine", "une"))
-
-
 _NAMES: dict[str, Callable[[random.Random], str]] = {
-    "person": _person,
-    "town": _town,
-    "novel": lambda rng: f"The {rng.choice(('Bells', 'Keys', 'Lamps', 'Roads'))} of {_town(rng)}",
-    "opera": lambda rng: f"The {rng.choice(('Daughter', 'Ghost', 'Judge'))} of {_town(rng)}",
-    "company": lambda rng: f"{_word(rng, _ENDS)} {rng.choice(('Ironworks', 'Shipyard', 'Press'))}",
-    "building": lambda rng: f"{_word(rng, _ENDS)} {rng.choice(('Tower', 'Bridge', 'Hall'))}",
+    "person": person,
+    "town": town,
+    "novel": lambda rng: f"The {rng.choice(('Bells', 'Keys', 'Lamps', 'Roads'))} of {town(rng)}",
+    "opera": lambda rng: f"The {rng.choice(('Daughter', 'Ghost', 'Judge'))} of {town(rng)}",
+    "company": lambda rng: f"{word(rng)} {rng.choice(('Ironworks', 'Shipyard', 'Press'))}",
+    "building": lambda rng: f"{word(rng)} {rng.choice(('Tower', 'Bridge', 'Hall'))}",
 }
 
 _RELATIONS: dict[str, Sequence[_Relation]] = {
@@ -108,7 +84,7 @@ _FACTS: dict[str, Sequence[_Fact]] = {
     ],
     "town": [
         _Fact("In what year was {} founded?", "{} was founded in {}.", _year),
-        _Fact("On which river lies {}?", "{} lies on the river {}.", _river),
+        _Fact("On which river lies {}?", "{} lies on the river {}.", river),
     ],
 }
 
