@@ -38,6 +38,8 @@ class Query:
     cuisines: Sequence[str] | None
     room_type: str | None
     transportation: str | None
+    text: str = ""
+    """The request in words."""
 
     @property
     def hard_constraints(self) -> int:

@@ -20,6 +20,9 @@ COLUMNS = (
     *("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget"),
     *("local_constraint", "level"),
 )
+TEXT = "query"
+"""The column with the request in words, which no verdict needs."""
+
 LONGEST = 10_000
 """Characters of a Python literal in the official CSV; they have some hundred."""
 
@@ -36,7 +39,7 @@ def read_queries(path: Path) -> dict[int, Query]:
     queries: dict[int, Query] = {}
     for place, row in enumerate(_rows(path), 1):
         try:
-            queries[int(row.get("idx", place))] = _query(row)
+            queries[int(row.get("idx", place))] = query_of(row)
         except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
             raise DataError(
                 f"{path}, query {place}: {type(error).__name__}: {error}; it needs "
@@ -50,7 +53,10 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     if path.suffix == ".csv":
         try:
             # The long columns, such as reference_information, are left out.
-            rows = pl.read_csv(path, columns=list(COLUMNS), infer_schema=False).to_dicts()
+            scanned = pl.scan_csv(path, infer_schema=False)
+            given = scanned.collect_schema().names()
+            columns = [*COLUMNS, *(name for name in (TEXT,) if name in given)]
+            rows = scanned.select(columns).collect().to_dicts()
         except pl.exceptions.PolarsError as error:
             raise DataError(f"{path}: no CSV of queries: {error}") from error
     else:
@@ -69,7 +75,8 @@ def _literal(value: Any) -> Any:
     return ast.literal_eval(value)
 
 
-def _query(row: Mapping[str, Any]) -> Query:
+def query_of(row: Mapping[str, Any]) -> Query:
+    """Return the query of a row of the data set; raises as a row that lacks something does."""
     asked: dict[str, Any] = _literal(row["local_constraint"])
     cuisines: Sequence[str] | None = _literal(asked["cuisine"])
     query = Query(
@@ -85,6 +92,7 @@ def _query(row: Mapping[str, Any]) -> Query:
         cuisines=None if cuisines is None else tuple(cuisines),
         room_type=asked["room type"],
         transportation=asked["transportation"],
+        text=str(row.get(TEXT) or ""),
     )
     if query.days < 1 or len(query.dates) != query.days:
         raise ValueError(f"{len(query.dates)} dates for {query.days} days")
