@@ -42,6 +42,11 @@ class Query:
     """The request in words."""
 
     @property
+    def trip(self) -> tuple[str, str, date, int]:
+        """Return what tells trips apart, whatever is asked of them: ends, first day, and days."""
+        return self.org, self.dest, self.dates[0], self.days
+
+    @property
     def hard_constraints(self) -> int:
         """Return how many hard constraints it has, the budget among them."""
         named = (self.room_rule, self.cuisines, self.room_type, self.transportation)

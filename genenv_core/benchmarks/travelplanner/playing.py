@@ -28,6 +28,7 @@ CALLS = 10
 
 SUBMIT = "submit_plan"
 ASKED = f"Call the tool {SUBMIT} with the plan."
+MALFORMED = f'Error: a call is a JSON object with "name" and "arguments". {ASKED}'
 IGNORED = f"Error: not carried out; make at most {CALLS} calls in a turn, {SUBMIT} as the last one."
 
 RULES = (
@@ -36,8 +37,8 @@ RULES = (
     'nothing to say is "-". How cells are written:\n'
     '- current_city: the city, as "Reno", or on a day of travel "from Reno to Boise".\n'
     '- transportation: "Flight Number: F0000001, from Reno to Boise, Departure Time: 08:10, '
-    'Arrival Time: 09:20", or "Self-driving, from Reno to Boise, duration: 6 hours 30 mins, distance: 680 '
-    'km, cost: 34", or the same with "Taxi".\n'
+    'Arrival Time: 09:20", or "Self-driving, from Reno to Boise, duration: 6 hours 30 mins, '
+    'distance: 680 km, cost: 34", or the same with "Taxi".\n'
     '- breakfast, lunch, dinner, accommodation: the name, a comma and the city, as "Blue Door, '
     'Boise".\n'
     '- attraction: one or more, each with its city and a semicolon: "Old Fort, Boise;River Walk, '
@@ -166,7 +167,8 @@ class TripPlaying:
 
     def answer(self, said: Said) -> Observation:
         """Return what the tools answer; raises DataError where a file cannot be read."""
-        messages, submitted = list[Message](), self._submitted
+        messages: list[Message] = []
+        submitted = self._submitted
         for number, call in enumerate(said.calls):
             if submitted or number >= CALLS:
                 content = IGNORED
@@ -177,8 +179,7 @@ class TripPlaying:
             else:
                 content = self._looked_up(call)
             messages.append(_told(call, content))
-        malformed = f'Error: a call is a JSON object with "name" and "arguments". {ASKED}'
-        messages += [{"role": "tool", "name": SUBMIT, "content": malformed} for _ in said.malformed]
+        messages += [Message(role="tool", name=SUBMIT, content=MALFORMED) for _ in said.malformed]
         self._submitted = submitted
         self._turns += 1
         done = submitted or self._turns >= self._most

@@ -26,6 +26,9 @@ TEXT = "query"
 LONGEST = 10_000
 """Characters of a Python literal in the official CSV; they have some hundred."""
 
+LONGEST_COLUMN = 1_000_000
+"""The same of a long column; they have some 40,000."""
+
 
 def file_of(data: Path, split: str) -> Path | None:
     """Return the file of a split's queries: the official CSV or lines, or a JSON list."""
@@ -66,25 +69,42 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     return cast("list[dict[str, Any]]", rows)
 
 
-def _literal(value: Any) -> Any:
-    """Return what a Python literal stands for, as the official CSV has lists and objects."""
+def column_of(path: Path, name: str) -> dict[int, Any]:
+    """Return a long column of the official CSV or lines by `idx`; nothing where it has none."""
+    rows: list[Any] = []
+    if path.suffix == ".csv":
+        scanned = pl.scan_csv(path, infer_schema=False)
+        names = [one for one in ("idx", name) if one in scanned.collect_schema().names()]
+        rows = scanned.select(names).collect().to_dicts() if name in names else []
+    elif path.suffix == ".jsonl":
+        rows = read_lines(path)
+    return {
+        int(row.get("idx", place)): row[name] for place, row in enumerate(rows, 1) if row.get(name)
+    }
+
+
+def literal(value: Any, longest: int = LONGEST_COLUMN) -> Any:
+    """Return what a Python literal stands for, as the official CSV has lists and objects.
+
+    Raises ValueError, SyntaxError, RecursionError or MemoryError.
+    """
     if not isinstance(value, str):
         return value
-    if len(value) > LONGEST:
+    if len(value) > longest:
         raise ValueError(f"a value of {len(value)} characters")
     return ast.literal_eval(value)
 
 
 def query_of(row: Mapping[str, Any]) -> Query:
     """Return the query of a row of the data set; raises as a row that lacks something does."""
-    asked: dict[str, Any] = _literal(row["local_constraint"])
-    cuisines: Sequence[str] | None = _literal(asked["cuisine"])
+    asked: dict[str, Any] = literal(row["local_constraint"], LONGEST)
+    cuisines: Sequence[str] | None = literal(asked["cuisine"], LONGEST)
     query = Query(
         org=row["org"],
         dest=row["dest"],
         days=int(row["days"]),
         cities=int(row["visiting_city_number"]),
-        dates=tuple(date.fromisoformat(day) for day in _literal(row["date"])),
+        dates=tuple(date.fromisoformat(day) for day in literal(row["date"], LONGEST)),
         people=int(row["people_number"]),
         budget=float(row["budget"]),
         level=row["level"],

@@ -6,17 +6,15 @@ cities of the annotated plan, and the flights and roads between them.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import polars as pl
-
 from genenv_core.benchmarks.files import read_lines
 from genenv_core.benchmarks.travelplanner.plan import Plan
+from genenv_core.benchmarks.travelplanner.queries import column_of, literal
 from genenv_core.benchmarks.travelplanner.tables import MODES, Tables, printed
 from genenv_core.errors import DataError
 
@@ -24,9 +22,6 @@ Part = tuple[str, str]
 """A heading, such as `Restaurants in Reno`, and what there is to know under it."""
 
 COLUMN = "reference_information"
-LONGEST = 1_000_000
-"""Characters of a column that is read as a Python literal; they have some 40,000."""
-
 _PLACES = re.compile(r"(Attractions|Restaurants|Accommodations) in (.+)")
 _FLIGHT = re.compile(r"Flight from (.+) to (.+) on (\d{4}-\d{2}-\d{2})")
 _ROAD = re.compile(r"(Self-driving|Taxi) from (.+) to (.+)")
@@ -59,18 +54,8 @@ class References:
         """Return what the official CSV or lines hold."""
         path = self._queries
         assert path
-        rows: list[Any] = []
-        if path.suffix == ".csv":
-            scanned = pl.scan_csv(path, infer_schema=False)
-            names = [n for n in ("idx", COLUMN) if n in scanned.collect_schema().names()]
-            rows = scanned.select(names).collect().to_dicts() if COLUMN in names else []
-        elif path.suffix == ".jsonl":
-            rows = read_lines(path)
-        return {
-            int(row.get("idx", place)): _parts(row[COLUMN], f"{path}, query {place}")
-            for place, row in enumerate(rows, 1)
-            if row.get(COLUMN)
-        }
+        values = column_of(path, COLUMN)
+        return {index: _parts(value, f"{path}, query {index}") for index, value in values.items()}
 
 
 def recorded_files(data: Path, split: str) -> list[Path]:
@@ -125,10 +110,7 @@ def shown(parts: Sequence[Part]) -> str:
 def _parts(value: Any, where: str) -> Sequence[Part]:
     """Return the parts in one of the forms that releases have: a list, its text, or an object."""
     try:
-        if isinstance(value, str):
-            if len(value) > LONGEST:
-                raise ValueError(f"a value of {len(value)} characters")
-            value = ast.literal_eval(value)
+        value = literal(value)
         if isinstance(value, dict):
             content = cast("dict[str, Any]", value)
             return [(heading, _content(one)) for heading, one in content.items()]

@@ -13,6 +13,7 @@ from typing import Any
 
 from genenv_core.benchmarks.files import digest_of
 from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.travelplanner.annotated import Annotated, gold_files
 from genenv_core.benchmarks.travelplanner.commonsense import COMMONSENSE
 from genenv_core.benchmarks.travelplanner.database import Database, files_of, read_database
 from genenv_core.benchmarks.travelplanner.hard import HARD
@@ -48,12 +49,14 @@ class TravelPlanner:
         digest: str,
         references: Mapping[str, References] | None = None,
         tables: Tables | None = None,
+        plans: Annotated | None = None,
     ) -> None:
         self.digest = digest
         self.queries = queries
         self.items: Mapping[str, str] = {item: item.partition("/")[0] for item in queries}
         self.composites: Sequence[Composite] = COMPOSITES
         self.database, self.tables = database, tables
+        self.plans = plans or Annotated({})
         self._references = references or {}
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
@@ -125,13 +128,16 @@ def load(data: Path) -> TravelPlanner:
         split: References(path if not path.match("*_queries*.json") else None, recorded[split])
         for split, path in files.items()
     }
-    read = [*database, *files.values(), *itertools.chain(*recorded.values())]
+    plans = {split: gold_files(data, split) for split in files}
+    beside = itertools.chain(*recorded.values(), *plans.values())
+    read = [*database, *files.values(), *beside]
     return TravelPlanner(
         queries,
         read_database(data),
         digest_of(data, read),
         references,
         Tables(data, database[-1]),
+        Annotated({split: [path, *plans[split]] for split, path in files.items()}),
     )
 
 

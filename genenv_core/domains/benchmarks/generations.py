@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 from genenv_core.domains.tool_calls import parsed
@@ -22,6 +23,10 @@ def read_object(text: str, fields: frozenset[str]) -> JsonObject | Rejected:
     if not isinstance(value, dict):
         return Rejected(Rejection.UNPARSEABLE, f"no JSON object: {bare[:60]!r}")
     record = cast(JsonObject, value)
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return Rejected(Rejection.UNPARSEABLE, "it has half of a character")
     wrong = sorted(fields.symmetric_difference(record))
     if wrong:
         named = ", ".join(repr(name[:40]) for name in wrong[:5])
