@@ -152,7 +152,7 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return what answers nothing, plans of nothing, and the plan without its last day."""
-        plan = [] if ITEM in draft.spec else json.loads(draft.program)["plan"]
+        plan: list[Any] = [] if ITEM in draft.spec else json.loads(draft.program)["plan"]
         nothing: list[list[Any]] = [[], [{}], [{}] * 7, plan[:-1]]
         return [*super().trivial_answers(draft), *map(submitted, nothing)]
 

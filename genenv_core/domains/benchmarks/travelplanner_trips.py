@@ -40,6 +40,14 @@ SHORTEST_NAME = 6
 """Letters of a place's name that a request may not say; shorter ones may be mere words."""
 
 
+_ANY = rf"(\d+|{'|'.join(WORDS)})"
+_OTHER_NUMBERS = re.compile(
+    rf"\$[\d,]+|\b(january|february|march|april) \d+|\b\d+(st|nd|rd|th)\b"
+    rf"|\b{_ANY}[ -](days?|nights?|weeks?)\b|\b{_ANY} ([a-z]+ ){{0,2}}cit"
+)
+"""Numbers of a request in lower case that do not say how many people there are."""
+
+
 def _object(properties: Mapping[str, Any]) -> JsonObject:
     required = list(properties)
     return {
@@ -169,7 +177,7 @@ def unsaid(query: Query) -> list[str]:
         "org": query.org in text,
         "dest": query.dest in text,
         "days": _says_days(query, lower),
-        "visiting_city_number": query.cities == 1 or _says_number(query.cities, lower),
+        "visiting_city_number": query.cities == 1 or _says_cities(query.cities, lower),
         "people_number": query.people == 1 or _says_people(query.people, lower),
         "budget": any(
             re.search(rf"(?<![\d,]){number}(?![\d,]*\d)", text)
@@ -184,14 +192,19 @@ def unsaid(query: Query) -> list[str]:
     return [name for name, said in asked.items() if not said]
 
 
-def _says_number(number: int, lower: str) -> bool:
-    return bool(re.search(rf"\b({number}|{WORDS[number]})\b", lower))
+def _number(number: int) -> str:
+    return f"({number}|{WORDS[number]})"
+
+
+def _says_cities(number: int, lower: str) -> bool:
+    return bool(re.search(rf"\b{_number(number)} ([a-z]+ ){{0,2}}cit", lower))
 
 
 def _says_people(number: int, lower: str) -> bool:
-    return _says_number(number, lower) or (
-        number == 2 and bool(re.search(r"\b(couple|pair)\b", lower))
-    )
+    """Return whether a text has the number apart from its days, dates, cities and dollars."""
+    rest = _OTHER_NUMBERS.sub(" ", lower)
+    pair = number == 2 and bool(re.search(r"\b(couple|pair|duo)\b", rest))
+    return pair or bool(re.search(rf"\b{_number(number)}\b", rest))
 
 
 def _says_days(query: Query, lower: str) -> bool:
@@ -200,7 +213,7 @@ def _says_days(query: Query, lower: str) -> bool:
     began = rf"\b({first:%B} {first.day}|{first.day}(st|nd|rd|th))(?!\d)".casefold()
     if f"{first:%B}".casefold() not in lower or not re.search(began, lower):
         return False
-    long = rf"\b({query.days}|{WORDS[query.days]})[ -]days?"
+    long = rf"\b{_number(query.days)}[ -]days?"
     return bool(
         re.search(long, lower)
         or (query.days == 7 and "week" in lower)
