@@ -101,7 +101,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
 
     def made(self, spec: JsonObject) -> Household:
         """Return a train game with its first commands done; raises DomainError."""
-        game, before = read_spec(spec)
+        game, before, _ = read_spec(spec)
         self._train.path(game)
         return self._household(id_of(game), before)
 
@@ -152,15 +152,15 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         item = draft.spec.get(ITEM)
         if item is not None:
             return calls(walkthrough_of(self._games.games[str(item)].path))
-        return calls(self._train.left(draft.spec))
+        return calls(read_spec(draft.spec)[2])
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
         """Return a turn for each command that is left; raises DomainError for a broken spec."""
-        return [SolutionTurn(call_of(command)) for command in self._train.left(draft.spec)]
+        return [SolutionTurn(call_of(command)) for command in read_spec(draft.spec)[2]]
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return what answers nothing, and the solution without its last command."""
-        left = [] if ITEM in draft.spec else self._train.left(draft.spec)
+        left = [] if ITEM in draft.spec else read_spec(draft.spec)[2]
         begun = "".join(map(call_of, left[:-1]))
         return [*super().trivial_answers(draft), begun, call_of("look")]
 

@@ -87,7 +87,7 @@ class TrainGames:
         before = f" {done} commands are already carried out." if done else ""
         return TaskDraft(
             prompt=f"{goal_of(self.path(game))}{before}",
-            spec={"game": game, "before": walk[:done]},
+            spec={"game": game, "before": walk[:done], "left": walk[done:]},
             ground_truth="".join(map(call_of, walk[done:])),
             program=program_of(game, done),
             family=self._suite.games[id_of(game)].task_type,
@@ -126,11 +126,6 @@ class TrainGames:
                 if admits(task):
                     yield task
 
-    def left(self, spec: JsonObject) -> list[str]:
-        """Return the commands of the walkthrough that a task leaves; raises DomainError."""
-        game, before = read_spec(spec)
-        return self.walk(game)[len(before) :]
-
     def _all(self) -> list[str]:
         ids = [item for item, group in self._suite.items.items() if group == "train"]
         return [item.removeprefix(TRAIN).removesuffix(END) for item in ids]
@@ -156,15 +151,20 @@ def program_of(game: str, done: int) -> str:
     return json.dumps({"game": game, "done": done})
 
 
-def read_spec(spec: JsonObject) -> tuple[str, list[str]]:
-    """Return a task's game and the commands that are done; raises DomainError."""
-    game, before = spec.get("game"), spec.get("before")
-    if not isinstance(game, str) or not isinstance(before, list):
+def read_spec(spec: JsonObject) -> tuple[str, list[str], list[str]]:
+    """Return a task's game, the commands that are done, and those that win it then.
+
+    Raises DomainError.
+    """
+    game, before, left = (spec.get(name) for name in ("game", "before", "left"))
+    if not isinstance(game, str) or not isinstance(before, list) or not isinstance(left, list):
         raise DomainError(
-            f"alfworld: the spec {str(spec)[:120]} has no game and before; it was not made by "
-            "this domain"
+            f"alfworld: the spec {str(spec)[:120]} has no game, before and left; it was not made "
+            "by this domain"
         )
-    return game, [str(command) for command in cast("list[Any]", before)]
+    commands = [cast("list[Any]", before), cast("list[Any]", left)]
+    done, to_do = ([str(command) for command in some] for some in commands)
+    return game, done, to_do
 
 
 def chosen(text: str) -> tuple[str, int] | Rejected:

@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], Rejection, str]] = {
     "above": (lambda game: chosen(game, 3), Rejection.OUT_OF_RANGE, "done is not in 0..2"),
     "huge": (lambda game: chosen(game, 10**300), Rejection.OUT_OF_RANGE, "done is not in"),
     "unknown": (lambda game: chosen("kind-x/trial"), Rejection.OUT_OF_RANGE, "no train game"),
-    "odd": (lambda game: chosen("\ud800"), Rejection.OUT_OF_RANGE, "no train game"),
+    "odd": (lambda game: chosen("\ud800"), Rejection.UNPARSEABLE, "half of a character"),
     "item": (
         lambda game: chosen("valid_seen/a/trial/game.tw-pddl"), Rejection.CONTAMINATED, "the item"
     ),
@@ -285,7 +285,8 @@ def test_seed_examples_are_right(made: AlfworldDomain) -> None:
 
 def test_a_broken_spec_is_named(made: AlfworldDomain) -> None:
     draft = made.base_tasks(0, 1)[0]
-    for spec in ({}, {"game": 1, "before": []}, {"game": "x", "before": []}, {"game": "x"}):
+    nothing: dict[str, Any] = {"before": [], "left": []}
+    for spec in ({}, {"game": 1, **nothing}, {"game": "x", **nothing}, {"game": "x", "left": []}):
         broken = TaskDraft("", spec, "", "", "", 0, "")
         with pytest.raises(DomainError, match="alfworld"):
             made.playable(broken)
