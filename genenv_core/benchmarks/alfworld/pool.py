@@ -9,6 +9,7 @@ deterministic, so that what was seen once need not be played again.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections import OrderedDict
@@ -99,6 +100,9 @@ class Pool:
                 states.popitem(last=False)
 
 
+_CLOCK = itertools.count()
+
+
 class _Host:
     """A process and what was played in each of its seats, least recently used first."""
 
@@ -108,13 +112,18 @@ class _Host:
         self.waiting = 0
         self._most = seats
         self._seats: OrderedDict[int, Place] = OrderedDict()
+        self._used: dict[int, int] = {}  # by seat, when it was used last
         self._process: tuple[int, int | None] = (os.getpid(), None)
 
-    def cost(self, place: Place) -> tuple[int, int, bool, bool]:
-        """Return what speaks against playing here; others may play meanwhile, so a guess."""
+    def cost(self, place: Place) -> tuple[int, int, int, int]:
+        """Return what speaks against playing here; others may play meanwhile, so a guess.
+
+        The last word has the age of the game that would make room.
+        """
         played = max((_begun(seat, place) for seat in [*self._seats.values()]), default=-1)
-        full = len(self._seats) >= self._most
-        return -played, self.waiting, full, self.games.pid is None
+        held = [*self._seats]
+        oldest = self._used.get(held[0], 0) if len(held) >= self._most else 0
+        return -played, self.waiting, len(held), oldest
 
     def play(self, place: Place) -> Iterator[tuple[Place, GameState]]:
         """Play what is left of the commands, and yield each new state; raises GameError."""
@@ -139,6 +148,7 @@ class _Host:
             self._seats.clear()
             raise
         self._seats[seat] = place
+        self._used[seat] = next(_CLOCK)
 
     def leave(self, place: Place) -> None:
         """Give up the seat that holds this."""

@@ -142,6 +142,19 @@ def test_the_seat_that_was_used_last_is_kept() -> None:
     assert games.after(paths[1], WALK[:2]) and opened(log) == before + 1
 
 
+def test_the_oldest_game_of_all_processes_makes_room() -> None:
+    games, log = counted(processes=2, seats=2, states=0)
+    paths = [Path(str(number)) for number in range(6)]
+    for path in paths:  # the first two have to go
+        games.after(path, WALK[:1])
+    before = opened(log)
+    for path in paths[2:]:
+        games.after(path, WALK[:2])
+    assert opened(log) == before
+    games.after(paths[0], WALK[:2])
+    assert opened(log) == before + 1
+
+
 def test_many_threads_share_the_processes() -> None:
     games, log = counted(processes=3, seats=2, states=0)
 
@@ -158,14 +171,23 @@ def test_many_threads_share_the_processes() -> None:
     assert len(games.pids) <= 3 and {seat for _, seat, _ in log} <= {0, 1}
 
 
-def test_threads_at_once_use_several_processes_and_one_thread_one() -> None:
-    games, _ = counted(processes=4)
-    for number in range(10):
+def test_open_games_are_spread_over_the_processes() -> None:
+    games, log = counted(processes=3)
+    for number in range(9):
         games.after(Path(str(number)), WALK[:1])
+    assert len(games.pids) == 3 and {seat for _, seat, _ in log} == {0, 1, 2}
+    games._hosts[0].waiting = games._hosts[1].waiting = 1  # as while other threads play there
+    for looks in range(4):
+        games.after(Path("other"), ["look"] * (looks + 1))
+    assert [len(host._seats) for host in games._hosts] == [3, 3, 4]
+
+
+def test_one_game_after_the_other_needs_one_process() -> None:
+    games, _ = counted(processes=3)
+    for number in range(9):
+        assert Household(games, Path(str(number)), False, False).judge(WALK, "official").valid
+        Household(games, Path(f"{number} again"), False, False).judge(WALK[:1], "official")
     assert len(games.pids) == 1
-    games._hosts[0].waiting = 1  # as while another thread plays there
-    games.after(Path("other"), WALK[:1])
-    assert len(games.pids) == 2
 
 
 def test_a_replaced_process_costs_a_replay() -> None:
