@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from genenv_core.benchmarks.alfworld.games import GameError, Games, GameState
+from genenv_core.benchmarks.alfworld.games import Games, GameState
 
 PROCESSES = 4
 SEATS = 16
@@ -131,22 +131,16 @@ class _Host:
         self._look()
         seat = max(self._seats, key=lambda seat: _begun(self._seats[seat], place), default=None)
         played = -1 if seat is None else _begun(self._seats[seat], place)
-        try:
-            if seat is None or played < 0:
-                seat, played = self._free(), 0
-                state = self.games.open(path, seat)
-                self._look()  # the process may be another one now
-                yield (path, ()), state
-            else:
-                del self._seats[seat]  # what fails half-way is in no seat
-            for number in range(played, len(commands)):
-                state = self.games.step(commands[number], seat)
-                yield (path, commands[: number + 1]), state
-                if state.won or state.done:
-                    return
-        except GameError:
-            self._seats.clear()
-            raise
+        if seat is None or played < 0:
+            seat, played = self._free(), 0
+            state = self.games.open(path, seat)
+            self._look()  # the process may be another one now
+            yield (path, ()), state
+        else:
+            del self._seats[seat]  # what fails half-way is in no seat
+        for number in range(played, len(commands)):
+            state = self.games.step(commands[number], seat)
+            yield (path, commands[: number + 1]), state
         self._seats[seat] = place
         self._used[seat] = next(_CLOCK)
 

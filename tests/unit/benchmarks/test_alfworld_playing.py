@@ -112,7 +112,7 @@ def test_what_was_seen_is_not_played_again() -> None:
 def test_without_a_memory_everything_is_played_and_equal() -> None:
     for states in (0, 1, 2, pool.STATES):
         games, _ = counted(processes=1, states=states)
-        for end in (3, 1, 0, 2, 3):
+        for end in (3, 3, 1, 1, 0, 0, 2, 2, 3):
             assert games.after(ONE, WALK[:end]).won == (end == 3)
 
 
@@ -342,6 +342,14 @@ def test_no_turn_raises_and_the_attempt_ends(item: Household, turn: Said) -> Non
         assert attempt.answer(act(WALK[0])).done
 
 
+@pytest.mark.parametrize("name", sorted(set(HOSTILE) - {"surrogate", "zero", "many"}))
+def test_what_is_no_command_is_not_played(item: Household, name: str) -> None:
+    assert item.prediction([HOSTILE[name]]) == []
+    attempt = item.begin(SEED)
+    attempt.answer(HOSTILE[name])
+    assert attempt.answer(act(WALK[0])).messages[0]["content"] == "Good."
+
+
 def test_turns_are_bounded_whatever_they_say(item: Household) -> None:
     attempt = item.begin(SEED)
     turns = [Said("well"), act("look")] * 25
@@ -387,4 +395,6 @@ def test_a_plan_that_fails_half_way_leaves_the_attempt_as_it_was() -> None:
     attempt = Household(games, ONE, False, False, []).begin(SEED)
     with pytest.raises(GameError):
         attempt.answer(Said("", (*act(WALK[0]).calls, *act("die").calls)))
-    assert [attempt.answer(act(command)).done for command in WALK] == [False, False, True]
+    shown = [attempt.answer(act(command)) for command in WALK]
+    assert [o.messages[0]["content"] for o in shown] == ["Good."] * 3
+    assert [o.done for o in shown] == [False, False, True]

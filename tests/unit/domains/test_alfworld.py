@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AlfworldDomain]:
     for number in range(TRAIN):
         kind = LIGHT if number % 2 else SIMPLE
         write_game(data, f"train/kind-{number}/trial", kind, **world(number))
-    write_game(data, "train/copied/trial", **world(100) | {"walkthrough": ["look", *WALK]})
+    write_game(data, "train/twin/trial", **world(100) | {"walkthrough": ["look", *WALK]})
     write_game(data, "train/same/trial", **world(101) | {"walkthrough": ["look", *WALK]})
     write_game(data, "train/early/trial", **world(104) | {"walkthrough": []})
     write_game(data, "valid_seen/a/trial", **world(100) | {"walkthrough": WALK})
@@ -140,6 +140,15 @@ def test_base_and_heldout_tasks_never_share_a_game(made: AlfworldDomain) -> None
     assert not any(in_heldout(game) for game in base) and len(examples) == 60
 
 
+def test_no_base_task_repeats_an_item(made: AlfworldDomain) -> None:
+    drafts = made.base_tasks(0, 110)
+    assert all(isinstance(made._unless_known(draft), TaskDraft) for draft in drafts)
+    copied = made._train.task("twin/trial", 0)
+    assert isinstance(made._unless_known(copied), Rejected)
+    assert made._train.open.count("twin/trial") == 1
+    assert "twin/trial" not in {draft.spec["game"] for draft in drafts}
+
+
 def test_too_many_tasks_are_refused(made: AlfworldDomain) -> None:
     for draw in (made.base_tasks, made.heldout_tasks):
         with pytest.raises(ConfigError, match=r"download json_2\.1\.1/train, or lower data"):
@@ -172,7 +181,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], Rejection, str]] = {
         lambda game: chosen("valid_seen/a/trial/game.tw-pddl"), Rejection.CONTAMINATED, "the item"
     ),
     "short item": (lambda game: chosen("valid_seen/a/trial"), Rejection.CONTAMINATED, "the item"),
-    "copied": (lambda game: chosen("copied/trial"), Rejection.CONTAMINATED, "house and goal"),
+    "copied": (lambda game: chosen("twin/trial"), Rejection.CONTAMINATED, "house and goal"),
     "same calls": (lambda game: chosen("same/trial", 1), Rejection.CONTAMINATED, "the calls are"),
 }  # fmt: skip
 
@@ -275,7 +284,7 @@ def test_seed_examples_are_right(made: AlfworldDomain) -> None:
     for messages, text in made.env_examples(0, 30, 1.0):
         (found,) = made.parse(text)
         assert messages[-1]["content"].endswith("new:")
-        assert isinstance(found, TaskDraft) and "copied" not in messages[-1]["content"]
+        assert isinstance(found, TaskDraft) and "twin" not in messages[-1]["content"]
     assert made.env_examples(3, 5, 0.5) == made.env_examples(3, 5, 0.5)
     for messages, text in made.agent_examples(1, 30):
         assert messages[0]["role"] == "system" and text.count("<tool_call>") == 1
@@ -309,6 +318,9 @@ def test_options_are_read(made: AlfworldDomain, monkeypatch: pytest.MonkeyPatch)
     item = listed.items()[0]
     assert listed.protocol() == {"admissible": True}
     assert "Commands that can be carried out now" in listed.agent_messages(item)[1]["content"]
+    capitals = [command.upper() for command in WALK]
+    assert played(listed, item, capitals)[-1]["content"].startswith("Nothing happens.")
+    assert not listed.verdict(item, played(listed, item, capitals)).valid
     for options, why in [({"mode": "loose"}, "official, strict"), ({"games": 1}, "admissible")]:
         with pytest.raises(ConfigError, match=why):
             AlfworldDomain.from_options({"data": data, **options})
