@@ -17,7 +17,8 @@ import pytest
 from genenv_core.benchmarks.alfworld import BENCHMARK
 from genenv_core.benchmarks.alfworld.games import Games, Limits
 from genenv_core.benchmarks.alfworld.loading import read_games, walkthrough_of
-from genenv_core.benchmarks.alfworld.suite import UNKNOWN, Alfworld
+from genenv_core.benchmarks.alfworld.replay import UNKNOWN
+from genenv_core.benchmarks.alfworld.suite import Alfworld
 from tests.unit.benchmarks.data import official
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ def suite() -> Iterator[Alfworld]:
     found = BENCHMARK.load(official("alfworld"))
     assert isinstance(found, Alfworld)
     yield found
-    found.player.close()
+    found.pool.close()
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def walks(suite: Alfworld) -> dict[str, list[str]]:
     """Return the walkthroughs in the objects' names, which takes opening each game."""
     found: dict[str, list[str]] = {}
     for item, game in suite.games.items():
-        names = suite.player.open(game.path).names
+        names = suite.pool.after(game.path).names
         walk = walkthrough_of(game.path)
         found[item] = [
             " ".join(" ".join(names.get(word, word) for word in command.split()).split())
@@ -101,9 +102,9 @@ def test_what_is_no_solution_does_not_win(suite: Alfworld, walks: dict[str, list
 
 def test_an_unknown_command_changes_nothing(suite: Alfworld) -> None:
     item, game = next(iter(suite.games.items()))
-    before = suite.player.open(game.path)
+    before = suite.pool.after(game.path)
     for command in ("dance", "", "\n", "go to nowhere 7", "\ud800", "é" * 100_000):
-        after = suite.player.step(command)
+        after = suite.pool.after(game.path, [command])
         assert after.observation == UNKNOWN and not after.done
         assert after.admissible == before.admissible
     verdict = suite.judge(item, ["dance", *walkthrough_of(game.path)], "strict")
@@ -114,7 +115,7 @@ def test_a_file_that_is_no_game_costs_one_game(suite: Alfworld, tmp_path: Path) 
     item, game = next(iter(suite.games.items()))
     broken = tmp_path / "game.tw-pddl"
     broken.write_text(game.path.read_text().replace("(:init", "(:nothing"))
-    other = Alfworld({"x": type(game)(broken, "seen", game.task_type)}, "0" * 64, suite.player)
+    other = Alfworld({"x": type(game)(broken, "seen", game.task_type)}, "0" * 64, suite.pool)
     verdict = other.judge("x", ["look"], "official")
     assert verdict.valid is None and "the game process failed" in verdict.reason
     assert suite.judge(item, walkthrough_of(game.path), "official").valid

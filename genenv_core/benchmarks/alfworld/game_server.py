@@ -1,12 +1,12 @@
-"""Plays ALFWorld's text games in a process of their own, one at a time.
+"""Plays ALFWorld's text games in a process of their own, one in each of its seats.
 
 Run as a file by the Python of `make alfworld`, which has `alfworld` and `textworld` and not genenv:
 only these and the standard library are imported. A line of JSON on standard input is a request:
-`{"open": PATH}` begins a game and `{"step": COMMAND}` plays a command. Each has one line of JSON on
-standard output as its answer: `observation`, `won`, `done`, `admissible`, and for `open` also
-`names`, the name of each object by its id in the game file; or `error`. The first line says `ready`
-with the packages' versions. The end of standard input ends the process, also in the middle of a
-game.
+`{"open": PATH}` begins a game and `{"step": COMMAND}` plays a command, in seat 0 or, with
+`"seat": NUMBER`, in that seat. Each has one line of JSON on standard output as its answer:
+`observation`, `won`, `done`, `admissible`, and for `open` also `names`, the name of each object by
+its id in the game file; or `error`. The first line says `ready` with the packages' versions. The
+end of standard input ends the process, also in the middle of a game.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class Games:
         self._demangler: Any = import_module(
             "alfworld.agents.environment.alfred_tw_env"
         ).AlfredDemangler
-        self._environment: Any = None
+        self._environments: dict[int, Any] = {}
 
-    def open(self, path: str) -> dict[str, Any]:
-        """Begin a game; the one before ends."""
-        if self._environment is not None:
-            self._environment.close()
-            self._environment = None
+    def open(self, seat: int, path: str) -> dict[str, Any]:
+        """Begin a game; the one before in this seat ends."""
+        if before := self._environments.pop(seat, None):
+            before.close()
         infos = self._textworld.EnvInfos(won=True, admissible_commands=True)
-        self._environment = self._textworld.start(path, infos, wrappers=[self._demangler])
-        shown = self._shown(self._environment.reset(), done=False)
-        objects: dict[str, Any] = self._environment._entity_infos
+        environment = self._textworld.start(path, infos, wrappers=[self._demangler])
+        shown = self._shown(environment.reset(), done=False)
+        objects: dict[str, Any] = environment._entity_infos
+        self._environments[seat] = environment
         return shown | {"names": {name: str(one.name) for name, one in objects.items()}}
 
-    def step(self, command: str) -> dict[str, Any]:
+    def step(self, seat: int, command: str) -> dict[str, Any]:
         """Play one command as it is."""
-        if self._environment is None:
+        if seat not in self._environments:
             raise ValueError("no game is open")
-        state, _, done = self._environment.step(command)
+        state, _, done = self._environments[seat].step(command)
         return self._shown(state, done)
 
     def _shown(self, state: Any, done: bool) -> dict[str, Any]:
@@ -84,10 +84,11 @@ def main() -> None:
 def _answered(games: Games, request: bytes) -> dict[str, Any]:
     try:
         asked: dict[str, Any] = json.loads(request)
-        actions: dict[str, Callable[[str], dict[str, Any]]]
+        seat = int(asked.pop("seat", 0))
+        actions: dict[str, Callable[[int, str], dict[str, Any]]]
         actions = {"open": games.open, "step": games.step}
         ((name, value),) = asked.items()
-        return actions[name](value)
+        return actions[name](seat, value)
     except Exception as error:  # one game's fault; the process goes on with the next
         return {"error": f"{type(error).__name__}: {error}"}
 

@@ -3,6 +3,7 @@
 The packages `alfworld` and `textworld` have an environment of their own (`make alfworld`), and this
 process imports neither. The game process starts with the first game, and answers each request
 within a limit or is replaced. It leaks about 4 MB a game, so it is also replaced after some games.
+It has numbered seats, each with a game of its own.
 It ends when it is closed, when nobody holds it any more, and when this process ends, however.
 """
 
@@ -75,7 +76,7 @@ class _Process:
 
 
 class Games:
-    """One game at a time; not for several threads at once.
+    """One process and the games in its seats; not for several threads at once.
 
     `command` starts the game process; None: `game_server.py` under the environment's interpreter.
     """
@@ -93,8 +94,11 @@ class Games:
         """The process that plays, None while there is none."""
         return self._process.popen.pid if self._process else None
 
-    def open(self, path: Path) -> GameState:
-        """Begin a game of a game file; raises GameError."""
+    def open(self, path: Path, seat: int = 0) -> GameState:
+        """Begin a game of a game file in a seat; raises GameError.
+
+        With a process that is replaced, the games in all seats are gone.
+        """
         if self._process and (
             self._process.owner != os.getpid()  # two that talk to one process hear each other's
             or self._process.games >= self._limits.games
@@ -102,11 +106,11 @@ class Games:
             self.close()
         process = self._process or self._start()
         process.games += 1
-        return self._asked({"open": str(path.resolve())}, self._limits.open_s)
+        return self._asked({"open": str(path.resolve()), "seat": seat}, self._limits.open_s)
 
-    def step(self, command: str) -> GameState:
-        """Play a command in the game that was opened last; raises GameError."""
-        return self._asked({"step": command}, self._limits.step_s)
+    def step(self, command: str, seat: int = 0) -> GameState:
+        """Play a command in the game that was opened last in a seat; raises GameError."""
+        return self._asked({"step": command, "seat": seat}, self._limits.step_s)
 
     def close(self) -> None:
         """End the process; the next game starts another."""
@@ -144,7 +148,7 @@ class Games:
         self._failed_starts = 0
         return self._process
 
-    def _asked(self, request: Mapping[str, str], limit_s: float) -> GameState:
+    def _asked(self, request: Mapping[str, str | int], limit_s: float) -> GameState:
         answer = self._exchanged(json.dumps(request).encode() + b"\n", limit_s)
         if "error" in answer:
             raise self._failed(f"it said: {answer['error']}")

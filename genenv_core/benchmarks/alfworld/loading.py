@@ -7,6 +7,7 @@ is that of the file system; here it is that of the names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ TASK_TYPES = (
 GAME, TRAJECTORY = "game.tw-pddl", "traj_data.json"
 INSIDE = "json_2.1.1"
 """The folder of the official download that holds those of the splits."""
+
+_GOAL = re.compile(r'"(Your task is to: [^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,18 @@ def walkthrough_of(path: Path) -> list[str]:
     if not all(isinstance(command, str) for command in commands):
         raise DataError(f"{path}: its walkthrough is no list of texts; download the file again")
     return cast("list[str]", commands)
+
+
+def goal_of(path: Path) -> str:
+    """Return the sentence in which a game tells its goal, "" where the file has none."""
+    found = _GOAL.search(str(_read_object(path).get("grammar", "")))
+    return found[1] if found else ""
+
+
+def problem_of(path: Path) -> str:
+    """Return a game's objects, first state and goal in PDDL, without the name of the trial."""
+    problem = str(_read_object(path).get("pddl_problem", ""))
+    return " ".join(problem[max(0, problem.find("(:objects")) :].split())
 
 
 def _of_split(root: Path, folder: Path, split: str) -> Iterator[Game]:

@@ -97,7 +97,7 @@ def found(
     return [place for place in places.get(city, ()) if name in place.name]
 
 
-def _rows(path: Path, columns: Sequence[str], *, whole: bool = True) -> Iterator[dict[str, str]]:
+def rows_of(path: Path, columns: Sequence[str], *, whole: bool = True) -> Iterator[dict[str, str]]:
     """Yield a CSV file's rows; with `whole`, those alone that lack no value."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -118,7 +118,7 @@ def _rows(path: Path, columns: Sequence[str], *, whole: bool = True) -> Iterator
 def _rooms(path: Path) -> dict[str, list[Room]]:
     columns = ("NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy")
     rooms: dict[str, list[Room]] = defaultdict(list)
-    for row in _rows(path, (*columns, "city")):
+    for row in rows_of(path, (*columns, "city")):
         name, price, kind, rules, nights, people = (row[column] for column in columns)
         room = Room(name, float(price), kind, rules, float(nights), int(people))
         rooms[row["city"]].append(room)
@@ -127,7 +127,7 @@ def _rooms(path: Path) -> dict[str, list[Room]]:
 
 def _restaurants(path: Path) -> dict[str, list[Restaurant]]:
     restaurants: dict[str, list[Restaurant]] = defaultdict(list)
-    for row in _rows(path, ("Name", "City", "Cuisines", "Average Cost")):
+    for row in rows_of(path, ("Name", "City", "Cuisines", "Average Cost")):
         one = Restaurant(row["Name"], float(row["Average Cost"]), row["Cuisines"])
         restaurants[row["City"]].append(one)
     return dict(restaurants)
@@ -135,14 +135,14 @@ def _restaurants(path: Path) -> dict[str, list[Restaurant]]:
 
 def _attractions(path: Path) -> dict[str, list[Attraction]]:
     attractions: dict[str, list[Attraction]] = defaultdict(list)
-    for row in _rows(path, ("Name", "City")):
+    for row in rows_of(path, ("Name", "City")):
         attractions[row["City"]].append(Attraction(row["Name"]))
     return dict(attractions)
 
 
 def _roads(path: Path) -> dict[tuple[str, str], float | None]:
     roads: dict[tuple[str, str], float | None] = {}
-    for row in _rows(path, ("origin", "destination", "duration", "distance"), whole=False):
+    for row in rows_of(path, ("origin", "destination", "duration", "distance"), whole=False):
         length: float | None = None
         if row["duration"] not in MISSING and row["distance"] not in MISSING:
             length = float(row["distance"].removesuffix("km").replace(",", ""))

@@ -49,6 +49,15 @@ class Flights:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def dates(self) -> tuple[date, date]:
+        """Return the first and the last day with a flight; raises DataError without flights."""
+        if not len(self):
+            raise DataError("travelplanner: the database has no flights; download it again")
+        days = (int(self._dates.min()), int(self._dates.max()))
+        first, last = (date.fromordinal(EPOCH.toordinal() + day) for day in days)
+        return first, last
+
     def numbered(self, number: str) -> Iterator[Flight]:
         """Return the flights of exactly this number, in the file's order."""
         digits = number[1:]

@@ -38,6 +38,13 @@ class Query:
     cuisines: Sequence[str] | None
     room_type: str | None
     transportation: str | None
+    text: str = ""
+    """The request in words."""
+
+    @property
+    def trip(self) -> tuple[str, str, date, int]:
+        """Return what tells trips apart, whatever is asked of them: ends, first day, and days."""
+        return self.org, self.dest, self.dates[0], self.days
 
     @property
     def hard_constraints(self) -> int:

@@ -20,8 +20,14 @@ COLUMNS = (
     *("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget"),
     *("local_constraint", "level"),
 )
+TEXT = "query"
+"""The column with the request in words, which no verdict needs."""
+
 LONGEST = 10_000
 """Characters of a Python literal in the official CSV; they have some hundred."""
+
+LONGEST_COLUMN = 1_000_000
+"""The same of a long column; they have some 40,000."""
 
 
 def file_of(data: Path, split: str) -> Path | None:
@@ -36,7 +42,7 @@ def read_queries(path: Path) -> dict[int, Query]:
     queries: dict[int, Query] = {}
     for place, row in enumerate(_rows(path), 1):
         try:
-            queries[int(row.get("idx", place))] = _query(row)
+            queries[int(row.get("idx", place))] = query_of(row)
         except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
             raise DataError(
                 f"{path}, query {place}: {type(error).__name__}: {error}; it needs "
@@ -50,7 +56,10 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     if path.suffix == ".csv":
         try:
             # The long columns, such as reference_information, are left out.
-            rows = pl.read_csv(path, columns=list(COLUMNS), infer_schema=False).to_dicts()
+            scanned = pl.scan_csv(path, infer_schema=False)
+            given = scanned.collect_schema().names()
+            columns = [*COLUMNS, *(name for name in (TEXT,) if name in given)]
+            rows = scanned.select(columns).collect().to_dicts()
         except pl.exceptions.PolarsError as error:
             raise DataError(f"{path}: no CSV of queries: {error}") from error
     else:
@@ -60,24 +69,42 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     return cast("list[dict[str, Any]]", rows)
 
 
-def _literal(value: Any) -> Any:
-    """Return what a Python literal stands for, as the official CSV has lists and objects."""
+def column_of(path: Path, name: str) -> dict[int, Any]:
+    """Return a long column of the official CSV or lines by `idx`; nothing where it has none."""
+    rows: list[Any] = []
+    if path.suffix == ".csv":
+        scanned = pl.scan_csv(path, infer_schema=False)
+        names = [one for one in ("idx", name) if one in scanned.collect_schema().names()]
+        rows = scanned.select(names).collect().to_dicts() if name in names else []
+    elif path.suffix == ".jsonl":
+        rows = read_lines(path)
+    return {
+        int(row.get("idx", place)): row[name] for place, row in enumerate(rows, 1) if row.get(name)
+    }
+
+
+def literal(value: Any, longest: int = LONGEST_COLUMN) -> Any:
+    """Return what a Python literal stands for, as the official CSV has lists and objects.
+
+    Raises ValueError, SyntaxError, RecursionError or MemoryError.
+    """
     if not isinstance(value, str):
         return value
-    if len(value) > LONGEST:
+    if len(value) > longest:
         raise ValueError(f"a value of {len(value)} characters")
     return ast.literal_eval(value)
 
 
-def _query(row: Mapping[str, Any]) -> Query:
-    asked: dict[str, Any] = _literal(row["local_constraint"])
-    cuisines: Sequence[str] | None = _literal(asked["cuisine"])
+def query_of(row: Mapping[str, Any]) -> Query:
+    """Return the query of a row of the data set; raises as a row that lacks something does."""
+    asked: dict[str, Any] = literal(row["local_constraint"], LONGEST)
+    cuisines: Sequence[str] | None = literal(asked["cuisine"], LONGEST)
     query = Query(
         org=row["org"],
         dest=row["dest"],
         days=int(row["days"]),
         cities=int(row["visiting_city_number"]),
-        dates=tuple(date.fromisoformat(day) for day in _literal(row["date"])),
+        dates=tuple(date.fromisoformat(day) for day in literal(row["date"], LONGEST)),
         people=int(row["people_number"]),
         budget=float(row["budget"]),
         level=row["level"],
@@ -85,6 +112,7 @@ def _query(row: Mapping[str, Any]) -> Query:
         cuisines=None if cuisines is None else tuple(cuisines),
         room_type=asked["room type"],
         transportation=asked["transportation"],
+        text=str(row.get(TEXT) or ""),
     )
     if query.days < 1 or len(query.dates) != query.days:
         raise ValueError(f"{len(query.dates)} dates for {query.days} days")

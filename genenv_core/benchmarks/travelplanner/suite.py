@@ -6,93 +6,85 @@ evaluation/). Where it stops with an exception on a plan, the constraint fails h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from genenv_core.benchmarks.files import digest_of
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Ratio
+from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.travelplanner.annotated import Annotated, gold_files
 from genenv_core.benchmarks.travelplanner.commonsense import COMMONSENSE
 from genenv_core.benchmarks.travelplanner.database import Database, files_of, read_database
 from genenv_core.benchmarks.travelplanner.hard import HARD
-from genenv_core.benchmarks.travelplanner.plan import (
-    HOLDS,
-    Outcome,
-    Plan,
-    Query,
-    Unreadable,
-    parsed,
-)
+from genenv_core.benchmarks.travelplanner.judging import BEFORE_HARD, judged
+from genenv_core.benchmarks.travelplanner.plan import Query
+from genenv_core.benchmarks.travelplanner.playing import SOLE, TURNS, TWO_STAGE, Trip
 from genenv_core.benchmarks.travelplanner.queries import SPLITS, file_of, read_queries
-from genenv_core.errors import ConfigError
+from genenv_core.benchmarks.travelplanner.reference import Part, References, recorded_files
+from genenv_core.benchmarks.travelplanner.tables import Tables
+from genenv_core.errors import ConfigError, DataError
 
 MODES = {
     "official": "the rules of the official evaluator with all that it overlooks",
     "strict": "fails also what it overlooks, such as an attraction after the last semicolon",
 }
-BEFORE_HARD = ("complete_information", "within_sandbox")
-"""The commonsense constraints without which no hard one is judged."""
-
-NOTHING = Outcome(None, "no plan was delivered")
-NOT_JUDGED = Outcome(None, f"not judged unless {' and '.join(BEFORE_HARD)} hold")
-
-
-class _Constraint(Protocol):
-    def __call__(
-        self, query: Query, plan: Plan, database: Database, *, strict: bool
-    ) -> Outcome: ...
+COMPOSITES = tuple(
+    Composite(
+        f"validation cs/hd {rate}",
+        {f"validation commonsense {rate}": 0.5, f"validation hard {rate}": 0.5},
+    )
+    for rate in ("micro", "macro")
+)
+"""Means of commonsense and hard constraints, in which models differ that pass hardly any plan."""
 
 
 class TravelPlanner:
     """The queries of one download; ids are `<split>/<idx>` with idx from 1."""
 
-    composites: Sequence[Composite] = ()
-
-    def __init__(self, queries: Mapping[str, Query], database: Database, digest: str) -> None:
+    def __init__(
+        self,
+        queries: Mapping[str, Query],
+        database: Database,
+        digest: str,
+        references: Mapping[str, References] | None = None,
+        tables: Tables | None = None,
+        plans: Annotated | None = None,
+    ) -> None:
         self.digest = digest
         self.queries = queries
         self.items: Mapping[str, str] = {item: item.partition("/")[0] for item in queries}
-        self._database = database
+        self.composites: Sequence[Composite] = COMPOSITES
+        self.database, self.tables = database, tables
+        self.plans = plans or Annotated({})
+        self._references = references or {}
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
         """Return the verdict on a plan; what is no list of days fails every constraint."""
-        if not prediction:
-            outcomes = dict.fromkeys((*COMMONSENSE, *HARD), NOTHING)
-        else:
-            outcomes = self._outcomes(self.queries[item], prediction, strict=mode == "strict")
-        parts: dict[str, Any] = {"delivered": bool(prediction)}
-        for name, (passed, reason) in outcomes.items():
-            parts[name] = {"passed": passed, "reason": reason}
-        failed = [f"{name}: {why}" for name, (passed, why) in outcomes.items() if passed is False]
-        valid = bool(prediction) and not failed
-        reason = failed[0] if failed else "" if valid else NOTHING.reason
-        return ItemVerdict(valid, float(valid), reason, parts)
+        return judged(self.queries[item], self.database, prediction, strict=mode == "strict")
 
-    def _outcomes(self, query: Query, prediction: Any, *, strict: bool) -> dict[str, Outcome]:
-        try:
-            plan = parsed(prediction, query)
-        except Unreadable as error:
-            commonsense = dict.fromkeys(COMMONSENSE, Outcome(False, str(error)))
-            return {**commonsense, **dict.fromkeys(HARD, NOT_JUDGED)}
+    def reference(self, item: str) -> Sequence[Part] | None:
+        """Return the reference information that is recorded for an item, None if none is."""
+        split, _, index = item.partition("/")
+        recorded = self._references.get(split)
+        return recorded.of(int(index)) if recorded else None
 
-        def outcome(constraint: _Constraint) -> Outcome:
-            # What fails in mode official fails in mode strict as well.
-            for closed in (False, True) if strict else (False,):
-                try:
-                    found = constraint(query, plan, self._database, strict=closed)
-                except Unreadable as error:
-                    found = Outcome(False, str(error))
-                except RecursionError:
-                    found = Outcome(False, "it is nested too deep")
-                if found.passed is not True:
-                    return found
-            return HOLDS
+    def playable(self, item: str, stage: str = SOLE) -> Trip:
+        """Return an item to play; raises DataError where sole-planning has nothing to plan from."""
+        parts = self.reference(item) if stage == SOLE else None
+        if stage == SOLE and parts is None:
+            raise DataError(
+                f"travelplanner: the download has no reference information of {item}, so that it "
+                "cannot be played with stage sole; play stage two_stage, or download the split's "
+                "CSV, which has it"
+            )
+        return self.trip(self.queries[item], parts)
 
-        outcomes = {name: outcome(constraint) for name, constraint in COMMONSENSE.items()}
-        judged = all(outcomes[name].passed for name in BEFORE_HARD)
-        for name, constraint in HARD.items():
-            outcomes[name] = outcome(constraint) if judged else NOT_JUDGED
-        return outcomes
+    def trip(self, query: Query, parts: Sequence[Part] | None) -> Trip:
+        """Return any query to play, with its reference information or, for None, with tools."""
+        if parts is None and self.tables is None:
+            raise DataError("travelplanner: this suite was made without tables to look up")
+        return Trip(query, self.database, parts, self.tables)
 
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return the six official rates of the item's split, and the last one by level.
@@ -131,9 +123,29 @@ def load(data: Path) -> TravelPlanner:
         for split, path in files.items()
         for index, query in sorted(read_queries(path).items())
     }
+    recorded = {split: recorded_files(data, split) for split in files}
+    references = {
+        split: References(path if not path.match("*_queries*.json") else None, recorded[split])
+        for split, path in files.items()
+    }
+    plans = {split: gold_files(data, split) for split in files}
+    beside = itertools.chain(*recorded.values(), *plans.values())
+    read = [*database, *files.values(), *beside]
     return TravelPlanner(
-        queries, read_database(data), digest_of(data, [*database, *files.values()])
+        queries,
+        read_database(data),
+        digest_of(data, read),
+        references,
+        Tables(data, database[-1]),
+        Annotated({split: [path, *plans[split]] for split, path in files.items()}),
     )
 
 
-BENCHMARK = Benchmark("travelplanner", MODES, "the plan's list of days", load)
+BENCHMARK = Benchmark(
+    "travelplanner",
+    MODES,
+    "the plan's list of days",
+    load,
+    limits=Limits(turns=TURNS[TWO_STAGE], turn_tokens=4096, tokens=65_536),
+    headline=COMPOSITES[0].name,
+)

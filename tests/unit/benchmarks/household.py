@@ -13,6 +13,7 @@ from typing import Any
 
 from genenv_core.benchmarks.alfworld.games import Games, Limits
 from genenv_core.benchmarks.alfworld.loading import read_games
+from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.suite import Alfworld
 
 WALK = ["go to desk 1", "take mug 1 from desk 1", "move mug 1 to shelf 2"]
@@ -25,8 +26,13 @@ def say(answer):
     sys.stdout.write(json.dumps(answer) + "\\n")
     sys.stdout.flush()
 say({"ready": {}})
+seats = {}
 for line in sys.stdin:
-    ((ask, value),) = json.loads(line).items()
+    asked = json.loads(line)
+    seat = asked.pop("seat", 0)
+    ((ask, value),) = asked.items()
+    if ask == "step":
+        game, walk, extra, at, over = seats[seat]
     if ask == "open":
         game = json.load(open(value))
         walk, extra, at, over = game["walkthrough"], game.get("extra", []), 0, False
@@ -58,6 +64,7 @@ for line in sys.stdin:
     else:
         said = "Nothing happens."
     won = at == len(walk)
+    seats[seat] = game, walk, extra, at, over
     say({"observation": said, "won": won, "done": won or over,
          "admissible": walk + extra + ["look"], "names": game.get("names", {}), "pid": os.getpid()})
 """
@@ -76,7 +83,16 @@ def write_game(
 
 
 def household(data: Path, limits: Limits | None = None, process: str = PROCESS) -> Alfworld:
-    """Return the suite of a folder, whose games play in this module's process."""
+    """Return the suite of a folder, whose games play in this module's process, each time anew."""
     script = data.parent / "process.py"
     script.write_text(process)
-    return Alfworld(read_games(data)[1], "0" * 64, Games([sys.executable, str(script)], limits))
+
+    def make() -> Games:
+        return Games([sys.executable, str(script)], limits)
+
+    return Alfworld(read_games(data)[1], "0" * 64, Pool(make, processes=1, states=0))
+
+
+def pid(suite: Alfworld) -> int | None:
+    """Return the process that plays, None while there is none."""
+    return next(iter(suite.pool.pids), None)

@@ -32,6 +32,7 @@ from tests.unit.benchmarks.household import (
     SIMPLE,
     WALK,
     household,
+    pid,
     write_game,
 )
 
@@ -160,12 +161,12 @@ def test_a_process_that_fails_costs_one_verdict_and_is_replaced(
 ) -> None:
     suite, item = one(tmp_path, QUICK if fault == "hang" else Limits())
     assert suite.judge(item, WALK, "official").valid
-    first = suite.player.pid
+    first = pid(suite)
     verdict = suite.judge(item, [*WALK[:2], fault, WALK[2]], "official")
     assert (verdict.valid, verdict.score, verdict.parts) == (None, 0, {})
     assert verdict.reason == f"the game process failed: {reason}"
     assert first and ended(first)
-    assert suite.judge(item, WALK, "official").valid and suite.player.pid not in (None, first)
+    assert suite.judge(item, WALK, "official").valid and pid(suite) not in (None, first)
 
 
 def test_a_game_that_cannot_be_opened_has_no_verdict(tmp_path: Path) -> None:
@@ -179,11 +180,11 @@ def test_the_process_is_replaced_after_some_games(tmp_path: Path) -> None:
     pids: list[int | None] = []
     for _ in range(7):
         assert suite.judge(item, WALK, "official").valid
-        pids.append(suite.player.pid)
+        pids.append(pid(suite))
     assert [pids.index(pid) for pid in pids] == [0, 0, 0, 3, 3, 3, 6]
     assert all(pid and ended(pid) for pid in pids[:6]) and not ended(pids[6] or 0)
-    suite.player.close()
-    assert suite.player.pid is None and ended(pids[6] or 0)
+    suite.pool.close()
+    assert pid(suite) is None and ended(pids[6] or 0)
 
 
 def test_the_process_ends_with_who_started_it_and_not_with_a_fork(tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_a_wrong_form_says_what_is_wrong(tmp_path: Path) -> None:
     reason = suite.judge(item, {"commands": WALK}, "official").reason
     assert reason == "the prediction is no list of commands but dict"
     assert suite.judge(item, ["look", 7], "strict").reason == "command 2 is no text but int"
-    assert suite.player.pid is None
+    assert pid(suite) is None
 
 
 def test_items_are_the_games_that_the_official_loader_takes(tmp_path: Path) -> None:

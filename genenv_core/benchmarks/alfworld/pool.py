@@ -1,0 +1,174 @@
+"""Many games side by side in a few processes, each game named by what was played in it.
+
+Nobody holds a game. What a game shows after some commands is asked for by file and commands; a
+process that has played a beginning of them goes on from there, and otherwise they are played again
+from the start. So processes and their games are bounded whatever is going on, an attempt that is
+given up leaves nothing behind, and no attempt ever waits for another one to end. Games are
+deterministic, so that what was seen once need not be played again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from genenv_core.benchmarks.alfworld.games import Games, GameState
+
+PROCESSES = 4
+SEATS = 16
+"""Games that one process keeps open; each takes about 4 MB."""
+
+STATES, OPENINGS = 2048, 1024
+"""States after commands, and before any, that are remembered; each has about 10 kB."""
+
+LONGEST = 1000
+"""Letters of a command whose state is remembered."""
+
+Place = tuple[Path, tuple[str, ...]]
+"""A game file, and the commands that were played in it."""
+
+
+class Pool:
+    """Plays games in up to `processes` processes; for any number of threads."""
+
+    def __init__(
+        self,
+        make: Callable[[], Games] = Games,
+        processes: int = PROCESSES,
+        seats: int = SEATS,
+        states: int = STATES,
+    ) -> None:
+        """Start nothing yet; `make` returns what plays in one process."""
+        self._most = {True: states, False: min(states, OPENINGS)}
+        self._hosts = [_Host(make(), seats) for _ in range(processes)]
+        self._lock = threading.Lock()
+        self._states: OrderedDict[Place, GameState] = OrderedDict()
+        self._openings: OrderedDict[Place, GameState] = OrderedDict()
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that play now."""
+        return [host.games.pid for host in self._hosts if host.games.pid]
+
+    def after(self, path: Path, commands: Sequence[str] = ()) -> GameState:
+        """Return what a game shows after these commands, played as they are; raises GameError."""
+        place, shown = (path, tuple(commands)), GameState("", False, False, ())
+        with self._lock:
+            seen = self._seen(place)
+            if seen:
+                return seen
+            host = min(self._hosts, key=lambda host: host.cost(place))
+            host.waiting += 1
+        try:
+            with host.lock:
+                for at, shown in host.play(place):
+                    self._remember(at, shown)
+        finally:
+            with self._lock:
+                host.waiting -= 1
+        return shown
+
+    def leave(self, path: Path, commands: Sequence[str]) -> None:
+        """Give up the seat of a game in which just these commands were played, if there is one."""
+        for host in self._hosts:
+            with host.lock:
+                host.leave((path, tuple(commands)))
+
+    def close(self) -> None:
+        """End all processes; the next game starts another."""
+        for host in self._hosts:
+            with host.lock:
+                host.games.close()
+
+    def _seen(self, place: Place) -> GameState | None:
+        states = self._states if place[1] else self._openings
+        if place in states:
+            states.move_to_end(place)
+        return states.get(place)
+
+    def _remember(self, place: Place, state: GameState) -> None:
+        if any(len(command) > LONGEST for command in place[1]):
+            return
+        with self._lock:
+            states = self._states if place[1] else self._openings
+            states[place] = state
+            if len(states) > self._most[bool(place[1])]:
+                states.popitem(last=False)
+
+
+_CLOCK = itertools.count()
+
+
+class _Host:
+    """A process and what was played in each of its seats, least recently used first."""
+
+    def __init__(self, games: Games, seats: int) -> None:
+        self.games = games
+        self.lock = threading.Lock()  # held while the process is asked
+        self.waiting = 0
+        self._most = seats
+        self._seats: OrderedDict[int, Place] = OrderedDict()
+        self._used: dict[int, int] = {}  # by seat, when it was used last
+        self._process: tuple[int, int | None] = (os.getpid(), None)
+
+    def cost(self, place: Place) -> tuple[int, int, int, int]:
+        """Return what speaks against playing here; others may play meanwhile, so a guess.
+
+        The last word has the age of the game that would make room.
+        """
+        played = max((_begun(seat, place) for seat in [*self._seats.values()]), default=-1)
+        held = [*self._seats]
+        oldest = self._used.get(held[0], 0) if len(held) >= self._most else 0
+        return -played, self.waiting, len(held), oldest
+
+    def play(self, place: Place) -> Iterator[tuple[Place, GameState]]:
+        """Play what is left of the commands, and yield each new state; raises GameError."""
+        path, commands = place
+        self._look()
+        seat = max(self._seats, key=lambda seat: _begun(self._seats[seat], place), default=None)
+        played = -1 if seat is None else _begun(self._seats[seat], place)
+        if seat is None or played < 0:
+            seat, played = self._free(), 0
+            state = self.games.open(path, seat)
+            self._look()  # the process may be another one now
+            yield (path, ()), state
+        else:
+            del self._seats[seat]  # what fails half-way is in no seat
+        for number in range(played, len(commands)):
+            state = self.games.step(commands[number], seat)
+            yield (path, commands[: number + 1]), state
+        self._seats[seat] = place
+        self._used[seat] = next(_CLOCK)
+
+    def leave(self, place: Place) -> None:
+        """Give up the seat that holds this."""
+        for seat in [seat for seat, held in self._seats.items() if held == place]:
+            del self._seats[seat]
+
+    def _free(self) -> int:
+        """Return a seat without a game, the one that was used least recently if there is none."""
+        if len(self._seats) >= self._most:
+            return self._seats.popitem(last=False)[0]
+        return next(seat for seat in range(self._most) if seat not in self._seats)
+
+    def _look(self) -> None:
+        """Forget the games of a process that is gone, or that is another's since a fork."""
+        process = os.getpid(), self.games.pid
+        if process != self._process:
+            self._seats.clear()
+            self._process = process
+
+
+def _begun(held: Place, wanted: Place) -> int:
+    """Return how many of the wanted commands were played, -1 if others were, or all of them.
+
+    Of all of them the state is wanted, which only playing the last one shows.
+    """
+    path, commands = held
+    if path != wanted[0] or len(commands) >= len(wanted[1]):
+        return -1
+    return len(commands) if wanted[1][: len(commands)] == commands else -1
