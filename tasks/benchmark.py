@@ -39,7 +39,7 @@ from tasks.stage.shards import Shards
 
 STAGE = Stage(
     "benchmark",
-    ("tasks.benchmark", "genenv_core.exchange.chat_player"),
+    ("tasks.benchmark",),
     (
         "domain",
         "benchmark.items",

@@ -210,7 +210,10 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
                 f"{path} is no field{closest(path.split('.')[-1], _siblings(item['loc'], model))}"
             )
         elif item["type"] == "value_error":
-            lines.append(item["msg"].removeprefix("Value error, "))
+            said, name = item["msg"].removeprefix("Value error, "), path.rpartition(".")[2]
+            # What a field says of itself begins with its bare name.
+            named = said.startswith(f"{name} ")
+            lines.append(f"{path}{said.removeprefix(name)}" if named else said)
         else:
             message = item["msg"][0].lower() + item["msg"][1:]
             lines.append(f"{path}: {message}, got {item['input']!r}"[:300])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, cast, runtime_checkable
 
 from genenv_core.benchmarks.protocol import Call, Said
@@ -18,8 +18,7 @@ from genenv_core.types import JsonObject, Message
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
-CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
-"""A call in a text; its group is what should be JSON."""
+_CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 
 THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
@@ -34,6 +33,14 @@ class CountsCalls(Protocol):
         ...
 
 
+def marked(text: str) -> Iterator[re.Match[str]]:
+    """Return what stands between the marks, in order; group 1 should be JSON.
+
+    In linear time, as nothing is looked for behind the last closing mark.
+    """
+    return _CALL.finditer(text, 0, max(0, text.rfind(CLOSE) + len(CLOSE)))
+
+
 def written(call: JsonObject) -> str:
     """Return a tool call as a policy writes it."""
     return f"{OPEN}{json.dumps(call)}{CLOSE}"
@@ -41,7 +48,7 @@ def written(call: JsonObject) -> str:
 
 def read_one_call(text: str) -> JsonObject:
     """Return the one call in a text as JSON; raises DomainError where there is none, or two."""
-    bodies = CALL.findall(text)
+    bodies = [match[1] for match in marked(text)]
     if len(bodies) != 1 or text.count(OPEN) != 1:
         raise DomainError(f"make one call between {OPEN} and {CLOSE}")
     try:
@@ -77,16 +84,20 @@ def said(text: str) -> Said:
     text = THOUGHT.sub("", text, count=1)
     calls: list[Call] = []
     malformed: list[str] = []
-    for body in CALL.findall(text):
-        call = read_call(parsed(body))
+    rest: list[str] = []
+    end = 0
+    for match in marked(text):
+        rest.append(text[end : match.start()])
+        end = match.end()
+        call = read_call(parsed(match[1]))
         if call is None:
-            malformed.append(body)
+            malformed.append(match[1])
         else:
             calls.append(call)
-    rest, opened, unclosed = CALL.sub("", text).partition(OPEN)
+    last, opened, unclosed = text[end:].partition(OPEN)
     if opened:
         malformed.append(unclosed)
-    return Said(rest.strip(), tuple(calls), tuple(malformed))
+    return Said("".join([*rest, last]).strip(), tuple(calls), tuple(malformed))
 
 
 def read_call(value: object) -> Call | None:

@@ -21,7 +21,7 @@ from genenv_core.domains.protocol import (
     WritesAnswers,
     tools_of,
 )
-from genenv_core.domains.tool_calls import CALL, written
+from genenv_core.domains.tool_calls import marked, written
 from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
@@ -226,7 +226,7 @@ def _text(messages: Sequence[Message]) -> str:
 
 def _unknown_tool(draft: TaskDraft, domain: Domain, texts: Sequence[str]) -> str:
     tools = {_folded(tool.get("function", tool).get("name")) for tool in tools_of(domain, draft)}
-    for body in (body for text in texts for body in CALL.findall(text)):
+    for body in (match[1] for text in texts for match in marked(text)):
         try:
             call: object = json.loads(body)
         except (ValueError, RecursionError):

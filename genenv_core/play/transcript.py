@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genenv_core.domains.tool_calls import CALL, parsed, read_call
+from genenv_core.domains.tool_calls import marked, parsed, read_call
 from genenv_core.types import JsonObject, Message
 
 SHAPELESS = ("Cc", "Cf")
@@ -100,7 +100,7 @@ def _turn(message: Message) -> Turn:
     parts: list[str | ToolCall] = []
     if message["role"] == "assistant":
         end = 0
-        for match in CALL.finditer(text):
+        for match in marked(text):
             call = _read(parsed(match[1]))
             if call is not None:
                 parts += [text[end : match.start()], call]

@@ -18,7 +18,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Run a real Prefect server on 127.0.0.1; stop it and the training workers at the end."""
     home = tmp_path_factory.mktemp("prefect")
     os.environ["PREFECT_HOME"] = str(home)
-    from flows.cli.runs.run import drain
+    from flows.cli.session import drain
     from flows.running.local_server import in_process, local_api
 
     with local_api(home) as server:

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
+from flows.cli.session import drain, log_to, need_server
 from flows.running.signals import Terminated, heed_sigterm
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Result, as_json
@@ -130,7 +131,6 @@ def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
 
 def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured]:
     """Play the runs one after the other, with a Prefect API and a live view."""
-    from flows.cli.runs.run import drain, log_to, need_server
     from genenv_core.storage.store.opening import open_store
 
     for config in configs:

@@ -97,7 +97,8 @@ def _changes(overrides: list[str], epochs: int | None) -> dict[str, object] | No
 
 def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet: bool) -> Made:
     """Play the runs with a Prefect API of their own, or the one that is there."""
-    from flows.cli.runs.run import drain, log_to, need_server, open_root
+    from flows.cli.runs.run import open_root
+    from flows.cli.session import drain, log_to, need_server
     from flows.cli.tables import console
     from flows.running.environment import prepare
 

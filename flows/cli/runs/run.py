@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import ConfiguredRoot, Json, Overrides, Root, Source, check_run, existing
+from flows.cli.session import drain, log_to, need_server
 from flows.running.signals import Terminated, heed_sigterm
 from genenv_core.config.load import resolve, run_name, validated
 from genenv_core.config.schema import RunConfig
@@ -171,45 +171,6 @@ def _start_workers(config: RunConfig) -> None:
     finished = RunLog(open_store(config.root), str(config.run_id)).keys(config.epochs)
     if not (LAST in finished or config.placement.work_pools() or config.training.own_processes):
         trainer().start()
-
-
-def need_server(config: RunConfig) -> None:
-    """Raise ConfigError when stages are on work pools and there is no Prefect server."""
-    places = config.placement.work_pools()
-    if not places or os.environ.get("PREFECT_API_URL"):
-        return
-    from flows.up.previous import live_api
-    from genenv_core.storage.store.opening import home_of
-
-    if live_api(home_of(config.root).resolve()) is None:
-        stage, name = next(iter(places.items()))
-        raise ConfigError(
-            f"placement.{stage} {name!r} is a work pool of a Prefect server, and there is none: "
-            "set PREFECT_API_URL to one's API (http://HOST:4200/api), start `genenv up` on this "
-            f"root, or set placement.{stage}=inline"
-        )
-
-
-def drain() -> None:
-    """Send what Prefect still holds back for its server, before the server stops."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    with contextlib.suppress(Exception):  # a server that is gone already must not hide the outcome
-        APILogWorker.drain_all(timeout=5)
-        EventsWorker.drain_all(timeout=5)
-
-
-def log_to(folder: Path) -> None:
-    """Send genenv's log lines to run.log in a folder; the terminal shows what people follow."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    # Records that no handler takes would go to the terminal; Prefect has such while it is ending.
-    logging.lastResort = logging.NullHandler()
-    logger = logging.getLogger("genenv")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
 
 
 def _where(config: RunConfig) -> str:

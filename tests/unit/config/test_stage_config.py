@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 import tasks
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.config.sections.compute import VllmServing
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.placement import PlacementConfig
@@ -44,6 +45,9 @@ from tests.unit.builders_stage import NO_INPUTS
 CONFIG = resolve("tiny")
 AT_LEAST = 109
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
+
+READ = ("temperature", "items")
+"""Fields of the section benchmark that its stage reads; the model comes as its input."""
 
 NEVER = {"run_id", "root"}
 ALWAYS = {"seed"}
@@ -105,6 +109,9 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "models.agent_chat_template_kwargs": [{"enable_thinking": False}],
         "models.env_chat_template_kwargs": [{"enable_thinking": False}],
         "execution.test_fault": ["rollout:1"],
+        "benchmark.items": [8],
+        "benchmark.request": [{"max_completion_tokens": 8}],
+        "execution.benchmark.key_env": ["MODEL_KEY"],
         "execution.teacher.key_env": ["TEACHER_KEY"],
         "teacher.revision": ["c" * 40],
         "teacher.chat_template_kwargs": [{"enable_thinking": False}],
@@ -213,8 +220,8 @@ def test_variables_of_a_chat_template_are_in_the_keys_of_the_stages_that_render_
         for policy in Policy
     }
     assert renders == {
-        Policy.AGENT: {"rollout", "evaluate"},
-        Policy.ENV: {"generate_tasks", "rollout", "rwr_update"},
+        Policy.AGENT: {"rollout", "evaluate", "benchmark"},
+        Policy.ENV: {"generate_tasks", "rollout", "rwr_update", "benchmark"},
     }
 
 
@@ -227,12 +234,14 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
     # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it.
     assert unread == {
         "arm",
+        *(f"benchmark.{name}" for name in BenchmarkConfig.model_fields if name not in READ),
         "data.base_file",
         "data.offline_file",
         "data.set_tasks",
         "epochs",
         "execution.checkpoint_seconds",
         "execution.gradient_checkpointing",
+        *(f"execution.benchmark.{name}" for name in EndpointAsking.model_fields),
         *(f"execution.teacher.{name}" for name in EndpointAsking.model_fields),
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
         "execution.open_attempts",

@@ -34,11 +34,11 @@ VLLM = resolve("tiny", overrides=["compute.engine=vllm"])
 LAUNCHED = resolve("tiny", overrides=["training.processes=2"])
 
 EVERY = set(STAGES)
-PLAY = {"rollout", "evaluate"}
+PLAY = {"rollout", "evaluate", "benchmark"}
 UPDATE = {"grpo_update", "rwr_update"}
-SAMPLE = {"generate_tasks", "rollout", "evaluate", "rwr_update"}
+SAMPLE = {"generate_tasks", "rollout", "evaluate", "rwr_update", "benchmark"}
 MODELS = {"bootstrap", *SAMPLE, *UPDATE}
-DOMAIN = {"bootstrap", "generate_tasks", "rollout", "score", "evaluate", "rwr_update"}
+DOMAIN = {"bootstrap", "generate_tasks", "rollout", "score", "evaluate", "rwr_update", "benchmark"}
 
 EDITS: list[tuple[str, set[str]]] = [
     ("tasks.stage.execution", set()),
@@ -82,15 +82,21 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.engines.transformers.scoring", {"rollout", "rwr_update"}),
     ("genenv_core.algorithm.spread", {"rollout", "rwr_update"}),
     ("genenv_core.algorithm.rwr", {"pool", "rwr_update"}),
-    ("genenv_core.algorithm.mixture", {"rollout", "grpo_update"}),
+    ("genenv_core.algorithm.mixture", {"rollout", "grpo_update", "benchmark"}),
     ("genenv_core.algorithm.admission", {"generate_tasks"}),
     ("genenv_core.epoch.generation", {"generate_tasks"}),
     ("genenv_core.epoch.teaching", {"generate_tasks"}),
-    ("genenv_core.epoch.windows", {"generate_tasks", "rollout"}),
+    ("genenv_core.epoch.windows", {"generate_tasks", "rollout", "benchmark"}),
     ("genenv_core.exchange.chat_endpoint", {"generate_tasks"}),
+    ("genenv_core.exchange.chat_client", {"generate_tasks", "benchmark"}),
+    ("genenv_core.exchange.chat_player", {"benchmark"}),
+    ("genenv_core.measuring.items", {"benchmark"}),
+    ("genenv_core.benchmarks.summary", {"benchmark"}),
+    ("genenv_core.benchmarks.bfcl.suite", set()),
+    ("genenv_core.play.native_calls", SAMPLE),
     ("genenv_core.algorithm.gates", {"publish"}),
     ("genenv_core.algorithm.reward", {"score", "filter", "pool", "publish", "rwr_update"}),
-    ("genenv_core.epoch.attempts", {"rollout"}),
+    ("genenv_core.epoch.attempts", {"rollout", "benchmark"}),
     ("genenv_core.epoch.evaluating", {"evaluate"}),
     ("genenv_core.epoch.pooling", {"pool"}),
     ("genenv_core.epoch.publishing", {"publish"}),
@@ -218,6 +224,7 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         if not name.startswith(("_", "model_")) and (callable(value) or isinstance(value, property))
     }
     assert found == {
+        "BenchmarkConfig.given",
         "TeacherConfig.given",
         "TrainingConfig.own_processes",
         "TrainingConfig.sharded",

@@ -383,7 +383,7 @@ def test_plug_ins_come_from_the_entry_point_group(monkeypatch: pytest.MonkeyPatc
         return [point for point in points if name in (None, point.name)]
 
     monkeypatch.setattr(registry, "entry_points", fake)
-    assert registry.known_domains() == ["desk", "gone", "mine", "trails"]
+    assert {"desk", "gone", "mine", "trails"} < set(registry.known_domains())
     assert registry.get_domain("mine", {"max_calls": 2}).name == "desk"
     with pytest.raises(ConfigError, match="max_calls"):
         registry.get_domain("mine", {"max_calls": 99})

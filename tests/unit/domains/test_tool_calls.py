@@ -1,13 +1,15 @@
 """Tool calls in a policy's text.
 
 Invariants: one module knows the marks, and finds what it writes; a domain counts the calls of its
-own syntax, else structured ones count; only the agent makes calls.
+own syntax, else structured ones count; only the agent makes calls; a turn is text, calls and what
+was meant as a call, whatever it holds.
 """
 
 from __future__ import annotations
 
+from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.desk import DeskDomain
-from genenv_core.domains.tool_calls import CALL, count_calls, written
+from genenv_core.domains.tool_calls import canonical, count_calls, marked, said, written
 from genenv_core.types import Message
 from tests.unit.builders_rollout import EchoDomain
 
@@ -25,7 +27,7 @@ def test_what_is_written_is_found() -> None:
     assert text == (
         '<tool_call>{"name": "ship", "arguments": {"item": "gears", "total": 5}}</tool_call>'
     )
-    assert CALL.findall(f"so {text}{text}") == [text[11:-12]] * 2
+    assert [match[1] for match in marked(f"so {text}{text}</tool_")] == [text[11:-12]] * 2
 
 
 def test_a_domain_counts_what_its_agent_begins() -> None:
@@ -34,3 +36,33 @@ def test_a_domain_counts_what_its_agent_begins() -> None:
 
 def test_structured_calls_count_where_a_domain_does_not_say() -> None:
     assert count_calls(EchoDomain(), MESSAGES) == 3
+
+
+def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:
+    text = (
+        f"<think>maybe {written(SHIP)}</think> a {written(SHIP)} b <tool_call>[]</tool_call>"
+        '<tool_call>{"name": "x", "arguments": "{\\"y\\": 1}"}</tool_call><tool_call>{"name'
+    )
+    assert said(text) == Said(
+        "a  b",
+        (Call("ship", {"item": "gears", "total": 5}), Call("x", {"y": 1})),
+        ("[]", '{"name'),
+    )
+
+
+def test_calls_in_openais_form_become_a_turn() -> None:
+    call = {"type": "function", "function": {"name": "go", "arguments": '{"to": "é"}'}}
+    broken = {"function": {"name": "go", "arguments": "{"}}
+    found = said(canonical("well", [call, SHIP, broken, 3]))
+    assert found.text == "well"
+    assert found.calls == (Call("go", {"to": "é"}), Call("ship", dict(SHIP["arguments"])))
+    assert len(found.malformed) == 2
+
+
+def test_hostile_texts_take_no_time() -> None:
+    """A quadratic search would take hours here."""
+    found = said("<tool_call>" * 300_000)
+    assert (found.calls, len(found.malformed)) == ((), 1)
+    assert len(said("<tool_call>{}" * 100_000 + "</tool_call>").malformed) == 1
+    deep = "[" * 100_000
+    assert said(f"<tool_call>{deep}</tool_call>").malformed == (deep,)
