@@ -1842,6 +1842,113 @@ _API_BANK = (
     ),
 )
 
+PLAYED = "genenv_core/domains/benchmarks"
+BAMBOOGLE_TASKS = "unit/domains/test_bamboogle_domain.py::test"
+API_BANK_TASKS = "unit/domains/test_api_bank_domain.py::test"
+BAMBOOGLE_PLAYED = "unit/benchmarks/test_bamboogle_playing.py::test"
+API_BANK_PLAYED = "unit/benchmarks/test_api_bank_playing.py::test"
+_CHANGED = "_a_changed_generation_is_refused_with_the_reason"
+_PLAYED = (
+    _m(
+        "the first turn of an attempt at a question is the answer",
+        "genenv_core/benchmarks/bamboogle/playing.py",
+        'return said[-1].text if said else ""',
+        'return said[0].text if said else ""',
+        f"{BAMBOOGLE_PLAYED}_the_prediction_is_the_last_turns_text",
+    ),
+    _m(
+        "a search finds common words as well as rare ones",
+        "genenv_core/benchmarks/bamboogle/searching.py",
+        "math.log1p(rarity) * gain",
+        "gain",
+        f"{BAMBOOGLE_PLAYED}_a_rare_word_counts_more_than_a_common_one_three_times",
+    ),
+    _m(
+        "a question may say its answer",
+        f"{PLAYED}/bamboogle/writing.py",
+        "if contains(question, answer):",
+        "if False:",
+        f"{BAMBOOGLE_TASKS}{_CHANGED}",
+    ),
+    _m(
+        "one passage may be enough for a question of two hops",
+        f"{PLAYED}/bamboogle/writing.py",
+        "if passage.title in holding and any(_about(passage, title) for title in asked):",
+        "if False:",
+        f"{BAMBOOGLE_TASKS}{_CHANGED}",
+    ),
+    _m(
+        "questions about a fictional world are held out by luck",
+        f"{PLAYED}/own_tasks.py",
+        "if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:",
+        "if draft.fingerprint not in drafts:",
+        f"{BAMBOOGLE_TASKS}_no_heldout_question_is_a_base_question_or_an_example",
+    ),
+    _m(
+        "a result does not name the corpus that was searched",
+        f"{PLAYED}/bamboogle/domain.py",
+        'self.version += f"-{self._corpus_digest[:16]}"',
+        "pass",
+        f"{BAMBOOGLE_TASKS}_the_search_engine_is_named",
+    ),
+    _m(
+        "the last call of a turn counts",
+        f"{API_BANK}/playing.py",
+        "return spelled(first.calls[0])",
+        "return spelled(first.calls[-1])",
+        f"{API_BANK_PLAYED}_the_first_call_of_the_first_turn_counts",
+    ),
+    _m(
+        "a model sees the recorded call that it should make",
+        f"{API_BANK}/loading.py",
+        "before = turns[:at]",
+        "before = turns[: at + 1]",
+        f"{API_BANK_PLAYED}_nothing_after_an_item_is_shown",
+    ),
+    _m(
+        "tools that have to be searched for are there from the start",
+        f"{API_BANK}/loading.py",
+        "named = found_tools(before) if searches else called_tools(turns)",
+        "named = called_tools(turns)",
+        f"{API_BANK_PLAYED}_the_tools_are_those_that_are_known",
+    ),
+    _m(
+        "a request need not say what its call needs",
+        f"{PLAYED}/api_bank/writing.py",
+        "if unsaid := _unsaid(call, docs, known):",
+        'if unsaid := "":',
+        f"{API_BANK_TASKS}{_CHANGED}",
+    ),
+    _m(
+        "an argument may have any type",
+        f"{PLAYED}/api_bank/writing.py",
+        "if error is not None:",
+        "if False:",
+        f"{API_BANK_TASKS}{_CHANGED}",
+    ),
+    _m(
+        "an earlier call may be one of the benchmark's",
+        f"{PLAYED}/api_bank/domain.py",
+        "for call in self.calls_of(draft):",
+        "for call in self.calls_of(draft)[-1:]:",
+        f"{API_BANK_TASKS}_a_generation_that_repeats_an_item_is_contaminated",
+    ),
+    _m(
+        "a wrong call is answered as the right one",
+        f"{PLAYED}/api_bank/attempt.py",
+        "if len(made) >= len(request.calls) or not request.are_right(made):",
+        "if len(made) >= len(request.calls):",
+        f"{API_BANK_TASKS}_calls_are_judged_in_order",
+    ),
+    _m(
+        "a drawn request may be one of the benchmark's",
+        f"{PLAYED}/api_bank/requests.py",
+        "if isinstance(draft, TaskDraft) and self._fits(draft):",
+        "if isinstance(draft, TaskDraft):",
+        f"{API_BANK_TASKS}_every_drawn_request_is_sound",
+    ),
+)
+
 TRAVEL = "genenv_core/benchmarks/travelplanner"
 TRAVEL_TESTS = "unit/benchmarks/test_travelplanner.py::test"
 ALONE = f"{TRAVEL_TESTS}_a_broken_constraint_fails_alone"
@@ -2052,6 +2159,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_BFCL,
     *_BFCL_TURNS,
     *_API_BANK,
+    *_PLAYED,
     *_TRAVELPLANNER,
     *_ALFWORLD,
 )
