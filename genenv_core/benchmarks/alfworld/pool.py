@@ -12,9 +12,11 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from genenv_core.benchmarks.alfworld.games import Games, GameState
@@ -23,8 +25,9 @@ PROCESSES = 4
 SEATS = 80
 """Games that one process keeps open; each takes about 4 MB. All 274 games of the two splits fit."""
 
-STATES, OPENINGS = 2048, 1024
-"""States after commands, and before any, that are remembered; each has about 10 kB."""
+STATES, OPENINGS = 16_384, 1024
+"""States after commands, and before any, that are remembered: those of 274 attempts and more.
+States share the texts of their commands, so that one has about 1 kB, and an opening 10."""
 
 LONGEST = 1000
 """Letters of a command whose state is remembered."""
@@ -94,6 +97,7 @@ class Pool:
     def _remember(self, place: Place, state: GameState) -> None:
         if any(len(command) > LONGEST for command in place[1]):
             return
+        state = replace(state, admissible=tuple(map(sys.intern, state.admissible)))
         with self._lock:
             states = self._states if place[1] else self._openings
             states[place] = state
