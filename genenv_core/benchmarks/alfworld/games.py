@@ -64,7 +64,7 @@ class Limits:
     start_s: float = 120.0
     open_s: float = 120.0
     step_s: float = 30.0
-    games: int = 50
+    games: int = 120
 
 
 @dataclass(slots=True)

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from genenv_core.benchmarks.alfworld.games import Games, GameState
 
 PROCESSES = 4
-SEATS = 16
-"""Games that one process keeps open; each takes about 4 MB."""
+SEATS = 80
+"""Games that one process keeps open; each takes about 4 MB. All 274 games of the two splits fit."""
 
-STATES, OPENINGS = 2048, 1024
-"""States after commands, and before any, that are remembered; each has about 10 kB."""
+STATES, OPENINGS = 16_384, 1024
+"""States after commands, and before any, that are remembered: those of 274 attempts and more.
+States share the texts of their commands, so that one has about 1 kB, and an opening 10."""
 
 LONGEST = 1000
 """Letters of a command whose state is remembered."""
@@ -93,6 +97,7 @@ class Pool:
     def _remember(self, place: Place, state: GameState) -> None:
         if any(len(command) > LONGEST for command in place[1]):
             return
+        state = replace(state, admissible=tuple(map(sys.intern, state.admissible)))
         with self._lock:
             states = self._states if place[1] else self._openings
             states[place] = state
@@ -100,30 +105,31 @@ class Pool:
                 states.popitem(last=False)
 
 
-_CLOCK = itertools.count()
+_CLOCK = itertools.count(1)
 
 
 class _Host:
-    """A process and what was played in each of its seats, least recently used first."""
+    """A process and what was played in each of its seats.
+
+    Which game makes room is drawn by lot. Attempts that take turns ask for their games in a circle,
+    and then the one that was used least recently is the very one that is wanted next.
+    """
 
     def __init__(self, games: Games, seats: int) -> None:
         self.games = games
         self.lock = threading.Lock()  # held while the process is asked
         self.waiting = 0
         self._most = seats
-        self._seats: OrderedDict[int, Place] = OrderedDict()
-        self._used: dict[int, int] = {}  # by seat, when it was used last
+        self._seats: dict[int, Place] = {}
+        self._opened = 0  # when a game was opened here last
+        self._rng = random.Random(0)
         self._process: tuple[int, int | None] = (os.getpid(), None)
 
     def cost(self, place: Place) -> tuple[int, int, int, int]:
-        """Return what speaks against playing here; others may play meanwhile, so a guess.
-
-        The last word has the age of the game that would make room.
-        """
+        """Return what speaks against playing here; others may play meanwhile, so a guess."""
         played = max((_begun(seat, place) for seat in [*self._seats.values()]), default=-1)
-        held = [*self._seats]
-        oldest = self._used.get(held[0], 0) if len(held) >= self._most else 0
-        return -played, self.waiting, len(held), oldest
+        full = len(self._seats) >= self._most
+        return -played, self.waiting, len(self._seats), self._opened if full else 0
 
     def play(self, place: Place) -> Iterator[tuple[Place, GameState]]:
         """Play what is left of the commands, and yield each new state; raises GameError."""
@@ -134,6 +140,7 @@ class _Host:
         if seat is None or played < 0:
             seat, played = self._free(), 0
             state = self.games.open(path, seat)
+            self._opened = next(_CLOCK)
             self._look()  # the process may be another one now
             yield (path, ()), state
         else:
@@ -142,7 +149,6 @@ class _Host:
             state = self.games.step(commands[number], seat)
             yield (path, commands[: number + 1]), state
         self._seats[seat] = place
-        self._used[seat] = next(_CLOCK)
 
     def leave(self, place: Place) -> None:
         """Give up the seat that holds this."""
@@ -150,9 +156,11 @@ class _Host:
             del self._seats[seat]
 
     def _free(self) -> int:
-        """Return a seat without a game, the one that was used least recently if there is none."""
+        """Return a seat without a game, taking one away if there is none."""
         if len(self._seats) >= self._most:
-            return self._seats.popitem(last=False)[0]
+            seat = self._rng.choice([*self._seats])
+            del self._seats[seat]
+            return seat
         return next(seat for seat in range(self._most) if seat not in self._seats)
 
     def _look(self) -> None:

@@ -130,29 +130,23 @@ def test_many_attempts_in_one_thread_go_on_in_bounded_seats(processes: int, seat
         assert opened(log) <= 2 * len(attempts)
 
 
-def test_the_seat_that_was_used_last_is_kept() -> None:
-    games, log = counted(processes=1, seats=2, states=0)
-    paths = [Path(name) for name in "abc"]
-    games.after(paths[0], WALK[:1])
-    games.after(paths[1], WALK[:1])
-    games.after(paths[0], WALK[:2])
-    games.after(paths[2], WALK[:1])  # in place of b
-    before = opened(log)
-    assert games.after(paths[0], WALK).won and opened(log) == before
-    assert games.after(paths[1], WALK[:2]) and opened(log) == before + 1
+def test_attempts_that_take_turns_keep_most_of_their_seats() -> None:
+    games, log = counted(processes=2, seats=8, states=0)
+    attempts = [Household(games, Path(str(n)), True, False).begin(SEED) for n in range(20)]
+    for _ in range(20):
+        for attempt in attempts:
+            attempt.answer(act("look"))
+    assert opened(log) < 0.6 * 20 * len(attempts)  # the least recently used made it all of them
+    assert [len(host._seats) for host in games._hosts] == [8, 8]
 
 
-def test_the_oldest_game_of_all_processes_makes_room() -> None:
+def test_an_attempt_that_is_given_up_makes_room() -> None:
     games, log = counted(processes=2, seats=2, states=0)
-    paths = [Path(str(number)) for number in range(6)]
-    for path in paths:  # the first two have to go
-        games.after(path, WALK[:1])
-    before = opened(log)
-    for path in paths[2:]:
-        games.after(path, WALK[:2])
-    assert opened(log) == before
-    games.after(paths[0], WALK[:2])
-    assert opened(log) == before + 1
+    for number in range(40):
+        games.after(Path(str(number)), WALK[:1])
+    held = {place[0].name for host in games._hosts for place in host._seats.values()}
+    assert len(held) == 4 and all(int(name) > 4 for name in held)
+    assert {seat for _, seat, _ in log} == {0, 1}
 
 
 def test_many_threads_share_the_processes() -> None:

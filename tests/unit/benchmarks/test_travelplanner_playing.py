@@ -86,6 +86,13 @@ def test_the_request_comes_with_what_is_recorded(suite: TravelPlanner) -> None:
     assert json.loads(json.dumps(tool))["function"]["name"] == "submit_plan"
 
 
+def test_who_plans_alone_looks_nothing_up(suite: TravelPlanner) -> None:
+    observation = suite.playable("train/1").begin(0).answer(search("CitySearch", state="Maine"))
+    assert observation.messages[0]["content"] == (
+        "Error: there is no tool 'CitySearch'; there is submit_plan."
+    )
+
+
 def test_without_what_is_recorded_nobody_plans_alone(suite: TravelPlanner) -> None:
     with pytest.raises(DataError, match=r"reference information of train/2.*two_stage"):
         suite.playable("train/2")

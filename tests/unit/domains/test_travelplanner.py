@@ -39,6 +39,9 @@ Record = dict[str, Any]
 STARTS = range(1, 25)
 """Days of March on which the trips of the train split begin; those of validation later."""
 
+REPEATED = 26
+"""The `idx` of a query of the train split for the trip of a validation query."""
+
 UNCLEAR = {
     "validation/124": ["people_number"],
     "validation/162": ["smoking"],
@@ -62,8 +65,9 @@ def query(start: int, **more: Any) -> Record:
 
 def write(folder: Path) -> Path:
     """Write a download with both splits, annotated plans, and a month of flights."""
-    write_download(folder, [query(start) for start in STARTS])
-    rows = [{"idx": start, "plan": [*short_trip(), {}]} for start in STARTS]
+    repeated = query(27, idx=REPEATED, query="Home to Lake and back.")
+    write_download(folder, [*(query(start) for start in STARTS), repeated])
+    rows = [{"idx": n, "plan": [*short_trip(), {}]} for n in (*STARTS, REPEATED)]
     (folder / "train_gold.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (folder / "validation_queries.json").write_text(json.dumps([query(27), query(28)]))
     recorded = {"idx": 27, "reference_information": [{"Description": "All", "Content": "none"}]}
@@ -313,12 +317,16 @@ def test_a_trip_of_the_benchmark_is_contaminated(
 def test_words_of_the_benchmark_are_contaminated(
     alone: TravelPlannerDomain, record: Record
 ) -> None:
-    one = copy.deepcopy(record)
-    start = int(one["fields"]["date"][0][-2:])
-    one["query"] += f" Or: {worded(27)}"
-    (found,) = alone.parse(json.dumps(one))
-    assert isinstance(found, Rejected) and found.reason is Rejection.CONTAMINATED
-    assert "13 words in a row" in found.detail and start < 27
+    for start in (27, 28):
+        text = f"{record['query']} Or: {worded(start)}"
+        (found,) = alone.parse(edit(record, "query", text))
+        assert isinstance(found, Rejected) and found.reason is Rejection.CONTAMINATED
+        assert "13 words in a row" in found.detail
+
+
+def test_an_annotated_query_that_repeats_an_item_is_no_task(made: TravelPlannerDomain) -> None:
+    items = [*made._train.open, *made._train.heldout]
+    assert sorted(items) == sorted(f"train/{start}" for start in STARTS)
 
 
 def test_the_ground_truth_is_the_submitted_plan(made: TravelPlannerDomain) -> None:
