@@ -87,9 +87,9 @@ def measure_models(
     Of several benchmarks, one that cannot be measured does not stop the others; GenenvError is
     raised after them. Raises ConfigError for bad options.
     """
-    heed_sigterm()
     below = {name: folder_in(data, name) if len(names) > 1 and data else data for name in names}
     configs = [wanted.of(name, below[name]) for name in names]
+    heed_sigterm()
     _prepare(configs[0])
     from tasks.policies.measured import named  # loads Prefect, which is prepared by now
 
