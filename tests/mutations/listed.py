@@ -1583,21 +1583,21 @@ _TEACHER = (
     ),
     _m(
         "an error of the endpoint shows the key",
-        f"{ENDPOINT}.py",
+        "genenv_core/exchange/chat_client.py",
         'text.replace(self._key, "***") if self._key else text',
         "text",
         f"{ENDPOINT_TESTS}_no_message_of_the_endpoint_shows_the_key",
     ),
     _m(
         "a refused key is tried for every request",
-        f"{ENDPOINT}.py",
+        "genenv_core/exchange/chat_client.py",
         "if status in (401, 403):",
         "if status in ():",
         f"{ENDPOINT_TESTS}_a_wrong_key_stops_the_stage_and_is_not_shown",
     ),
     _m(
         "an endpoint that answers nothing is asked for ever",
-        f"{ENDPOINT}.py",
+        "genenv_core/exchange/chat_client.py",
         "if self._lost >= GIVE_UP:",
         "if False:",
         f"{ENDPOINT_TESTS}_an_endpoint_that_refuses_everything_stops_the_stage",
@@ -1605,16 +1605,100 @@ _TEACHER = (
     _m(
         "what an endpoint answered before a crash is asked again",
         f"{ENDPOINT}.py",
-        "self._answers = _read(endpoint.kept)",
+        "self._answers = _read(kept)",
         "self._answers = dict[str, Answer]()",
         f"{ENDPOINT_TESTS}_what_was_answered_is_not_asked_again",
     ),
     _m(
         "a pasted key is repeated in the refusal",
-        "genenv_core/config/sections/teacher.py",
-        '"execution.teacher.key_env is the name',
-        'f"{name}: execution.teacher.key_env is the name',
+        "genenv_core/config/sections/endpoint.py",
+        '"key_env is the name of an',
+        'f"key_env {name} is the name of an',
         f"{TAUGHT}_a_key_is_refused_and_not_repeated",
+    ),
+)
+
+PLAYER = "genenv_core/exchange/chat_player.py"
+PLAYER_TESTS = "unit/exchange/test_chat_player.py::test"
+MEASURING = "genenv_core/measuring"
+MEASURING_TESTS = "unit/measuring/test_items.py::test"
+_MEASURING = (
+    _m(
+        "a refused prompt in the middle ends the stage",
+        "genenv_core/exchange/chat_client.py",
+        "if isinstance(error, Lost) or not self._answered:",
+        "if True:",
+        f"{PLAYER_TESTS}_refused_requests_end_a_stage_only_before_the_first_answer",
+    ),
+    _m(
+        "a task without an answer counts as attempted",
+        PLAYER,
+        "        if lost:\n",
+        "        if False:\n",
+        f"{PLAYER_TESTS}_a_task_without_an_answer_is_left_out_and_the_others_are_kept",
+    ),
+    _m(
+        "an endpoint's attempt goes on behind its bounds",
+        PLAYER,
+        "if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:",
+        "if attempt.turns >= self._bounds.max_turns:",
+        f"{PLAYER_TESTS}_what_ends_an_attempt",
+    ),
+    _m(
+        "requests go on when nobody listens",
+        PLAYER,
+        "            stopped.set()",
+        "            pass",
+        f"{PLAYER_TESTS}_who_stops_to_listen_ends_the_requests",
+    ),
+    _m(
+        "a kept attempt is made again",
+        f"{MEASURING}/journal.py",
+        "if task[0] not in self._done]",
+        "]",
+        f"{PLAYER_TESTS}_a_task_without_an_answer_is_left_out_and_the_others_are_kept",
+    ),
+    _m(
+        "an attempt that broke off is kept",
+        f"{MEASURING}/journal.py",
+        "if not any(one.error for one in rollouts):",
+        "if True:",
+        f"{PLAYER_TESTS}_refused_requests_end_a_stage_only_before_the_first_answer",
+    ),
+    _m(
+        "a broken environment is the model's fault",
+        f"{MEASURING}/items.py",
+        "valid = None if broken else False",
+        "valid = False",
+        f"{MEASURING_TESTS}_what_broke_off_is_wrong_and_a_broken_environment_is_not_judged",
+    ),
+    _m(
+        "an attempt that broke off is judged by what it said",
+        f"{MEASURING}/items.py",
+        'if trace["error"]:',
+        "if False:",
+        f"{MEASURING_TESTS}_what_broke_off_is_wrong_and_a_broken_environment_is_not_judged",
+    ),
+    _m(
+        "a scorer that fails ends the stage",
+        f"{MEASURING}/items.py",
+        "    except Exception as error:  # a fault of a scorer",
+        "    except KeyError as error:  # a fault of a scorer",
+        f"{MEASURING_TESTS}_a_scorer_that_fails_costs_its_own_item",
+    ),
+    _m(
+        "an average is taken over fewer than five",
+        f"{MEASURING}/table.py",
+        "if len(known) == len(COLUMNS) else",
+        "if known else",
+        f"{MEASURING_TESTS}_the_table_has_an_average_only_over_all_five",
+    ),
+    _m(
+        "half a character of a tool ends the stage",
+        "genenv_core/play/steps.py",
+        "    return replace(observation, messages=tuple(map(_whole, observation.messages)))",
+        "    return observation",
+        f"{PLAYER_TESTS}_half_a_character_of_an_endpoint_can_be_kept",
     ),
 )
 
@@ -2005,7 +2089,7 @@ _TRAVELPLANNER = (
     ),
     _m(
         "hard constraints are judged on any plan",
-        f"{TRAVEL}/suite.py",
+        f"{TRAVEL}/judging.py",
         "judged = all(outcomes[name].passed for name in BEFORE_HARD)",
         "judged = True",
         f"{TRAVEL_TESTS}_hard_constraints_wait_for_a_complete_plan_within_the_database",
@@ -2026,9 +2110,9 @@ _TRAVELPLANNER = (
     ),
     _m(
         "a plan that cannot be read stops the run",
-        f"{TRAVEL}/suite.py",
-        "except Unreadable as error:\n                    found",
-        "except KeyError as error:\n                    found",
+        f"{TRAVEL}/judging.py",
+        "except Unreadable as error:\n                found",
+        "except KeyError as error:\n                found",
         f"{TRAVEL_TESTS}_no_prediction_stops_anything_and_none_of_these_passes",
     ),
 )
@@ -2085,22 +2169,22 @@ ALFWORLD_TESTS = "unit/benchmarks/test_alfworld.py::test"
 _ALFWORLD = (
     _m(
         "a game that is over is won",
-        f"{ALFWORLD}/suite.py",
-        'won = bool(parts["won"])',
-        'won = bool(parts["done"])',
+        f"{ALFWORLD}/replay.py",
+        "won = replay.state.won",
+        "won = replay.state.done",
         f"{ALFWORLD_TESTS}_done_is_no_success",
     ),
     _m(
         "a game goes on after 50 commands",
-        f"{ALFWORLD}/suite.py",
-        "for command in commands[:STEPS]:",
-        "for command in commands:",
+        f"{ALFWORLD}/replay.py",
+        " or self._steps >= STEPS",
+        "",
         f"{ALFWORLD_TESTS}_fifty_commands_are_played",
     ),
     _m(
         "mode strict repairs commands",
-        f"{ALFWORLD}/suite.py",
-        "given = command if strict else repaired",
+        f"{ALFWORLD}/replay.py",
+        "given = command if self._strict else repaired",
         "given = repaired",
         f"{ALFWORLD_TESTS}_repairs_are_recorded_and_strict_makes_none",
     ),
@@ -2155,6 +2239,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_TRAILS,
     *_FIDELITY,
     *_TEACHER,
+    *_MEASURING,
     *_BENCHMARKS,
     *_BFCL,
     *_BFCL_TURNS,

@@ -1,0 +1,149 @@
+"""Items as tasks, verdicts on stored attempts, and what they add up to.
+
+Invariants: items are taken in the official order, the first so many of each category; an attempt
+that broke off is wrong, one whose environment broke is not judged, and a scorer that fails costs
+its own item alone; the metrics are those of the same answers as predictions; the table has a row a
+model, an average only over five numbers, and says what was not run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from genenv_core.benchmarks.predictions import Results, judge_lines
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
+from genenv_core.epoch.rows import frame, to_tasks
+from genenv_core.errors import DataError
+from genenv_core.measuring.items import items_of, judged, metric_rows, result_of
+from genenv_core.measuring.table import Cell, written
+from genenv_core.play.steps import FAILED, NOT_STARTED
+from genenv_core.types import TaskDraft
+
+ANSWERS = ["Ada Lark", "the Orca", "1912", "in Oslo"]
+
+
+@pytest.fixture
+def domain(tmp_path: Path) -> BamboogleDomain:
+    rows = [f"Question {place}?,{answer}" for place, answer in enumerate(ANSWERS)]
+    (tmp_path / "test.csv").write_text("\n".join(["Question,Answer", *rows]) + "\n")
+    return BamboogleDomain.from_options({"data": str(tmp_path)})
+
+
+def attempts(tasks: Any, texts: list[str], errors: dict[int, str]) -> tuple[Any, Any]:
+    """Return `traces` and `trace_tokens` of one attempt at each task."""
+    traces = [
+        {
+            "trace_id": f"x{place}",
+            "epoch": 0,
+            "task_id": task.task_id,
+            "group_id": f"g{place}",
+            "sample_index": 0,
+            "policy_version": 0,
+            "turns": 1,
+            "prompt_tokens": 3,
+            "response_tokens": 2,
+            "tool_calls": 0,
+            "finish_reason": "error" if place in errors else "stop",
+            "error": errors.get(place, ""),
+        }
+        for place, task in enumerate(tasks)
+    ]
+    opening = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    tokens = [
+        {
+            "trace_id": f"x{place}",
+            "prompt_ids": [],
+            "token_ids": [],
+            "logprobs": [],
+            "loss_mask": [],
+            "messages": json.dumps([*opening, {"role": "assistant", "content": text}]),
+            "response_text": text,
+        }
+        for place, text in enumerate(texts)
+    ]
+    return frame("traces", traces), frame("trace_tokens", tokens)
+
+
+def verdicts(domain: BamboogleDomain, texts: list[str], errors: dict[int, str]) -> pl.DataFrame:
+    tasks = to_tasks(items_of(domain, None, "s" * 64))
+    return judged(domain, tasks, *attempts(tasks, texts, errors))
+
+
+def test_the_first_so_many_of_each_category(domain: BamboogleDomain) -> None:
+    some = items_of(domain, 3, "s" * 64)
+    assert [json.loads(spec) for spec in some["spec"]] == [{"item": str(n)} for n in range(3)]
+    assert set(some["source"]) == {"benchmark"} and set(some["ground_truth"]) == {""}
+    assert items_of(domain, None, "s" * 64).height == len(ANSWERS)
+
+
+def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleDomain) -> None:
+    texts = ["Ada Lark", "orca", "1913", ""]
+    rows = verdicts(domain, texts, {})
+    assert rows["valid"].to_list() == [True, True, False, False]
+    lines = [json.dumps({"id": str(n), "prediction": text}) for n, text in enumerate(texts)]
+    results = Results(domain.suite)
+    for one in judge_lines([line.encode() for line in lines], domain.suite, "official"):
+        results.add(one)
+    (expected,) = results.of_keys()
+    found = result_of(domain, rows)
+    assert found.metrics == expected.metrics and found.not_run == {}
+    table = metric_rows(domain, found)
+    assert table.filter("headline")["metric"].to_list() == ["exact_match"]
+    assert table["value"].to_list() == [metric.value for metric in expected.metrics]
+
+
+def test_what_broke_off_is_wrong_and_a_broken_environment_is_not_judged(
+    domain: BamboogleDomain,
+) -> None:
+    errors = {0: "the prompt has 9 tokens", 1: f"{NOT_STARTED}: gone", 2: f"{FAILED}: gone"}
+    rows = verdicts(domain, ANSWERS, errors)
+    assert rows["valid"].to_list() == [False, None, None, True]
+    assert rows["reason"].to_list() == [*errors.values(), ""]
+    found = result_of(domain, rows)
+    assert (found.items, found.not_run) == (2, {"questions": 2})
+
+
+def test_a_scorer_that_fails_costs_its_own_item(
+    domain: BamboogleDomain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = domain.verdict
+
+    def failing(draft: TaskDraft, messages: Any) -> ItemVerdict:
+        if draft.spec["item"] == "2":
+            raise RuntimeError("no")
+        found = whole(draft, messages)
+        odd = {**found.parts, "odd": float("nan")} if draft.spec["item"] == "1" else found.parts
+        return ItemVerdict(found.valid, found.score, found.reason, odd)
+
+    monkeypatch.setattr(domain, "verdict", failing)
+    rows = verdicts(domain, ANSWERS, {})
+    assert rows["valid"].to_list() == [True, True, None, True]
+    assert rows["reason"][2] == "the scorer failed: RuntimeError: no"
+    assert "nan" in json.loads(rows["parts"][1])["parts"]
+
+
+def test_no_attempt_is_no_result(domain: BamboogleDomain) -> None:
+    with pytest.raises(DataError, match="no item that can be attempted"):
+        result_of(domain, frame("benchmark_items", []))
+
+
+def cell(points: float, left_out: int = 0) -> Cell:
+    return Cell("run", "m", points, points - 5, points + 5, 10, "official", left_out)
+
+
+def test_the_table_has_an_average_only_over_all_five() -> None:
+    names = ("api_bank", "alfworld", "bfcl", "bamboogle", "travelplanner")
+    whole = {name: cell(10.0 * place) for place, name in enumerate(names)}
+    text = written({"a|b": whole, "part": {"bfcl": cell(50.0, left_out=3)}})
+    rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.startswith("| ")}
+    assert rows["| a\\|b"].endswith("| 20.0 |")
+    assert rows["| part"] == "| part |  |  | 50.0* [45.0, 55.0] |  |  |  |"
+    assert rows["| GenEnv 7B"] == "| GenEnv 7B | 79.1 | 54.5 | 41.8 | 76.0 | 16.6 | 53.6 |"
+    assert "* 3 items not run" in text
+    assert text.count("wizwand.com") == 1
