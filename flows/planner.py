@@ -21,7 +21,7 @@ def plan_run(config: RunConfig) -> list[Planned]:
     """Return all stages of all epochs in order: hit, miss, or unknown until upstream is known."""
     config = config.model_copy(update={"run_id": run_name(config, "run")})
     if config.benchmark.given:
-        with planning() as entries:
+        with planning() as entries, contextlib.suppress(NotPlannable):
             benchmark(config, 0, inputs_of(config))
         return entries
     # A run that stops for want of tasks has no more stages to plan.

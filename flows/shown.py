@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,7 @@ from flows.running.environment import MLFLOW_VARIABLE
 from genenv_core.compare.page import PAGE, Made
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
+from genenv_core.config.stages import MEASURES as MEASURED
 from genenv_core.report.page import MEASURES
 from genenv_core.storage import paths
 from schemas.enums import StageState
@@ -82,6 +84,7 @@ class Publisher:
     config: RunConfig
     rows: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     failure: str = ""
+    measured: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Start the thread; artifacts on the whole run belong to the current flow run."""
@@ -138,6 +141,8 @@ class Publisher:
             )
         if event.kind == "finished" and event.stage == LAST:
             _tried(self._table, client, event)
+        if event.kind == "finished" and event.stage == MEASURED:
+            self.measured = event.facts
 
     def _send(self, client: SyncPrefectClient, epoch: int, stage: str, progress: Progress) -> None:
         now = (round(progress.percent, 1), progress.text)
@@ -206,7 +211,9 @@ def publish_summary(config: RunConfig, publisher: Publisher) -> None:
     """Make the summary artifact of a flow run; a failure is only a line in the log."""
     try:
         create_markdown_artifact(
-            summary(config, publisher.rows, publisher.failure, _mlflow(config)),
+            measurement(config, publisher.measured, publisher.failure)
+            if config.benchmark.given
+            else summary(config, publisher.rows, publisher.failure, _mlflow(config)),
             key=artifact_key(config, "summary"),
             description=f"{config.run_id}: where it stands and where to look further",
         )
@@ -232,6 +239,34 @@ def summary(config: RunConfig, rows: dict[int, dict[str, Any]], failure: str, ml
         f"## Look further\n\n{link}- on the command line, where the root is:\n\n"
         f"```\n{commands}\n```\n\n- with SQL, in `genenv sql --root {root}`:\n\n"
         f"```sql\n{queries}\n```"
+    )
+    return "\n\n".join(parts)
+
+
+def measurement(config: RunConfig, facts: Mapping[str, Any] | None, failure: str) -> str:
+    """Return the page of a run that measures a model, as markdown."""
+    given, run, root = config.benchmark, config.run_id, config.root
+    name = given.model or f"{given.model_name} at {given.url}"
+    parts = [f"# {config.domain.name}: {name}"]
+    if failure:
+        parts.append(f"**Stopped:** {failure}\n\n**Retry** goes on at the item that was cut off.")
+    if facts:
+        metrics: dict[str, float | None] = facts["metrics"]
+        lines = [
+            f"| {metric} | {'' if value is None else f'{100 * value:.1f}'} |"
+            for metric, value in metrics.items()
+        ]
+        left = ", ".join(f"{count} of {group}" for group, count in facts["not_run"].items())
+        parts.append(
+            f"{facts['attempts']} attempts at {facts['items']} items, mode {facts['mode']}"
+            + (f"; not run: {left}" if left else "")
+        )
+        parts.append("\n".join(["| metric | points of 100 |", "| --- | ---: |", *lines]))
+    parts.append(
+        f"## Look further\n\n```\ngenenv resume {run} --root {root}\n```\n\nshows intervals too; "
+        f"with SQL, in `genenv sql --root {root}`:\n\n```sql\n"
+        f"SELECT metric, points, low, high FROM benchmarks WHERE run_id = '{run}';\n"
+        f"SELECT item, reason FROM benchmark_items WHERE run_id = '{run}' AND NOT valid;\n```"
     )
     return "\n\n".join(parts)
 

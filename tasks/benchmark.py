@@ -16,21 +16,12 @@ import polars as pl
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import to_tasks
-from genenv_core.measuring.items import (
-    benchmark_of,
-    items_of,
-    judged,
-    metric_rows,
-    result_of,
-)
+from genenv_core.measuring.items import benchmark_of, items_of, judged, metric_rows, result_of
 from genenv_core.measuring.journal import Journaled
 from genenv_core.play.attempt import Player
-from genenv_core.storage.records.manifest import (
-    CheckpointRef,
-    EndpointRef,
-    Weights,
-)
+from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Part, Weights
 from genenv_core.storage.records.parquet import read_parquet
+from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import bounds_of, sampler
 from tasks.stage import Stage, StageContext, StageTask
@@ -72,12 +63,14 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     context.out.table("tasks", items)
     tasks = to_tasks(items)
     shards = Shards(context, len(tasks), config.rollout.shard_groups)
-    context.progress(shards.tasks_done, len(tasks), "items")
+    told = _Told(context, shards.tasks_done, len(tasks))
     if shards.missing:
-        with _opened(context) as (player, decode):
-            journal = Journaled(player, context.durable() / "attempts.jsonl", _told(context, tasks))
+        kept = context.durable() / "attempts.jsonl"
+        wanted = {tasks[place].task_id for shard in shards.missing.values() for place in shard}
+        answered = shards.tasks_done > 0 or kept.exists()
+        with _opened(context, answered=answered) as (player, decode):
             for number, tables in attempt(
-                journal,
+                Journaled(player, kept, wanted, told.one_more),
                 tasks,
                 shards.missing,
                 _sampling(config.rollout, config.benchmark.temperature),
@@ -90,9 +83,9 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
             ):
                 verdicts = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
                 shards.finish(number, {**tables, "benchmark_items": verdicts})
-    parts = [part for part in shards.adopt() if part.table == "benchmark_items"]
-    stored = [read_parquet("benchmark_items", context.store.local(part.path)) for part in parts]
-    verdicts = pl.concat(stored) if stored else pl.DataFrame()
+    parts = shards.adopt()
+    verdicts = _stored(context, parts, "benchmark_items")
+    errors = _stored(context, parts, "traces")["error"]
     result = result_of(domain, verdicts)
     context.out.table("benchmark_metrics", metric_rows(domain, result))
     return {
@@ -104,13 +97,20 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
         "items": result.items,
         "not_run": result.not_run,
         "not_scored": int(verdicts["valid"].is_null().sum()),
+        "broken": int((errors != "").sum()),
+        "broken_first": next((error for error in errors if error), ""),
         "metrics": {one.name: one.value for one in result.metrics},
     }
 
 
 @contextmanager
-def _opened(context: StageContext[BenchmarkInputs]) -> Generator[tuple[Player, Decode]]:
-    """Open the model as a player; close its engine at the end."""
+def _opened(
+    context: StageContext[BenchmarkInputs], *, answered: bool
+) -> Generator[tuple[Player, Decode]]:
+    """Open the model as a player; close its engine at the end.
+
+    `answered` says that an earlier attempt at the stage had answers.
+    """
     inputs = context.inputs
     if inputs.endpoint is None:
         assert inputs.model is not None
@@ -129,11 +129,31 @@ def _opened(context: StageContext[BenchmarkInputs]) -> Generator[tuple[Player, D
         context.execution.benchmark,
         check,
     )
-    yield ChatPlayer(endpoint, context.domain(), bounds_of(context.config, 1)), lambda _: ""
+    bounds = bounds_of(context.config, 1)
+    yield ChatPlayer(endpoint, context.domain(), bounds, answered=answered), lambda _: ""
 
 
-def _told(context: StageContext[BenchmarkInputs], tasks: Sequence[Any]) -> Callable[[int], None]:
-    return lambda done: context.progress(done, len(tasks), "items")
+class _Told:
+    """Tells how many items are done."""
+
+    def __init__(self, context: StageContext[BenchmarkInputs], done: int, total: int) -> None:
+        self._context, self._done, self._total = context, done, total
+        self._say()
+
+    def one_more(self) -> None:
+        self._done += 1
+        self._say()
+
+    def _say(self) -> None:
+        self._context.progress(self._done, self._total, "items")
+
+
+def _stored(
+    context: StageContext[BenchmarkInputs], parts: Sequence[Part], table: str
+) -> pl.DataFrame:
+    """Return the rows of a table in the parts of all shards."""
+    paths = [context.store.local(part.path) for part in parts if part.table == table]
+    return pl.concat([empty(table), *(read_parquet(table, path) for path in paths)])
 
 
 def _sampling(settings: RolloutConfig, temperature: float) -> RolloutConfig:

@@ -16,9 +16,16 @@ from prefect import Flow, flow, get_run_logger
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 
+from flows.benchmark import measured
 from flows.coevolution import play
 from flows.comparing import conclude, in_threads, play_all, raise_failures
-from flows.deploy.requests import comparison_of, configuration, next_epoch, recorded
+from flows.deploy.requests import (
+    comparison_of,
+    configuration,
+    measurement_of,
+    next_epoch,
+    recorded,
+)
 from flows.deploy.runs_on_pool import MOST_AT_ONCE, OnWorkPool
 from flows.epoch import epoch as play_epoch
 from flows.planner import planned_stage, state_before
@@ -27,7 +34,13 @@ from flows.shown import Publisher, publish_summary, publish_verdicts
 from flows.stages import TASKS
 from genenv_core.compare.judging import too_few
 from genenv_core.config.comparison import planned_runs
-from genenv_core.config.request import CompareRequest, EpochRequest, RunRequest, StageRequest
+from genenv_core.config.request import (
+    BenchmarkRequest,
+    CompareRequest,
+    EpochRequest,
+    RunRequest,
+    StageRequest,
+)
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
@@ -121,6 +134,30 @@ def compare(request: CompareRequest) -> None:
     raise_failures(made)
 
 
+def _benchmark_label() -> str:
+    """Return the name of a flow run of `benchmark`; the flow itself reports a wrong request."""
+    try:
+        request = BenchmarkRequest.model_validate(flow_run.parameters["request"])
+        return f"{request.benchmark.value} · {request.model_name or request.model}"
+    except ValueError:
+        return "benchmark"
+
+
+@flow(
+    name="benchmark",
+    flow_run_name=_benchmark_label,
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
+def benchmark(request: BenchmarkRequest) -> None:
+    """Measure a model on a benchmark.
+
+    Attempts that are there already are reused. The verdict on each is in `benchmark_items`.
+    """
+    config = measurement_of(request)
+    _carry_out(config, lambda: measured(config))
+
+
 @flow(
     name="epoch",
     flow_run_name="{request.run_id} · one epoch",
@@ -158,4 +195,4 @@ def _stage_flow(task: StageTask[Any]) -> Flow[[StageRequest], None]:
     )(run)
 
 
-globals().update({name: _stage_flow(TASKS[name]) for name, entry in STAGES.items() if entry.model})
+globals().update({name: _stage_flow(TASKS[name]) for name, entry in STAGES.items() if entry.alone})

@@ -71,6 +71,13 @@ DEPLOYMENTS = (
         "the deployment coevolution on this work pool, which needs room for two at least.",
         (OURS, "compare"),
     ),
+    Deployment(
+        "benchmark",
+        "A model on a benchmark: a checkpoint, one of a run, a version in MLflow, or a model at an "
+        "endpoint. The same request again, or Retry, goes on at the item that was cut off.",
+        (OURS, "benchmark", "gpu"),
+        gpu=True,
+    ),
     Deployment("epoch", "One epoch of a run whose earlier epochs are finished.", (OURS, "run")),
     *(
         Deployment(
@@ -81,7 +88,7 @@ DEPLOYMENTS = (
             gpu=True,
         )
         for name, entry in STAGES.items()
-        if entry.model
+        if entry.alone
     ),
 )
 

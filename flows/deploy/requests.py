@@ -9,6 +9,7 @@ from flows.running.environment import ROOT_VARIABLE
 from genenv_core.config.comparison import Comparison, read_comparison
 from genenv_core.config.load import changed, preset_values, read_override, run_name, validated
 from genenv_core.config.request import (
+    BenchmarkRequest,
     CompareRequest,
     EpochRequest,
     RunRequest,
@@ -18,8 +19,10 @@ from genenv_core.config.request import (
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, NotFound
+from genenv_core.measuring.request import measurement
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.storage.store.opening import open_store
+from tasks.policies.measured import named
 
 
 def configuration(request: RunRequest) -> RunConfig:
@@ -44,6 +47,33 @@ def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
         "set": dict(read_override(text, "request.changes") for text in request.changes) or None,
     }
     return read_comparison(request.preset.value, fields), _root(request.root)
+
+
+def measurement_of(request: BenchmarkRequest) -> RunConfig:
+    """Return the configuration of a measurement, with a run id; raises ConfigError."""
+    fields: dict[str, Any] = {
+        "root": _root(request.root),
+        "run_id": request.run_id,
+        "seed": request.seed,
+    }
+    if request.key_env is not None:
+        fields["execution"] = {"benchmark": {"key_env": request.key_env}}
+    remote = request.model.startswith(("http://", "https://"))
+    model = {
+        "url": request.model if remote else None,
+        "model": None if remote else request.model,
+        "model_name": request.model_name,
+        "items": request.items,
+    }
+    config = measurement(
+        request.benchmark.value,
+        model,
+        options={"data": request.data, "mode": request.mode},
+        samples=request.samples,
+        overrides=request.changes,
+        fields=fields,
+    )
+    return named(config)
 
 
 def recorded(request: EpochRequest | StageRequest) -> RunConfig:

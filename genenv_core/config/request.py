@@ -93,6 +93,48 @@ class StageRequest(_Request):
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
 
 
+class BenchmarkName(StrEnum):
+    """A benchmark that a model can be measured on."""
+
+    ALFWORLD = "alfworld"
+    API_BANK = "api_bank"
+    BAMBOOGLE = "bamboogle"
+    BFCL = "bfcl"
+    TRAVELPLANNER = "travelplanner"
+
+
+class BenchmarkRequest(_Request):
+    """A model to measure on a benchmark."""
+
+    benchmark: BenchmarkName = BenchmarkName.BFCL
+    """What to measure it on."""
+    model: str = Field(min_length=1)
+    """A checkpoint directory, run:RUN or run:RUN@EPOCH of this root, models:/NAME/VERSION in
+    MLflow, or the URL of an OpenAI-compatible endpoint, such as http://host:8000/v1."""
+    model_name: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Name of the model at that URL."""
+    key_env: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Environment variable of the worker with the key of that URL, never the key itself."""
+    data: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Folder of the benchmark's official download. Empty: its folder in GENENV_BENCHMARKS."""
+    mode: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """How attempts are judged. Empty: the benchmark's first mode."""
+    samples: int = Field(default=1, ge=1, le=1024)
+    """Attempts at each item."""
+    items: Annotated[int, Field(ge=1, le=1_000_000)] | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=_optional
+    )
+    """Only the first so many items of each category. Empty: all."""
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    """Seed of everything random."""
+    changes: list[str] = Field(default=[], max_length=200)
+    """Other changes, one field=value each, such as rollout.max_turns=30."""
+    run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Name of the run. Empty: made from the rest, so that the same request goes on."""
+    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+
+
 class CompareRequest(_Request):
     """Arms to play on the same seeds, and to compare."""
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from genenv_core.types import Policy
 
+MEASURES = "benchmark"
+"""The one stage of a run that measures a model."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageEntry:
@@ -24,6 +27,11 @@ class StageEntry:
     trains: Policy | None = None
     at_start: bool = False
     in_epochs: bool = True
+
+    @property
+    def alone(self) -> bool:
+        """Return whether it can be started on its own, for an epoch of a run."""
+        return self.model and self.name != MEASURES
 
 
 STAGES: dict[str, StageEntry] = {
@@ -65,7 +73,6 @@ STAGES: dict[str, StageEntry] = {
 
 START_STAGES = tuple(name for name, entry in STAGES.items() if entry.at_start)
 EPOCH_STAGES = tuple(name for name, entry in STAGES.items() if entry.in_epochs)
-MEASURES = "benchmark"
 FIRST, LAST = START_STAGES[0], EPOCH_STAGES[-1]
 """What a run begins with, and what ends each epoch: one with the key of LAST is finished."""
 

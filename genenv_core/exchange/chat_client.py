@@ -128,13 +128,16 @@ def key_of(section: str, where: str, asking: EndpointAsking) -> str:
 
 
 class ChatClient:
-    """One endpoint with its key; raises ConfigError where that is missing."""
+    """One endpoint with its key; raises ConfigError where that is missing.
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    `answered` says that it has answered such requests before.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, answered: bool = False) -> None:
         """Ask nothing yet."""
         self.endpoint = endpoint
         self._key = key_of(endpoint.section, endpoint.where, endpoint.asking)
-        self._answered = False
+        self._answered = answered
         self._lost = 0
 
     @contextlib.asynccontextmanager
@@ -155,8 +158,9 @@ class ChatClient:
     async def ask(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Reply:
         """Return the answer to a request; raises Refused or Lost after the last try.
 
-        Raises EngineError when the endpoint refuses the key or the model, or when too many
-        requests in a row had no answer.
+        Raises EngineError when the endpoint refuses the key or the model, when too many requests
+        in a row had no answer, or when the first ones were all refused: once it has answered, what
+        it refuses is the request's own fault.
         """
         asking = self.endpoint.asking
         growing = wait_random_exponential(asking.backoff_seconds, max=LONGEST_PAUSE_S)
@@ -175,7 +179,8 @@ class ChatClient:
         try:
             reply: Reply = await tries(self._asked, session, body)
         except Refused as error:
-            self._count_lost(str(error))
+            if isinstance(error, Lost) or not self._answered:
+                self._count_lost(str(error))
             raise
         self._answered, self._lost = True, 0
         return reply

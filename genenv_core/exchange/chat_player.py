@@ -28,7 +28,14 @@ from genenv_core.exchange.chat_client import (
     all_done,
 )
 from genenv_core.play.attempt import Bounds, SeedOf
-from genenv_core.play.steps import EPISODE_TURN, FAILURES, error_line, stepped
+from genenv_core.play.steps import (
+    EPISODE_TURN,
+    FAILED,
+    FAILURES,
+    NOT_STARTED,
+    error_line,
+    stepped,
+)
 from genenv_core.play.transcript import openai_messages
 from genenv_core.types import FinishReason, JsonObject, Message, Rollout, SamplingParams, TaskDraft
 
@@ -86,11 +93,15 @@ class ChatPlayer:
         endpoint: the model.
         domain: opens the episodes and answers the model, in threads beside the requests.
         bounds: of each attempt; `n` of `groups` counts instead of its own.
+        answered: whether the endpoint has answered such requests before.
     """
 
-    def __init__(self, endpoint: Endpoint, domain: Domain, bounds: Bounds) -> None:
+    def __init__(
+        self, endpoint: Endpoint, domain: Domain, bounds: Bounds, *, answered: bool = False
+    ) -> None:
         """Ask nothing yet."""
-        self._client, self._domain, self._bounds = ChatClient(endpoint), domain, bounds
+        self._client = ChatClient(endpoint, answered=answered)
+        self._domain, self._bounds = domain, bounds
 
     def groups(
         self,
@@ -183,7 +194,7 @@ class ChatPlayer:
             episode = await asyncio.to_thread(self._domain.episode, draft, seed)
         except FAILURES as error:
             why = error_line(error)
-            return attempt.rollout(FinishReason.ERROR, f"the episode could not start: {why}")
+            return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
         while True:
             try:
                 reply = await self._client.ask(session, self._body(attempt, asked))
@@ -234,7 +245,8 @@ class ChatPlayer:
             attempt.messages.append({**message, "error": True} if observation.failed else message)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
-            return attempt.rollout(FinishReason.ERROR, "the environment failed again and again")
+            said = attempt.messages[-1]["content"].removeprefix("error: ")
+            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {said}")
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
         used = reply.prompt_tokens + reply.tokens

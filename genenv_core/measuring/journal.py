@@ -5,9 +5,8 @@ The file lies in the stage's folder that survives a crash, and goes when the sta
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -23,14 +22,16 @@ class Journaled:
     Args:
         player: makes the attempts.
         kept: the file. It belongs to one stage key, so equal ids are equal tasks.
-        tell: is told how many tasks are finished, whenever one is.
+        wanted: ids of the tasks that may be asked for; others are not read.
+        tell: is called for each task that is finished.
     """
 
-    def __init__(self, player: Player, kept: Path, tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, player: Player, kept: Path, wanted: Container[str], tell: Callable[[], None]
+    ) -> None:
         """Read what an earlier process finished."""
         self._player, self._kept, self._tell = player, kept, tell
-        self._done = _read(kept)
-        self._count = len(self._done)
+        self._done = {task: made for task, made in _read(kept) if task in wanted}
 
     def groups(
         self,
@@ -45,13 +46,16 @@ class Journaled:
         number_of = {task_id: number for number, (task_id, _) in numbered}
         for task_id, number in number_of.items():
             if task_id in self._done:
+                self._tell()
                 yield number, self._done[task_id]
         open_ = [[task for task in batch if task[0] not in self._done] for batch in batches]
         waiting = [task_id for batch in open_ for task_id, _ in batch]
         for place, rollouts in self._player.groups(
             [batch for batch in open_ if batch], n=n, params=params, seed_of=seed_of
         ):
-            self._keep(waiting[place], rollouts)
+            if not any(one.error for one in rollouts):  # which another try may not have
+                self._keep(waiting[place], rollouts)
+            self._tell()
             yield number_of[waiting[place]], rollouts
 
     def answer_probabilities(
@@ -65,20 +69,20 @@ class Journaled:
         with self._kept.open("ab") as file:
             # The line break in front ends a line that a crash cut off.
             file.write(b"\n" + line)
-        self._count += 1
-        self._tell(self._count)
 
 
-def _read(kept: Path) -> dict[str, list[Rollout]]:
-    """Return the attempts in a file by task; a line that a crash cut off is none."""
-    found: dict[str, list[Rollout]] = {}
-    if kept.is_file():
-        with kept.open("rb") as file:
-            for line in file:
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    values = json.loads(line)
-                    found[values["task"]] = [_rollout(one) for one in values["rollouts"]]
-    return found
+def _read(kept: Path) -> Iterator[tuple[str, list[Rollout]]]:
+    """Yield each task in a file with its attempts; a line that a crash cut off is none."""
+    if not kept.is_file():
+        return
+    with kept.open("rb") as file:
+        for line in file:
+            try:
+                values = json.loads(line)
+                found = values["task"], [_rollout(one) for one in values["rollouts"]]
+            except (ValueError, KeyError, TypeError):
+                continue
+            yield found
 
 
 def _rollout(values: dict[str, Any]) -> Rollout:

@@ -18,7 +18,7 @@ from genenv_core.domains.protocol import Domain, Episode, tools_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.steps import error_line
+from genenv_core.play.steps import FAILED, NOT_STARTED, error_line
 from genenv_core.types import (
     Completion,
     FinishReason,
@@ -157,7 +157,7 @@ class Attempt:
         """Take note of whether the episode could start."""
         if observation.failed:
             why = _last(observation.messages)
-            self.end(FinishReason.ERROR, f"the episode could not start: {why}")
+            self.end(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
@@ -169,7 +169,7 @@ class Attempt:
             self.errors = 0
             self.actions.append(self.messages[-1 - len(answered)]["content"])
         if self.errors >= bounds.max_errors:
-            self.end(FinishReason.ERROR, f"the environment failed: {_last(answered)}")
+            self.end(FinishReason.ERROR, f"{FAILED}: {_last(answered)}")
         elif observation.done:
             self.end(FinishReason.STOP)
         elif self.turns >= bounds.max_turns:

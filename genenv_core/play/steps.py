@@ -13,6 +13,10 @@ from genenv_core.types import Message, Observation
 EPISODE_TURN = -1
 """The `turn` for which `seed_of` is asked for the seed of the environment itself."""
 
+NOT_STARTED = "the episode could not start"
+FAILED = "the environment failed"
+"""What the error of an attempt begins with that its environment broke, not the agent."""
+
 FAILURES = (Exception, SystemExit)
 """What a domain's code may raise without ending more than its own attempt: anything."""
 

@@ -87,9 +87,9 @@ def measure_models(
     Of several benchmarks, one that cannot be measured does not stop the others; GenenvError is
     raised after them. Raises ConfigError for bad options.
     """
-    heed_sigterm()
     below = {name: folder_in(data, name) if len(names) > 1 and data else data for name in names}
     configs = [wanted.of(name, below[name]) for name in names]
+    heed_sigterm()
     _prepare(configs[0])
     from tasks.policies.measured import named  # loads Prefect, which is prepared by now
 
@@ -213,6 +213,7 @@ def _facts(one: _Measured) -> JsonObject:
         "limits": _limits(config),
         "attempts": facts["attempts"],
         "not_scored": facts["not_scored"],
+        "broken": facts["broken"],
         "results": [as_json(one.result)],
     }
 
@@ -243,6 +244,8 @@ def _show(one: _Measured, result: Result, facts: Mapping[str, Any]) -> None:
     shown = {"benchmark": domain.name, "mode": facts["mode"]}
     what = domain.benchmark.modes[facts["mode"]]
     show_result(shown, f"{what}; {protocol}" if protocol else what, counted, data, [result])
+    if facts["broken"]:
+        typer.echo(f"{facts['broken']} attempts broke off, the first: {facts['broken_first']}")
 
 
 def _write_verdicts(config: RunConfig, items: Path) -> None:

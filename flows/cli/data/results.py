@@ -45,22 +45,26 @@ def show_result(
         f"{facts['benchmark']}, mode {facts['mode']} ({what})\n"
         f"{counted}; data {data['digest'][:12]} with {data['items']} items"
     )
+    keyed = any(result.key is not None for result in results)
     table = plain_table()
-    for title in ("key", "metric", "points of 100", "95 % interval", "items"):
-        table.add_column(title, justify="left" if title in ("key", "metric") else "right")
+    for title in [*(["key"] if keyed else []), "metric"]:
+        table.add_column(title)
+    for title in ("points of 100", "95 % interval", "items"):
+        table.add_column(title, justify="right")
     for result in results:
-        key = Text("" if result.key is None else str(result.key))  # a key is no markup
+        own = [Text("" if result.key is None else str(result.key))] if keyed else []  # no markup
         for metric in result.metrics:
-            if metric.value is None or metric.low is None or metric.high is None:
-                table.add_row(key, metric.name, "", f"needs {', '.join(metric.missing)}", "")
-                continue
-            interval = f"[{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
-            cells = (metric.name, f"{100 * metric.value:.1f}", interval, str(metric.items))
-            table.add_row(key, *cells)
+            if metric.value is not None and metric.low is not None and metric.high is not None:
+                interval = f"[{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
+                cells = (metric.name, f"{100 * metric.value:.1f}", interval, str(metric.items))
+                table.add_row(*own, *cells)
     if results:
         console().print(table)
     for result in results:
+        key = f" under key {result.key}" if keyed else ""
+        for metric in result.metrics:
+            if metric.missing:
+                typer.echo(f"no value{key}: {metric.name}, which needs {', '.join(metric.missing)}")
         if result.not_run:
-            key = "" if result.key is None else f" under key {result.key}"
             missing = ", ".join(f"{count} of {group}" for group, count in result.not_run.items())
             typer.echo(f"not run{key}: {missing}")

@@ -36,6 +36,7 @@ from genenv_core.types import (
 )
 from tests.unit.exchange.test_chat_endpoint import KEY, Server, refused, said, server
 
+IDS = {f"t{place}" for place in range(3)}
 PARAMS = SamplingParams(max_tokens=9, temperature=0.0)
 TOOL = {"type": "function", "function": {"name": "double", "parameters": {"type": "object"}}}
 
@@ -100,12 +101,13 @@ def called(*arguments: Any, text: str | None = None) -> web.Response:
 
 
 def player(server: Server, domain: Any, **more: Any) -> ChatPlayer:
+    answered = more.pop("answered", False)
     bounds = more.pop("bounds", Bounds(n=1, max_turns=4, max_length=100, max_errors=2))
     asking = EndpointAsking(
         **{"retries": 1, "backoff_seconds": 0.0, "concurrency": 1, **more},
     )
     endpoint = Endpoint("benchmark", "benchmark", server.url, "big", {}, asking, lambda: None)
-    return ChatPlayer(endpoint, domain, bounds)
+    return ChatPlayer(endpoint, domain, bounds, answered=answered)
 
 
 def played(one: Any, *prompts: str, n: int = 1) -> dict[int, list[Rollout]]:
@@ -194,24 +196,42 @@ def test_a_task_without_an_answer_is_left_out_and_the_others_are_kept(
     server.always = answer
     done: list[int] = []
     kept = tmp_path / "attempts.jsonl"
-    journal = Journaled(player(server, Doubling()), kept, done.append)
+
+    def journaled() -> Journaled:
+        return Journaled(player(server, Doubling()), kept, IDS, lambda: done.append(1))
+
+    journal = journaled()
     with pytest.raises(EngineError, match=r"1 of 3 tasks had no answer after all tries.*503: busy"):
         played(journal, "a", "b", "c")
-    assert done == [1, 2]
+    assert len(done) == 2
     kept.write_bytes(kept.read_bytes() + b'\n{"task": "t1", "roll')  # a crash in the middle
     server.always, server.bodies = None, []
-    found = played(Journaled(player(server, Doubling()), kept, done.append), "a", "b", "c")
+    found = played(journaled(), "a", "b", "c")
     assert [body["messages"][0]["content"] for body in server.bodies] == ["b"]
-    assert sorted(found) == [0, 1, 2] and done == [1, 2, 3]
-    again = played(Journaled(player(server, Doubling()), kept, done.append), "a", "b", "c")
+    assert sorted(found) == [0, 1, 2] and len(done) == 2 + 3
+    again = played(journaled(), "a", "b", "c")
     assert again == found
     assert len(server.bodies) == 1
+
+
+def test_refused_requests_end_a_stage_only_before_the_first_answer(
+    server: Server, tmp_path: Path
+) -> None:
+    server.always = lambda body: refused(400, "too long")
+    with pytest.raises(EngineError, match=r"8 requests in a row failed.*400: too long"):
+        played(player(server, Doubling()), *"abcdefghij")
+    kept = tmp_path / "kept"
+    ids = {f"t{place}" for place in range(10)}
+    patient = Journaled(player(server, Doubling(), answered=True), kept, ids, lambda: None)
+    found = played(patient, *"abcdefghij")
+    assert all("too long" in made[0].error for made in found.values()) and len(found) == 10
+    assert not kept.exists()  # another try may have an answer
 
 
 def test_half_a_character_of_an_endpoint_can_be_kept(server: Server, tmp_path: Path) -> None:
     half = r'{"x": "\ud83d"}'
     server.replies = [called(half), said("done"), said("\ud83d")]
-    journal = Journaled(player(server, Doubling()), tmp_path / "kept", lambda _: None)
+    journal = Journaled(player(server, Doubling()), tmp_path / "kept", IDS, lambda: None)
     found = played(journal, "a", "b")
     assert [message["role"] for message in found[0][0].messages][1] == "assistant"
     assert "no chat completion" in found[1][0].error

@@ -26,7 +26,7 @@ from polars.testing import assert_frame_equal
 
 from genenv_core.algorithm.reward import judged_p_hat
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
-from genenv_core.config.stages import EPOCH_STAGES, STAGES
+from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
 from genenv_core.epoch.pooling import pools
 from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.epoch.scoring import task_rows
@@ -533,7 +533,8 @@ def test_a_text_of_a_teacher_that_holds_two_tasks_was_paid_for_once(tmp_path: Pa
 
 def test_cost_counts_the_tokens_of_every_stage_with_a_model() -> None:
     named = re.findall(r"'(\w+)' AS stage", (REPOSITORY / "schemas/views/cost.sql").read_text())
-    assert sorted(named) == sorted(name for name in EPOCH_STAGES if STAGES[name].model)
+    sampling = [name for name in (*EPOCH_STAGES, MEASURES) if STAGES[name].model]
+    assert sorted(named) == sorted(sampling)
 
 
 def clean(tasks: int = 4) -> Tables:

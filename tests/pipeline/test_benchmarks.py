@@ -1,0 +1,366 @@
+"""A model measured on a benchmark, with a real Prefect flow, a real engine and a real endpoint.
+
+Invariants: every item is attempted, judged as predictions are, and kept as a task, a trace and a
+verdict; what is finished is reused, and a killed measurement goes on at the item that was cut off;
+a checkpoint of a run, a folder, a version in MLflow and an endpoint are measured in one way; the
+result says how it came about and what was not run; bad input is refused before any work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+from genenv_core.benchmarks.bamboogle import BENCHMARK
+from genenv_core.config.request import BenchmarkRequest
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.tool_calls import said as read
+from genenv_core.errors import ConfigError, ModelError
+from genenv_core.measuring.request import measurement
+from genenv_core.measuring.table import read_measured, written
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.upkeep.verify import verify
+from genenv_core.types import JsonObject
+from tests.pipeline.builders import manifests, run, sql, states, tiny
+from tests.pipeline.commands import REPOSITORY, environment, genenv, refused
+from tests.unit.builders_runs import age
+from tests.unit.exchange.test_chat_endpoint import Server, said, server
+from tests.waiting import BOUND_S, until
+
+QUESTIONS = ["Who swam?", "What sank?", "When was it?", "Where is it?", "Why not?", "Which one?"]
+ANSWERS = ["Ada Lark", "the Orca", "1912", "in Oslo", "rain", "the second"]
+SHORT = ("rollout.max_length=512", "rollout.max_tokens=8", "rollout.shard_groups=4")
+SECRET = "sk-very-secret"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bamboogle")
+    rows = [f'"{q}","{a}"' for q, a in zip(QUESTIONS, ANSWERS, strict=True)]
+    (folder / "test.csv").write_text("\n".join(["Question,Answer", *rows]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(api: None, tiny_root: Path) -> RunConfig:
+    config = tiny(tiny_root, "tracking.enabled=true", epochs=1, run_id="measured-run")
+    run(config)
+    return config
+
+
+def config_of(root: str | Path, data: Path, *overrides: str, **model: Any) -> RunConfig:
+    from tasks.policies.measured import named
+
+    config = measurement(
+        "bamboogle",
+        model,
+        options={"data": str(data), "mode": None},
+        overrides=(*SHORT, *overrides),
+        fields={"root": str(root)},
+    )
+    return named(config)
+
+
+def measured(config: RunConfig) -> Any:
+    from flows.benchmark import measure
+
+    return measure(config)
+
+
+def right(body: JsonObject) -> web.Response:
+    """Answer as gold does, but for the last question."""
+    asked = body["messages"][-1]["content"]
+    place = next(place for place, question in enumerate(QUESTIONS) if question in asked)
+    answer = ANSWERS[place] if place < len(ANSWERS) - 1 else "no idea"
+    return said(f"Let me think.\nFinal answer: {answer}")
+
+
+def test_a_checkpoint_of_a_run_is_measured_and_its_attempts_can_be_asked_for(
+    trained: RunConfig, data: Path
+) -> None:
+    config = config_of(trained.root, data, model="run:measured-run")
+    assert config.benchmark.model == "run:measured-run@1"
+    assert str(config.run_id).startswith("eval-measured-run-1-bamboogle-s0-")
+    facts = measured(config).facts
+    assert (facts["items"], facts["attempts"], facts["not_run"]) == (6, 6, {})
+    assert facts["protocol"] == {"search": "none"}
+    rows = sql(
+        config,
+        "SELECT i.item, i.valid, i.score, i.parts, t.source, t.prompt, r.response_tokens, "
+        "k.messages FROM benchmark_items AS i JOIN tasks AS t USING (task_id) "
+        "JOIN traces AS r USING (trace_id) JOIN trace_tokens AS k USING (trace_id) ORDER BY i.item",
+    )
+    assert rows["item"].to_list() == [str(place) for place in range(6)]
+    assert set(rows["source"]) == {"benchmark"}
+    suite = BENCHMARK.load(data)
+    for row, question in zip(rows.iter_rows(named=True), QUESTIONS, strict=True):
+        assert question in row["prompt"]
+        turn = read(json.loads(row["messages"])[-1]["content"])
+        verdict = suite.judge(row["item"], turn.text, "official")
+        assert (row["valid"], row["score"]) == (verdict.valid, verdict.score)
+        assert json.loads(row["parts"]) == verdict.parts
+        assert 0 < row["response_tokens"] <= 8
+    found = sql(config, "SELECT metric, points, low, high, items, not_run FROM benchmarks")
+    assert set(found["metric"]) == {"exact_match", "f1", "contains", "lenient"}
+    checkpoint = sql(trained, "SELECT agent_checkpoint FROM epochs WHERE epoch = 1").item()
+    (part,) = [p for p in manifests(config).values() if p.stage == "benchmark"]
+    assert part.key_parts["inputs"]["model"] == f"{checkpoint}@1"  # lineage, by digest
+    history = states(config)
+    measured(config)
+    assert states(config) == history == [(0, "benchmark", "computed")]
+
+
+def test_equal_measurements_have_equal_bits_and_only_what_counts_is_in_the_key(
+    trained: RunConfig, data: Path, tmp_path: Path
+) -> None:
+    from flows.planner import plan_run
+
+    config = config_of(trained.root, data, model="run:measured-run")
+    (planned,) = plan_run(config)
+    assert planned.status == "hit"
+    (planned,) = plan_run(
+        config_of(trained.root, data, "rollout.max_tokens=9", model="run:measured-run")
+    )
+    assert planned.status == "miss"
+    elsewhere = Artifacts(LocalStore(Path(trained.root)))
+    manifest = manifests(trained)[(1, "grpo_update")]
+    folder = elsewhere.checkpoint(manifest, "agent")
+    again = config_of(tmp_path / "root", data, model=str(folder))
+    measured(again)
+    same = (
+        "SELECT item, token_ids, logprobs FROM benchmark_items "
+        "JOIN trace_tokens USING (trace_id) ORDER BY item"
+    )
+    assert sql(again, same).equals(sql(config, same))
+
+
+def test_a_version_in_mlflow_is_measured(trained: RunConfig, data: Path) -> None:
+    from tasks.tracking.track import model_name
+
+    name = f"models:/{model_name(trained, 'agent')}/1"  # type: ignore[arg-type]
+    config = config_of(trained.root, data, "benchmark.items=2", model=name)
+    facts = measured(config).facts
+    assert (facts["items"], facts["not_run"]) == (2, {"questions": 4})
+    wrong = config_of(trained.root, data, model="models:/nobody/7")
+    with pytest.raises(ModelError, match="MLflow has no such version"):
+        measured(wrong)
+
+
+def test_an_endpoint_is_measured_and_asked_only_for_what_is_missing(
+    api: None, server: Server, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from genenv_core.errors import EngineError
+
+    monkeypatch.setenv("MODEL_KEY", SECRET)
+    lost = threading.Event()
+
+    def sometimes(body: JsonObject) -> web.Response:
+        if not lost.is_set() and "Where is it?" in body["messages"][-1]["content"]:
+            return web.json_response({"error": {"message": "busy"}}, status=503)
+        return right(body)
+
+    server.always = sometimes
+    overrides = (
+        "execution.benchmark={key_env: MODEL_KEY, retries: 0, concurrency: 2}",
+        "benchmark.request={top_k: 5}",
+    )
+    config = config_of(tmp_path / "r", data, *overrides, url=server.url, model_name="big")
+    assert str(config.run_id).startswith("eval-big-bamboogle-")
+    with pytest.raises(EngineError, match=r"1 of \d tasks had no answer.*503"):
+        measured(config)
+    lost.set()
+    server.bodies.clear()
+    facts = measured(config).facts
+    assert facts["metrics"]["exact_match"] == pytest.approx(5 / 6)
+    asked = [body["messages"][-1]["content"] for body in server.bodies]
+    # Of the first shard only the lost one; the second shard had not begun, or was kept.
+    assert any("Where is it?" in text for text in asked)
+    assert not any("Who swam?" in text for text in asked)
+    assert {body["top_k"] for body in server.bodies} == {5}
+    assert set(server.headers) == {f"Bearer {SECRET}"}
+    rows = sql(config, "SELECT prompt_tokens, response_tokens, finish_reason FROM traces")
+    assert set(rows.rows()) == {(5, 2, "stop")}
+    texts = sql(config, "SELECT response_text FROM trace_tokens")["response_text"]
+    assert all("Final answer:" in text for text in texts)
+    for path in (tmp_path / "r").rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
+    server: Server, data: Path, tmp_path: Path
+) -> None:
+    stuck = threading.Event()
+
+    def slowly(body: JsonObject) -> web.Response:
+        if len(server.bodies) > 3:
+            stuck.set()
+            return web.json_response({"error": {"message": "busy"}}, status=503)
+        return right(body)
+
+    server.always = slowly
+    command = [
+        "eval", "bamboogle", "--data", str(data), "--model", server.url, "--model-name", "big",
+        "--root", "r", "--json", "--items", "out.jsonl",
+        "--set", "execution.benchmark={retries: 50, backoff_seconds: 1, concurrency: 1}",
+    ]  # fmt: skip
+    child = subprocess.Popen(
+        [sys.executable, "-m", "flows.cli.app", *command],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert stuck.wait(BOUND_S)
+        until(lambda: any(b.count(b"\n") >= 3 for b in _journals(tmp_path)))
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert not (tmp_path / "out.jsonl").exists()
+    server.always, server.bodies = right, []
+    done = genenv(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    asked = [body["messages"][-1]["content"] for body in server.bodies]
+    assert len(asked) == 3
+    result = json.loads(done.stdout)
+    assert result["model"] == {"model": None, "url": server.url, "model_name": "big"}
+    assert result["limits"]["temperature"] == 0.0 and result["engine"] is None
+    (one,) = result["results"]
+    metrics = {metric["name"]: metric for metric in one["metrics"]}
+    assert metrics["exact_match"]["value"] == pytest.approx(5 / 6)
+    assert metrics["exact_match"]["low"] < 5 / 6 < metrics["exact_match"]["high"]
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(line["id"], line["valid"]) for line in lines] == [
+        (str(place), place < 5) for place in range(6)
+    ]
+    # Its verdicts are those that the same answers get as a file of predictions.
+    given = [
+        {"id": str(place), "key": 0, "prediction": f"Final answer: {answer}"}
+        for place, answer in enumerate([*ANSWERS[:5], "no idea"])
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, given)) + "\n")
+    scored = genenv(
+        "eval", "bamboogle", "--data", str(data), "--predictions", "p.jsonl", "--json", cwd=tmp_path
+    )
+    other = json.loads(scored.stdout)
+    assert other["data"]["digest"] == result["data"]["digest"]
+    assert other["results"][0]["metrics"] == one["metrics"]
+    shown = genenv("resume", result["run_id"], "--root", "r", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "reused: everything was there" in shown.stdout and "83.3" in shown.stdout
+    with open_tables(open_store(str(tmp_path / "r"))) as connection:
+        table = written(read_measured(connection))
+    assert f"| big at {server.url} |" in table and "83.3 [" in table
+    assert "| GenEnv 7B | 79.1 | 54.5 | 41.8 | 76.0 | 16.6 | 53.6 |" in table
+
+
+def _journals(root: Path) -> Iterator[bytes]:
+    for path in root.rglob("attempts.jsonl"):
+        yield path.read_bytes()
+
+
+def test_what_is_measured_stays_through_gc(trained: RunConfig, data: Path) -> None:
+    config = config_of(trained.root, data, model="run:measured-run")
+    measured(config)
+    age(LocalStore(Path(trained.root)))
+    done = genenv("gc", "--root", str(trained.root), "--json", cwd=Path(trained.root))
+    assert done.returncode == 0, done.stderr
+    assert verify(LocalStore(Path(trained.root))).damaged == []
+    history = states(config)
+    measured(config)
+    assert states(config) == history
+
+
+BAD = [
+    ((), ("--model or --predictions",)),
+    (("--model", "m", "--predictions", "p"), ("--model or --predictions",)),
+    (("--predictions", "p", "--limit", "3"), ("--limit does nothing beside --predictions",)),
+    (("--model", "http://127.0.0.1:1/v1"), ("set benchmark.model_name",)),
+    (("--model", "http://me:key@host/v1", "--model-name", "m"), ("no address like",)),
+    (("--model", "m", "--model-name", "n"), ("are of a URL",)),
+    (("--model", "m", "--set", "arm=genenv"), ("arm base",)),
+    (("--model", "m", "--set", "benchmark.simulator=x"), ("tools.execution simulated",)),
+    (
+        ("--model", "http://127.0.0.1:1/v1", "--model-name", "m", "--key-env", "sk-x"),
+        ("execution.benchmark.key_env is the name of",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD)
+def test_bad_options_are_refused(
+    arguments: tuple[str, ...], words: tuple[str, ...], data: Path
+) -> None:
+    done = CliRunner().invoke(app, ["eval", "bamboogle", "--data", str(data), *arguments])
+    assert isinstance(done.exception, ConfigError) and done.exception.exit_status == 2
+    for word in words:
+        assert word in str(done.exception)
+    assert "sk-x" not in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--model", "no/such/folder"), ("benchmark.model no/such/folder", "no such directory")),
+        (("--model", "run:nobody"), ("no run 'nobody'",)),
+        (("--model", "run:measured-run@9"), ("no such finished epoch", "the last one is 1")),
+        (("--model", "m", "--mode", "kind"), ("mode 'kind'", "official")),
+        (
+            ("--model", "http://127.0.0.1:1/v1", "--model-name", "m", "--key-env", "NO_SUCH"),
+            ("NO_SUCH, which is not set",),
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_measured_is_refused_before_any_work(
+    trained: RunConfig,
+    data: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    words: tuple[str, ...],
+) -> None:
+    done = genenv(
+        "eval", "bamboogle", "--data", str(data), "--root", str(trained.root), *arguments,
+        cwd=tmp_path,
+    )  # fmt: skip
+    refused(done, 2, *words)
+
+
+def test_the_form_makes_the_same_run_as_the_command(trained: RunConfig, data: Path) -> None:
+    from flows.deploy.requests import measurement_of
+
+    request = BenchmarkRequest.model_validate(
+        {
+            "benchmark": "bamboogle",
+            "model": "run:measured-run",
+            "data": str(data),
+            "changes": list(SHORT),
+            "root": trained.root,
+        }
+    )
+    assert measurement_of(request) == config_of(trained.root, data, model="run:measured-run")
+
+
+def test_a_domain_that_is_no_benchmark_cannot_be_measured(trained: RunConfig, data: Path) -> None:
+    config = config_of(trained.root, data, model="run:measured-run")
+    other = config.model_copy(update={"domain": trained.domain})
+    with pytest.raises(ConfigError, match="'desk' is no benchmark"):
+        measured(other)
+
+
+__all__ = ["REPOSITORY", "server"]
