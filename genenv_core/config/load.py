@@ -19,6 +19,9 @@ from genenv_core.errors import ConfigError, one_line
 from genenv_core.storage.canonical import digest
 
 _PRESETS = files("genenv_core.config") / "presets"
+PRESET = "preset"
+"""The field of a file that names the preset it starts from; all its other fields are changes."""
+
 NOT_IDENTITY = ("run_id", "root", "epochs", "execution", "placement", "tracking")
 """Fields that do not make another run: more epochs, other intervals or other machines continue the
 same one."""
@@ -118,7 +121,22 @@ def to_yaml(config: RunConfig) -> str:
 
 
 def preset_values(source: str) -> dict[str, Any]:
-    """Return what a preset or a file sets, nested; everything else is as the schema has it."""
+    """Return what a preset or a file sets, nested; everything else is as the schema has it.
+
+    A file that starts from a preset sets what that one does, and its own values on top.
+    """
+    values = own_values(source)
+    if PRESET not in values:
+        return values
+    first = values.pop(PRESET)
+    if first not in preset_names():
+        known = ", ".join(preset_names())
+        raise ConfigError(f"{source}: {PRESET} {first!r} is none of {known}")
+    return changed(preset_values(first), values)
+
+
+def own_values(source: str) -> dict[str, Any]:
+    """Return what a preset or a file says itself, nested; `preset` is the one it starts from."""
     if source in preset_names():
         text, where = (_PRESETS / f"{source}.yaml").read_text(encoding="utf-8"), source
     else:

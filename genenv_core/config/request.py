@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.comparison import Budget, Measure
-from genenv_core.config.load import dump, preset_names, preset_values
+from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import STRICT
 
@@ -30,6 +30,11 @@ class Preset(StrEnum):
     QUICKSTART = "quickstart"
     PAPER = "paper"
     PAPER_SMALL = "paper-small"
+    PAPER_ALFWORLD = "paper-alfworld"
+    PAPER_API_BANK = "paper-api-bank"
+    PAPER_BAMBOOGLE = "paper-bamboogle"
+    PAPER_BFCL = "paper-bfcl"
+    PAPER_TRAVELPLANNER = "paper-travelplanner"
 
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -51,8 +56,8 @@ class _Request(BaseModel):
 class _Head(_Request):
     preset: Preset = Preset.QUICKSTART
     """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU; paper-small
-    needs a GPU, paper eight. Every other field may be left empty; it is then as the preset has it.
-    """
+    needs a GPU, paper eight, and so do those of benchmarks, such as paper-bfcl, which are paper but
+    for a few fields. Every other field may be left empty; it is then as the preset has it."""
     resume: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
     """A run of this root to continue with the configuration it was started with. Beside it only
     root and epochs count: the preset is not looked at, and other fields are refused."""
@@ -202,9 +207,9 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
-    """Return what a field may be, and what it is when it is left out, where presets differ each."""
+    """Return what a field may be, and what it is when it is left out, where presets say it each."""
     default = _default(path)
-    values = {name: _at(preset_values(name), path, default) for name in preset_names()}
+    values = {name: _at(own_values(name), path, default) for name in preset_names()}
     other = [f"{name} {_word(value)}" for name, value in values.items() if value != default]
     return f"[{'; '.join([*_bounds(field), f'default {_word(default)}', *other])}]"
 

@@ -2225,6 +2225,131 @@ _ALFWORLD = (
     ),
 )
 
+REPEATED = "unit/domains/test_contamination.py::test_"
+SAID = "unit/domains/test_tool_calls.py::test_"
+NATIVE = "unit/play/test_native_calls.py::test_"
+_SHARED_BY_BENCHMARKS = (
+    _m(
+        "twelve words in a row are a repetition of an item",
+        f"{PLAYED}/contamination.py",
+        "WORDS = 13",
+        "WORDS = 12",
+        f"{REPEATED}thirteen_words_in_a_row_are_a_repetition_and_twelve_are_not",
+    ),
+    _m(
+        "an item with fewer than 13 words may be repeated",
+        f"{PLAYED}/contamination.py",
+        "if len(words) >= LEAST:",
+        "if len(words) >= WORDS:",
+        f"{REPEATED}of_a_shorter_item_all_words_are_a_repetition",
+    ),
+    _m(
+        "a part of a short item is a repetition of it",
+        f"{PLAYED}/contamination.py",
+        "length = min(WORDS, len(words))",
+        "length = min(LEAST, len(words))",
+        f"{REPEATED}of_a_shorter_item_all_words_are_a_repetition",
+    ),
+    _m(
+        "words are compared with their case",
+        f"{PLAYED}/contamination.py",
+        "_WORD.findall(text.casefold())",
+        "_WORD.findall(text)",
+        f"{REPEATED}case_and_punctuation_tell_no_words_apart",
+    ),
+    _m(
+        "the last run of words of a task is not compared",
+        f"{PLAYED}/contamination.py",
+        "range(len(words) - length + 1)",
+        "range(len(words) - length)",
+        f"{REPEATED}thirteen_words_in_a_row_are_a_repetition_and_twelve_are_not",
+    ),
+    _m(
+        "an item's calls in another order are no repetition",
+        f"{PLAYED}/contamination.py",
+        "tuple(sorted(json.dumps(_plain([call.name, call.arguments])) for call in calls))",
+        "tuple(json.dumps(_plain([call.name, call.arguments])) for call in calls)",
+        f"{REPEATED}equal_calls_are_a_repetition_in_any_order_and_spelling",
+    ),
+    _m(
+        "calls of an item's tools are its calls, whatever their arguments",
+        f"{PLAYED}/contamination.py",
+        "json.dumps(_plain([call.name, call.arguments]))",
+        "json.dumps(_plain([call.name]))",
+        f"{REPEATED}other_calls_are_no_repetition",
+    ),
+    _m(
+        "2.0 is another argument than 2",
+        f"{PLAYED}/contamination.py",
+        "        return int(value)\n",
+        "        return value\n",
+        f"{REPEATED}equal_calls_are_a_repetition_in_any_order_and_spelling",
+    ),
+    _m(
+        "calls without arguments are a repetition",
+        f"{PLAYED}/contamination.py",
+        "if calls and any(call.arguments for call in calls):",
+        "if calls:",
+        f"{REPEATED}calls_without_arguments_tell_nothing",
+    ),
+    _m(
+        "a generation may repeat an item of a benchmark",
+        f"{PLAYED}/domain.py",
+        "return Rejected(Rejection.CONTAMINATED, why) if why else draft",
+        "return draft",
+        f"{REPEATED}a_generation_that_repeats_an_item_is_rejected",
+    ),
+    _m(
+        "a verdict that could not be told is a success",
+        f"{PLAYED}/domain.py",
+        "success = found.valid is True",
+        "success = found.valid is not False",
+        f"{REPEATED}only_a_verdict_that_says_valid_is_a_success",
+    ),
+    _m(
+        "an attempt is a success by its score",
+        f"{PLAYED}/domain.py",
+        "success = found.valid is True",
+        "success = found.score > 0",
+        f"{REPEATED}only_a_verdict_that_says_valid_is_a_success",
+    ),
+    _m(
+        "a call that cannot be read is not told",
+        "genenv_core/domains/tool_calls.py",
+        "            malformed.append(match[1])\n",
+        "            pass\n",
+        f"{SAID}a_turn_has_text_calls_and_what_was_meant_as_one",
+    ),
+    _m(
+        "a call that is never closed is text",
+        "genenv_core/domains/tool_calls.py",
+        "    if opened:\n        malformed.append(unclosed)\n",
+        "",
+        f"{SAID}a_turn_has_text_calls_and_what_was_meant_as_one",
+    ),
+    _m(
+        "calls that a model thinks of are made",
+        "genenv_core/domains/tool_calls.py",
+        'text = THOUGHT.sub("", text, count=1)',
+        "text = str(text)",
+        f"{SAID}a_turn_has_text_calls_and_what_was_meant_as_one",
+    ),
+    _m(
+        "a call's arguments may be a list",
+        "genenv_core/domains/tool_calls.py",
+        "if not isinstance(name, str) or not isinstance(arguments, dict):",
+        "if not isinstance(name, str) or arguments is None:",
+        f"{SAID}what_is_no_call_is_malformed",
+    ),
+    _m(
+        "a native text that cannot be read is a turn without calls",
+        "genenv_core/play/native_calls.py",
+        'return f"{OPEN}{text}{CLOSE}"',
+        "return text",
+        f"{NATIVE}a_text_that_cannot_be_read_is_a_malformed_call",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -2245,6 +2370,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_BFCL_TURNS,
     *_API_BANK,
     *_PLAYED,
+    *_SHARED_BY_BENCHMARKS,
     *_TRAVELPLANNER,
     *_ALFWORLD,
 )

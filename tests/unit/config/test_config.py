@@ -34,10 +34,21 @@ from genenv_core.config.load import (
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
+from genenv_core.types import AgentHistory, Context
+from tests.unit.benchmarks.data import official
 from tests.waiting import BOUND_S
 
 REPOSITORY = Path(__file__).parents[3]
+PRESETS = REPOSITORY / "genenv_core" / "config" / "presets"
 PAPERS = ["paper", "paper-small"]
+BENCHMARKS = {
+    "paper-alfworld": "alfworld",
+    "paper-api-bank": "apibank",
+    "paper-bamboogle": "bamboogle",
+    "paper-bfcl": "bfcl",
+    "paper-travelplanner": "travelplanner",
+}
+"""Presets of the paper's benchmarks, with the folders of the official data."""
 FOREIGN = {"docker-compose", "docker-compose.yaml", "docker-compose.yml", ".pre-commit-config.yaml"}
 
 
@@ -69,7 +80,8 @@ def leaves(values: dict[str, Any]) -> list[Any]:
 
 
 def test_the_presets_are_these() -> None:
-    assert preset_names() == ["paper", "paper-small", "quickstart", "tiny", "trails"]
+    others = ["paper", "paper-small", "quickstart", "tiny", "trails"]
+    assert preset_names() == sorted([*BENCHMARKS, *others])
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -115,16 +127,72 @@ def test_a_preset_of_the_paper_can_work(name: str) -> None:
     assert config.rollout.max_length == config.compute.vllm.max_model_len
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_preset_of_a_benchmark_is_the_papers_on_its_domain(name: str) -> None:
+    own = yaml.safe_load((PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+    paper, config = dump(resolve("paper")), dump(resolve(name))
+    assert own.pop("preset") == "paper" and own.pop("domain")["name"] == config["domain"]["name"]
+    changed = {"domain", *own}
+    assert all(config[field] == paper[field] for field in paper if field not in changed)
+    for (
+        section,
+        fields,
+    ) in own.items():  # nothing is repeated, and nothing else of a section differs
+        assert fields.keys() == {
+            f for f in paper[section] if config[section][f] != paper[section][f]
+        }
+    assert config["rollout"]["max_length"] == config["compute"]["vllm"]["max_model_len"]
+    told = config["rollout"]["max_tokens"] + config["generation"]["max_tokens"]
+    assert told < config["rollout"]["max_length"]
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "paper-alfworld"])
+def test_a_preset_of_a_benchmark_can_work(name: str) -> None:
+    """There are enough tasks, and their right answers fit with two letters to a token."""
+    config = resolve(name, overrides=[f"domain.options.data={official(BENCHMARKS[name])}"])
+    domain: Any = get_domain(config.domain.name, config.domain.options)
+    base = domain.base_tasks(config.seed, config.data.base_tasks)
+    heldout = domain.heldout_tasks(
+        config.seed, config.data.validation_tasks + config.data.test_tasks
+    )
+    for draft in [*base[:40], *heldout[:40]]:
+        assert len(draft.ground_truth) < 2 * config.rollout.max_tokens
+        assert len(draft.program) < 2 * config.generation.max_tokens
+        assert len(domain.solution(draft)) <= config.rollout.max_turns
+        history = AgentHistory(success_rate=0.5)
+        asked = [
+            *domain.agent_messages(draft),
+            *domain.env_messages(Context("c", "t", draft, history)),
+        ]
+        letters = sum(len(message["content"]) for message in asked)
+        assert letters < 4 * config.rollout.max_length
+
+
+def test_a_file_may_start_from_a_preset(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("preset: tiny\nepochs: 3\nrwr: {learning_rate: 0.5}\n")
+    changes = ["epochs=3", "rwr.learning_rate=0.5"]
+    assert resolve(str(file)) == resolve("tiny", overrides=changes)
+    file.write_text("preset: tini\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: preset 'tini' is none of paper, "):
+        resolve(str(file))
+    file.write_text("preset: [tiny]\n")
+    with pytest.raises(ConfigError, match="is none of paper"):
+        resolve(str(file))
+
+
+@pytest.mark.parametrize("name", [*PAPERS, *BENCHMARKS])
 def test_every_field_of_a_preset_of_the_paper_says_whose_it_is(name: str) -> None:
-    text = (REPOSITORY / f"genenv_core/config/presets/{name}.yaml").read_text(encoding="utf-8")
+    text = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
     fields = [line for line in text.splitlines() if not re.match(r"\s*(#|$)", line)]
-    values = [line for line in fields if not re.fullmatch(r" *[a-z_]+:", line)]
+    values = [line for line in fields if not re.fullmatch(r" *[a-z_]+:|preset: paper", line)]
     unmarked = [line for line in values if not re.search(r"\S  # (paper|ours): \S", line)]
-    assert not unmarked and len(values) == len(leaves(yaml.safe_load(text)))
+    given = yaml.safe_load(text)
+    started = given.pop("preset", None) == "paper"
+    assert not unmarked and len(values) == len(leaves(given))
     where = r"(section [0-9]|table 2|appendix A|batch size 64 \(table 2\)|544 base)"
     assert all(re.search(f"# paper: {where}", line) for line in values if "# paper" in line)
-    assert "arXiv 2512.19682v2" in text or "as in paper.yaml" in text
+    assert "arXiv 2512.19682v2" in text or "as in paper.yaml" in text or started
 
 
 @pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -298,7 +366,12 @@ def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
     [
         (
             "qickstart",
-            ["'qickstart'", "paper, paper-small, quickstart, tiny", "did you mean 'quickstart'"],
+            [
+                "'qickstart'",
+                "paper, paper-alfworld, paper-api",
+                "quickstart, tiny, trails",
+                "did you mean 'quickstart'",
+            ],
         ),
         ("no/such.yaml", ["'no/such.yaml'", "neither a preset", "nor a file"]),
         (".", ["'.'", "nor a file"]),

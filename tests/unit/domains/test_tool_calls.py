@@ -7,6 +7,8 @@ was meant as a call, whatever it holds.
 
 from __future__ import annotations
 
+import pytest
+
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.tool_calls import canonical, count_calls, marked, said, written
@@ -48,6 +50,37 @@ def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:
         (Call("ship", {"item": "gears", "total": 5}), Call("x", {"y": 1})),
         ("[]", '{"name'),
     )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{",
+        "null",
+        '"ship"',
+        '[{"name": "x", "arguments": {}}]',
+        "{}",
+        '{"name": "x"}',
+        '{"arguments": {}}',
+        '{"name": 1, "arguments": {}}',
+        '{"name": "x", "arguments": []}',
+        '{"name": "x", "arguments": null}',
+        '{"name": "x", "arguments": "[]"}',
+        '{"name": "x", "arguments": "{"}',
+    ],
+)
+def test_what_is_no_call_is_malformed(body: str) -> None:
+    whole, last = f"a <tool_call>{body}</tool_call> b", f"a <tool_call>{body}"
+    assert said(whole) == Said("a  b", (), (body,))
+    assert said(last) == Said("a", (), (body,))
+
+
+def test_a_call_that_is_never_closed_is_malformed_and_those_before_it_count() -> None:
+    right = Call("ship", dict(SHIP["arguments"]))
+    text = f"a {written(SHIP)} b {written(SHIP)[:-1]}"
+    assert said(text) == Said("a  b", (right,), (written(SHIP)[11:-1],))
+    assert said(written(SHIP)[11:]) == Said(written(SHIP)[11:], (), ())  # never opened
 
 
 def test_calls_in_openais_form_become_a_turn() -> None:

@@ -71,6 +71,27 @@ def test_a_call_that_cannot_be_read_is_malformed(template: Any, text: str) -> No
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "so",
+        '[TOOL_CALLS][{"name": "f", "argu',
+        "[TOOL_CALLS]" + "[" * 100_000,
+        "[TOOL_CALLS][1]",
+        '[TOOL_CALLS][{"name": "f"}]',
+        '[TOOL_CALLS][{"name": "f", "arguments": [1]}]',
+        "[TOOL_CALLS][\ud800]",
+    ],
+    ids=range(8),
+)
+def test_a_text_that_cannot_be_read_is_a_malformed_call(text: str) -> None:
+    """What has no mark of a call is text; else one call was meant, and none is made."""
+    found = said(rewritten(text, MISTRAL_LIST))
+    assert found.calls == () and len(found.malformed) == ("[TOOL_CALLS]" in text)
+    assert found.text == ("" if found.malformed else text)
+
+
+@pytest.mark.parametrize(
     "chat", [known.qwen2_5_chat_template, known.qwen3_chat_template, "no marks at all"]
 )
 def test_texts_of_hermes_and_qwen_stay_as_they_are(chat: str) -> None:

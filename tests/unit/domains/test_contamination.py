@@ -1,0 +1,169 @@
+"""Whether a training task repeats an item of a benchmark.
+
+Invariants: 13 words in a row are a repetition, and 12 are none; of a shorter item all words are,
+and fewer are not; an item of under five words is compared by its calls alone; case and punctuation
+tell no words apart; equal calls are a repetition in any order and spelling, and other calls are
+none; what an item repeats is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from genenv_core.benchmarks.protocol import Call, ItemVerdict
+from genenv_core.domains.benchmarks.contamination import LEAST, WORDS, Known
+from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
+from genenv_core.types import Rejected, Rejection, TaskDraft
+
+LONG = [f"w{number}" for number in range(20)]
+SHORT = ["who", "built", "the", "tower", "there", "and", "why"]
+BOOK = Call("book", {"place": "Rome", "days": 2, "with": {"a": [1, "x y"], "b": None}})
+PAY = Call("pay", {"sum": 3.5})
+
+
+def known(*items: tuple[str, str, tuple[Call, ...]]) -> Known:
+    return Known(items)
+
+
+def text(words: list[str]) -> str:
+    return " ".join(words)
+
+
+def test_thirteen_words_in_a_row_are_a_repetition_and_twelve_are_not() -> None:
+    assert (WORDS, LEAST) == (13, 5)
+    items = known(("long", text(LONG), ()))
+    for start in range(len(LONG) - WORDS + 1):
+        run = LONG[start : start + WORDS]
+        found = items.repeated(text(["so", *run, "then"]), ())
+        assert found == "13 words in a row are those of item long"
+        assert items.repeated(text(["so", *run[1:], "then"]), ()) == ""
+        assert items.repeated(text([*run[:6], "or", *run[6:]]), ()) == ""
+
+
+def test_of_a_shorter_item_all_words_are_a_repetition() -> None:
+    items = known(("short", text(SHORT), ()))
+    assert items.repeated(text(["tell", *SHORT, "please"]), ()) == (
+        "7 words in a row are those of item short"
+    )
+    for fewer in (SHORT[1:], SHORT[:-1], SHORT[::-1], ["who", *SHORT[2:]]):
+        assert items.repeated(text(["tell", *fewer, "please"]), ()) == ""
+
+
+@pytest.mark.parametrize(("words", "counts"), [(WORDS, True), (LEAST, True), (LEAST - 1, False)])
+def test_an_item_of_very_few_words_is_not_compared_by_them(words: int, counts: bool) -> None:
+    whole = text(LONG[:words])
+    assert bool(known(("few", whole, ())).repeated(whole, ())) == counts
+
+
+def test_case_and_punctuation_tell_no_words_apart() -> None:
+    items = known(("short", "Who built the tower of STRASSE?", ()))
+    assert items.repeated("who, built (the) -- tower... of straße!", ())
+    assert not items.repeated("whobuilt the tower of strasse", ())
+
+
+def test_the_item_that_is_repeated_is_named() -> None:
+    items = known(("one", text(LONG), ()), ("two", text(SHORT), ()), ("three", "", (PAY,)))
+    assert items.repeated(text(LONG), ()).endswith(" one")
+    assert items.repeated(text(SHORT), ()).endswith(" two")
+    assert items.repeated("", (PAY,)) == "the calls are those of item three"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (BOOK, PAY),
+        (PAY, BOOK),
+        (Call("BOOK", {"days": 2.0, "with": {"b": None, "a": [1, "X-Y"]}, "place": "rome!"}), PAY),
+    ],
+)
+def test_equal_calls_are_a_repetition_in_any_order_and_spelling(calls: tuple[Call, ...]) -> None:
+    assert known(("both", "", (BOOK, PAY))).repeated("words of its own", calls)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (),
+        (BOOK,),
+        (BOOK, PAY, PAY),
+        (replace(BOOK, name="look"), PAY),
+        (replace(BOOK, arguments={**BOOK.arguments, "days": 3}), PAY),
+        (replace(BOOK, arguments={**BOOK.arguments, "more": 1}), PAY),
+        (replace(BOOK, arguments={"place": "Rome", "days": 2}), PAY),
+    ],
+)
+def test_other_calls_are_no_repetition(calls: tuple[Call, ...]) -> None:
+    assert known(("both", "", (BOOK, PAY))).repeated("words of its own", calls) == ""
+
+
+def test_calls_without_arguments_tell_nothing() -> None:
+    look = (Call("look", {}),)
+    assert known(("bare", "", look), ("none", "", ())).repeated("words", look) == ""
+    assert known(("none", "", ())).repeated("words", ()) == ""
+
+
+@dataclass
+class Turnless:
+    """An item without turns, whose verdict is given."""
+
+    found: ItemVerdict
+    messages: tuple[Any, ...] = ()
+
+    def prediction(self, said: Any) -> list[Any]:
+        return list(said)
+
+    def judge(self, prediction: Any, mode: str) -> ItemVerdict:
+        assert mode == "official"
+        return self.found
+
+
+class Fixed(BenchmarkDomain[Any]):
+    """A domain with one item, whose generations are drafts of their own text."""
+
+    def __init__(self, found: ItemVerdict | None = None) -> None:
+        self.name, self.mode = "fixed", "official"
+        self.found = found
+        self.suite = cast(Any, SimpleNamespace(items={"only": "group"}))
+
+    def item(self, item: str) -> Any:
+        messages = [{"role": "user", "content": text(SHORT)}]
+        return Turnless(self.found, tuple(messages)) if self.found else SimpleNamespace(
+            messages=messages
+        )  # fmt: skip
+
+    def read(self, text: str) -> list[TaskDraft | Rejected]:
+        if not text:
+            return [Rejected(Rejection.UNPARSEABLE, "nothing")]
+        return [TaskDraft(text, {}, "", text, "group", 1.0, text)]
+
+    made = base_tasks = heldout_tasks = env_messages = cast(Any, None)
+
+
+def test_a_generation_that_repeats_an_item_is_rejected() -> None:
+    domain = Fixed()
+    (found,) = domain.parse(f"Say: {text(SHORT)}.")
+    assert found == Rejected(Rejection.CONTAMINATED, "7 words in a row are those of item only")
+    (found,) = domain.parse("another question about a tower")
+    assert isinstance(found, TaskDraft)
+    (found,) = domain.parse("")
+    assert isinstance(found, Rejected) and found.reason is Rejection.UNPARSEABLE
+
+
+@pytest.mark.parametrize(
+    ("valid", "reason", "failure"),
+    [(True, "", ""), (False, "two  calls\nwhere", "two calls where"), (False, "", "wrong"),
+     (None, "no games", "no games"), (None, "", "wrong")],
+)  # fmt: skip
+def test_only_a_verdict_that_says_valid_is_a_success(
+    valid: bool | None, reason: str, failure: str
+) -> None:
+    """One that could not be told has failed, whatever its score."""
+    domain = Fixed(ItemVerdict(valid, 0.75, reason))
+    (item,) = domain.items()
+    assert item.spec == {ITEM: "only"}
+    scored = domain.score(item, domain.agent_messages(item))
+    assert (scored.reward, scored.success, scored.failure) == (0.75, valid is True, failure)
