@@ -55,6 +55,9 @@ VOCABULARY = 256
 
 MAX_POSITIONS = 2048
 
+_LOOKED_AT = 16  # examples of each policy, to see whether the models have the positions for them
+_LETTERS = 6  # of a token at most, on average; desk and the benchmarks have two to four
+
 INITIALIZER_RANGE = 0.1
 """Standard deviation of initial weights. The usual 0.02 is meant for widths in the thousands: at
 width 64 the same number of steps then learns next to no arithmetic (.40 against .98 of one-call
@@ -75,7 +78,7 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
     """Return what was trained, saved in `request.output` as a complete Hugging Face checkpoint.
 
     Equal requests with one thread give equal bits. Raises ConfigError when the domain has no seed
-    data and NumericalError when the loss is not finite.
+    data, or texts too long for tiny models, and NumericalError when the loss is not finite.
     """
     started = time.process_time()
     settings = request.settings
@@ -88,7 +91,14 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
     threads = torch.get_num_threads()
     torch.set_num_threads(request.threads)
     try:
+        shown = [
+            *domain.agent_examples(request.seed, _LOOKED_AT),
+            *domain.env_examples(request.seed, _LOOKED_AT, settings.easy_skew),
+        ]
+        # By letters first, because the tokenizer would take minutes on texts far too long.
+        _check_room(request, max(map(_letters, shown)) // _LETTERS)
         tokenizer = seed_tokenizer(domain, request.seed, settings.easy_skew)
+        _check_room(request, max(len(a) + len(b) for a, b in encode(tokenizer, shown)))
         seed = seed_from("warm_start", request.policy, request.seed)
         agent = request.policy is Policy.AGENT
         how = FitSettings(
@@ -142,6 +152,21 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
         result.policy, result.steps, result.metrics["loss"], result.cpu_s,
     )  # fmt: skip
     return result
+
+
+def _letters(example: SeedExample) -> int:
+    return sum(len(message["content"]) for message in example[0]) + len(example[1])
+
+
+def _check_room(request: WarmStartRequest, tokens: int) -> None:
+    """Raise ConfigError where an example has more tokens than the tiny models have positions."""
+    if tokens > MAX_POSITIONS:
+        raise ConfigError(
+            f"domain {request.domain_name!r} has texts of {tokens} tokens or more, and tiny models "
+            f"have {MAX_POSITIONS} positions, so models.{request.policy} cannot be 'bootstrap': "
+            "give a checkpoint directory or a hub id, or shorten the prompts by "
+            "domain.options.explain=false, if the domain has that"
+        )
 
 
 def seed_tokenizer(domain: SeedData, seed: int, easy_skew: float) -> PreTrainedTokenizerFast:

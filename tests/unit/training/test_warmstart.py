@@ -148,3 +148,16 @@ def test_a_domain_without_seed_data_is_refused(
     monkeypatch.setattr(warmstart, "get_domain", lambda *_: object())
     with pytest.raises(ConfigError, match=r"no seed data.*models\.agent"):
         warm_start(_request(tmp_path / "a"))
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("ab " * 40_000, "20000"), ("7" * 3_000, "30")])
+def test_texts_too_long_for_tiny_models_are_refused(
+    text: str, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once where the letters say so; a digit is a token, so fewer of them are too long, too."""
+    monkeypatch.setattr(
+        DeskDomain, "env_examples", lambda *_: [([{"role": "user", "content": "x"}], text)] * 3
+    )
+    with pytest.raises(ConfigError, match=rf"texts of {tokens}.* tokens.* 2048 positions.*explain"):
+        warm_start(_request(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
