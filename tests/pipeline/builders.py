@@ -16,6 +16,9 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.opening import open_store
 
+MEASURED = {"benchmark_items", "benchmark_metrics"}
+"""Tables that only a run which measures a model writes."""
+
 
 def tiny(root: Path | str, *overrides: str, epochs: int | None = None, run_id: str) -> RunConfig:
     """Return the preset tiny in a root, without MLflow unless an override turns it on."""

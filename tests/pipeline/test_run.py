@@ -37,7 +37,7 @@ from genenv_core.storage.upkeep.verify import verify
 from genenv_core.types import SamplingParams
 from schemas.registry import TABLES
 from schemas.validate import validate
-from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
+from tests.pipeline.builders import MEASURED, computed, manifests, run, sql, states, tiny
 from tests.waiting import BOUND_S, until
 
 EPOCH_COLUMNS = (
@@ -82,7 +82,8 @@ def test_every_part_is_a_valid_table(first):
                 validate(part.table, frame)
                 assert frame.height == part.rows
                 seen.add(part.table)
-    assert seen == set(TABLES) - {"stage_runs", "runs", "observations"}  # no simulated tools
+    # No simulated tools.
+    assert seen == set(TABLES) - {"stage_runs", "runs", "observations", *MEASURED}
 
 
 def test_the_view_epochs_has_a_row_an_epoch_with_its_columns(first):
