@@ -30,7 +30,7 @@ def items_of(domain: BenchmarkDomain[Any], first: int | None, scope: str) -> pl.
     """Return rows of `tasks` for the items; `first` so many of each category, None for all."""
     counts = Counter[str]()
     chosen = list[TaskDraft]()
-    for draft in domain.items():
+    for draft in domain.attempted():
         counts[draft.family] += 1
         if first is None or counts[draft.family] <= first:
             chosen.append(draft)

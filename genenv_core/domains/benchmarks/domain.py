@@ -95,6 +95,10 @@ class BenchmarkDomain(ABC, Generic[Options]):
         """Return every item of the benchmark as a task, in the official order."""
         return [self._draft(item, group) for item, group in self.suite.items.items()]
 
+    def attempted(self) -> list[TaskDraft]:
+        """Return the items that can be attempted with what is installed; `protocol` says why."""
+        return self.items()
+
     def _draft(self, item: str, group: str) -> TaskDraft:
         messages = self.item(item).messages
         return TaskDraft(

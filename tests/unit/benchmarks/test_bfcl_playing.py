@@ -36,6 +36,7 @@ from genenv_core.benchmarks.bfcl.turns.spelling import UNWRITABLE, spelled
 from genenv_core.benchmarks.bfcl.turns.texts import NoCall, addressed, read_call
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.bfcl import BfclDomain, BfclOptions
+from genenv_core.domains.benchmarks.bfcl import domain as bfcl_domain
 from genenv_core.domains.tool_calls import written as call_text
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.types import JsonObject, Message, Observation, TaskDraft
@@ -548,6 +549,21 @@ def test_no_turn_raises_and_the_item_fails(domain: BfclDomain, text: str) -> Non
         assert done, draft.spec
         assert domain.verdict(draft, messages).valid is False, draft.spec
         assert not domain.score(draft, messages).success
+
+
+def test_without_the_package_items_of_several_turns_are_left_out_and_named(
+    domain: BfclDomain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bfcl_domain, "backends", lambda: Absent("say make bfcl-backends"))
+    alone = BfclDomain(domain.options)
+    assert {draft.family for draft in alone.attempted()} == {"simple_python", "live_relevance"}
+    assert len(alone.items()) == 3  # whose requests no training task may repeat
+    assert alone.protocol() == {"left_out": "multi-turn: say make bfcl-backends"}
+    monkeypatch.setattr(bfcl_domain, "backends", lambda: object())
+    whole = BfclDomain(domain.options)
+    assert whole.attempted() == whole.items()
+    assert whole.protocol() == {}
+    assert alone.version != whole.version  # so that its measurement is no hit later
 
 
 def gold_turns(domain: BfclDomain, draft: TaskDraft) -> list[str]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from genenv_core.benchmarks.bfcl import BENCHMARK
 from genenv_core.benchmarks.bfcl.rows import Row
 from genenv_core.benchmarks.bfcl.suite import Bfcl
 from genenv_core.benchmarks.bfcl.tools import tool_names
+from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
+from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
 from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.drawing import draw_program
 from genenv_core.domains.benchmarks.bfcl.made import NOTHING_FITS, MadeTask, task_of
@@ -85,6 +87,33 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         if options.train is not None:
             content = required_rows(Path(options.train)).read_bytes()
             self.version += f"-{hashlib.sha256(content).hexdigest()[:16]}"
+        if self._left_out:
+            self.version += "-single-turn"
+
+    @cached_property
+    def _left_out(self) -> str:
+        """Why the multi-turn items cannot be attempted here; '' if they can, or there are none."""
+        found = backends()
+        turns = any(isinstance(row, TurnsRow) for row in self._rows.values())
+        return str(found) if turns and isinstance(found, Absent) else ""
+
+    @property
+    def _rows(self) -> Mapping[str, Row | TurnsRow]:
+        suite = self.suite
+        assert isinstance(suite, Bfcl)
+        return suite.rows
+
+    def attempted(self) -> list[TaskDraft]:
+        """Return the items; without those of several turns while their back ends are absent."""
+        return [
+            draft
+            for draft in self.items()
+            if not self._left_out or isinstance(self._rows[draft.spec[ITEM]], Row)
+        ]
+
+    def protocol(self) -> JsonObject:
+        """Return what was left out, and why."""
+        return {"left_out": f"multi-turn: {self._left_out}"} if self._left_out else {}
 
     def made(self, spec: JsonObject) -> MadeTask:
         """Return a training task; raises DomainError for a broken spec."""
@@ -123,9 +152,7 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         """
         if ITEM not in draft.spec:
             return first_calls(draft.spec["ground_truth"])
-        suite = self.suite
-        assert isinstance(suite, Bfcl)
-        row = suite.rows[str(draft.spec[ITEM])]
+        row = self._rows[str(draft.spec[ITEM])]
         return first_calls(row.gold) if isinstance(row, Row) else ()
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
