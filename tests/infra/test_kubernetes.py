@@ -26,7 +26,7 @@ import yaml
 from flows.deploy.deployments import DEPLOYMENTS
 from flows.deploy.pod_settings import PodSettings, job_template, read_settings
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import STAGES
+from genenv_core.config.stages import EPOCH_STAGES, STAGES
 from genenv_core.errors import StageError
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
@@ -40,7 +40,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-GPU_STAGES = tuple(item.name for item in DEPLOYMENTS if item.gpu and item.name != "bootstrap")
+GPU_STAGES = tuple(item.name for item in DEPLOYMENTS if item.gpu and item.name in EPOCH_STAGES)
 
 
 def settings(**changes: Any) -> PodSettings:
