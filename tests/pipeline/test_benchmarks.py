@@ -57,8 +57,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(api: None, tiny_root: Path) -> RunConfig:
-    config = tiny(tiny_root, "tracking.enabled=true", epochs=1, run_id="measured-run")
+def trained(api: None, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """Return a run in a root of its own, which a test collects and whose versions one counts."""
+    root = tmp_path_factory.mktemp("root")
+    config = tiny(root, "tracking.enabled=true", epochs=1, run_id="measured-run")
     run(config)
     return config
 
