@@ -108,14 +108,17 @@ def _of_mlflow(config: RunConfig, field: str, name: str) -> Path:
     """Return the files of a registered version, as MLflow's own client fetches them."""
     root = artifacts_of(config.root).store.home
     uri = tracking_uri(config, root)
-    open_client(config, root)
-    from mlflow import set_registry_uri, set_tracking_uri
+    client = open_client(config, root)
     from mlflow.artifacts import download_artifacts
 
-    set_tracking_uri(uri)
-    set_registry_uri(uri)
     try:
-        return Path(download_artifacts(artifact_uri=name))
+        # By the client, as the URIs that MLflow keeps by itself are those of the whole process.
+        model, _, version = name.removeprefix(OF_MLFLOW).rpartition("/")
+        if not model:
+            model, _, alias = version.partition("@")
+            version = client.get_model_version_by_alias(model, alias).version
+        source = client.get_model_version_download_uri(model, str(version))
+        return Path(download_artifacts(artifact_uri=source, tracking_uri=uri))
     except Exception as error:  # MLflow's own, and those of the store behind it
         raise ModelError(
             f"{field} {name}: MLflow has no such version here: {scrubbed(error, uri)}; a version "

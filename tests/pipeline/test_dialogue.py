@@ -59,7 +59,7 @@ def test_attempts_of_several_turns_train_the_agent(played: RunConfig):
 def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
     played: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    import tasks.rollout as stage
+    from tasks.stage.shards import Shards
 
     rollout = manifests(played)[1, "rollout"]
     config = tiny(
@@ -71,7 +71,7 @@ def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
         epochs=1,
         run_id="again",
     )
-    whole = stage._finish
+    whole = Shards.finish
     finished: list[int] = []
 
     def interrupted(context, number, tables):
@@ -80,11 +80,11 @@ def test_a_run_that_lost_some_shards_ends_with_the_same_rows(
         finished.append(number)
         return whole(context, number, tables)
 
-    monkeypatch.setattr(stage, "_finish", interrupted)
+    monkeypatch.setattr(Shards, "finish", interrupted)
     with pytest.raises(Exception, match="the machine is gone"):
         run(config)
     monkeypatch.setattr(
-        stage, "_finish", lambda *given: (finished.append(given[1]), whole(*given))[1]
+        Shards, "finish", lambda *given: (finished.append(given[1]), whole(*given))[1]
     )
     run(config)
     assert len(finished) == len(set(finished)) == len(rollout.parts) // 2  # none was made twice
