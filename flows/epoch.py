@@ -7,7 +7,7 @@ from prefect import flow
 from flows.state import EpochRefs, EpochState
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
-from genenv_core.epoch.generation import check_tasks
+from genenv_core.epoch.trouble import check_epoch
 from genenv_core.epoch.windows import set_of, window_of
 from genenv_core.exchange.external import offline_input, teacher_input
 from tasks.evaluate import EvaluateInputs, evaluate
@@ -20,6 +20,7 @@ from tasks.publish import Made, PublishInputs, publish
 from tasks.rollout import RolloutInputs, rollout
 from tasks.rwr_update import RwrUpdateInputs, Simulated, rwr_update
 from tasks.score import ScoreInputs, score
+from tasks.stage.stopping import to_the_end
 
 
 @flow(
@@ -28,14 +29,21 @@ from tasks.score import ScoreInputs, score
     persist_result=False,
     on_cancellation=[cancel_children],
 )
-def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
+def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState | None:
     """Return the state after one round: tasks, attempts, both updates, publishing.
+
+    Returns None when the run is to end before the round does.
 
     Args:
         config: The resolved configuration.
         epoch: Number of the round, from 1.
         state: What the round before published.
     """
+    return to_the_end(lambda: round_of(config, epoch, state))
+
+
+def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
+    """Return the state after one round, stage by stage."""
     arm, agent, env, data = ARMS[config.arm], state.agent, state.env, state.bootstrap
     made_for = set_of(config, epoch)
     before = state.before(made_for)
@@ -50,11 +58,12 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         teacher=teacher_input(config),
         set_tasks=config.data.set_tasks,
     )
-    tasks = generate_tasks(config, made_for, writing)
-    check_tasks(tasks.facts, [past.tasks.facts for past in state.last(1)])
+    tasks = state.one_set or generate_tasks(config, made_for, writing)
+    check_epoch(tasks.facts, [past.tasks.facts for past in state.last(1)])
     simulator = env if config.tools.execution == "simulated" else None
     window = window_of(config, epoch)
     traces = rollout(config, epoch, RolloutInputs(tasks, data, agent, simulator, window))
+    check_epoch(traces.facts, [past.traces.facts for past in state.last(1)])
     scores = score(config, epoch, ScoreInputs(tasks, traces, data))
     selections = filter_(config, epoch, FilterInputs(tasks, scores))
     pools = pool(config, epoch, PoolInputs(tasks, traces, scores, selections))

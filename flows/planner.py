@@ -6,42 +6,76 @@ import contextlib
 
 from flows.benchmark import inputs_of
 from flows.coevolution import start
-from flows.epoch import epoch
+from flows.epoch import round_of
 from flows.state import EpochState
+from genenv_core.config.branching import BranchPoint, branch_name
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.roots import RootsConfig
 from genenv_core.config.stages import EPOCH_STAGES, STAGES, START_STAGES
-from genenv_core.epoch.windows import set_of
+from genenv_core.config.until import Until, stages_of
 from genenv_core.errors import ConfigError, StageError
+from genenv_core.storage.records.artifacts import reference
+from genenv_core.storage.records.branches import Branch, find_branch, read_branch, taken_over
+from genenv_core.storage.records.draws import Draws, next_draws
+from genenv_core.storage.records.manifest import ArtifactRef
+from genenv_core.storage.store.opening import open_store
 from tasks.benchmark import benchmark
-from tasks.stage.planning import NotPlannable, Planned, planning
+from tasks.stage.drawing import supposing
+from tasks.stage.planning import NotPlannable, Planned, current_plan, planning
+from tasks.stage.stores import artifacts_of
 
 
-def plan_run(config: RunConfig) -> list[Planned]:
-    """Return all stages of all epochs in order: hit, miss, or unknown until upstream is known."""
-    config = config.model_copy(update={"run_id": run_name(config, "run")})
+def plan_run(
+    config: RunConfig,
+    until: Until | None = None,
+    force: Until | None = None,
+    point: BranchPoint | None = None,
+) -> list[Planned]:
+    """Return all stages of all epochs in order: hit, miss, or unknown until upstream is known.
+
+    With `until`, only those that a run which ends there carries out; with `force`, after one more
+    draw of that stage, for which ConfigError is raised when there was none before. With `point`,
+    those of a branch; what it takes over is a hit.
+    """
+    name = branch_name(config, point) if point else run_name(config, "run")
+    config = config.model_copy(update={"run_id": name})
     if config.benchmark.given:
         with planning() as entries, contextlib.suppress(NotPlannable):
             benchmark(config, 0, inputs_of(config))
         return entries
+    epochs = until.epoch if until else config.epochs
+    store, run, drawn = open_store(config.root), str(config.run_id), None
+    branch = find_branch(store, config, point)
+    if branch is not None:
+        branch.check_later(until, force)
+    if branch and branch.draws and read_branch(store, run) is None:
+        drawn = Draws(numbers=branch.draws)
+    if force:
+        drawn = next_draws(store, run, force.stage, force.epoch)
     # A run that stops for want of tasks has no more stages to plan.
-    with planning() as entries, contextlib.suppress(NotPlannable, StageError):
-        _walked(config, config.epochs)
+    with supposing(drawn), planning() as entries, contextlib.suppress(NotPlannable, StageError):
+        _walked(config, epochs, branch)
     seen = {(entry.epoch, entry.stage) for entry in entries}
-    for number in range(config.epochs + 1):
-        for stage in EPOCH_STAGES if number else START_STAGES:
-            # An arm with one set of tasks has them planned for the epoch they are made for.
-            planned = set_of(config, number) if stage == "generate_tasks" else number
-            if (planned, stage) not in seen:
-                entries.append(Planned(stage, number, "unknown"))
-    return entries
+    after = branch.epoch if branch else -1
+    entries += [
+        Planned(stage, number, "unknown")
+        for number, stage in stages_of(config, epochs)
+        if number > after and (number, stage) not in seen
+    ]
+    return [e for e in entries if until is None or until.covers(e.stage, e.epoch)]
 
 
 def state_before(config: RunConfig, number: int) -> EpochState:
-    """Return the state that an epoch starts from; raises ConfigError if one before is missing."""
+    """Return the state that an epoch starts from; raises ConfigError if one before is missing.
+
+    What lies in another root alone counts as missing, as a run takes it over before.
+    """
+    config = config.model_copy(update={"roots": RootsConfig()})
+    branch = _branch_before(config, number)
     with planning() as entries:
         try:
-            return _walked(config, number - 1)
+            return _walked(config, number - 1, branch)
         except NotPlannable:
             raise _unfinished(config, entries) from None
 
@@ -51,20 +85,46 @@ def planned_stage(config: RunConfig, stage: str, number: int) -> Planned:
     number = number if STAGES[stage].in_epochs else 0
     if stage not in (EPOCH_STAGES if number else START_STAGES):
         raise ConfigError(f"there is no {stage} in epoch {number}: epochs count from 1")
+    _branch_before(config, number)
+    config = config.model_copy(update={"roots": RootsConfig()})
     state = state_before(config, number) if number else None
     with planning() as entries, contextlib.suppress(NotPlannable):
-        _ = epoch.fn(config, number, state) if state else start(config)
+        _ = round_of(config, number, state) if state else start(config)
     for entry in entries:
         if entry.stage == stage:
             return entry
     raise _unfinished(config, entries)
 
 
-def _walked(config: RunConfig, epochs: int) -> EpochState:
-    state = start(config)
-    for number in range(1, epochs + 1):
-        state = epoch.fn(config, number, state)
+def _branch_before(config: RunConfig, number: int) -> Branch | None:
+    """Return what a run takes over; raises ConfigError when an epoch is part of that."""
+    branch = find_branch(open_store(config.root), config, None)
+    if branch is not None and number <= branch.epoch:
+        raise ConfigError(
+            f"epoch {number} of run {config.run_id} is taken over from run {branch.run_id} as it "
+            f"is stored: name an epoch after {branch.epoch}"
+        )
+    return branch
+
+
+def _walked(config: RunConfig, epochs: int, branch: Branch | None) -> EpochState:
+    state = _taken(config, branch) if branch else start(config)
+    for number in range(branch.epoch + 1 if branch else 1, epochs + 1):
+        state = round_of(config, number, state)
     return state
+
+
+def _taken(config: RunConfig, branch: Branch) -> EpochState:
+    """Return the state after what a branch takes over, which is planned as a hit."""
+    made: list[dict[str, ArtifactRef]] = []
+    for epoch, outputs in enumerate(taken_over(artifacts_of(config.root), branch)):
+        made.append({stage: reference(manifest) for stage, manifest in outputs.items()})
+        if (plan := current_plan()) is not None:
+            plan += [
+                Planned(stage, epoch, "hit", one.key, one.key_parts, ref=made[-1][stage])
+                for stage, one in outputs.items()
+            ]
+    return EpochState.taken_over(config, made)
 
 
 def _unfinished(config: RunConfig, entries: list[Planned]) -> ConfigError:

@@ -27,14 +27,20 @@ from prefect.context import FlowRunContext, TaskRunContext
 
 from flows.cli.tables import epoch_cells
 from flows.running.environment import MLFLOW_VARIABLE
+from genenv_core.addresses import page_of
 from genenv_core.compare.page import PAGE, Made
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.config.stages import MEASURES as MEASURED
+from genenv_core.epoch.trouble import troubles
 from genenv_core.report.page import MEASURES
 from genenv_core.storage import paths
+from genenv_core.storage.records.branches import origin_of
+from genenv_core.storage.store.opening import open_store
 from schemas.enums import StageState
 from tasks.stage.progress import Event
+from tasks.tracking.news import listed
+from tasks.tracking.track import not_logged
 
 log = logging.getLogger("genenv.flows")
 
@@ -65,6 +71,10 @@ class Report:
     task_run: UUID | None
 
 
+RATED_S = 2.0
+"""Seconds of reports before there is a rate."""
+
+
 @dataclass
 class Progress:
     """One progress artifact: what it shows now, and what it was last sent as."""
@@ -75,6 +85,15 @@ class Progress:
     text: str = ""
     sent: tuple[float, str] | None = None
     identity: UUID | None = None
+    began: tuple[int, float] | None = None
+
+    def pace(self, done: int, total: int, now: float) -> str:
+        """Return the rate since the first report, and the seconds left at that rate, or ''."""
+        first, since = self.began = self.began or (done, now)
+        if done <= first or now - since < RATED_S:
+            return ""
+        rate = (done - first) / (now - since)
+        return f", {rate:.3g} a second, about {(total - done) / rate:.0f} s left"
 
 
 @dataclass
@@ -85,6 +104,8 @@ class Publisher:
     rows: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     failure: str = ""
     measured: Mapping[str, Any] | None = None
+    troubles: dict[int, str] = field(default_factory=dict[int, str])
+    stopped: Event | None = None
 
     def __post_init__(self) -> None:
         """Start the thread; artifacts on the whole run belong to the current flow run."""
@@ -99,6 +120,9 @@ class Publisher:
         """Take an event of a stage."""
         if event.kind == "failed":
             self.failure = self.failure or event.message
+        if event.kind == "limit":
+            self.stopped = event if event.facts else self.stopped
+            return
         task = TaskRunContext.get()
         flow_run = task.task_run.flow_run_id if task else _flow_run()
         self._queue.put(Report(event, flow_run, task.task_run.id if task else None))
@@ -129,13 +153,17 @@ class Publisher:
         if event.kind == "advanced":
             progress = self._progress.setdefault(key, Progress(report.flow_run, report.task_run))
             progress.percent = 100.0 * event.done / max(event.total, 1)
-            progress.text = f"{event.done} of {event.total} {event.unit}"
+            progress.text = f"{event.done} of {event.total} {event.unit}" + progress.pace(
+                event.done, event.total, time.monotonic()
+            )
         elif event.kind == "finished" and key in self._progress:
             self._progress[key].percent = 100.0
             self._progress[key].text = f"done in {event.seconds:.1f} s"
         elif event.kind == "failed" and key in self._progress:
             self._progress[key].text += f", {event.state}: {event.message}"
         if event.kind == "finished":
+            for trouble in troubles(event.facts):
+                self.troubles[event.epoch] = trouble
             self._cached[event.epoch] = self._cached.get(event.epoch, True) and (
                 event.state is StageState.CACHED
             )
@@ -213,7 +241,15 @@ def publish_summary(config: RunConfig, publisher: Publisher) -> None:
         create_markdown_artifact(
             measurement(config, publisher.measured, publisher.failure)
             if config.benchmark.given
-            else summary(config, publisher.rows, publisher.failure, _mlflow(config)),
+            else summary(
+                config,
+                publisher.rows,
+                publisher.failure,
+                _mlflow(config),
+                publisher.troubles,
+                _origin(config),
+                publisher.stopped,
+            ),
             key=artifact_key(config, "summary"),
             description=f"{config.run_id}: where it stands and where to look further",
         )
@@ -221,18 +257,51 @@ def publish_summary(config: RunConfig, publisher: Publisher) -> None:
         log.warning("the summary was not sent: %s: %s", type(error).__name__, str(error)[:300])
 
 
-def summary(config: RunConfig, rows: dict[int, dict[str, Any]], failure: str, mlflow: str) -> str:
-    """Return the page as markdown; `mlflow` is the address of the MLflow run, '' without one."""
+def _origin(config: RunConfig) -> str:
+    point = origin_of(open_store(config.root), str(config.run_id))
+    return point.words if point else ""
+
+
+def summary(
+    config: RunConfig,
+    rows: dict[int, dict[str, Any]],
+    failure: str,
+    mlflow: str,
+    troubled: Mapping[int, str] | None = None,
+    origin: str = "",
+    stopped: Event | None = None,
+) -> str:
+    """Return the page as markdown.
+
+    `mlflow` is the address of the MLflow run, '' without one. `troubled` says by epoch what is
+    wrong with it, `origin` where the run branches off, `stopped` which limits ended the run.
+    """
     run, root = config.run_id, config.root
     done = len([number for number in rows if number > 0])
     parts = [f"# {run}: {done} of {config.epochs} epochs in this flow run"]
+    if origin:
+        parts.append(f"{origin[:1].upper()}{origin[1:]}. Its settings count for later epochs.")
     if failure:
         parts.append(
             f"**Stopped:** {failure}\n\n**Retry** continues it; finished stages are reused."
         )
+    if stopped:
+        parts.append(
+            f"**Stopped by a limit:** {stopped.message}.\n\nIt goes on with a higher limit: "
+            "the same request again with one, or\n\n"
+            f"```\n{stopped.facts['go_on']}\n```"
+        )
+    parts += [f"**Warning:** {text}" for text in (troubled or {}).values()]
+    if missing := not_logged(config):
+        parts.append(
+            f"**Warning:** MLflow was away, and lacks {listed(missing)} of this run: "
+            f"`genenv resume {run} --root {root}` or **Retry** logs them when it is back."
+        )
     if rows:
         parts += [_change(rows), _markdown_table(table(rows))]
     link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""
+    if page := page_of(str(run)):
+        link = f"- view: [tasks, traces and what they made of {run}]({page})\n{link}"
     commands = "\n".join(command.format(run=run, root=root) for command in COMMANDS)
     queries = "\n".join(f"{select}\n  WHERE run_id = '{run}' {rest};" for select, rest in QUERIES)
     parts.append(
@@ -291,10 +360,13 @@ def _mlflow(config: RunConfig) -> str:
     if not server or not config.tracking.enabled or "mlflow" not in sys.modules:
         return ""
     from tasks.stage.stores import artifacts_of
-    from tasks.tracking.client import open_client
+    from tasks.tracking.client import open_client, tracking_uri, unreachable
 
     with contextlib.suppress(Exception):  # a link less
-        client = open_client(config, artifacts_of(config.root).store.home)
+        home = artifacts_of(config.root).store.home
+        if unreachable(tracking_uri(config, home)):
+            return ""
+        client = open_client(config, home)
         experiment = client.get_experiment_by_name(config.tracking.experiment)
         if experiment is None:
             return ""

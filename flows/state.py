@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import FIRST, LAST
 from genenv_core.record import Record
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 
@@ -24,7 +27,8 @@ class EpochState(Record):
 
     `validation_current` and `validation_best` are sampled success rates on the validation tasks: of
     the current agent checkpoint, and of the best published so far. `past` holds the last epochs,
-    oldest first, as many as any stage needs.
+    oldest first, as many as any stage needs. `one_set` are the tasks that every epoch plays where
+    they were taken over from another run.
     """
 
     bootstrap: ArtifactRef
@@ -35,6 +39,28 @@ class EpochState(Record):
     validation_current: float
     validation_best: float
     past: tuple[EpochRefs, ...] = ()
+    one_set: ArtifactRef | None = None
+
+    @classmethod
+    def taken_over(
+        cls, config: RunConfig, epochs: Sequence[Mapping[str, ArtifactRef]]
+    ) -> EpochState:
+        """Return the state after epochs of another run, given as stage -> output, from 0 on."""
+        state = cls.after_bootstrap(epochs[0][FIRST], epochs[0][LAST])
+        for number, made in enumerate(epochs[1:], 1):
+            refs = EpochRefs(
+                epoch=number,
+                # An arm may play one set, which is epoch 1's.
+                tasks=made.get("generate_tasks", epochs[1]["generate_tasks"]),
+                traces=made["rollout"],
+                scores=made["score"],
+                pool=made["pool"],
+            )
+            updates = made["grpo_update"], made["rwr_update"]
+            state = state.after_epoch(config, refs, *updates, made[LAST])
+        if state.past and ARMS[config.arm].one_set(config.teacher.given):
+            return state.model_copy(update={"one_set": epochs[1]["generate_tasks"]})
+        return state
 
     @classmethod
     def after_bootstrap(cls, bootstrap: ArtifactRef, published: ArtifactRef) -> EpochState:

@@ -1,3 +1,7 @@
 """The algorithm of GenEnv: rules, domains, engines, training and storage, without orchestration."""
 
+from genenv_core.importing import check_ours
+
 __version__ = "0.1.0"
+
+check_ours("schemas")

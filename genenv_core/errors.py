@@ -69,6 +69,10 @@ class SchemaError(GenenvError):
     """A frame does not fit its table: names the table, the column, the rule and example values."""
 
 
+class DownloadError(GenenvError):
+    """A source gave nothing, or something else than it should: names the address and what to do."""
+
+
 class NumericalError(GenenvError):
     """A NaN or an infinity where a finite number belongs: names the place."""
 
@@ -99,6 +103,10 @@ class Stopped(GenenvError):
 
 class StageError(GenenvError):
     """A stage failed: names stage, epoch and attempt, and the command that continues."""
+
+
+class ReplayError(GenenvError):
+    """A replay gave something else than its bundle: names the first stage, and what differs."""
 
 
 class QueryError(GenenvError):

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import duckdb
 import polars as pl
 
 from genenv_core.errors import QueryError
 from genenv_core.storage import paths
+from genenv_core.storage.sql.attach import write_views
 from genenv_core.storage.sql.catalog import id_named, tables_named
 from genenv_core.storage.sql.sandbox import Answer, Limits, ask
 from genenv_core.storage.sql.sources import open_tables, sources
@@ -26,7 +28,7 @@ from genenv_core.storage.store.protocol import Store
 
 DEFAULT = Limits()
 
-__all__ = ["Answer", "Limits", "answer", "connect", "frame"]
+__all__ = ["Answer", "Limits", "answer", "attach_file", "connect", "frame"]
 
 
 def connect(
@@ -34,11 +36,32 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a DuckDB in this process over the tables of runs, all by default.
 
+    Its catalog holds the dictionary as comments: `SELECT comment FROM duckdb_columns()`.
     Its settings are locked and it opens no other files, but it is for your own SQL: as root, COPY
     over one of the pool's files is not stopped. What somebody else typed belongs into `frame`.
     Raises QueryError for an unknown root or run.
     """
-    return open_tables(reader(root), runs, memory=memory)
+    return open_tables(reader(root), runs, memory=memory, described=True)
+
+
+def attach_file(root: str | os.PathLike[str], path: Path) -> int:
+    """Write a DuckDB file of views over the runs of a root; returns how many files it reads.
+
+    Raises QueryError for an unknown root or one in an object store, for a path inside the root,
+    and for a file that no call of this function wrote.
+    """
+    store = reader(root)
+    if "://" in os.fspath(root):
+        raise QueryError(
+            f"--attach-file: {root} is no folder, and views need files that DuckDB opens as they "
+            "are: copy it with `genenv copy`, or use genenv_core.pools.connect, which fetches them"
+        )
+    place = Path(os.path.realpath(path))
+    if place.is_relative_to(os.path.realpath(root)):
+        raise QueryError(f"--attach-file {path} is inside the root {root}: choose another place")
+    if not place.parent.is_dir():
+        raise QueryError(f"--attach-file {path}: there is no folder {place.parent}")
+    return write_views(sources(store), place)
 
 
 def frame(

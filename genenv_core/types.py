@@ -26,13 +26,16 @@ class Message(TypedDict):
     """One chat message, in the shape that chat templates and OpenAI-style APIs read.
 
     `simulated` and `error` mark observations: written by pi_env in place of a tool, and standing
-    for tools that failed or took too long. Templates do not render them.
+    for tools that failed or took too long. Templates do not render them. In a finished attempt
+    `tool_calls` and `tool_call_id` say which calls were made and answered
+    (`genenv_core.play.calls`); the text has them too, as it was said.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     name: NotRequired[str]
     tool_calls: NotRequired[list[JsonObject]]
+    tool_call_id: NotRequired[str]
     simulated: NotRequired[bool]
     error: NotRequired[bool]
 
@@ -274,3 +277,9 @@ class Rollout:
     finish_reason: FinishReason
     error: str = ""
     usage: tuple[int, int] | None = None
+
+    @property
+    def said(self) -> str:
+        """Return the agent's texts of all turns, which end the messages."""
+        texts = [m["content"] for m in self.messages if m["role"] == "assistant"]
+        return "\n".join(texts[len(texts) - self.turns :])

@@ -17,9 +17,16 @@ from genenv_core.errors import SchemaError
 from schemas.tables.benchmarks import BenchmarkItems, BenchmarkMetrics
 from schemas.tables.fields import Rules, Table
 from schemas.tables.pools import DEnv, DTrain, UpdateSamples
-from schemas.tables.progress import Checkpoints, Epochs, Evaluations, Runs, StageRuns
+from schemas.tables.progress import (
+    Checkpoints,
+    Epochs,
+    Evaluations,
+    EvaluationTexts,
+    Runs,
+    StageRuns,
+)
 from schemas.tables.scores import Observations, Scores, Selections, TaskScores
-from schemas.tables.tasks import Certificates, Generations, Tasks
+from schemas.tables.tasks import Certificates, Contexts, Generations, Tasks
 from schemas.tables.traces import Traces, TraceTokens
 
 Kind = Literal["scalar", "payload", "record"]
@@ -48,6 +55,20 @@ class TableSpec:
     def rules(self) -> Rules:
         """Return what must hold between the columns of a row."""
         return self._about["rules"]
+
+    def added_since(self, version: int) -> tuple[str, ...] | None:
+        """Return the columns that a file of an older version lacks; None if it cannot be read."""
+        added: dict[int, tuple[str, ...]] = self._about["added"]
+        later = range(version + 1, self.version + 1)
+        if any(number not in added and number not in self._about["renamed"] for number in later):
+            return None
+        return tuple(name for number in later for name in added.get(number, ()))
+
+    def earlier_names(self, version: int = 0) -> dict[str, str]:
+        """Return the name that each renamed column has in files of this version or later ones."""
+        renamed: dict[int, dict[str, str]] = self._about["renamed"]
+        later = [names for number, names in renamed.items() if number > version]
+        return {new: old for names in later for old, new in names.items()}
 
     @property
     def _about(self) -> dict[str, Any]:
@@ -80,6 +101,7 @@ TABLES: dict[str, TableSpec] = {
     for spec in (
         TableSpec("tasks", Tasks, "task_id", "scalar"),
         TableSpec("certificates", Certificates, "task_id", "scalar"),
+        TableSpec("contexts", Contexts, "context_id", "payload"),
         TableSpec("generations", Generations, "generation_id", "payload"),
         TableSpec("traces", Traces, "trace_id", "scalar"),
         TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),
@@ -91,6 +113,7 @@ TABLES: dict[str, TableSpec] = {
         TableSpec("d_env", DEnv, "generation_id", "scalar"),
         TableSpec("update_samples", UpdateSamples, "row_id", "scalar"),
         TableSpec("evaluations", Evaluations, "task_id", "scalar"),
+        TableSpec("evaluation_texts", EvaluationTexts, "task_id", "payload"),
         TableSpec("benchmark_items", BenchmarkItems, "trace_id", "scalar"),
         TableSpec("benchmark_metrics", BenchmarkMetrics, "metric", "record"),
         TableSpec("checkpoints", Checkpoints, "epoch", "record"),

@@ -1,10 +1,12 @@
 """What SQL shows: the tables with run_id and arm in front, and the views over them.
 
+`run_id` belongs to every key: runs that share work have the same rows, with the same ids.
+
 A view is one file `views/NAME.sql` whose header holds, as comments, the question it answers, the
-tables it reads, and a line for each column that no table describes. What follows an empty comment
-line is for readers of the file: methods and their sources. A line `Parameter NAME TYPE: ...` makes
-it a table macro, which is called: FROM NAME(PARAMETER := 0.4). Every parameter may be left out, and
-is null then.
+tables it reads, its key, and a line for each column that no table describes. What follows an empty
+comment line is for readers of the file: methods and their sources. A line
+`Parameter NAME TYPE: ...` makes it a table macro, which is called: FROM NAME(PARAMETER := 0.4).
+Every parameter may be left out, and is null then.
 """
 
 from __future__ import annotations
@@ -39,10 +41,14 @@ VIEW_NAMES = (
     "evidence",
     "decisions",
     "task_history",
+    "agent_attempts",
+    "calls",
+    "env_texts",
     "certified",
     "suspects",
     "what_if",
     "cost",
+    "reused",
     "spent",
     "benchmarks",
 )
@@ -58,11 +64,12 @@ RUN_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view: its question, the relations it reads, its own column descriptions, its SELECT."""
+    """One view: its question, what it reads, its key, its own column descriptions, its SELECT."""
 
     name: str
     question: str
     reads: tuple[str, ...]
+    key: tuple[str, ...]
     described: dict[str, str]
     select: str
     parameters: tuple[Column, ...] = ()
@@ -78,13 +85,22 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One table, view or table macro as SQL shows it; only a macro has parameters."""
+    """One table, view or table macro as SQL shows it; only a macro has parameters.
+
+    `key` are the columns that identify a row among those of all runs, null counted as a value.
+    """
 
     name: str
     kind: Literal["table", "view", "macro"]
     description: str
     columns: tuple[Column, ...]
+    key: tuple[str, ...]
     parameters: tuple[Column, ...] = ()
+
+    @property
+    def about(self) -> str:
+        """Return what a row is and what identifies it."""
+        return f"{self.description} Key: {', '.join(self.key)}."
 
     @property
     def signature(self) -> str:
@@ -120,14 +136,15 @@ def parse_view(name: str, source: str) -> View:
         if not line.startswith("--") or line.strip() == "--":
             break
         header.append(line[2:].strip())
-    if len(header) < 2 or not header[0].endswith("?") or not header[1].startswith("Reads: "):
+    question, reads, key = (*header, "", "", "")[:3]
+    if not question.endswith("?") or not reads.startswith("Reads: ") or not key.startswith("Key: "):
         raise SchemaError(
-            f"schemas/views/{name}.sql must begin with its question and a line '-- Reads: tables'"
+            f"schemas/views/{name}.sql must begin with its question and the lines "
+            "'-- Reads: tables' and '-- Key: columns'"
         )
-    reads = tuple(part.strip() for part in header[1].removeprefix("Reads: ").split(","))
     described: dict[str, str] = {}
     parameters: list[Column] = []
-    for line in header[2:]:
+    for line in header[3:]:
         match = re.fullmatch(r"(?:Parameter )?(\w+)(?: ([A-Z]+))?: (.+)", line)
         if match is None or (match[2] is not None) != line.startswith("Parameter "):
             raise SchemaError(
@@ -138,13 +155,15 @@ def parse_view(name: str, source: str) -> View:
             parameters.append(Column(match[1], match[2], True, match[3]))
         else:
             described[match[1]] = match[3]
-    return View(name, header[0], reads, described, source, tuple(parameters))
+    return View(name, question, _listed(reads), _listed(key), described, source, tuple(parameters))
 
 
 def table_relation(table: str) -> Relation:
     """Return a table as SQL shows it, run_id and arm first."""
+    known = TABLES[table]
     own = tuple(column for column in columns(table) if column.name not in ("run_id", "arm"))
-    return Relation(sql_name(table), "table", TABLES[table].description, RUN_COLUMNS + own)
+    key = ("run_id", *(column for column in known.key if column != "run_id"))
+    return Relation(sql_name(table), "table", known.description, RUN_COLUMNS + own, key)
 
 
 def empty_select(table: str) -> str:
@@ -166,13 +185,19 @@ def describe() -> tuple[Relation, ...]:
         for view in views():
             con.execute(view.create)
             kind = "macro" if view.parameters else "view"
-            named = Relation(view.name, kind, view.question, (), view.parameters)
+            named = Relation(view.name, kind, view.question, (), view.key, view.parameters)
             rows = con.execute(f"DESCRIBE FROM {named.reference}").fetchall()
+            if lost := set(view.key) - {row[0] for row in rows}:
+                raise SchemaError(f"schemas/views/{view.name}.sql: Key: no column {min(lost)}")
             found[view.name] = replace(
                 named,
                 columns=tuple(_view_column(view, str(row[0]), str(row[1]), found) for row in rows),
             )
     return tuple(found.values())
+
+
+def _listed(line: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in line.partition(": ")[2].split(","))
 
 
 def _view_column(view: View, name: str, sql_type: str, known: dict[str, Relation]) -> Column:

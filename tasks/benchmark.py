@@ -35,6 +35,7 @@ STAGE = Stage(
         "domain",
         "benchmark.items",
         "benchmark.temperature",
+        "benchmark.attempt_seconds",
         "models.agent_chat_template_kwargs",
         "models.env_chat_template_kwargs",
         "rollout",
@@ -77,7 +78,6 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
                 epoch=context.epoch,
                 scope=context.scope,
                 policy_version=_version(context.inputs),
-                domain=domain,
                 decode=decode,
                 seed_for=context.seed_for,
             ):
@@ -130,7 +130,9 @@ def _opened(
         check,
     )
     bounds = bounds_of(context.config, 1)
-    yield ChatPlayer(endpoint, context.domain(), bounds, answered=answered), lambda _: ""
+    longest = context.config.benchmark.attempt_seconds
+    player = ChatPlayer(endpoint, context.domain(), bounds, seconds=longest, answered=answered)
+    yield player, lambda _: ""
 
 
 class _Told:

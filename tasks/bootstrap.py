@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from genenv_core.training.warm_start.request import WarmStartRequest
 from genenv_core.types import Policy, TaskSource
 from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+
+SHOWN_S = 1.0
+"""Seconds between two reports of how far the models are."""
 
 STAGE = Stage(
     "bootstrap",
@@ -53,10 +57,15 @@ def compute(context: StageContext[Given]) -> dict[str, Any]:
         base = configured_base(config.data, Path(given.path), domain, fingerprints(heldout))
     context.out.table("tasks", data_tasks({TaskSource.BASE: base.drafts, **heldout}, context.scope))
     with ThreadPoolExecutor(len(Policy)) as threads:
-        waiting = [threads.submit(_checkpoint, context, policy) for policy in Policy]
-        for done, (policy, made) in enumerate(zip(Policy, waiting, strict=True)):
-            context.progress(done, len(Policy), "models")
-            made.result()
+        made = {policy: threads.submit(_checkpoint, context, policy) for policy in Policy}
+        left: set[Future[None]] = set(made.values())
+        while left:
+            _show(context, made)
+            left = wait(left, SHOWN_S, FIRST_EXCEPTION).not_done
+            if any(future.done() and future.exception() for future in made.values()):
+                break
+        for policy, future in made.items():
+            future.result()
             context.out.checkpoint(policy, context.work / policy)
     facts: dict[str, Any] = {"base_tasks": len(base.drafts)}
     facts |= {f"{source}_tasks": len(drafts) for source, drafts in heldout.items()}
@@ -64,6 +73,30 @@ def compute(context: StageContext[Given]) -> dict[str, Any]:
         facts["skipped_rows"] = len(base.bad)
         facts["skipped_first"] = [row.short for row in base.bad[:LISTED]]
     return facts
+
+
+def _show(context: StageContext[Given], made: Mapping[Policy, Future[None]]) -> None:
+    """Report the steps of the warm starts; one that stops early has done all of its steps."""
+    settings = context.config.bootstrap
+    planned = {Policy.AGENT: settings.agent_steps, Policy.ENV: settings.env_steps}
+    given = {Policy.AGENT: context.inputs.agent_model, Policy.ENV: context.inputs.env_model}
+    done = total = 0
+    for policy in (policy for policy in Policy if given[policy] is None):
+        total += planned[policy]
+        steps = _steps(context, policy)
+        if made[policy].done():
+            done += planned[policy]
+        elif steps.exists():
+            done += steps.stat().st_size
+    if total:
+        context.progress(done, total, "steps")
+    else:
+        context.progress(sum(one.done() for one in made.values()), len(made), "models")
+
+
+def _steps(context: StageContext[Given], policy: Policy) -> Path:
+    """Return the file that grows by a byte with each step of a warm start."""
+    return context.work / f"{policy}.steps"
 
 
 def _checkpoint(context: StageContext[Given], policy: Policy) -> None:
@@ -84,6 +117,7 @@ def _checkpoint(context: StageContext[Given], policy: Policy) -> None:
             settings=config.bootstrap,
             seed=seed_from(context.seed, "warm_start", policy) % 2**31,
             threads=config.compute.threads,
+            steps=_steps(context, policy),
         )
     )
 

@@ -18,6 +18,7 @@ from genenv_core.epoch.generation import (
 )
 from genenv_core.epoch.rows import Output
 from genenv_core.epoch.teaching import CheckpointTeacher, Teacher, teach
+from genenv_core.epoch.trouble import troubles
 from genenv_core.epoch.windows import of_a_set
 from genenv_core.exchange.base_data import read_base
 from genenv_core.play.chat import ChatFormat
@@ -68,8 +69,8 @@ def compute(context: StageContext[GenerateTasksInputs]) -> dict[str, Any]:
     else:
         output = _taught(context, teacher) if teacher else _written(context)
     facts = context.write(output)
-    if "no_task" in facts:
-        log.warning("stage=%s %s", STAGE.name, facts["no_task"])
+    if found := troubles(facts):
+        log.warning("stage=%s %s", STAGE.name, found[0])
     elif facts["valid"] < context.inputs.set_tasks:
         log.warning(
             "stage=%s the set has %d tasks, and data.set_tasks asks for %d: "

@@ -7,12 +7,16 @@ independently, and shards finish in any order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from genenv_core.algorithm.spread import spread
 from genenv_core.epoch.attempts import attempt, attempted
+from genenv_core.epoch.trouble import BROKEN, broken_attempts
 from genenv_core.epoch.windows import Window
 from genenv_core.errors import EngineError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
@@ -22,6 +26,8 @@ from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
 from tasks.stage import Stage, StageContext, StageTask
 from tasks.stage.shards import Shards
+
+log = logging.getLogger("genenv.stage")
 
 STAGE = Stage(
     "rollout",
@@ -77,7 +83,6 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
                 epoch=context.epoch,
                 scope=context.scope,
                 policy_version=agent.policy_version,
-                domain=context.domain(),
                 decode=sampling.chat.decode,
                 seed_for=context.seed_for,
             ):
@@ -87,11 +92,21 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
     if not tasks:
         context.out.table("traces", empty("traces"))
         context.out.table("trace_tokens", empty("trace_tokens"))
-    return {
+    facts: dict[str, Any] = {
         "groups": len(tasks),
         "traces": len(tasks) * config.rollout.n,
         "metrics": _compared(context, shards, made),
     }
+    if broken := _broken(context, made):
+        log.warning("stage=%s %s", STAGE.name, broken)
+        facts[BROKEN] = broken
+    return facts
+
+
+def _broken(context: StageContext[RolloutInputs], made: Sequence[Part]) -> str:
+    parts = [part for part in made if part.table == "traces"]
+    traces = [read_parquet("traces", context.store.local(part.path)) for part in parts]
+    return broken_attempts(pl.concat(traces), context.epoch) if traces else ""
 
 
 def _compared(

@@ -14,11 +14,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import inspect, upkeep
+from flows.cli import domain, inspect, upkeep
+from flows.cli.data import download, exchange, sql
 from flows.cli.data import eval as benchmarks
-from flows.cli.data import exchange, sql
-from flows.cli.machines import up
-from flows.cli.runs import compare, run, settings, trace
+from flows.cli.machines import up, view
+from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
+from flows.cli.streams import OutputLost, flushed, open_streams
+from flows.running.environment import quiet
 from flows.running.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
@@ -39,12 +41,17 @@ app.command("resume")(run.resume)
 app.command("plan")(run.plan)
 app.command("compare")(compare.compare)
 app.command("status")(inspect.status)
+app.command("runs")(labels.runs)
+app.command("tag")(labels.tag)
+app.command("diff")(diff.diff)
 app.command("sql")(sql.sql)
 app.command("report")(inspect.report)
 app.command("trace")(trace.trace)
 app.command("export")(exchange.export)
 app.command("import")(exchange.import_)
 app.command("eval")(benchmarks.evaluate)
+app.command("bundle")(bundle.bundle)
+app.command("replay")(bundle.replay)
 app.command("copy")(upkeep.copy)
 app.command("verify")(upkeep.verify)
 app.command("gc")(upkeep.gc)
@@ -52,8 +59,11 @@ app.command("compact")(upkeep.compact)
 app.command("work-pool")(up.work_pool)
 app.command("up")(up.up)
 app.command("deploy")(up.deploy)
+app.command("view")(view.view)
 app.command("doctor")(inspect.doctor)
+app.add_typer(download.app, name="data")
 app.add_typer(settings.app, name="config")
+app.add_typer(domain.app, name="domain")
 
 
 def _version(wanted: bool) -> None:
@@ -86,12 +96,16 @@ def main_options(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the work failed, 2 wrong usage or configuration."""
+    open_streams()
+    quiet()
     try:
         # Outside of its standalone mode Typer hands an exit status back as the result.
         result = app(standalone_mode=False)
         status = result if isinstance(result, int) else 0
         if status == INTERRUPTED:
             raise KeyboardInterrupt
+    except OutputLost as error:
+        status = error.exit_status
     except GenenvError as error:
         status = _say(error, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
@@ -108,8 +122,11 @@ def main() -> None:
         else:
             show()
             status = getattr(error, "exit_code", 2)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    if lost := flushed():
+        status = lost.exit_status
+        if not lost.quiet:
+            _print(str(lost))
+            sys.stderr.flush()
     # An interrupted stage that goes on must not delay the exit. Daemon threads are no exception:
     # at its end Python waits for the threads of thread pools as well.
     if status in (INTERRUPTED, TERMINATED) or any(

@@ -19,19 +19,25 @@ def status(
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All epochs, not the last 20.")] = False,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="Beside what it took, what runs before let expect.")
+    ] = False,
 ) -> None:
     """Show the runs of a root, or one run: its epochs, and what became of each stage."""
-    from flows.cli.runs.status import show_run, show_runs, watch_run
+    from flows.cli.runs.listing import show_runs
+    from flows.cli.runs.status import show_run, watch_run
 
     store = existing(root)
     if watch and (not run or as_json):
         raise ConfigError("--watch follows one run on the terminal: name it, without --json")
+    if predicted and (not run or watch):
+        raise ConfigError("--predicted is for one run, without --watch: name it")
     if not run:
         show_runs(store, as_json=as_json)
     elif watch:
         watch_run(store, run)
     else:
-        show_run(store, run, as_json=as_json, everything=everything)
+        show_run(store, run, as_json=as_json, everything=everything, predicted=predicted)
 
 
 def report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,15 @@ DEFAULT_ROOT = "./genenv-data"
 
 Source = Annotated[
     str, typer.Argument(help=f"A preset ({', '.join(preset_names())}) or a YAML file.")
+]
+SourceOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SOURCE",
+        help=f"A preset ({', '.join(preset_names())}) or a YAML file; quickstart by default, with "
+        "--from the configuration of that run.",
+        show_default=False,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -49,7 +59,7 @@ def existing(root: str | None, *, writable: bool = False) -> Any:
 
     name = root or DEFAULT_ROOT
     missing = f"there is no run under {name}: start one with `genenv run`, or set --root"
-    if "://" not in name and not (Path(name) / "runs").is_dir():
+    if "://" not in name and not os.path.isdir(Path(name) / "runs"):  # whatever the name
         raise ConfigError(missing)
     store = open_store(name, writable=writable or "://" not in name)
     if "://" in name and not store.names("runs"):

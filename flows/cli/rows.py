@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from io import BytesIO
 from pathlib import Path
@@ -12,6 +11,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
+from flows.cli.spelling import flat, json_of, nested, spelled
 from flows.cli.tables import console, plain_table
 from genenv_core.errors import QueryError, one_line
 from genenv_core.pools import Answer
@@ -44,10 +44,9 @@ def encode(answer: Answer, format_: str) -> bytes:
     frame = answer.frame
     try:
         if format_ == "csv":
-            return _flat(frame).write_csv().encode()
+            return flat(spelled(frame)).write_csv().encode()
         if format_ == "json":
-            # write_json keeps dates and 64-bit integers as JSON readers expect them.
-            return (frame.write_json() + "\n").encode()
+            return json_of(spelled(frame)).encode()
         if format_ == "parquet":
             sink = BytesIO()
             frame.write_parquet(sink)
@@ -68,13 +67,17 @@ def show(answer: Answer, out: Console) -> None:
         for _, lines in frame.iter_rows():
             out.print(Text(str(lines).rstrip()), soft_wrap=True)
         return
+    frame = spelled(frame)
+    room = CELL if frame.width > 1 else 10 * CELL
     table = plain_table()
     for name, dtype in frame.schema.items():
         right = dtype.is_numeric()
         table.add_column(
-            Text(name), justify="right" if right else "left", no_wrap=True, overflow="ellipsis"
+            cell(name, room),
+            justify="right" if right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
         )
-    room = CELL if frame.width > 1 else 10 * CELL
     for row in frame.iter_rows():
         table.add_row(*(cell(value, room) for value in row))
     out.print(table)
@@ -85,7 +88,10 @@ def cell(value: Any, room: int = CELL) -> Text:
     """Return a value on one line of at most `room` characters."""
     if value is None:
         return Text("NULL", style="dim")
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        text = f"{value:.4g}"
+    else:
+        text = nested(value) if isinstance(value, list | dict) else str(value)
     text = text.replace("\r", "").replace("\n", "⏎").replace("\t", " ")
     # Characters that move the cursor or change colours must not reach the terminal.
     text = "".join(char if char.isprintable() else "�" for char in text)
@@ -95,20 +101,6 @@ def cell(value: Any, room: int = CELL) -> Text:
 def _wide() -> Console:
     """Return a console that folds no row."""
     return Console(width=10_000, highlight=False, color_system=None)
-
-
-def _flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame whose nested columns are JSON texts, as a csv needs them."""
-    changed = [
-        pl.Series(
-            column.name,
-            [None if v is None else json.dumps(v, default=str) for v in column.to_list()],
-            dtype=pl.String,
-        )
-        for column in frame.iter_columns()
-        if column.dtype.is_nested()
-    ]
-    return frame.with_columns(changed)
 
 
 def _count(answer: Answer) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.stages import STAGES
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
 
 if TYPE_CHECKING:
+    from genenv_core.config.branching import BranchPoint
     from genenv_core.config.schema import RunConfig
     from tasks.stage.planning import Planned
 
@@ -25,7 +27,7 @@ EPOCH_COLUMNS = {
     "written": ("p_hat_written", "{:.2f}"),
     "band": ("share_in_band", "{:.0%}"),
     "flat": ("share_zero_signal", "{:.0%}"),
-    "calls": ("mean_calls", "{:.1f}"),
+    "level": ("mean_difficulty", "{:.1f}"),
     "tokens": ("mean_response_tokens", "{:.1f}"),
     "test": ("heldout_success", "{:.3f}"),
     "greedy": ("heldout_success_greedy", "{:.3f}"),
@@ -122,6 +124,17 @@ def _formatted(template: str, values: dict[str, Any]) -> str:
         return ""
 
 
+def measured_line(facts: dict[str, Any]) -> str:
+    """Return what a measurement came to, from the facts of its stage."""
+    metric = get_benchmark(facts["benchmark"]).headline
+    value = facts["metrics"].get(metric)
+    points = "no value" if value is None else f"{100 * value:.1f} of 100"
+    left = sum(facts["not_run"].values())
+    return f"{facts['benchmark']}: {metric} {points}, {facts['items']} items" + (
+        f", {left} not run" if left else ""
+    )
+
+
 def plain_table() -> Table:
     """Return an empty table in the house look."""
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
@@ -142,12 +155,35 @@ def show_needs(lines: list[str], problem: str) -> None:
         out.print(f"  not on this machine: {problem}", markup=False)
 
 
-def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> None:
-    """Print a plan: a grid of epochs and stages, and the reasons of misses."""
+def taken_from(entries: list[Planned]) -> list[str]:
+    """Return what would be taken from each other root, a line each."""
+    lines: list[str] = []
+    for root in dict.fromkeys(entry.root for entry in entries if entry.root):
+        epochs = [entry.epoch for entry in entries if entry.root == root]
+        first, last = min(epochs), max(epochs)
+        which = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        lines.append(f"from {root}: {len(epochs)} of the reused stages, of {which}")
+    return lines
+
+
+def show_plan(
+    entries: list[Planned],
+    config: RunConfig,
+    predicted: dict[str, Any],
+    point: BranchPoint | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a plan: a grid of epochs and stages, reasons of misses, where it branches off.
+
+    As JSON, what is `predicted` is in it.
+    """
     if as_json:
-        names = ("epoch", "stage", "status", "key", "changed")
+        names = ("epoch", "stage", "status", "key", "changed", "root")
         rows = [{name: getattr(entry, name) for name in names} for entry in entries]
-        print(json.dumps({"run_id": config.run_id, "stages": rows}))
+        branch = point.model_dump() if point else None
+        told = {"run_id": config.run_id, "branch": branch, "stages": rows}
+        print(json.dumps({**told, "predicted": predicted}))
         return
     out = console()
     stages = list(dict.fromkeys(entry.stage for entry in entries))
@@ -159,10 +195,14 @@ def show_plan(entries: list[Planned], config: RunConfig, *, as_json: bool) -> No
         status = {entry.stage: entry.status for entry in entries if entry.epoch == epoch}
         table.add_row(str(epoch), *(STATUS_MARKS.get(status.get(s, ""), "") for s in stages))
     out.print(f"run [bold]{config.run_id}[/] in {config.root}")
+    if point:
+        out.print(point.words, markup=False)
     out.print(table)
     for entry in entries:
         for line in entry.changed:
             out.print(f"  epoch {entry.epoch} {entry.stage}: {line}", markup=False)
+    for line in taken_from(entries):
+        out.print(f"  {line}", markup=False)
     counts = {name: sum(e.status == name for e in entries) for name in STATUS_MARKS}
     out.print(
         f"{counts['hit']} reused, {counts['miss']} to compute, "

@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prefect import Flow, flow, get_run_logger
+from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
+from prefect.states import Completed
 
 from flows.benchmark import measured
 from flows.coevolution import play
 from flows.comparing import conclude, in_threads, play_all, raise_failures
 from flows.deploy.requests import (
+    Work,
     comparison_of,
     configuration,
     measurement_of,
     next_epoch,
     recorded,
+    work_of,
 )
 from flows.deploy.runs_on_pool import MOST_AT_ONCE, OnWorkPool
 from flows.epoch import epoch as play_epoch
@@ -34,11 +39,11 @@ from flows.shown import Publisher, publish_summary, publish_verdicts
 from flows.stages import TASKS
 from genenv_core.compare.judging import too_few
 from genenv_core.config.comparison import planned_runs
-from genenv_core.config.request import (
+from genenv_core.config.request import RunRequest, ShortRequest
+from genenv_core.config.requests_beside import (
     BenchmarkRequest,
     CompareRequest,
     EpochRequest,
-    RunRequest,
     StageRequest,
 )
 from genenv_core.config.schema import RunConfig
@@ -46,15 +51,22 @@ from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
 from tasks.placement.parents import cancel_children
 from tasks.stage import StageTask, progress
+from tasks.stage.limiting import within_limits
 from tasks.stage.stores import leases_of
 from tasks.upkeep.opening import open_run
+
+RUN = "coevolution"
+"""Name of the flow that plays a run, whichever form it was started with."""
 
 LEASE = "run"
 """Kind of lease that a flow holds on its run, so that a second one of the same run waits."""
 
 
-def _carry_out(config: RunConfig, work: Callable[[], object]) -> None:
-    """Do `work` as a worker's flow on the run of this configuration."""
+def _carry_out(config: RunConfig, work: Callable[[], object]) -> State[None] | None:
+    """Do `work` as a worker's flow on the run of this configuration.
+
+    Returns Prefect's completed state under the name `Stopped` when a limit ended it, else None.
+    """
     logging.getLogger("genenv").setLevel(logging.INFO)  # for the stages' lines in the log
     publisher = Publisher(config)
     with progress.listening(publisher.listen):
@@ -63,6 +75,9 @@ def _carry_out(config: RunConfig, work: Callable[[], object]) -> None:
         finally:
             publisher.close()
             publish_summary(config, publisher)
+    if publisher.stopped is None:
+        return None
+    return Completed(name="Stopped", message=publisher.stopped.message)
 
 
 def _alone(config: RunConfig, work: Callable[[], object]) -> None:
@@ -77,12 +92,12 @@ def _alone(config: RunConfig, work: Callable[[], object]) -> None:
         work()
 
 
-def _run_label() -> str:
-    """Return the name of a flow run of `coevolution`; the flow itself reports a wrong request."""
+def _run_label(form: type[RunRequest | ShortRequest]) -> str:
+    """Return the name of a flow run that plays a run; the flow itself reports a wrong request."""
     try:
-        config = configuration(RunRequest.model_validate(flow_run.parameters["request"]))
+        config = configuration(form.model_validate(flow_run.parameters["request"]))
     except (GenenvError, ValueError):
-        return "coevolution"
+        return RUN
     return f"{config.run_id} · {config.epochs} epoch{'s' if config.epochs > 1 else ''}"
 
 
@@ -96,18 +111,38 @@ def _comparison_label() -> str:
 
 
 @flow(
-    name="coevolution",
-    flow_run_name=_run_label,
+    name=RUN,
+    flow_run_name=partial(_run_label, ShortRequest),
     persist_result=False,
     on_cancellation=[cancel_children],
 )
-def coevolution(request: RunRequest) -> None:
+def begin(request: ShortRequest) -> State[None] | None:
     """Train pi_agent against pi_env: bootstrap, then epoch after epoch.
 
     Stages that this run or another one of the root has finished are reused and show Cached.
     """
-    config = configuration(request)
-    _carry_out(config, lambda: play(config))
+    return _play(work_of(request))
+
+
+@flow(
+    name=RUN,
+    flow_run_name=partial(_run_label, RunRequest),
+    persist_result=False,
+    on_cancellation=[cancel_children],
+)
+def coevolution(request: RunRequest) -> State[None] | None:
+    """Train pi_agent against pi_env: bootstrap, then epoch after epoch.
+
+    Stages that this run or another one of the root has finished are reused and show Cached.
+    """
+    return _play(work_of(request))
+
+
+def _play(work: Work) -> State[None] | None:
+    def work_through() -> None:
+        play(work.config, work.said, work.until, work.force, work.point)
+
+    return _carry_out(work.config, work_through)
 
 
 @flow(
@@ -164,14 +199,19 @@ def benchmark(request: BenchmarkRequest) -> None:
     persist_result=False,
     on_cancellation=[cancel_children],
 )
-def epoch(request: EpochRequest) -> None:
+def epoch(request: EpochRequest) -> State[None] | None:
     """Carry out one epoch of a run whose earlier epochs are finished."""
     config = recorded(request)
     number = request.epoch or next_epoch(config)
     config = config.model_copy(update={"epochs": max(config.epochs, number)})
     state = state_before(config, number)
     open_run(config)
-    _carry_out(config, lambda: play_epoch.fn(config, number, state))
+
+    def play_one() -> None:
+        with within_limits(config):
+            play_epoch.fn(config, number, state)
+
+    return _carry_out(config, play_one)
 
 
 def _stage_flow(task: StageTask[Any]) -> Flow[[StageRequest], None]:

@@ -59,9 +59,15 @@ every stage, and so checks that the stored outputs are whole."""
 
 DEPLOYMENTS = (
     Deployment(
+        "begin",
+        "Start a run, or go on with one: what people set most, and one field for any other change. "
+        "The same request again, or Retry, continues the run.",
+        (OURS, "run"),
+    ),
+    Deployment(
         "coevolution",
-        "A whole run: bootstrap, then epochs. Choose a preset and change what should differ; the "
-        "same request again, or Retry, continues the run.",
+        "A whole run, with every field of the configuration in the form. The same request again, "
+        "or Retry, continues the run.",
         (OURS, "run"),
         schedules=(NIGHTLY,),
     ),

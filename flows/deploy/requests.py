@@ -3,37 +3,101 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from flows.running.environment import ROOT_VARIABLE
+from genenv_core.config.branching import BranchPoint, branch_name, read_point
 from genenv_core.config.comparison import Comparison, read_comparison
-from genenv_core.config.load import changed, preset_values, read_override, run_name, validated
-from genenv_core.config.request import (
+from genenv_core.config.load import (
+    continued,
+    preset_values,
+    read_override,
+    run_name,
+    validated,
+    with_changes,
+    with_overrides,
+)
+from genenv_core.config.request import ROOT, RunRequest, ShortRequest, overrides
+from genenv_core.config.requests_beside import (
     BenchmarkRequest,
     CompareRequest,
     EpochRequest,
-    RunRequest,
     StageRequest,
-    overrides,
 )
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
+from genenv_core.config.until import Until, read_forced, read_until
 from genenv_core.errors import ConfigError, NotFound
-from genenv_core.measuring.request import measurement
+from genenv_core.measuring.request import Asked, measurement
+from genenv_core.storage.records.branches import find_branch
+from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.storage.store.opening import open_store
 from tasks.policies.measured import named
 
 
-def configuration(request: RunRequest) -> RunConfig:
+@dataclass(frozen=True)
+class Work:
+    """A run as it was asked for: where it branches off and ends, and what is drawn anew."""
+
+    config: RunConfig
+    said: Change
+    until: Until | None
+    force: Until | None
+    point: BranchPoint | None
+
+
+def work_of(request: RunRequest | ShortRequest) -> Work:
+    """Return what a request asks for; raises ConfigError with the field."""
+    config = configuration(request)
+    note, pin = getattr(request, "note", None), getattr(request, "pin", False)
+    work = Work(
+        config,
+        change_of(request.tags, note=note, pinned=pin or None),
+        read_until(request.until, config, "request.until") if request.until else None,
+        read_forced(request.force, config, "request.force") if request.force else None,
+        point_of(request),
+    )
+    _check_branch(work)
+    return work
+
+
+def configuration(request: RunRequest | ShortRequest) -> RunConfig:
     """Return the resolved configuration, with a run id; raises ConfigError with the path."""
-    root = _root(request.root)
     changes = overrides(request)
-    if request.resume is not None:
-        return _resumed(request, root, changes)
-    values = changed(preset_values(request.preset.value), changes)
-    config = validated(values, "request", {"root": root, "run_id": request.run_id})
+    if isinstance(request, ShortRequest):
+        values = with_overrides(
+            preset_values(request.preset.value), request.changes, "request.changes"
+        )
+        fields = {"root": _root(values.get("root"))}
+    else:
+        root = _root(request.root)
+        if request.resume is not None:
+            return _resumed(request, root, changes)
+        if (point := point_of(request)) is not None:
+            config = _of_run(point.run_id, root, changes, request.run_id)
+            return config.model_copy(update={"run_id": branch_name(config, point)})
+        values = preset_values(request.preset.value)
+        fields = {"root": root, "run_id": request.run_id}
+    config = _absolute(validated(with_changes(values, changes), "request", fields))
     return config.model_copy(update={"run_id": run_name(config, request.preset.value)})
+
+
+def point_of(request: RunRequest | ShortRequest) -> BranchPoint | None:
+    """Return where a request branches off, None for nowhere; raises ConfigError."""
+    given = request.from_ if isinstance(request, RunRequest) else None
+    return read_point(given, "request.from") if given else None
+
+
+def _check_branch(work: Work) -> None:
+    """Raise ConfigError, before a run is opened, for a branch that cannot be or cannot end so."""
+    store = open_store(work.config.root)
+    branch = find_branch(store, work.config, work.point, "request.from")
+    if branch is not None:
+        branch.point.check_later(work.until, "request.until")
+        branch.point.check_later(work.force, "request.force")
 
 
 def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
@@ -51,29 +115,21 @@ def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
 
 def measurement_of(request: BenchmarkRequest) -> RunConfig:
     """Return the configuration of a measurement, with a run id; raises ConfigError."""
-    fields: dict[str, Any] = {
-        "root": _root(request.root),
-        "run_id": request.run_id,
-        "seed": request.seed,
-    }
-    if request.key_env is not None:
-        fields["execution"] = {"benchmark": {"key_env": request.key_env}}
-    remote = request.model.startswith(("http://", "https://"))
-    model = {
-        "url": request.model if remote else None,
-        "model": None if remote else request.model,
-        "model_name": request.model_name,
-        "items": request.items,
-    }
-    config = measurement(
-        request.benchmark.value,
-        model,
-        options={"data": request.data, "mode": request.mode},
-        samples=request.samples,
-        overrides=request.changes,
-        fields=fields,
+    asked = Asked(
+        request.model,
+        request.model_name,
+        request.key_env,
+        request.data,
+        request.mode,
+        request.samples,
+        request.items,
     )
-    return named(config)
+    fields = {"root": _root(request.root), "run_id": request.run_id, "seed": request.seed}
+    name = request.benchmark.value
+    made = measurement(
+        name, asked, overrides=request.changes, fields=fields, option="request.changes"
+    )
+    return named(_absolute(made))
 
 
 def recorded(request: EpochRequest | StageRequest) -> RunConfig:
@@ -92,26 +148,47 @@ def next_epoch(config: RunConfig) -> int:
 
 def _resumed(request: RunRequest, root: str, changes: dict[str, Any]) -> RunConfig:
     epochs = changes.pop("epochs", None)
-    refused = sorted(changes) + (["run_id"] if request.run_id is not None else [])
-    if refused:
-        raise ConfigError(
-            f"request: {', '.join(refused)} beside resume: a run is continued with the "
-            "configuration it was started with; leave one of the two out"
-        )
-    return _known(str(request.resume), root, {"epochs": epochs})
+    for name, given in (("run_id", request.run_id), ("from", request.from_)):
+        if given is not None:
+            changes[name] = given
+    where = f"request, resume {request.resume}" if changes else f"run {request.resume}"
+    fields = {"epochs": epochs, "root": root, "run_id": request.resume}
+    return _absolute(continued(_recorded(str(request.resume), root), changes, where, fields))
+
+
+def _of_run(run: str, root: str, changes: dict[str, Any], run_id: str | None) -> RunConfig:
+    """Return the configuration of a run of the root, under another name and with changes."""
+    values = with_changes({**_recorded(run, root), "run_id": run_id}, changes)
+    return _absolute(validated(values, f"run {run}", {"root": root}))
 
 
 def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
+    return validated(_recorded(run, root), f"run {run}", {**fields, "root": root, "run_id": run})
+
+
+def _recorded(run: str, root: str) -> dict[str, Any]:
     store = open_store(root)
     try:
-        known = RunLog(store, run).info().config
+        return RunLog(store, run).info().config
     except NotFound:
         raise ConfigError(no_such_run(run, list_runs(store), f"in {root}")) from None
-    return validated(known, f"run {run}", {**fields, "root": root, "run_id": run})
 
 
-def _root(given: str | None) -> str:
+def _root(given: object) -> str:
+    """Return the root of a request; a worker's own folder is no place that a path starts from."""
     root = given or os.environ.get(ROOT_VARIABLE)
     if not root:
         raise ConfigError(f"request.root is empty and {ROOT_VARIABLE} is not set: give one of them")
-    return root
+    if not re.match(ROOT, str(root)):
+        raise ConfigError(f"request: root {root!r} has to be an absolute directory or an s3:// URI")
+    return str(root)
+
+
+def _absolute(config: RunConfig) -> RunConfig:
+    """Return a configuration; raises ConfigError for a root to read from as for `root`."""
+    for uri in config.roots.read:
+        if not re.match(ROOT, uri):
+            raise ConfigError(
+                f"request: roots.read {uri!r} has to be an absolute directory or an s3:// URI"
+            )
+    return config

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from genenv_core.errors import ConfigError
+
 ROOT_VARIABLE = "GENENV_ROOT"
 """Where everything is kept, unless a command or a request says otherwise."""
 
@@ -35,9 +37,48 @@ INLINE = {
 }
 
 
+LONGEST = 457
+"""Bytes of a root's path: SQLite opens no file whose path has more than 504, and the deepest one,
+where MLflow's database is made, is 47 below its root."""
+
+_URL = "%?"
+"""Characters that mean something in the URLs by which Prefect and MLflow name their databases."""
+
+
+def check_home(root: Path) -> None:
+    """Raise ConfigError if the databases of Prefect and MLflow cannot lie in this folder."""
+    place = os.path.realpath(root)  # Path.resolve() fails where links are a circle
+    length = len(os.fsencode(place))
+    if length > LONGEST:
+        raise ConfigError(
+            f"the root's path has {length} bytes, and SQLite opens databases in folders of up to "
+            f"{LONGEST}: choose a shorter --root than {str(root)[:60]}..."
+        )
+    if odd := [char for char in _URL if char in place]:
+        raise ConfigError(
+            f"root {root}: Prefect and MLflow cannot open a database in a folder with "
+            f"{' and '.join(odd)} in its path: choose another --root"
+        )
+
+
+def quiet() -> None:
+    """Keep the libraries' bars and notices off the terminal, where nothing else is asked for.
+
+    Some read this when they are first imported, and a given model is looked at before all else.
+    """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+
+
 def prepare(root: Path | None = None) -> None:
-    """Set the variables that are not set yet; with a root, Prefect's home lies under it."""
-    for name, value in {**QUIET, **INLINE}.items():
+    """Set the variables that are not set yet; with a root, Prefect's home lies under it.
+
+    Raises ConfigError for a root that cannot hold databases.
+    """
+    if root is not None:
+        check_home(root)
+    quiet()
+    for name, value in INLINE.items():
         os.environ.setdefault(name, value)
     if root is not None:
         os.environ.setdefault("PREFECT_HOME", str(root / "prefect"))

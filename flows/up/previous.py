@@ -41,6 +41,7 @@ class Note(BaseModel):
     up: Known
     url: str
     mlflow_url: str
+    view_url: str = ""
     children: list[Known] = []
 
 
@@ -70,6 +71,12 @@ def live_api(root: Path) -> str | None:
         return None
 
 
+def live_view(root: Path) -> str:
+    """Return the address of the view of a `genenv up` on this root, '' without one."""
+    note = read_note(root)
+    return note.view_url if note is not None and note.up.is_alive else ""
+
+
 class OneUp:
     """The right to be the `genenv up` of a root, held until `release`."""
 
@@ -84,10 +91,14 @@ class OneUp:
             raise GenenvError(_taken(root)) from None
         self._refuse_leftovers(root)
 
-    def note(self, url: str, mlflow_url: str, children: Sequence[Known]) -> None:
+    def note(
+        self, url: str, mlflow_url: str, children: Sequence[Known], *, view_url: str = ""
+    ) -> None:
         """Write down which processes there are."""
         own = known("genenv up", os.getpid())
-        note = Note(up=own, url=url, mlflow_url=mlflow_url, children=list(children))
+        note = Note(
+            up=own, url=url, mlflow_url=mlflow_url, view_url=view_url, children=list(children)
+        )
         made = temporary(self._folder, note.model_dump_json(indent=1).encode())
         move_over(made, self._folder / "state.json")
 

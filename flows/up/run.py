@@ -17,6 +17,7 @@ from flows.up.mlflow_server import UPGRADE_VARIABLE
 from flows.up.previous import OneUp, known
 from flows.up.services import (
     Settings,
+    environment,
     healthy,
     job_variables,
     mlflow_command,
@@ -24,6 +25,7 @@ from flows.up.services import (
     require_free,
     server_command,
     server_environment,
+    view_command,
     worker_answers,
     worker_command,
     worker_environment,
@@ -54,6 +56,7 @@ def up(settings: Settings, *, upgrade: bool, say: Say) -> None:
     try:
         require_free(settings.port, "the Prefect server", "--port")
         require_free(settings.mlflow_port, "MLflow", "--mlflow-port")
+        require_free(settings.view_port, "the view", "--view-port")
         old_mlflow = _check_databases(settings, upgrade=upgrade, say=say)
         _run(settings, one, old_mlflow=old_mlflow, say=say)
     finally:
@@ -82,7 +85,7 @@ def _start(
         log = settings.logs / f"{name.lower().replace(' ', '-')}.log"
         children.append(Child(name, command, environment, log))
         notes = [known(child.name, child.pid) for child in children]
-        one.note(settings.url, settings.mlflow_url, notes)
+        one.note(settings.url, settings.mlflow_url, notes, view_url=settings.view_url)
         return children[-1]
 
     from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -92,7 +95,8 @@ def _start(
         lay(settings.prefect_home)
     server = start("Prefect server", server_command(settings), server_environment(settings))
     mlflow = start("MLflow", mlflow_command(settings), mlflow_environment(settings) | upgrading)
-    say("starting: Prefect server, MLflow")
+    view = start("view", view_command(settings), environment(settings))
+    say("starting: Prefect server, MLflow, view")
     _wait(server, children, lambda: healthy(f"{settings.url}/api"))
     with temporary_settings({PREFECT_API_URL: f"{settings.url}/api"}):
         ensure_work_pool(settings.work_pool, limit=settings.limit)
@@ -102,6 +106,7 @@ def _start(
     worker = start(WORKER, worker_command(settings), worker_environment(settings))
     _wait(worker, children, lambda: worker_answers(settings))
     _wait(mlflow, children, lambda: healthy(settings.mlflow_url))
+    _wait(view, children, lambda: healthy(settings.view_url))
 
 
 def _wait(child: Child, children: list[Child], answers: Callable[[], bool]) -> None:
@@ -148,6 +153,7 @@ def _announce(settings: Settings, say: Say) -> None:
     lines = (
         f"Prefect    {settings.url}   deployments: {settings.url}/deployments",
         f"MLflow     {settings.mlflow_url}",
+        f"view       {settings.view_url}   runs, tasks, traces and what they made",
         f"root       {settings.root}",
         f"logs       {settings.logs}",
         f"API        export PREFECT_API_URL={settings.url}/api   (`genenv run` finds it by itself)",

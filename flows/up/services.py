@@ -21,6 +21,7 @@ import psutil
 import flows
 from flows.deploy.deployments import HEARTBEAT_S, WORK_POOL
 from flows.running.environment import MLFLOW_VARIABLE, QUIET, ROOT_VARIABLE
+from genenv_core.addresses import VIEW_VARIABLE
 from genenv_core.errors import ConfigError
 
 HOST = "127.0.0.1"
@@ -37,6 +38,7 @@ class Settings:
     root: Path
     port: int = 4200
     mlflow_port: int = 5000
+    view_port: int = 4300
     database_url: str | None = None
     work_pool: str = WORK_POOL
     limit: int = 2
@@ -50,6 +52,11 @@ class Settings:
     def mlflow_url(self) -> str:
         """Return where people open MLflow."""
         return f"http://{HOST}:{self.mlflow_port}"
+
+    @property
+    def view_url(self) -> str:
+        """Return where people look at runs, tasks and traces."""
+        return f"http://{HOST}:{self.view_port}"
 
     @property
     def prefect_home(self) -> Path:
@@ -68,7 +75,7 @@ class Settings:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables of all three: this environment, no telemetry, this code, this API."""
+    """Return the variables of all of them: this environment, no telemetry, this code, this API."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -115,6 +122,12 @@ def mlflow_command(settings: Settings) -> list[str]:
             HOST, str(settings.mlflow_port)]  # fmt: skip
 
 
+def view_command(settings: Settings) -> list[str]:
+    """Return the command of the page over the root."""
+    return [sys.executable, "-m", "flows.view.serve", str(settings.root),
+            HOST, str(settings.view_port)]  # fmt: skip
+
+
 def worker_environment(settings: Settings) -> dict[str, str]:
     """Return the worker's environment, which its flow runs inherit."""
     return {
@@ -125,6 +138,7 @@ def worker_environment(settings: Settings) -> dict[str, str]:
         "PREFECT_LOGGING_LEVEL": "INFO",
         ROOT_VARIABLE: str(settings.root),
         MLFLOW_VARIABLE: settings.mlflow_url,
+        VIEW_VARIABLE: settings.view_url,
         "MLFLOW_TRACKING_URI": settings.mlflow_url,
     }
 

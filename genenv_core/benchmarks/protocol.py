@@ -136,11 +136,16 @@ class PlayableSuite(Suite, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds one attempt: the model's turns, tokens of one turn, and tokens of all."""
+    """What bounds one attempt: the model's turns, tokens of one turn, tokens of all, and seconds.
+
+    The seconds are for a model behind an endpoint. One that is sampled here shares its time with
+    all others of a batch, and is bounded by its tokens.
+    """
 
     turns: int
     turn_tokens: int
     tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

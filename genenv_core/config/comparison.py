@@ -216,7 +216,13 @@ def _configured(
             values = changed(values, more)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    return validated(values, where, {"seed": seed, "root": root, "run_id": None})
+    config = validated(values, where, {"seed": seed, "root": root, "run_id": None})
+    if config.limits.given:
+        raise ConfigError(
+            f"{where}: section limits would end a run before its last epoch, and arms are compared "
+            "at equal budgets: remove it"
+        )
+    return config
 
 
 def _meant(arm: str, explained: bool) -> dict[str, Any]:

@@ -6,7 +6,8 @@ Every mistake becomes one ConfigError that names the field, the value and what i
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -15,14 +16,19 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.data import DomainConfig
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.storage.canonical import digest
+from genenv_core.storage.files import unreadable
 
 _PRESETS = files("genenv_core.config") / "presets"
 PRESET = "preset"
 """The field of a file that names the preset it starts from; all its other fields are changes."""
 
-NOT_IDENTITY = ("run_id", "root", "epochs", "execution", "placement", "tracking")
+FREE_SECTIONS = ("execution", "placement", "tracking", "measure", "roots", "limits", "prices")
+"""Sections that a run may change while it goes on: no stage key has a field of them."""
+
+NOT_IDENTITY = ("run_id", "root", "epochs", *FREE_SECTIONS)
 """Fields that do not make another run: more epochs, other intervals or other machines continue the
 same one."""
 
@@ -72,11 +78,27 @@ def overridden(
     *,
     overrides: Iterable[str] = (),
     fields: Mapping[str, Any] | None = None,
+    option: str = "--set",
 ) -> RunConfig:
     """Return the configuration of plain values, as `resolve` does with those of a preset."""
-    for text in overrides:
-        values = _overridden(values, text)
-    return validated(values, where, fields)
+    return validated(with_overrides(values, overrides, option), where, fields)
+
+
+def with_overrides(
+    values: Mapping[str, Any], overrides: Iterable[str], option: str = "--set"
+) -> dict[str, Any]:
+    """Return nested values with `a.b=value` texts applied in order.
+
+    Raises ConfigError, which opens with the `option` or field that the texts were given in.
+    """
+    given = list(overrides)
+
+    def applied(base: Mapping[str, Any]) -> Mapping[str, Any]:
+        for text in given:
+            base = _overridden(base, text, option)
+        return base
+
+    return _of_its_domain(values, applied)
 
 
 def validated(
@@ -91,6 +113,26 @@ def validated(
         return RunConfig.model_validate({**values, **given})
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error)}") from error
+
+
+def continued(
+    recorded: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    where: str,
+    fields: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Return the configuration that a run goes on with: as recorded, but for free sections.
+
+    `changes` are sections or dotted fields. Raises ConfigError, which opens with `where` they come
+    from, for a change that would make another run.
+    """
+    fixed = sorted(name for name in changes if name.partition(".")[0] not in FREE_SECTIONS)
+    if fixed:
+        raise ConfigError(
+            f"{where}: {', '.join(fixed)}: a run goes on with the configuration it was started "
+            f"with, except for {', '.join(FREE_SECTIONS)}: leave it out, or start another run"
+        )
+    return validated(changed(recorded, changes), where, fields)
 
 
 def run_name(config: RunConfig, source: str) -> str:
@@ -132,7 +174,7 @@ def preset_values(source: str) -> dict[str, Any]:
     if first not in preset_names():
         known = ", ".join(preset_names())
         raise ConfigError(f"{source}: {PRESET} {first!r} is none of {known}")
-    return changed(preset_values(first), values)
+    return _of_its_domain(preset_values(first), lambda base: changed(base, values))
 
 
 def own_values(source: str) -> dict[str, Any]:
@@ -141,7 +183,10 @@ def own_values(source: str) -> dict[str, Any]:
         text, where = (_PRESETS / f"{source}.yaml").read_text(encoding="utf-8"), source
     else:
         path = Path(source)
-        if not path.is_file():
+        why = unreadable(path)
+        if why and os.path.lexists(path):
+            raise ConfigError(f"{source}: {why}")
+        if why:
             hint = closest(source, preset_names())
             raise ConfigError(
                 f"{source!r} is neither a preset ({', '.join(preset_names())}) nor a file{hint}"
@@ -164,6 +209,28 @@ def own_values(source: str) -> dict[str, Any]:
     return cast(dict[str, Any], values)
 
 
+def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `changed` does; another domain does not get the options of the one before."""
+    return _of_its_domain(values, lambda base: changed(base, changes))
+
+
+def _of_its_domain(
+    values: Mapping[str, Any], apply: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return values with changes; those that name another domain begin without its options."""
+    made = apply(values)
+    usual = DomainConfig().name
+    if _domain(made).get("name", usual) != _domain(values).get("name", usual):
+        kept = {name: one for name, one in _domain(values).items() if name != "options"}
+        made = apply({**values, "domain": kept})
+    return dict(made)
+
+
+def _domain(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    section = values.get("domain")
+    return cast("Mapping[str, Any]", section) if isinstance(section, Mapping) else {}
+
+
 def read_override(text: str, where: str) -> tuple[str, Any]:
     """Return field and value of `a.b=value`, whose value is YAML.
 
@@ -179,12 +246,12 @@ def read_override(text: str, where: str) -> tuple[str, Any]:
     return name.strip(), value
 
 
-def _overridden(values: Mapping[str, Any], text: str) -> dict[str, Any]:
-    name, value = read_override(text, "--set")
+def _overridden(values: Mapping[str, Any], text: str, option: str) -> dict[str, Any]:
+    name, value = read_override(text, option)
     try:
         return changed(values, {name: value})
     except ConfigError as error:
-        raise ConfigError(f"--set {text!r}: {error}") from error
+        raise ConfigError(f"{option} {text!r}: {error}") from error
 
 
 def changed(

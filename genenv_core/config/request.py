@@ -7,16 +7,15 @@ field that is added there is in the form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
-from genenv_core.config.comparison import Budget, Measure
 from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import STRICT
@@ -44,120 +43,63 @@ RunName = Annotated[str, Field(pattern=RUN_ID)]
 RootUri = Annotated[str, Field(pattern=ROOT)]
 
 
-def _optional(schema: dict[str, Any]) -> None:
+def optional(schema: dict[str, Any]) -> None:
     """Drop the default of a field that may be left out: None is no value of it."""
     schema.pop("default", None)
 
 
-class _Request(BaseModel):
+class Request(BaseModel):
+    """What all requests have in common: no field but those that are named."""
+
     model_config = STRICT
 
 
-class _Head(_Request):
+def _first(*names: str) -> Callable[[dict[str, Any]], None]:
+    """Return what puts these fields in front of the others in a form, in this order."""
+
+    def order(schema: dict[str, Any]) -> None:
+        fields = schema["properties"]
+        schema["properties"] = {name: fields[name] for name in (*names, *fields)}
+
+    return order
+
+
+class _Usual(Request):
     preset: Preset = Preset.QUICKSTART
     """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU; paper-small
     needs a GPU, paper eight, and so do those of benchmarks, such as paper-bfcl, which are paper but
     for a few fields. Every other field may be left empty; it is then as the preset has it."""
-    resume: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    tags: list[str] = Field(default=[], max_length=100)
+    """Tags to add to the run, such as baseline; `genenv runs --tag baseline` finds it. They are
+    labels: with others it is the same run."""
+    until: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
+    """End the run after this stage, such as rollout@2 (of epoch 2) or pool (of epoch 1). The same
+    request without it goes on. Empty: the last epoch."""
+    force: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
+    """Draw this stage of a finished run anew, such as rollout@2, and compute what follows from it.
+    The earlier outputs are kept. Until the run has ended, the same request repeats that draw."""
+
+
+class _Head(_Usual):
+    resume: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """A run of this root to continue with the configuration it was started with. Beside it only
-    root and epochs count: the preset is not looked at, and other fields are refused."""
-    run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    root, epochs, until, force, labels and the sections execution, placement, tracking, measure,
+    roots, limits and prices count: the preset is not looked at, and other fields are refused."""
+    from_: str | SkipJsonSchema[None] = Field(
+        default=None, alias="from", json_schema_extra=optional
+    )
+    """Branch off: RUN@EPOCH, a run of this root and the last of its epochs to take over as they are
+    stored, such as quickstart-genenv-s0-84d952@2. The settings are those of that run, with the
+    fields that are filled in here; the preset is not looked at. Empty: a run of its own."""
+    run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Name of the run. Empty: made from the configuration, so that the same request continues the
     same run."""
-    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
+    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
-
-
-class EpochRequest(_Request):
-    """One epoch of a run that was started before."""
-
-    run_id: RunName
-    """A run of this root, with every epoch before this one finished."""
-    epoch: Annotated[int, Field(ge=1, le=100_000)] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=_optional
-    )
-    """Number of the epoch, from 1. Empty: the first that is not finished; after the last one, one
-    more."""
-    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
-
-
-class StageRequest(_Request):
-    """One stage of one epoch of a run that was started before."""
-
-    run_id: RunName
-    """A run of this root, with every stage that this one reads finished."""
-    epoch: int = Field(default=1, ge=0, le=100_000)
-    """Number of the epoch; 0 is the start of the run, which has bootstrap and evaluate only."""
-    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
-
-
-class BenchmarkName(StrEnum):
-    """A benchmark that a model can be measured on."""
-
-    ALFWORLD = "alfworld"
-    API_BANK = "api_bank"
-    BAMBOOGLE = "bamboogle"
-    BFCL = "bfcl"
-    TRAVELPLANNER = "travelplanner"
-
-
-class BenchmarkRequest(_Request):
-    """A model to measure on a benchmark."""
-
-    benchmark: BenchmarkName = BenchmarkName.BFCL
-    """What to measure it on."""
-    model: str = Field(min_length=1)
-    """A checkpoint directory, run:RUN or run:RUN@EPOCH of this root, models:/NAME/VERSION in
-    MLflow, or the URL of an OpenAI-compatible endpoint, such as http://host:8000/v1."""
-    model_name: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Name of the model at that URL."""
-    key_env: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Environment variable of the worker with the key of that URL, never the key itself."""
-    data: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Folder of the benchmark's official download. Empty: its folder in GENENV_BENCHMARKS."""
-    mode: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """How attempts are judged. Empty: the benchmark's first mode."""
-    samples: int = Field(default=1, ge=1, le=1024)
-    """Attempts at each item."""
-    items: Annotated[int, Field(ge=1, le=1_000_000)] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=_optional
-    )
-    """Only the first so many items of each category. Empty: all."""
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
-    """Seed of everything random."""
-    changes: list[str] = Field(default=[], max_length=200)
-    """Other changes, one field=value each, such as rollout.max_turns=30."""
-    run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Name of the run. Empty: made from the rest, so that the same request goes on."""
-    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
-
-
-class CompareRequest(_Request):
-    """Arms to play on the same seeds, and to compare."""
-
-    preset: Preset = Preset.QUICKSTART
-    """The configuration that every arm starts from."""
-    arms: list[str] = Field(default=["genenv", "random", "static"], min_length=2, max_length=50)
-    """The first is compared with every other. genenv, random, static, offline and base; genenv
-    without a means: no_filter, no_kl, no_conditioning, no_prediction; or a changed field, such as
-    lambda=0, alpha=0.3, level=group, rollout.n=16."""
-    seeds: int = Field(default=10, ge=1, le=1000)
-    """Seeds of each arm, the unit of the statistics: ten for a claim, six for any decision."""
-    first_seed: int = Field(default=0, ge=0, le=2**31 - 1001)
-    """The first seed; the others follow it."""
-    budget: Budget = Budget.ROLLOUTS
-    """What is equal for two arms when they are read: rollouts (attempts at tasks), steps (optimizer
-    steps of both policies), or tokens (read and sampled to write and attempt tasks)."""
-    measure: Measure | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """What the gain on the test tasks is of. Empty: the probability of the answer where the domain
-    has one, else sampled success."""
-    changes: list[str] = Field(default=[], max_length=200)
-    """Changes for every arm, one field=value each, such as epochs=6."""
-    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+    note: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
+    """A sentence on the run, a label as tags are. Empty: what it has."""
+    pin: bool = False
+    """Keep the weights of all epochs of the run from gc. Off leaves a pin as it is."""
 
 
 OWN = frozenset(_Head.model_fields)
@@ -180,7 +122,7 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             section = create_model(
                 "".join(part.title().replace("_", "") for part in here) + "Settings",
-                __base__=_Request,
+                __base__=Request,
                 __doc__=(inner.__doc__ or "").strip().splitlines()[0],
                 __cls_kwargs__={"title": name.replace("_", " ").title()},
                 **_form(inner, here),
@@ -200,7 +142,7 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
                 default=default if isinstance(default, bool) else None,
                 alias=known.alias,
                 description=f"{does} {_values(here, known)}",
-                json_schema_extra=None if isinstance(default, bool) else _optional,
+                json_schema_extra=None if isinstance(default, bool) else optional,
             ),
         )
     return fields
@@ -253,10 +195,38 @@ _Form: type[_Head] = create_model("_Form", __base__=_Head, **_form(RunConfig))
 class RunRequest(_Form):
     """A co-evolution to start, or one to continue."""
 
+    model_config = ConfigDict(
+        json_schema_extra=_first("preset", "resume", "from", "run_id", "root")
+    )
 
-def overrides(request: RunRequest) -> dict[str, Any]:
-    """Return what a request changes of its preset, nested as configuration files are."""
-    return _given(request, leave=OWN)
+
+CHANGES = r"^\s*[A-Za-z_]\w*(\.\w+)*\s*="
+"""How a change begins: the name of a field, and an equals sign."""
+
+USUAL = ("epochs", "seed", "arm", "limits")
+"""Fields of the configuration that people set most."""
+
+_Short: type[_Usual] = create_model(
+    "_Short", __base__=_Usual, **{name: _form(RunConfig)[name] for name in USUAL}
+)
+
+
+class ShortRequest(_Short):
+    """What people set most, and one field for everything else."""
+
+    model_config = ConfigDict(json_schema_extra=_first("preset", *USUAL, "tags", "changes"))
+
+    changes: list[Annotated[str, Field(pattern=CHANGES)]] = Field(default=[], max_length=200)
+    """Everything else, one field=value each, as `genenv run --set` takes it: rollout.n=16,
+    grpo.learning_rate=1e-5, run_id=mine. The fields above win over it."""
+
+
+def overrides(request: RunRequest | ShortRequest) -> dict[str, Any]:
+    """Return what the fields of a request change of its preset, nested as in configuration files.
+
+    The list `changes` is not among them.
+    """
+    return _given(request, leave=OWN | {"changes"})
 
 
 def _given(model: BaseModel, leave: frozenset[str] = frozenset()) -> dict[str, Any]:

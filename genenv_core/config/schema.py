@@ -12,15 +12,17 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
-from genenv_core.config.sections.benchmark import BenchmarkConfig
+from genenv_core.config.sections.benchmark import BenchmarkConfig, MeasureConfig
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.config.sections.data import DataConfig, DomainConfig
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.evaluation import EvaluationConfig, GatesConfig
+from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.models import BootstrapConfig, ModelsConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.rollout import RolloutConfig, ToolsConfig
+from genenv_core.config.sections.roots import RootsConfig
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.sections.tracking import TrackingConfig
@@ -73,6 +75,8 @@ class RunConfig(Section):
     """Held-out metrics."""
     benchmark: BenchmarkConfig = Field(default_factory=lambda: BenchmarkConfig())
     """A model to measure on a benchmark, in place of a co-evolution."""
+    measure: MeasureConfig = Field(default_factory=lambda: MeasureConfig())
+    """Benchmarks that the agent is measured on."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
     """Publishing gates."""
     compute: ComputeConfig = Field(default_factory=lambda: ComputeConfig())
@@ -83,6 +87,12 @@ class RunConfig(Section):
     """Which stages are computed on which work pool."""
     tracking: TrackingConfig = Field(default_factory=lambda: TrackingConfig())
     """MLflow."""
+    roots: RootsConfig = Field(default_factory=lambda: RootsConfig())
+    """Other roots to read finished stages from."""
+    limits: LimitsConfig = Field(default_factory=lambda: LimitsConfig())
+    """What the run may spend."""
+    prices: PricesConfig = Field(default_factory=lambda: PricesConfig())
+    """What machines and tokens cost."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -103,6 +113,7 @@ class RunConfig(Section):
         self._target()
         self._engine()
         self._measured()
+        self._limited()
         lowest = self.gates.min_fidelity
         if self.tools.execution != "simulated" and lowest != GatesConfig().min_fidelity:
             raise ValueError(
@@ -154,6 +165,20 @@ class RunConfig(Section):
                 "execution.teacher does nothing without teacher.url: set that or remove this"
             )
 
+    def _limited(self) -> None:
+        """Refuse limits that would stop nothing."""
+        limits = self.limits
+        if limits.cost is not None and not self.prices.given:
+            raise ValueError(
+                f"limits.cost {limits.cost:g} counts nothing without prices: set one, such as "
+                "prices.hour=2.5, or remove limits.cost"
+            )
+        if limits.given and self.benchmark.given:
+            raise ValueError(
+                f"limits.{next(iter(limits.given))} does nothing here: limits end a run between "
+                "two stages, and one that measures a model has one: remove section limits"
+            )
+
     def _measured(self) -> None:
         """Refuse a benchmark in a run that trains, and settings without one."""
         if not self.benchmark.given:
@@ -176,6 +201,15 @@ class RunConfig(Section):
             raise ValueError(
                 "benchmark.simulator plays the tools of a checkpoint alone, not of benchmark.url: "
                 "remove one of them"
+            )
+        if self.measure != MeasureConfig() and not self.measure.benchmarks:
+            raise ValueError(
+                "section measure does nothing without measure.benchmarks: name some or remove it"
+            )
+        if self.measure.benchmarks and self.benchmark.given:
+            raise ValueError(
+                "measure.benchmarks are for the agent of a run, and this one measures "
+                "section benchmark's model: remove one of them"
             )
         if self.execution.benchmark != EndpointAsking() and not self.benchmark.url:
             raise ValueError(

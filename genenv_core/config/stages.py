@@ -73,6 +73,8 @@ STAGES: dict[str, StageEntry] = {
 
 START_STAGES = tuple(name for name, entry in STAGES.items() if entry.at_start)
 EPOCH_STAGES = tuple(name for name, entry in STAGES.items() if entry.in_epochs)
+DRAWN = ("generate_tasks", "rollout", "grpo_update", "rwr_update")
+"""Stages that draw random numbers of an epoch, so that a second draw gives something else."""
 FIRST, LAST = START_STAGES[0], EPOCH_STAGES[-1]
 """What a run begins with, and what ends each epoch: one with the key of LAST is finished."""
 

@@ -100,11 +100,20 @@ def draw_open(
     draw: Callable[[int], Drawn],
     spell: Callable[[Drawn], str],
 ) -> Drawn:
-    """Return what `draw` makes of a difficulty chosen by weight, none of the held-out bucket."""
-    while True:
+    """Return what `draw` makes of a difficulty chosen by weight, none of the held-out bucket.
+
+    Raises ConfigError when all of many draws are of that bucket.
+    """
+    spelled = ""
+    for _ in range(TRIES):
         drawn = draw(rng.choices(range(1, len(weights) + 1), weights)[0])
-        if not in_heldout(spell(drawn)):
+        spelled = spell(drawn)
+        if not in_heldout(spelled):
             return drawn
+    raise ConfigError(
+        f"{TRIES} draws made programs of the held-out bucket alone, such as {spelled[:80]!r}: "
+        "raise domain.options, so that there are more programs"
+    )
 
 
 def in_turn() -> Callable[[Sequence[int]], int]:

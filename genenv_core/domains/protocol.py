@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from genenv_core.types import (
@@ -80,12 +81,25 @@ class Domain(Protocol):
         ...
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict on a transcript; pure, so stored traces can be scored again."""
+        """Return the verdict on a transcript; pure, so stored traces can be scored again.
+
+        Messages may name their calls (`tool_calls`, `tool_call_id`); judge what they say.
+        """
         ...
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return answers that no sound spec accepts: empty, constant, an echo of the prompt."""
         ...
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A domain that reads files, such as word lists or a database.
+
+    What they hold is part of every stage key that uses the domain; where they lie is not.
+    """
+
+    files: Sequence[str | Path]
 
 
 @runtime_checkable
@@ -162,6 +176,19 @@ class KnowsSolution(Protocol):
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
         """Return the turns of one right attempt; raises DomainError for a broken spec."""
+        ...
+
+
+@runtime_checkable
+class NamesLeaks(Protocol):
+    """A domain that says itself what would give the answer of a task away.
+
+    Extractive questions and multiple choice say their answer in the request by their nature, and
+    others give it away in other words.
+    """
+
+    def leaks(self, draft: TaskDraft) -> Sequence[str]:
+        """Return the texts that the request must not say; none when nothing gives it away."""
         ...
 
 

@@ -1,20 +1,21 @@
-"""How a policy writes tool calls into its text, and the optional CountsCalls protocol.
+"""How a policy writes tool calls into its text, and the optional ReadsCalls protocol.
 
 `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Hermes and Qwen models write
-it. No other module knows these marks. A domain with another syntax implements `CountsCalls`.
+it. No other module knows these marks. A domain with another syntax implements `ReadsCalls`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
 
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.protocol import Domain
 from genenv_core.errors import DomainError
-from genenv_core.types import JsonObject, Message
+from genenv_core.types import JsonObject
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -24,13 +25,106 @@ _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
-@runtime_checkable
-class CountsCalls(Protocol):
-    """A domain whose agent writes tool calls into its text."""
+_OPENED, _CLOSED = "<think>", "</think>"
 
-    def count_calls(self, message: Message) -> int:
-        """Return how many tool calls a message of the agent begins, well written or not."""
+
+@dataclass(frozen=True, slots=True)
+class SaidCall:
+    """One tool call in the text of an agent's turn.
+
+    `start` and `end` are its place there, in characters, with its marks. `arguments` are None where
+    the agent meant a call that cannot be read; `name` is then what the text names, or ''.
+    """
+
+    start: int
+    end: int
+    name: str = ""
+    arguments: JsonObject | None = None
+
+
+Reader = Callable[[str], Sequence[SaidCall]]
+"""Gives the calls in the text of a turn."""
+
+
+@runtime_checkable
+class ReadsCalls(Protocol):
+    """A domain whose agent writes tool calls in a form of its own.
+
+    The caller may rely on: equal texts give equal calls, in the order in which the episode answers
+    them; whatever the text, nothing raises.
+    """
+
+    def read_calls(self, text: str) -> Sequence[SaidCall]:
+        """Return the calls in the text of one turn, those that cannot be read too."""
         ...
+
+
+def reader_of(domain: Domain) -> Reader:
+    """Return what reads the calls of a domain's agent.
+
+    The reader raises DomainError where a domain of one's own gives something else than calls.
+    """
+    if not isinstance(domain, ReadsCalls):
+        return calls_said
+    return lambda text: _checked(text, domain.read_calls(text))
+
+
+def _checked(text: str, calls: Sequence[SaidCall]) -> list[SaidCall]:
+    for call in calls:
+        if not isinstance(call, SaidCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DomainError(f"read_calls gives {str(call)[:80]!a}; give SaidCall")
+        if not 0 <= call.start <= call.end <= len(text):
+            raise DomainError(
+                f"read_calls gives a call from {call.start} to {call.end} in a text of {len(text)} "
+                "characters; start and end are places in the text"
+            )
+        try:
+            json.dumps(call.arguments)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DomainError(f"read_calls: arguments of {call.name[:40]!a}: {error}") from error
+    return list(calls)
+
+
+def calls_said(text: str) -> list[SaidCall]:
+    """Return the calls between the marks, outside of what a reasoning model thinks first."""
+    return calls_from(text, after_thought(text))
+
+
+def after_thought(text: str) -> int:
+    """Return where a text goes on after what a reasoning model thinks first, 0 without a thought.
+
+    A chat template may open the thought itself, so only its end is in the text. A thought that
+    never ends leaves nothing.
+    """
+    before, closed, _ = text.partition(_CLOSED)
+    opened = before.lstrip().startswith(_OPENED)
+    if not closed:
+        return len(text) if opened else 0
+    # A mark behind other words is something that the agent talks about.
+    return len(before) + len(closed) if opened or _OPENED not in before else 0
+
+
+def calls_from(text: str, begin: int) -> list[SaidCall]:
+    """Return the calls between the marks from a place in the text on; one may be never closed."""
+    found = [
+        _said(match.start(), match.end(), match[1])
+        for match in _CALL.finditer(text, begin, _end(text))
+    ]
+    unclosed = text.find(OPEN, found[-1].end if found else begin)
+    if unclosed >= 0:
+        found.append(SaidCall(unclosed, len(text), _name(parsed(text[unclosed + len(OPEN) :]))))
+    return found
+
+
+def _said(start: int, end: int, body: str) -> SaidCall:
+    value = parsed(body)
+    call = read_call(value)
+    return SaidCall(start, end, _name(value), call and call.arguments)
+
+
+def _name(value: object) -> str:
+    name = cast(JsonObject, value).get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def marked(text: str) -> Iterator[re.Match[str]]:
@@ -38,7 +132,11 @@ def marked(text: str) -> Iterator[re.Match[str]]:
 
     In linear time, as nothing is looked for behind the last closing mark.
     """
-    return _CALL.finditer(text, 0, max(0, text.rfind(CLOSE) + len(CLOSE)))
+    return _CALL.finditer(text, 0, _end(text))
+
+
+def _end(text: str) -> int:
+    return max(0, text.rfind(CLOSE) + len(CLOSE))
 
 
 def written(call: JsonObject) -> str:
@@ -81,23 +179,22 @@ def said(text: str) -> Said:
 
     What a reasoning model thinks first is neither.
     """
-    text = THOUGHT.sub("", text, count=1)
-    calls: list[Call] = []
-    malformed: list[str] = []
+    rest, found = in_order(THOUGHT.sub("", text, count=1))
+    calls = tuple(call for call in found if isinstance(call, Call))
+    return Said(rest, calls, tuple(call for call in found if isinstance(call, str)))
+
+
+def in_order(text: str) -> tuple[str, list[Call | str]]:
+    """Return a text without its calls, and the calls; one that cannot be read is as written."""
+    found: list[Call | str] = []
     rest: list[str] = []
     end = 0
-    for match in marked(text):
-        rest.append(text[end : match.start()])
-        end = match.end()
-        call = read_call(parsed(match[1]))
-        if call is None:
-            malformed.append(match[1])
-        else:
-            calls.append(call)
-    last, opened, unclosed = text[end:].partition(OPEN)
-    if opened:
-        malformed.append(unclosed)
-    return Said("".join([*rest, last]).strip(), tuple(calls), tuple(malformed))
+    for one in calls_from(text, 0):
+        rest.append(text[end : one.start])
+        end = one.end
+        body = text[one.start + len(OPEN) : one.end].removesuffix(CLOSE)
+        found.append(body if one.arguments is None else Call(one.name, one.arguments))
+    return "".join([*rest, text[end:]]).strip(), found
 
 
 def read_call(value: object) -> Call | None:
@@ -122,13 +219,3 @@ def parsed(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def count_calls(domain: Domain, messages: Sequence[Message]) -> int:
-    """Return how many tool calls the agent made; structured ones where the domain does not say."""
-    count = domain.count_calls if isinstance(domain, CountsCalls) else _structured
-    return sum(count(message) for message in messages if message["role"] == "assistant")
-
-
-def _structured(message: Message) -> int:
-    return len(message.get("tool_calls", ()))

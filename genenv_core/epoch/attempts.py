@@ -11,13 +11,12 @@ import polars as pl
 from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
-from genenv_core.domains.protocol import Domain
-from genenv_core.domains.tool_calls import count_calls
 from genenv_core.epoch.choosing import attempted_tasks
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
 from genenv_core.epoch.windows import Window
 from genenv_core.ids import group_id, trace_id
 from genenv_core.play.attempt import Player
+from genenv_core.play.calls import calls_made
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 
@@ -51,7 +50,6 @@ def attempt(
     epoch: int,
     scope: str,
     policy_version: int,
-    domain: Domain,
     decode: Callable[[Sequence[int]], str],
     seed_for: SeedFor,
 ) -> Iterator[tuple[int, dict[str, pl.DataFrame]]]:
@@ -65,7 +63,6 @@ def attempt(
         epoch: number of the round.
         scope: the stage's, for ids.
         policy_version: the player's.
-        domain: of the tasks; it counts an agent's tool calls.
         decode: text of token ids.
         seed_for: the seed of a turn.
     """
@@ -87,7 +84,7 @@ def attempt(
             continue
         whole = made.pop(number)
         attempts = [(group_id(epoch, scope, at), one) for at in shards[number] for one in whole[at]]
-        traces = [_scalars(*one, epoch, policy_version, domain) for one in attempts]
+        traces = [_scalars(*one, epoch, policy_version) for one in attempts]
         tokens = [_payload(*one, decode) for one in attempts]
         yield (
             number,
@@ -95,9 +92,7 @@ def attempt(
         )
 
 
-def _scalars(
-    group: str, rollout: Rollout, epoch: int, version: int, domain: Domain
-) -> dict[str, Any]:
+def _scalars(group: str, rollout: Rollout, epoch: int, version: int) -> dict[str, Any]:
     read, wrote = rollout.usage or (len(rollout.prompt_ids), sum(rollout.loss_mask))
     return {
         "trace_id": trace_id(group, rollout.sample_index),
@@ -109,7 +104,7 @@ def _scalars(
         "turns": rollout.turns,
         "prompt_tokens": read,
         "response_tokens": wrote,
-        "tool_calls": count_calls(domain, rollout.messages),
+        "tool_calls": calls_made(rollout.messages, rollout.turns),
         "finish_reason": rollout.finish_reason.value,
         "error": rollout.error,
     }
@@ -128,11 +123,5 @@ def _payload(
         "logprobs": rollout.logprobs,
         "loss_mask": rollout.loss_mask,
         "messages": canonical_json(list(rollout.messages)).decode(),
-        "response_text": decode(sampled) if rollout.usage is None else _said(rollout),
+        "response_text": decode(sampled) if rollout.usage is None else rollout.said,
     }
-
-
-def _said(rollout: Rollout) -> str:
-    """Return the texts of all turns of an attempt, which end its messages."""
-    texts = [m["content"] for m in rollout.messages if m["role"] == "assistant"]
-    return "\n".join(texts[len(texts) - rollout.turns :])

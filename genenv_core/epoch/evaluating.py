@@ -14,9 +14,11 @@ from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import Output, Progress, SeedFor, frame, of_source, to_tasks
 from genenv_core.play.attempt import Player
+from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 from schemas.enums import EvaluationMode, Split
+from schemas.registry import spec
 
 CHUNK = 512
 """Tasks whose attempts are made in step; the unit of progress."""
@@ -52,7 +54,7 @@ def evaluate_candidate(
     seed_for: SeedFor,
     progress: Progress,
 ) -> Output:
-    """Return `evaluations` of every held-out task; facts are means by split and mode.
+    """Return `evaluations` of every held-out task, and their texts; facts are means by way.
 
     Both splits are sampled; the test tasks are attempted greedily too, where that is on.
 
@@ -78,16 +80,23 @@ def evaluate_candidate(
         "agent_checkpoint": subject.digest,
     }
     rows: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     facts: dict[str, Any] = {"agent_checkpoint": subject.digest}
     for way in ways:
         tasks = to_tasks(of_source(data, TaskSource(way.split.value)))
-        of_way = [shared | row for row in _attempts(player, tasks, domain, way, seed_for, progress)]
+        made = _attempts(player, tasks, domain, way, seed_for, progress)
+        of_way = [shared | row for row, _ in made]
+        texts += [_text(row | shared, rollout) for row, rollout in made]
         found = facts.setdefault(way.split.value, {})
         found[way.mode.value] = mean([float(row["success"]) for row in of_way])
         if of_way[0]["answer_probability"] is not None:
             found["answer_probability"] = mean([row["answer_probability"] for row in of_way])
         rows += of_way
-    return Output({"evaluations": frame("evaluations", rows)}, facts)
+    tables = {
+        "evaluations": frame("evaluations", rows),
+        "evaluation_texts": frame("evaluation_texts", texts),
+    }
+    return Output(tables, facts)
 
 
 def _attempts(
@@ -97,8 +106,8 @@ def _attempts(
     way: _Way,
     seed_for: SeedFor,
     progress: Progress,
-) -> list[dict[str, Any]]:
-    """Return the rows of all attempts at these tasks in one way, in the order of the tasks."""
+) -> list[tuple[dict[str, Any], Rollout]]:
+    """Return the row of each attempt at these tasks in one way, in the order of the tasks."""
     asked = [(task.task_id, task.draft) for task in tasks]
     place = {task.task_id: index for index, task in enumerate(tasks)}
 
@@ -108,7 +117,7 @@ def _attempts(
     probabilities = None
     if way.mode is EvaluationMode.SAMPLED:
         probabilities = player.answer_probabilities(asked, params=way.params, seed_of=seed_of)
-    made: dict[int, list[dict[str, Any]]] = {}
+    made: dict[int, list[tuple[dict[str, Any], Rollout]]] = {}
     for index, rollouts in player.groups(
         [asked[start : start + CHUNK] for start in range(0, len(asked), CHUNK)],
         n=way.n,
@@ -122,8 +131,17 @@ def _attempts(
             "mode": way.mode.value,
             "answer_probability": None if probabilities is None else probabilities[index],
         }
-        made[index] = [of_task | _row(tasks[index], rollout, domain) for rollout in rollouts]
+        made[index] = [
+            (of_task | _row(tasks[index], rollout, domain), rollout) for rollout in rollouts
+        ]
     return [row for index in sorted(made) for row in made[index]]
+
+
+def _text(row: dict[str, Any], rollout: Rollout) -> dict[str, Any]:
+    """Return the row of `evaluation_texts` beside a row of `evaluations`."""
+    key = {name: row[name] for name in spec("evaluation_texts").key}
+    messages = canonical_json(list(rollout.messages)).decode()
+    return key | {"messages": messages, "response_text": rollout.said}
 
 
 def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,7 +26,8 @@ from genenv_core.epoch.rows import (
     of_source,
     to_tasks,
 )
-from genenv_core.errors import ConfigError, StageError
+from genenv_core.epoch.trouble import NO_TASK
+from genenv_core.errors import ConfigError
 from genenv_core.ids import task_id
 from genenv_core.play.certificate import certify
 from genenv_core.play.chat import ChatFormat
@@ -134,21 +135,38 @@ class Intake:
             return None
         return Rejected(Rejection(flaw.flaw.value), flaw.detail)
 
-    def output(self, generations: Sequence[dict[str, Any]] = ()) -> Output:
-        """Return the tasks and the generations that they are from."""
+    def output(
+        self, generations: Sequence[dict[str, Any]] = (), asked: Iterable[Context] = ()
+    ) -> Output:
+        """Return the tasks, the generations that they are from, and the contexts that were asked.
+
+        A context that is asked several times is one row.
+        """
         rejected = Counter(row["rejection"] for row in self._rows if not row["valid"])
         counts = {"generated": len(self._rows), "valid": self.valid}
         facts: dict[str, Any] = {**counts, "rejected": dict(rejected)}
         if not self.valid:
-            facts["no_task"] = self._no_task(rejected)
+            facts[NO_TASK] = self._no_task(rejected)
         return Output(
             {
                 "tasks": frame("tasks", self._rows),
                 "certificates": frame("certificates", self._certificates),
+                "contexts": frame("contexts", self._contexts(asked)),
                 "generations": frame("generations", list(generations)),
             },
             facts,
         )
+
+    def _contexts(self, asked: Iterable[Context]) -> list[dict[str, Any]]:
+        return [
+            {
+                "context_id": context.context_id,
+                "epoch": self.epoch,
+                "base_task_id": context.base_task_id,
+                "messages": canonical_json(list(self.domain.env_messages(context))).decode(),
+            }
+            for context in {one.context_id: one for one in asked}.values()
+        ]
 
     def _no_task(self, rejected: Counter[str]) -> str:
         """Return in words why no row is a task: the commonest reason, with its first text."""
@@ -159,18 +177,6 @@ class Intake:
         return (
             f"epoch {self.epoch} has no valid task: {len(self._rows)} rejected, {count} of them as "
             f"{reason}, for example {text!r}" + (f" ({detail})" if detail else "")
-        )
-
-
-def check_tasks(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
-    """Raise StageError when neither this epoch nor the one before has a valid task.
-
-    `now` are the facts of an epoch's tasks, `before` those of the epoch before, if there is one.
-    """
-    if "no_task" in now and any("no_task" in facts for facts in before):
-        raise StageError(
-            f"{now['no_task']}. The epoch before had none either, so the run stops: change the "
-            "domain's prompt for pi_env, the section generation, or the model of pi_env"
         )
 
 
@@ -303,7 +309,7 @@ def write_tasks(
         completions = writer.engine.sample(requests, params)
         for context, request, done in zip(asked, requests, completions, strict=True):
             generations.append(_take(writer, intake, len(generations), context, request, done))
-    written = intake.output(generations)
+    written = intake.output(generations, wanted[: len(generations)])
     tasks = choose(
         written.tables["tasks"],
         known,

@@ -242,6 +242,6 @@ def _of_tasks(
         "share_in_band": sum(band) / len(band) if band else None,
         "share_zero_signal": groups["zero_signal"].cast(pl.Float64).mean(),
         "share_kept": kept.height / groups.height if groups.height else None,
-        "mean_calls": attempted["difficulty"].mean(),
+        "mean_difficulty": attempted["difficulty"].mean(),
         "mean_response_tokens": of_new["response_tokens"].mean(),
     }

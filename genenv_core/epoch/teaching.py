@@ -148,7 +148,7 @@ def teach(
                     generation_text=answer.text,
                 )
             done += 1
-    return intake.output()
+    return intake.output(asked=wanted[:done])
 
 
 def _drafts(domain: Domain, answer: Answer) -> list[TaskDraft | Rejected]:

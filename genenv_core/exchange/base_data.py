@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from genenv_core.config.sections.data import BaseField, DataConfig
 from genenv_core.domains.protocol import Domain, ReadsAnswers
 from genenv_core.errors import ConfigError, DataError, DomainError, one_line
 from genenv_core.ids import seed_from
+from genenv_core.storage.files import unreadable
 from genenv_core.types import Rejected, TaskDraft, TaskSource
 
 OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {
@@ -179,7 +181,7 @@ def heldout_drafts(
 
 
 def _kind(path: Path) -> str:
-    kind = "hf" if path.is_dir() else _ENDINGS.get(path.suffix.lower())
+    kind = "hf" if os.path.isdir(path) else _ENDINGS.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(
             f"data.base_file {path}: its ending says no format; set data.base_format to jsonl, "
@@ -261,6 +263,8 @@ def _value(row: dict[str, Any], column: str) -> Any:
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
     """Yield each row with its place: `file:line` of texts, `file: row n` from 1 of the others."""
+    if not os.path.isdir(path) and (why := unreadable(path)):
+        raise DataError(f"{path}: {why}")
     try:
         if kind == "jsonl":
             yield from _jsonl(path)
@@ -314,7 +318,7 @@ def _parquet(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
 
 def _folder(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
     """Yield the rows of a dataset folder: Parquet files, or what `save_to_disk` wrote."""
-    files = sorted(path.rglob("*.parquet"))
+    files = sorted(file for file in path.rglob("*.parquet") if file.is_file())
     train = [file for file in files if "train" in file.relative_to(path).as_posix()]
     for file in train or files:
         yield from _parquet(file)

@@ -15,9 +15,9 @@ from typing import Any
 
 import aiohttp
 
-from genenv_core.domains.protocol import Domain, Episode, tools_of
-from genenv_core.domains.tool_calls import canonical
-from genenv_core.errors import DomainError, EngineError
+from genenv_core.domains.protocol import Domain, Episode
+from genenv_core.domains.tool_calls import SaidCall, calls_from, canonical
+from genenv_core.errors import EngineError
 from genenv_core.exchange.chat_client import (
     POLL_S,
     ChatClient,
@@ -27,7 +27,9 @@ from genenv_core.exchange.chat_client import (
     Reply,
     all_done,
 )
-from genenv_core.play.attempt import Bounds, SeedOf
+from genenv_core.exchange.threads import in_thread
+from genenv_core.play.attempt import Bounds, SeedOf, last_said, marked, opening
+from genenv_core.play.calls import with_calls, with_calls_of
 from genenv_core.play.steps import (
     EPISODE_TURN,
     FAILED,
@@ -93,15 +95,23 @@ class ChatPlayer:
         endpoint: the model.
         domain: opens the episodes and answers the model, in threads beside the requests.
         bounds: of each attempt; `n` of `groups` counts instead of its own.
+        seconds: longest time of one attempt, None for any; a step that is at work then is left
+            behind.
         answered: whether the endpoint has answered such requests before.
     """
 
     def __init__(
-        self, endpoint: Endpoint, domain: Domain, bounds: Bounds, *, answered: bool = False
+        self,
+        endpoint: Endpoint,
+        domain: Domain,
+        bounds: Bounds,
+        *,
+        seconds: float | None = None,
+        answered: bool = False,
     ) -> None:
         """Ask nothing yet."""
         self._client = ChatClient(endpoint, answered=answered)
-        self._domain, self._bounds = domain, bounds
+        self._domain, self._bounds, self._seconds = domain, bounds, seconds
 
     def groups(
         self,
@@ -164,7 +174,8 @@ class ChatPlayer:
                 for index, task in waiting:
                     try:
                         samples = range(asked.n)
-                        made = [await self._attempt(session, asked, *task, n) for n in samples]
+                        played = [await self._attempt(session, asked, *task, n) for n in samples]
+                        made = [with_calls_of(one, self._domain) for one in played]
                     except Lost as error:
                         lost.append(error)
                     else:
@@ -188,10 +199,26 @@ class ChatPlayer:
         sample_index: int,
     ) -> Rollout:
         """Return one finished attempt; raises Lost, and EngineError as the client does."""
-        attempt = self._opened(task_id, sample_index, draft)
+        messages, tools = opening(self._domain, task_id, draft)
+        attempt = _Attempt(task_id, sample_index, messages, list(tools))
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                return await self._played(session, asked, attempt, draft)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return attempt.rollout(
+                FinishReason.ERROR, f"took longer than {self._seconds:g} s, which is the limit"
+            )
+
+    async def _played(
+        self, session: aiohttp.ClientSession, asked: _Asked, attempt: _Attempt, draft: TaskDraft
+    ) -> Rollout:
+        task_id, sample_index = attempt.task_id, attempt.sample_index
         seed = asked.seed_of(task_id, sample_index, EPISODE_TURN)
         try:
-            episode = await asyncio.to_thread(self._domain.episode, draft, seed)
+            episode = await in_thread(self._domain.episode, draft, seed)
         except FAILURES as error:
             why = error_line(error)
             return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
@@ -206,22 +233,11 @@ class ChatPlayer:
             if ended is not None:
                 return ended
 
-    def _opened(self, task_id: str, sample_index: int, draft: TaskDraft) -> _Attempt:
-        try:
-            messages = list(self._domain.agent_messages(draft))
-            tools = list(tools_of(self._domain, draft))
-        except Exception as error:
-            raise DomainError(
-                f"domain {self._domain.name}: agent_messages or tools_of failed on task {task_id}: "
-                f"{error_line(error)}"
-            ) from error
-        return _Attempt(task_id, sample_index, messages, tools)
-
     def _body(self, attempt: _Attempt, asked: _Asked) -> dict[str, Any]:
         params = asked.params
         return self._client.body(
             asked.seed_of(attempt.task_id, attempt.sample_index, attempt.turns),
-            messages=openai_messages(attempt.messages),
+            messages=openai_messages(with_calls(attempt.messages, readable, infer=False)),
             tools=attempt.tools or None,
             max_tokens=params.max_tokens,
             temperature=params.temperature,
@@ -240,16 +256,20 @@ class ChatPlayer:
             return attempt.rollout(FinishReason.LENGTH)
         if reply.finish not in ("stop", "tool_calls"):
             return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}")
-        observation = await asyncio.to_thread(stepped, episode.step, text)
-        for message in observation.messages:
-            attempt.messages.append({**message, "error": True} if observation.failed else message)
+        observation = await in_thread(stepped, episode.step, text)
+        attempt.messages.extend(marked(message, observation) for message in observation.messages)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
-            said = attempt.messages[-1]["content"].removeprefix("error: ")
-            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {said}")
+            why = last_said(observation.messages)
+            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {why}")
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
         used = reply.prompt_tokens + reply.tokens
         if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:
             return attempt.rollout(FinishReason.LENGTH)
         return None
+
+
+def readable(text: str) -> list[SaidCall]:
+    """Return the calls that go back to the model as such; what it only meant as one stays text."""
+    return [call for call in calls_from(text, 0) if call.arguments is not None]

@@ -61,11 +61,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: the folder, the number of rows, the bytes of all files."""
+    """What was written: the folder, the number of rows, the bytes of all files.
+
+    `changes` counts what was left out or completed, in words.
+    """
 
     folder: Path
     rows: int
     bytes: int
+    changes: dict[str, int]
 
 
 def export(
@@ -84,8 +88,9 @@ def export(
         raise ConfigError(f"-o {folder}: is there already: name another folder or remove it")
     runs = query(con, "SELECT run_id, config FROM runs")
     config = json.loads(dict(runs.iter_rows())[run])
-    domain = get_domain(config["domain"]["name"], config["domain"].get("options"))
-    reader = PoolReader(con, run, pool, selection.condition(pool), domain)
+    options = config["domain"].get("options") or {}
+    domain = get_domain(config["domain"]["name"], options)
+    reader = PoolReader(con, run, pool, selection.condition(pool), domain, options)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -103,7 +108,8 @@ def export(
                 f"no row of {pool} of run {run} fits ({selection.condition(pool)}): "
                 "widen the filters, or let the run finish an epoch"
             )
-        text = card(run, pool, format_, selection, rows, config)
+        changes = {what: count for what, count in reader.changes.items() if count}
+        text = card(run, pool, format_, selection, rows, config, changes)
         (scratch / "README.md").write_text(text, encoding="utf-8")
         size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
         scratch.chmod(0o755)
@@ -112,20 +118,27 @@ def export(
         raise StorageError(f"-o {folder}: cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Exported(folder, rows, size)
+    return Exported(folder, rows, size, changes)
 
 
 def card(
-    run: str, pool: Pool, format_: Format, selection: Selection, rows: int, config: dict[str, Any]
+    run: str,
+    pool: Pool,
+    format_: Format,
+    selection: Selection,
+    rows: int,
+    config: dict[str, Any],
+    changes: dict[str, int],
 ) -> str:
     """Return the data set's README, with the header that the Hugging Face tools read."""
+    changed = "".join(f"\n| {what} | {count} |" for what, count in changes.items())
     files = "train.jsonl" if format_ == "jsonl" else "data/*.parquet"
     epochs = (
         "all" if selection.epochs is None else f"{selection.epochs[0]} to {selection.epochs[1]}"
     )
     what = {
-        ("d_train", "hf"): "one rollout of pi_agent a row; `prompt` + `completion` = `messages`",
-        ("d_train", "jsonl"): "one rollout of pi_agent a line, tool calls apart",
+        ("d_train", "hf"): "one turn of pi_agent a row; `prompt` + `completion` = `messages`",
+        ("d_train", "jsonl"): "one rollout of pi_agent a line, by the rules of fine-tuning files",
         ("d_train", "verl"): "one task a row, with its ground truth",
         ("d_env", "hf"): "one generation of pi_env a row; `prompt` + `completion` = `messages`",
         ("d_env", "jsonl"): "one generation of pi_env a line",
@@ -151,7 +164,7 @@ Written by genenv: {what}. Texts were written by models and programs; nobody rea
 |---|---|
 | run | `{run}` |
 | arm, domain, seed | {config["arm"]}, {config["domain"]["name"]}, {config["seed"]} |
-| rows | {rows} |
+| rows | {rows} |{changed}
 | epochs | {epochs} |
 | only kept | {"yes" if selection.kept else "no"} |
 | least {_REWARD[pool]} | {"none" if selection.min_reward is None else selection.min_reward} |

@@ -6,6 +6,7 @@ Their content, not their name, is in the stage keys.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder
 from genenv_core.storage.canonical import digest
+from genenv_core.storage.files import unreadable
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.types import Policy
 
@@ -95,10 +97,10 @@ def _checkpoint(
 
 def _data_file(name: str) -> FileRef:
     path = Path(name).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # also where the name is too long to be one
         files = sorted(file for file in path.rglob("*") if file.is_file())
         contents = [[file.relative_to(path).as_posix(), content_digest(file)] for file in files]
         return FileRef(path=str(path.absolute()), sha256=digest(contents))
-    if not path.is_file():
-        raise DataError(f"{path}: No such file or directory")
+    if why := unreadable(path):
+        raise DataError(f"{path}: {why}")
     return FileRef(path=str(path.absolute()), sha256=content_digest(path))

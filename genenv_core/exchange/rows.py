@@ -1,7 +1,10 @@
 """Rows of exported data sets: one generator a pool and format, over chunks of the pool.
 
 Messages of the columns `prompt`, `completion` and `messages` hold role and content, as sampled: a
-tool call is in the text that the policy wrote. JSONL has calls apart, as OpenAI-style APIs do.
+tool call is in the text that the policy wrote, and the column `calls` has those of the completion
+with their answers. JSONL has calls apart, as OpenAI-style APIs do.
+A row of D_train in `hf` is one turn of the agent: its completion holds no word of anybody else, so
+that tools that train on completions train on the agent's words, with any tokenizer.
 """
 
 # pyarrow has no stubs.
@@ -12,6 +15,7 @@ tool call is in the text that the policy wrote. JSONL has calls apart, as OpenAI
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +23,10 @@ import duckdb
 import pyarrow as pa
 
 from genenv_core.domains.protocol import Domain, tools_of
+from genenv_core.domains.tool_calls import canonical, reader_of
 from genenv_core.exchange import Format, Pool
-from genenv_core.play.transcript import openai_messages
+from genenv_core.exchange.turns import fine_tuning, whole_turns
+from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import AgentHistory, Context, JsonObject, Message, TaskDraft
@@ -31,6 +37,17 @@ CHUNK = 4000
 """Rows that are in memory together."""
 
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_CALLS = pa.list_(
+    pa.struct(
+        [
+            ("id", pa.string()),
+            ("name", pa.string()),
+            ("arguments", pa.string()),
+            ("well_formed", pa.bool_()),
+            ("answer", pa.string()),
+        ]
+    )
+)
 _HF_COMMON = [("messages", _MESSAGES), ("prompt", _MESSAGES), ("completion", _MESSAGES)]
 _TASK = [
     ("task_id", pa.string()),
@@ -43,7 +60,11 @@ SCHEMAS: dict[tuple[Pool, Format], Any] = {
     ("d_train", "hf"): pa.schema(
         [
             *_HF_COMMON,
+            ("tools", pa.string()),
+            ("calls", _CALLS),
             ("trace_id", pa.string()),
+            ("turn", pa.int64()),
+            ("turns", pa.int64()),
             ("group_id", pa.string()),
             *_TASK,
             ("ground_truth", pa.string()),
@@ -69,7 +90,14 @@ SCHEMAS: dict[tuple[Pool, Format], Any] = {
         ]
     ),
 }
-for _pool in ("d_train", "d_env"):
+# What the reward function of verl needs to judge an answer.
+_REWARDED = ("prompt", "spec", "fingerprint", "domain_options")
+_JUDGED: dict[Pool, list[Any]] = {
+    "d_train": [(name, pa.string()) for name in _REWARDED],
+    "d_env": [],
+}
+_POOLS: tuple[Pool, ...] = ("d_train", "d_env")
+for _pool in _POOLS:
     SCHEMAS[_pool, "verl"] = pa.schema(
         [
             ("data_source", pa.string()),
@@ -86,6 +114,7 @@ for _pool in ("d_train", "d_env"):
                         *_TASK,
                         ("p_hat", pa.float64()),
                         ("r_env", pa.float64()),
+                        *_JUDGED[_pool],
                     ]
                 ),
             ),
@@ -97,14 +126,25 @@ class PoolReader:
     """Reads one pool of one run, in the order of its ids, a chunk at a time.
 
     `where` is a condition on the columns of the pool. Ids are sorted and bound each chunk, so that
-    Parquet skips what lies outside; only the ids themselves are held together.
+    Parquet skips what lies outside; only the ids themselves are held together. `changes` counts
+    what of the rows read so far was left out or completed.
     """
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, run: str, pool: Pool, where: str, domain: Domain
+        self,
+        con: duckdb.DuckDBPyConnection,
+        run: str,
+        pool: Pool,
+        where: str,
+        domain: Domain,
+        options: JsonObject,
     ) -> None:
-        """Read from an open connection; the domain words pi_env's prompts and the agent's."""
-        self._con, self._domain = con, domain
+        """Read from an open connection; the domain words pi_env's prompts and the agent's.
+
+        `options` are those that the domain was opened with.
+        """
+        self._con, self._domain, self._options = con, domain, json.dumps(options)
+        self.changes: Counter[str] = Counter()
         self._own = f"run_id = {text(run)}"
         self._pool: Pool = pool
         self._where = f"{self._own} AND {where}"
@@ -122,10 +162,14 @@ class PoolReader:
             bounds = f"BETWEEN '{chunk[0]}' AND '{chunk[-1]}'"
             pool = f"(FROM {self._pool} WHERE {self._where} AND {id_column} {bounds})"
             rows = query(self._con, sql.format(own=self._own, bounds=bounds, pool=pool))
-            yield [make(row, done + index) for index, row in enumerate(rows.iter_rows(named=True))]
+            yield [
+                made
+                for index, row in enumerate(rows.iter_rows(named=True))
+                for made in make(row, done + index)
+            ]
             done += rows.height
 
-    def _reading(self, format_: Format) -> tuple[str, str, Callable[[Row, int], Row]]:
+    def _reading(self, format_: Format) -> tuple[str, str, Callable[[Row, int], list[Row]]]:
         if self._pool == "d_env":
             make = {"hf": self._env_hf, "jsonl": self._env_jsonl, "verl": self._env_verl}
             return _D_ENV, "generation_id", make[format_]
@@ -134,42 +178,66 @@ class PoolReader:
         make = {"hf": self._trace_hf, "jsonl": self._trace_jsonl}
         return _D_TRAIN, "trace_id", make[format_]
 
-    def _trace_hf(self, row: Row, index: int) -> Row:
-        messages: list[Message] = json.loads(row.pop("messages"))
-        start = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
-        shown = {name: row[name] for name in row if name not in ("prompt", "spec", "fingerprint")}
-        return {**shown, **_conversation(messages[:start], messages[start:])}
-
-    def _trace_jsonl(self, row: Row, index: int) -> Row:
-        found: Row = {"messages": openai_messages(json.loads(row["messages"]))}
+    def _trace_hf(self, row: Row, index: int) -> list[Row]:
+        messages = self._transcript(row.pop("messages"))
+        own = whole_turns(messages, row["turns"], row.pop("finish_reason"), self.changes)
         tools = tools_of(self._domain, _draft(row))
-        return {**found, "tools": list(tools)} if tools else found
+        hidden = ("prompt", "spec", "fingerprint")
+        shown = {name: row[name] for name in row if name not in hidden} | {"turns": len(own)}
+        shown["tools"] = json.dumps(list(tools)) if tools else None
+        return [
+            {
+                **shown,
+                "turn": turn,
+                "calls": _calls(messages, place),
+                **_conversation(messages[:place], [messages[place]]),
+            }
+            for turn, place in enumerate(own)
+        ]
 
-    def _task_verl(self, row: Row, index: int) -> Row:
+    def _trace_jsonl(self, row: Row, index: int) -> list[Row]:
+        messages = self._transcript(row["messages"])
+        own = whole_turns(messages, row["turns"], row["finish_reason"], self.changes)
+        spoken = fine_tuning(messages, own, self.changes) if own else None
+        if spoken is None:
+            return []
+        tools = tools_of(self._domain, _draft(row))
+        return [{"messages": spoken, "tools": list(tools)} if tools else {"messages": spoken}]
+
+    def _transcript(self, messages: str) -> list[Message]:
+        """Return a stored transcript that names its calls; older ones are read for them here."""
+        return with_calls(json.loads(messages), reader_of(self._domain))
+
+    def _task_verl(self, row: Row, index: int) -> list[Row]:
         draft = _draft(row)
         prompt = self._domain.agent_messages(draft)
-        return self._verl(row, index, prompt, "rule", draft.ground_truth)
+        judged = row | {"domain_options": self._options}
+        return self._verl(judged, index, prompt, "rule", draft.ground_truth)
 
-    def _env_hf(self, row: Row, index: int) -> Row:
+    def _env_hf(self, row: Row, index: int) -> list[Row]:
         answer: Message = {"role": "assistant", "content": row["generation_text"]}
-        return {**row, **_conversation(self._env_prompt(row), [answer])}
+        return [{**row, **_conversation(self._env_prompt(row), [answer])}]
 
-    def _env_jsonl(self, row: Row, index: int) -> Row:
+    def _env_jsonl(self, row: Row, index: int) -> list[Row]:
         answer: Message = {"role": "assistant", "content": row["generation_text"]}
-        return {"messages": openai_messages([*self._env_prompt(row), answer])}
+        return [{"messages": _plain([*self._env_prompt(row), answer])}]
 
-    def _env_verl(self, row: Row, index: int) -> Row:
+    def _env_verl(self, row: Row, index: int) -> list[Row]:
         # pi_env's text is no truth to match; R_env in extra_info is the reward that it earned.
         return self._verl(row, index, self._env_prompt(row), "genenv", row["generation_text"])
 
-    def _verl(self, row: Row, index: int, prompt: Sequence[Message], style: str, truth: str) -> Row:
-        return {
-            "data_source": f"genenv/{self._domain.name}/{self._pool}",
-            "prompt": _plain(prompt),
-            "ability": row["family"],
-            "reward_model": {"style": style, "ground_truth": truth},
-            "extra_info": {**row, "split": "train", "index": index},
-        }
+    def _verl(
+        self, row: Row, index: int, prompt: Sequence[Message], style: str, truth: str
+    ) -> list[Row]:
+        return [
+            {
+                "data_source": f"genenv/{self._domain.name}/{self._pool}",
+                "prompt": _plain(prompt),
+                "ability": row["family"],
+                "reward_model": {"style": style, "ground_truth": truth},
+                "extra_info": {**row, "split": "train", "index": index},
+            }
+        ]
 
     def _env_prompt(self, row: Row) -> list[Message]:
         """Return the messages that pi_env was given: the base task, and how the agent had fared."""
@@ -187,8 +255,9 @@ class PoolReader:
 _D_TRAIN = """
 SELECT d.run_id, d.trace_id, d.group_id, d.task_id, d.epoch, d.policy_version, d.source, d.reward,
     d.success, t.family, t.difficulty, t.program, t.ground_truth, g.n, g.p_hat, k.messages,
-    t.prompt, t.spec, t.fingerprint
+    t.prompt, t.spec, t.fingerprint, r.turns, r.finish_reason
 FROM {pool} AS d
+JOIN traces AS r ON r.{own} AND r.trace_id = d.trace_id AND r.trace_id {bounds}
 JOIN trace_tokens AS k ON k.{own} AND k.trace_id = d.trace_id AND k.trace_id {bounds}
 JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id
 LEFT JOIN task_scores AS g ON g.{own} AND g.group_id = d.group_id
@@ -240,5 +309,25 @@ def _conversation(prompt: Sequence[Message], completion: Sequence[Message]) -> R
     return {"messages": [*opening, *answer], "prompt": opening, "completion": answer}
 
 
+def _calls(messages: Sequence[Message], place: int) -> list[Row]:
+    """Return the calls of a turn with their answers, None where there is none."""
+    answers = {m["tool_call_id"]: m["content"] for m in messages if "tool_call_id" in m}
+    return [
+        {
+            "id": call["id"],
+            **call["function"],
+            "well_formed": call["well_formed"],
+            "answer": answers.get(call["id"]),
+        }
+        for call in said_calls(messages[place])
+    ]
+
+
 def _plain(messages: Sequence[Message]) -> list[JsonObject]:
-    return [{"role": message["role"], "content": message["content"]} for message in messages]
+    return [{"role": message["role"], "content": _text(message)} for message in messages]
+
+
+def _text(message: Message) -> str:
+    """Return what a message says; calls recorded beside its text are spelled as policies do."""
+    recorded = [call for call in message.get("tool_calls", ()) if "span" not in call]
+    return canonical(message["content"], recorded) if recorded else message["content"]

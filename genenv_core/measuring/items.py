@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import polars as pl
 
 from genenv_core.benchmarks.predictions import SHOWN, Judged, Result, Results
 from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.benchmarks.summary import Metric
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import data_tasks, frame
@@ -105,6 +106,22 @@ def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
         for one in result.metrics
     ]
     return frame("benchmark_metrics", rows)
+
+
+def stored_result(facts: Mapping[str, Any], metrics: pl.DataFrame) -> Result:
+    """Return the result that a stage stored, from its facts and its rows of `benchmark_metrics`."""
+    found = [
+        Metric(
+            row["metric"],
+            row["items"],
+            row["value"],
+            row["low"],
+            row["high"],
+            tuple(name for name in row["missing"].split(", ") if name),
+        )
+        for row in metrics.iter_rows(named=True)
+    ]
+    return Result(None, facts["attempts"], facts["items"], found, facts["not_run"])
 
 
 def _verdict(domain: BenchmarkDomain[Any], task: Task, messages: str) -> ItemVerdict:

@@ -156,12 +156,12 @@ class Attempt:
     def opened(self, observation: Observation) -> None:
         """Take note of whether the episode could start."""
         if observation.failed:
-            why = _last(observation.messages)
+            why = last_said(observation.messages)
             self.end(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
-        answered = [_marked(message, observation) for message in observation.messages]
+        answered = [marked(message, observation) for message in observation.messages]
         self.messages.extend(answered)
         if observation.failed:
             self.errors += 1
@@ -169,7 +169,7 @@ class Attempt:
             self.errors = 0
             self.actions.append(self.messages[-1 - len(answered)]["content"])
         if self.errors >= bounds.max_errors:
-            self.end(FinishReason.ERROR, f"{FAILED}: {_last(answered)}")
+            self.end(FinishReason.ERROR, f"{FAILED}: {last_said(answered)}")
         elif observation.done:
             self.end(FinishReason.STOP)
         elif self.turns >= bounds.max_turns:
@@ -205,19 +205,26 @@ class Attempt:
         )
 
 
-def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
-    """Return the n attempts at one task before their first turn, without episodes.
-
-    Raises DomainError when the domain cannot say how the task is put to the agent.
-    """
-    domain, bounds = play.domain, play.bounds
+def opening(
+    domain: Domain, task_id: str, draft: TaskDraft
+) -> tuple[list[Message], Sequence[JsonObject]]:
+    """Return the messages and tools that open an attempt; raises DomainError for none."""
     try:
-        messages, tools = list(domain.agent_messages(draft)), tools_of(domain, draft)
+        return list(domain.agent_messages(draft)), tools_of(domain, draft)
     except Exception as error:
         raise DomainError(
             f"domain {domain.name}: agent_messages or tools_of failed on task {task_id}: "
             f"{error_line(error)}"
         ) from error
+
+
+def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
+    """Return the n attempts at one task before their first turn, without episodes.
+
+    Raises DomainError when the domain cannot say how the task is put to the agent.
+    """
+    bounds = play.bounds
+    messages, tools = opening(play.domain, task_id, draft)
     prompt_ids = play.chat.first_prompt(messages, tools)
     attempts: list[Attempt] = []
     for sample_index in range(bounds.n):
@@ -238,14 +245,16 @@ def with_stops(params: SamplingParams, chat: ChatFormat) -> SamplingParams:
     return replace(params, stop_token_ids=stops)
 
 
-def _marked(message: Message, observation: Observation) -> Message:
-    marked = message.copy()
+def marked(message: Message, observation: Observation) -> Message:
+    """Return an environment's message, with a mark where pi_env said it or it is an error."""
+    with_marks = message.copy()
     if observation.simulated:
-        marked["simulated"] = True
+        with_marks["simulated"] = True
     if observation.failed:
-        marked["error"] = True
-    return marked
+        with_marks["error"] = True
+    return with_marks
 
 
-def _last(messages: Sequence[Message]) -> str:
+def last_said(messages: Sequence[Message]) -> str:
+    """Return what the last message says, in an error's words."""
     return messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"

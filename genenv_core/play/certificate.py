@@ -9,14 +9,15 @@ its own tasks, by playing them. What only attempts of the agent can say is in th
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
+from genenv_core.algorithm.saying import holds
 from genenv_core.domains.protocol import (
     Domain,
     KnowsSolution,
+    NamesLeaks,
     SolutionTurn,
     WritesAnswers,
     tools_of,
@@ -39,10 +40,11 @@ CANARY = "canary 5f1e7c"
 CANARIES = (CANARY, written({"name": "canary", "arguments": {}}), f"The answer is {CANARY}.")
 """Texts that answer no task."""
 
+CLOSED = frozenset({"yes", "no", "true", "false", "none"})
+"""Answers that a request may name without giving them away; single letters are more of them."""
+
 SHOWN = 60
 """Characters of an answer that are shown."""
-
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
     turns, broken = _solution(draft, domain)
     parts = [part for turn in turns for part in turn.reveals]
     found = {
-        Flaw.LEAKS_ANSWER: _said_of(draft.prompt, [draft.ground_truth, *parts], "the request says"),
+        Flaw.LEAKS_ANSWER: _leaked(draft, domain, parts),
         Flaw.REJECTS_GROUND_TRUTH: _wrong(draft, domain),
         Flaw.ACCEPTS_TRIVIAL: _accepted(draft, domain, domain.trivial_answers(draft)),
         Flaw.ACCEPTS_CANARY: _accepted(draft, domain, CANARIES),
@@ -110,6 +112,23 @@ def _said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
 def _said_of(text: str, parts: Iterable[str], who: str) -> str:
     """Return which of the parts a text says, '' if none."""
     return next((f"{who} {part[:SHOWN]!r}" for part in parts if holds(text, part)), "")
+
+
+def _leaked(draft: TaskDraft, domain: Domain, parts: Sequence[str]) -> str:
+    """Return which text that gives the answer away the request says, '' if none.
+
+    Without `NamesLeaks` that is the ground truth, unless it is of a closed set, which each request
+    may list, and the parts of the answer that have to be worked out.
+    """
+    if not isinstance(domain, NamesLeaks):
+        truth = draft.ground_truth.strip().casefold()
+        closed = truth in CLOSED or (len(truth) == 1 and truth.isalpha())
+        told = [*([] if closed else [draft.ground_truth]), *parts]
+        return _said_of(draft.prompt, told, "the request says")
+    try:
+        return _said_of(draft.prompt, domain.leaks(draft), "the request says")
+    except FAILURES as error:
+        return f"the domain cannot say what a leak is: {error_line(error)}"
 
 
 def _wrong(draft: TaskDraft, domain: Domain) -> str:
@@ -239,20 +258,3 @@ def _unknown_tool(draft: TaskDraft, domain: Domain, texts: Sequence[str]) -> str
 
 def _folded(name: object) -> str:
     return str(name).strip().casefold()
-
-
-def holds(text: str, part: str) -> bool:
-    """Return whether a text says a part as whole words: 14 does not give 4 away.
-
-    In a part of several words, neither letter case nor punctuation counts.
-    """
-    before, after = (r"\b" if edge.isalnum() else "" for edge in (part[:1], part[-1:]))
-    # Patterns of parts are compiled anew for each task, which would take a quarter of the time.
-    if part and part in text and re.search(before + re.escape(part) + after, text):
-        return True
-    words = _words(part)
-    return len(words.split()) > 1 and words in _words(text)
-
-
-def _words(text: str) -> str:
-    return f" {_BETWEEN_WORDS.sub(' ', text.casefold()).strip()} "

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from genenv_core.engines.protocol import Engine, Session
 from genenv_core.engines.sessions import BatchSession, Mailbox, open_session
 from genenv_core.play.attempt import Attempt, Play, open_group, with_stops
+from genenv_core.play.calls import with_calls_of
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator
 from genenv_core.play.steps import EPISODE_TURN, stepped
 from genenv_core.play.tool_workers import ToolWorkers
@@ -296,7 +297,8 @@ class _Driver:
         """Yield the groups that have ended since the last call."""
         while self._finished:
             index = self._finished.pop(0)
-            yield index, [attempt.rollout() for attempt in self._groups.pop(index)]
+            group = self._groups.pop(index)
+            yield index, [with_calls_of(one.rollout(), self._play.domain) for one in group]
 
     def _sample(self, tag: int, attempt: Attempt) -> None:
         play = self._play

@@ -28,6 +28,7 @@ from itertools import takewhile
 
 from genenv_core.algorithm.similarity import token_f1
 from genenv_core.domains.protocol import Domain, Episode, SimulatedTools
+from genenv_core.play.calls import as_said
 from genenv_core.play.steps import FAILURES, stepped
 from genenv_core.types import Message, Observation, TaskDraft
 
@@ -97,6 +98,7 @@ def answered(
     """
     if not isinstance(domain, SimulatedTools) or not any(m.get("simulated") for m in messages):
         return
+    messages = as_said(messages)  # as pi_env was asked about them
     tools = _OwnTools(domain, draft, seed)
     turn = 0
     for place in range(len(domain.agent_messages(draft)), len(messages)):

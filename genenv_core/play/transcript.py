@@ -1,23 +1,31 @@
 """A stored transcript as people and other tools read it: text, tool calls, observations.
 
-Policies write tool calls into their text (`genenv_core.domains.tool_calls`).
-Messages of other origin carry them in `tool_calls`, as OpenAI-style APIs do. Both come out alike.
-What only looks like a call stays the text that it is.
+A transcript names the calls in its text (`genenv_core.play.calls`). Messages of other origin carry
+them beside it, as OpenAI-style APIs do. Both come out alike. What only looks like a call stays the
+text that it is.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genenv_core.domains.tool_calls import marked, parsed, read_call
+from genenv_core.domains.tool_calls import read_call
+from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.types import JsonObject, Message
 
 SHAPELESS = ("Cc", "Cf")
 """Unicode categories without a shape; in a model's text they could hide or steer what is shown."""
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Names of tools that OpenAI-style APIs allow."""
+
+UNKNOWN = "unknown"
+"""Name of a call that cannot be read and names no tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,41 +56,61 @@ class Turn:
 
 
 def turns(messages: Sequence[Message]) -> list[Turn]:
-    """Return the turns of a transcript; calls are looked for in what the assistant wrote."""
-    return [_turn(message) for message in messages]
+    """Return the turns of a transcript; in one that does not name its calls they are looked for."""
+    return [_turn(message) for message in with_calls(messages)]
 
 
 def openai_messages(messages: Sequence[Message]) -> list[JsonObject]:
-    """Return a transcript as OpenAI-style APIs take it: `tool_calls` beside the text, with ids.
+    """Return a transcript that names its calls as OpenAI-style APIs take it.
 
-    There an observation answers a call. One that answers none (the call could not be read) is
-    therefore said by the user.
+    There `tool_calls` stand beside the text, and an observation answers one. What answers none is
+    said by the user. A call that cannot be read stays text where nobody answered it; else its one
+    argument is `text`, as it was written.
     """
+    answered = {message.get("tool_call_id") for message in messages}
     found: list[JsonObject] = []
     waiting: list[str] = []
-    for turn in turns(messages):
-        text = "".join(part for part in turn.parts if isinstance(part, str))
-        if turn.role == "tool":
-            if waiting:
-                found.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": text})
-            else:
-                found.append({"role": "user", "content": text})
-            continue
-        message: JsonObject = {"role": turn.role, "content": text}
-        if turn.calls:
-            ids = [f"call_{len(found)}_{index}" for index in range(len(turn.calls))]
-            message["content"] = text or None
-            message["tool_calls"] = [
-                {
-                    "id": call_id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": _json(call.arguments)},
-                }
-                for call_id, call in zip(ids, turn.calls, strict=True)
-            ]
-            waiting = ids
-        found.append(message)
+    for place, message in enumerate(messages):
+        ident = message.get("tool_call_id")
+        if message["role"] == "tool" and ident not in waiting:
+            ident = waiting[0] if waiting else None
+        if ident in waiting:
+            waiting.remove(ident)
+            answer = {"tool_call_id": ident, "content": message["content"]}
+            found.append({"role": "tool", **answer})
+        elif message["role"] == "tool":
+            found.append({"role": "user", "content": message["content"]})
+        else:
+            spoken = _apart(message, answered, place)
+            found.append(spoken)
+            if message["role"] == "assistant":
+                waiting = [call["id"] for call in spoken.get("tool_calls", ())]
     return found
+
+
+def _apart(message: Message, answered: Container[str | None], place: int) -> JsonObject:
+    """Return a message with its calls beside the text."""
+    inside = [call for call in said_calls(message) if call["well_formed"] or call["id"] in answered]
+    text = "".join(part for part in _cut(message["content"], inside) if isinstance(part, str))
+    calls = [(call["id"], *_function(call)) for call in inside]
+    for entry in message.get("tool_calls", ()):
+        call = None if "span" in entry else _read(entry.get("function"))
+        if call is not None:
+            calls.append((f"call_{place}_{len(calls)}", call.name, _json(call.arguments)))
+    if not calls:
+        return {"role": message["role"], "content": text}
+    made: list[JsonObject] = [
+        {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for ident, name, arguments in calls
+    ]
+    return {"role": message["role"], "content": text or None, "tool_calls": made}
+
+
+def _function(call: JsonObject) -> tuple[str, str]:
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    if call["well_formed"]:
+        return name, arguments
+    return name if TOOL_NAME.fullmatch(name) else UNKNOWN, _json({"text": arguments})
 
 
 def visible(text: str) -> str:
@@ -96,20 +124,25 @@ def visible(text: str) -> str:
 
 
 def _turn(message: Message) -> Turn:
-    text = message["content"]
-    parts: list[str | ToolCall] = []
-    if message["role"] == "assistant":
-        end = 0
-        for match in marked(text):
-            call = _read(parsed(match[1]))
-            if call is not None:
-                parts += [text[end : match.start()], call]
-                end = match.end()
-        text = text[end:]
-    parts.append(text)
-    calls = (_read(entry.get("function")) for entry in message.get("tool_calls", ()))
+    inside = [call for call in said_calls(message) if call["well_formed"]]
+    parts = _cut(message["content"], inside)
+    recorded = [call for call in message.get("tool_calls", ()) if "span" not in call]
+    calls = (_read(entry.get("function")) for entry in recorded)
     parts += [call for call in calls if call is not None]
     return Turn(message["role"], tuple(part for part in parts if part), message.get("name", ""))
+
+
+def _cut(text: str, calls: Sequence[JsonObject]) -> list[str | ToolCall]:
+    """Return a text in parts, with calls in the place of what spells them."""
+    parts: list[str | ToolCall] = []
+    end = 0
+    for call in sorted(calls, key=lambda call: call["span"]):
+        first, last = call["span"]
+        parts.append(text[end:first])
+        if (made := _read(call["function"])) is not None:
+            parts.append(made)
+        end = max(end, last)
+    return [*parts, text[end:]]
 
 
 def _read(value: object) -> ToolCall | None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import duckdb
 
+from genenv_core.config.branching import BranchPoint
 from genenv_core.report.examples import Example, read_examples
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
@@ -28,10 +29,11 @@ class RunReport:
     """One run as the report shows it; lists are in the order of epochs.
 
     `epochs` are rows of the view of that name, and so `curriculum`, `calibration` (scope epoch),
-    `rejections`, `cost` and `evidence`. `test` has epoch, measure (sampled, greedy,
+    `rejections`, `cost`, `reused` and `evidence`. `test` has epoch, measure (sampled, greedy,
     answer_probability), value, se (its standard error, over tasks) and tasks, from epoch 0 on.
     `checkpoints` has the metrics of each update as a mapping.
-    `trained_on` sums up lineage: policy, epoch, source, rows, first_epoch, last_epoch.
+    `branch` says where the run branches off, '' for nowhere. `trained_on` sums up lineage: policy,
+    epoch, source, rows, first_epoch, last_epoch.
     """
 
     run_id: str
@@ -51,7 +53,9 @@ class RunReport:
     rejections: list[Row]
     cost: list[Row]
     unfinished: list[Row]
+    reused: list[Row]
     examples: list[Example]
+    branch: str = ""
 
     @property
     def alpha(self) -> float:
@@ -142,5 +146,9 @@ def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
             "row_number() OVER (PARTITION BY epoch, stage ORDER BY attempt DESC) = 1 "
             "AND state NOT IN ('computed', 'cached') ORDER BY epoch, stage"
         ),
+        reused=rows("SELECT * FROM reused WHERE {own} ORDER BY first_epoch, first_at, stage"),
         examples=read_examples(con, own, [row["epoch"] for row in epochs]),
+        branch=""
+        if info["branch_of"] is None
+        else BranchPoint(run_id=info["branch_of"], epoch=info["branch_epoch"]).words,
     )

@@ -4,8 +4,36 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import uuid
 from pathlib import Path
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+}
+_OPEN_ALREADY = ("/dev/fd", "/dev/stdin", "/proc/self/fd")
+
+
+def unreadable(path: Path, *, once: bool = False) -> str | None:
+    """Return why a file cannot be read, and what to do; None for a file that can.
+
+    What is read `once`, from its start to its end, may be a pipe that the shell has opened, as of
+    `<(command)`. Other pipes would wait for a writer, and devices may have no end.
+    """
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "strerror", None) or error)
+    if kind == stat.S_IFREG:
+        return None if os.access(path, os.R_OK) else "Permission denied"
+    if once and kind != stat.S_IFDIR and str(path).startswith(_OPEN_ALREADY):
+        return None
+    what = _KINDS.get(kind, "no file")
+    return f"it is {what}, not a file" + ("" if kind == stat.S_IFDIR else ": write a file first")
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -38,6 +66,21 @@ def temporary(folder: Path, data: bytes, *, durable: bool = False, mode: int | N
         path.unlink(missing_ok=True)
         raise
     return path
+
+
+def create(path: Path, data: bytes) -> None:
+    """Write a new file, whole or not at all; raises FileExistsError where something is."""
+    made = temporary(path.parent, data, durable=True, mode=0o644)
+    try:
+        os.link(made, path)  # unlike a rename, it replaces nothing
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(path) from None
+        os.rename(made, path)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def move_over(made: Path, path: Path, *, durable: bool = False) -> None:

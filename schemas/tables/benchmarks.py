@@ -16,7 +16,7 @@ class BenchmarkItems(
         | (pl.col("score") < 1),
     },
 ):
-    """One row an attempt of a model at an item of a benchmark. Key: trace_id."""
+    """One row an attempt of a model at an item of a benchmark."""
 
     trace_id: str = fields.ident("The attempt; its trace is in traces.", unique=True)
     task_id: str = fields.ident("The item as a task of this run.")
@@ -34,7 +34,7 @@ class BenchmarkItems(
 
 
 class BenchmarkMetrics(Table, key=("metric",)):
-    """One row a metric of a benchmark, over all items attempted. Key: metric."""
+    """One row a metric of a benchmark, over all items attempted."""
 
     benchmark: str = fields.name("Name of the benchmark.")
     metric: str = fields.name("Name of the metric.")

@@ -22,6 +22,7 @@ from pandera.api.polars.types import PolarsData
 TokenIds = Annotated[pl.List, pl.Int32]
 Logprobs = Annotated[pl.List, pl.Float32]
 Mask = Annotated[pl.List, pl.Int8]
+Words = Annotated[pl.List, pl.String]
 UtcTime = Annotated[pl.Datetime, "us", "UTC"]
 
 # Rounding of logits minus log-sum-exp in float32 may put a certain token a hair above zero.
@@ -33,17 +34,26 @@ Rules = dict[str, pl.Expr]
 class Table(pa.DataFrameModel):
     """What the table models share: the set of columns is closed, and a key identifies a row.
 
-    Raise `version` with every change of a column. `rules` maps what must hold in a row, in words,
-    to an expression that is false where it does not; null counts as holding.
+    Raise `version` with every change of a column. Where a version only added columns that may be
+    null, `added` names them; where it gave columns another name, `renamed` has the new name of each
+    old one. Files of the version before can then still be read. `rules` maps what must hold in a
+    row, in words, to an expression that is false where it does not; null counts as holding.
     """
 
     class Config(BaseConfig):
         strict = True
 
     def __init_subclass__(
-        cls, *, key: tuple[str, ...], rules: Rules | None = None, version: int = 1
+        cls,
+        *,
+        key: tuple[str, ...],
+        rules: Rules | None = None,
+        version: int = 1,
+        added: dict[int, tuple[str, ...]] | None = None,
+        renamed: dict[int, dict[str, str]] | None = None,
     ) -> None:
-        about = {"version": version, "rules": rules or {}}
+        about: dict[str, Any] = {"version": version, "rules": rules or {}}
+        about |= {"added": added or {}, "renamed": renamed or {}}
         cls.Config = type("Config", (Table.Config,), {"unique": list(key), "metadata": about})
         super().__init_subclass__()
 
@@ -125,9 +135,9 @@ def number(description: str, *, low: float | None = None, nullable: bool = False
     return pa.Field(ge=low, nullable=nullable, description=description)
 
 
-def moment(description: str) -> Any:
+def moment(description: str, *, nullable: bool = False) -> Any:
     """Return a point in time, UTC, microseconds."""
-    return pa.Field(description=description)
+    return pa.Field(nullable=nullable, description=description)
 
 
 def members(

@@ -11,7 +11,7 @@ from schemas.tables.fields import Table
 
 
 class DTrain(Table, key=("trace_id",)):
-    """One row a trace admitted to D_train, the agent's pool. Key: trace_id."""
+    """One row a trace admitted to D_train, the agent's pool."""
 
     trace_id: str = fields.ident("Trace admitted.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
@@ -24,7 +24,7 @@ class DTrain(Table, key=("trace_id",)):
 
 
 class DEnv(Table, key=("generation_id",)):
-    """One row a generation admitted to D_env, pi_env's pool. Key: generation_id."""
+    """One row a generation admitted to D_env, pi_env's pool."""
 
     generation_id: str = fields.ident("Generation admitted.", unique=True)
     epoch: int = fields.count("Epoch of the generation.")
@@ -54,7 +54,7 @@ class UpdateSamples(
     },
     version=2,
 ):
-    """One row a pool row that an update used. Key: policy, epoch, row_id."""
+    """One row a pool row that an update used."""
 
     row_id: str = fields.ident(
         "Row used: a trace_id of D_train or a generation_id, of D_env where weight is above 0."

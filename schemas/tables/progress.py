@@ -14,7 +14,7 @@ from schemas.tables.fields import Table
 
 
 class Evaluations(Table, key=("epoch", "split", "mode", "task_id", "sample_index"), version=2):
-    """One row an attempt at a held-out task. Key: epoch, split, mode, task_id, sample_index."""
+    """One row an attempt at a held-out task."""
 
     task_id: str = fields.ident("Held-out task attempted.")
     epoch: int = fields.count("Epoch whose agent was evaluated; 0 is the bootstrap.")
@@ -35,6 +35,18 @@ class Evaluations(Table, key=("epoch", "split", "mode", "task_id", "sample_index
     failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
 
 
+class EvaluationTexts(Table, key=("epoch", "split", "mode", "task_id", "sample_index")):
+    """One row a held-out attempt, its text."""
+
+    task_id: str = fields.ident("Held-out task attempted.")
+    epoch: int = fields.count("Epoch whose agent was evaluated; 0 is the bootstrap.")
+    split: str = fields.label("Which held-out tasks it belongs to.", Split)
+    mode: str = fields.label("How answers were decoded.", EvaluationMode)
+    sample_index: int = fields.count("Index among the attempts at the task, from 0.")
+    messages: str = fields.json_array("Whole transcript, JSON array of chat messages.")
+    response_text: str = fields.text("Text of the agent's turns, one below the other.")
+
+
 class Checkpoints(
     Table,
     key=("policy", "epoch"),
@@ -44,7 +56,7 @@ class Checkpoints(
         "only a published checkpoint is best": pl.col("published") | ~pl.col("is_best"),
     },
 ):
-    """One row a policy and epoch: its candidate weights and their gate. Key: policy, epoch."""
+    """One row a policy and epoch: its candidate weights and their gate."""
 
     policy: str = fields.label("Which policy.", Policy)
     epoch: int = fields.count("Epoch that made the candidate; 0 is the bootstrap.")
@@ -64,13 +76,14 @@ class Checkpoints(
 class Epochs(
     Table,
     key=("epoch",),
-    version=2,
+    version=3,
+    renamed={3: {"mean_calls": "mean_difficulty"}},
     rules={
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
     },
 ):
-    """One row an epoch: its summary; the view `epochs` adds the seconds. Key: epoch."""
+    """One row an epoch: its summary; the view `epochs` adds the seconds."""
 
     epoch: int = fields.count("Epoch, from 1; 0 is the state after bootstrap.")
     tasks_generated: int = fields.count("Generations parsed, valid or not.")
@@ -93,7 +106,7 @@ class Epochs(
     share_kept: float = fields.share(
         "Share of new tasks that the environment update may use.", nullable=True
     )
-    mean_calls: float = fields.number(
+    mean_difficulty: float = fields.number(
         "Mean difficulty of the attempted new tasks (desk, trails: tool calls).",
         low=0.0,
         nullable=True,
@@ -132,8 +145,17 @@ class Epochs(
     env_note: str = fields.note("Why, for people; '' when there is nothing to say.")
 
 
-class StageRuns(Table, key=("run_id", "epoch", "stage", "attempt")):
-    """One row an attempt at a stage. Key: run_id, epoch, stage, attempt."""
+class StageRuns(
+    Table,
+    key=("run_id", "epoch", "stage", "attempt"),
+    version=4,
+    added={
+        2: ("computed_by", "computed_at", "computed_seconds"),
+        3: ("tokens", "peak_memory"),
+        4: ("computed_root",),
+    },
+):
+    """One row an attempt at a stage."""
 
     run_id: str = fields.ident("Run that made the attempt.")
     epoch: int = fields.count("Epoch of the stage; 0 for bootstrap.")
@@ -155,10 +177,39 @@ class StageRuns(Table, key=("run_id", "epoch", "stage", "attempt")):
     rows: int = fields.count("Rows written; null when nothing was.", nullable=True)
     bytes: int = fields.count("Bytes written; null when nothing was.", nullable=True)
     error: str = fields.text("What failed; '' when nothing did.")
+    computed_by: str = fields.name(
+        "Run that computed what was reused; null for other states, and where nobody noted it.",
+        nullable=True,
+    )
+    computed_at: fields.UtcTime = fields.moment(
+        "When that computation began; null as `computed_by`.", nullable=True
+    )
+    computed_seconds: float = fields.number(
+        "Wall time of the attempt that computed it; null as `computed_by`, and when it was killed "
+        "before it had noted it.",
+        low=0.0,
+        nullable=True,
+    )
+    computed_root: str = fields.text(
+        "Root that it was taken from, one of `roots.read`; null as `computed_by`, and where it was "
+        "computed in this root.",
+        nullable=True,
+    )
+    tokens: int = fields.count(
+        "Tokens of a computed stage, as in `cost`; null for other states, for stages without a "
+        "model, and in histories of older versions of genenv.",
+        nullable=True,
+    )
+    peak_memory: int = fields.count(
+        "Bytes that the process of a computed stage and those it had started held at most while it "
+        "was at work, by samples of their resident memory; of stages side by side in one process, "
+        "all of them. Null as `tokens`.",
+        nullable=True,
+    )
 
 
-class Runs(Table, key=("run_id",)):
-    """One row a run: its configuration. Key: run_id."""
+class Runs(Table, key=("run_id",), version=3):
+    """One row a run: its configuration, and what people say of it."""
 
     run_id: str = fields.ident("Name of the run.")
     arm: str = fields.name("Method of the run.")
@@ -167,3 +218,15 @@ class Runs(Table, key=("run_id",)):
     epochs_planned: int = fields.count("Epochs that the configuration asks for.")
     started_at: fields.UtcTime = fields.moment("When the run was first started.")
     config: str = fields.json_object("The resolved configuration, JSON.")
+    tags: fields.Words = fields.members(
+        "Its tags, sorted; list_contains(tags, 'x') asks for one.", few=True
+    )
+    note: str = fields.note("What `genenv tag --note` says of it; '' when nothing does.")
+    pinned: bool = fields.flag("Whether it is pinned: gc keeps the weights of all its epochs.")
+    branch_of: str = fields.ident(
+        "Run that it branches off from, which may be gone; null for a run of its own.",
+        nullable=True,
+    )
+    branch_epoch: int = fields.count(
+        "Last epoch that it takes over from that run; 0 is the start.", nullable=True
+    )

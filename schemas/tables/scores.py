@@ -11,7 +11,7 @@ from schemas.tables.fields import Table
 
 
 class Scores(Table, key=("trace_id",)):
-    """One row a trace: how it was judged. Key: trace_id."""
+    """One row a trace: how it was judged."""
 
     trace_id: str = fields.ident("Trace that was judged.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
@@ -32,7 +32,7 @@ class Observations(
         .otherwise(0.0),
     },
 ):
-    """One row an answer of pi_env in a tool's place, against the truth. Key: trace_id, turn."""
+    """One row an answer of pi_env in a tool's place, against the truth."""
 
     trace_id: str = fields.ident("Trace in which pi_env was asked.")
     epoch: int = fields.count("Epoch of the rollout.")
@@ -62,7 +62,7 @@ class TaskScores(
         < 1e-9,
     },
 ):
-    """One row a group, that is a task attempted in an epoch: p_hat and R_env. Key: group_id."""
+    """One row a group, that is a task attempted in an epoch: p_hat and R_env."""
 
     group_id: str = fields.ident("Group: the n rollouts of one task in one epoch.", unique=True)
     epoch: int = fields.count("Epoch of the rollouts.")
@@ -105,7 +105,7 @@ class Selections(
         == (pl.col("reason") == SelectionReason.KEPT.value),
     },
 ):
-    """One row a task and update: whether the update may use it. Key: update, epoch, task_id."""
+    """One row a task and update: whether the update may use it."""
 
     task_id: str = fields.ident("Task decided about.")
     epoch: int = fields.count("Epoch of the update.")

@@ -25,7 +25,7 @@ class Tasks(
     },
     version=3,
 ):
-    """One row a task or rejected generation; base and held-out tasks have epoch 0. Key: task_id."""
+    """One row a task or rejected generation; base and held-out tasks have epoch 0."""
 
     task_id: str = fields.ident("Id of the task; sorts by epoch and index.", unique=True)
     epoch: int = fields.count("Epoch that produced the task; 0 before the first epoch.")
@@ -98,13 +98,22 @@ class Certificates(
         == pl.col("passed")
     },
 ):
-    """One row a check of a new task, before any attempt. Key: task_id, flaw."""
+    """One row a check of a new task, before any attempt."""
 
     task_id: str = fields.ident("Task that was checked.")
     epoch: int = fields.count("Epoch that produced the task.")
     flaw: str = fields.label("Flaw that was looked for.", Flaw)
     passed: bool = fields.flag("Whether the flaw was not found.")
     detail: str = fields.note("What was found, for people; '' when passed.")
+
+
+class Contexts(Table, key=("context_id",)):
+    """One row a conditioning context: what pi_env, or a teacher, was asked."""
+
+    context_id: str = fields.ident("Id of the context; sorts by epoch and index.", unique=True)
+    epoch: int = fields.count("Epoch of the generations.")
+    base_task_id: str = fields.ident("Base task that is shown.")
+    messages: str = fields.json_array("What is asked, JSON array of chat messages.")
 
 
 class Generations(
@@ -116,7 +125,7 @@ class Generations(
     },
     version=2,
 ):
-    """One row a generation of pi_env: the tokens that RWR trains on. Key: generation_id."""
+    """One row a generation of pi_env: the tokens that RWR trains on."""
 
     generation_id: str = fields.ident("Id of the generation; sorts.", unique=True)
     epoch: int = fields.count("Epoch of the generation.")

@@ -10,7 +10,7 @@ from schemas.tables.fields import Table
 
 
 class Traces(Table, key=("trace_id",)):
-    """One row a rollout of pi_agent, its numbers only. Key: trace_id."""
+    """One row a rollout of pi_agent, its numbers only."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
@@ -36,7 +36,7 @@ class TraceTokens(
         & (pl.col("token_ids").list.len() == pl.col("loss_mask").list.len()),
     },
 ):
-    """One row a rollout of pi_agent, its tokens and messages. Key: trace_id."""
+    """One row a rollout of pi_agent, its tokens and messages."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of the first prompt.")

@@ -1,5 +1,6 @@
 -- How did each model do on each benchmark?
 -- Reads: benchmark_metrics, runs
+-- Key: run_id, metric
 -- model: What was measured: a checkpoint, or the name of a model and its endpoint.
 -- points: The metric, in points of 100.
 -- low: Lower end of its 95 % bootstrap interval over items, in points.

@@ -1,5 +1,6 @@
 -- Does pi_env hit the target alpha, by task family, and is the ranking of tasks by R_env more than noise at this n?
 -- Reads: task_scores, tasks, settings
+-- Key: run_id, epoch, scope, family
 -- scope: `epoch` for all new tasks of the epoch together, `family` for those of one family.
 -- family: The task family; null for scope `epoch`.
 -- tasks: New tasks attempted.

@@ -1,5 +1,6 @@
 -- Which new tasks are sound, by their certificates and by their attempts?
 -- Reads: certificates, tasks, task_scores, scores, trace_tokens, test_results
+-- Key: run_id, task_id
 -- checks: Flaws that were looked for before any attempt.
 -- flaws: How many of them were found; with `generation.guard` such a task is refused.
 -- flaw: Their names, '' when none was found.

@@ -1,5 +1,6 @@
 -- What did each stage of an epoch cost, for every rollout kept and every task accepted?
 -- Reads: stage_runs, tasks, traces, evaluations, update_samples, d_train, benchmark_items
+-- Key: run_id, epoch, stage
 -- attempts: Tries of the stage that did not find it done already.
 -- seconds: Wall time of those tries; a try that was killed counts nothing. 0 when the stage was reused from another run. Stages that ran side by side count twice in a sum.
 -- compute_seconds: Part of it spent in the stage's own computation.

@@ -1,5 +1,6 @@
 -- How did the tasks that the agent was given move from epoch to epoch?
 -- Reads: task_scores, tasks, traces, selections, settings
+-- Key: run_id, epoch
 -- policy_version: Version of pi_agent that attempted them.
 -- env_policy_version: Version of pi_env that wrote them; null when it did not.
 -- tasks: New tasks attempted; base tasks count nowhere in this view.

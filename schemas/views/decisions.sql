@@ -1,5 +1,6 @@
 -- Could each update use a task's group of rollouts, and if not, why?
 -- Reads: selections
+-- Key: run_id, group_id
 -- agent_reason: `kept`, or why the agent update of the epoch could not use it.
 -- env_reason: The same for the environment update.
 SELECT

@@ -1,5 +1,6 @@
 -- How did each epoch go, and how long did the run work on it?
 -- Reads: epoch_rows, stage_runs
+-- Key: run_id, epoch
 -- seconds: Time in which at least one stage attempt of the epoch was running, in seconds. Stages side by side count once; waiting between a crash and its resume, cached stages and attempts that were killed count nothing. Null when the run kept no stage history.
 WITH spans AS (
     SELECT
@@ -42,7 +43,7 @@ SELECT
     e.share_in_band,
     e.share_zero_signal,
     e.share_kept,
-    e.mean_calls,
+    e.mean_difficulty,
     e.mean_response_tokens,
     e.heldout_success,
     e.heldout_success_greedy,

@@ -1,5 +1,6 @@
 -- What says whether an epoch is to be believed: its gain with interval, its signal, its weights, its target?
 -- Reads: epochs, task_scores, tasks, test_gains, updates, calibration, fidelity
+-- Key: run_id, epoch
 -- distinct_tasks: Different new tasks attempted.
 -- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
 -- alpha_inside: Whether alpha is inside the clustered 95 % interval of p_hat; see calibration.

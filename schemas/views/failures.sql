@@ -1,5 +1,6 @@
 -- What went wrong in the agent's attempts, and how often in each epoch?
 -- Reads: scores, traces
+-- Key: run_id, epoch, failure
 -- attempts: Rollouts that failed in this way, of new and base tasks.
 -- share: Part of all the epoch's rollouts, failed or not, that this is; 0 to 1.
 -- tasks: Different tasks among them.

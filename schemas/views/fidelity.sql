@@ -1,5 +1,6 @@
 -- How true was pi_env in the place of the tools, and how true is the one that the epoch made?
 -- Reads: observations, checkpoints
+-- Key: run_id, epoch
 -- observations: Answers that pi_env gave in the epoch's attempts.
 -- attempts: Attempts in which it gave them.
 -- schema: Share of the answers that fit the domain's schema; 0 to 1.

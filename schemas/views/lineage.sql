@@ -1,5 +1,6 @@
 -- Which rows made this checkpoint, and which checkpoints saw this row?
 -- Reads: update_samples, checkpoints, d_train, d_env
+-- Key: run_id, policy, epoch, row_id
 -- checkpoint: Digest of the weights that the update made.
 -- parent_checkpoint: Digest of the weights that the update started from; its own rows are behind this checkpoint too.
 -- row_epoch: Epoch in which the row was sampled.

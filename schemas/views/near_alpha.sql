@@ -1,5 +1,6 @@
 -- Which new tasks were near alpha, so that the environment update could use them?
 -- Reads: tasks, selections, task_scores
+-- Key: run_id, epoch, task_id
 -- p_hat_task: Share of successes of the task itself, k / n.
 SELECT
     s.run_id,

@@ -1,5 +1,6 @@
 -- How good is the prediction that chooses the tasks, and what does pi_env write beside them?
 -- Reads: tasks, task_scores
+-- Key: run_id, epoch, choice
 -- choice: `predicted` (near alpha), `random` (drawn by lot: what pi_env writes), or `not_chosen`.
 -- tasks: Tasks with this choice.
 -- predicted_p: Mean predicted success rate; null in an epoch that had nothing to predict from.

@@ -1,5 +1,6 @@
 -- What was rejected and why, and how often in each epoch?
 -- Reads: tasks, selections
+-- Key: run_id, epoch, kept_from, rejection
 -- epoch: Epoch of the decision.
 -- kept_from: What the rows are missing from: `tasks` (a generation became no task), or the update `agent` or `env` (a task's group of rollouts may not be used by it). A generation that became no task is counted once, under `tasks`; a task that was not chosen is not rejected.
 -- rejection: The reason.

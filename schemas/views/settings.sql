@@ -1,5 +1,6 @@
 -- With which settings did each run play, as columns instead of JSON?
 -- Reads: runs
+-- Key: run_id
 -- alpha: Target success rate of the agent.
 -- beta: Sharpness of R_env = exp(-beta (p_hat - alpha)^2).
 -- k_min: Half-width of the difficulty band around alpha.

@@ -1,5 +1,6 @@
 -- What has each run spent by the end of an epoch: attempts, optimizer steps, tokens?
 -- Reads: epochs, traces, cost
+-- Key: run_id, epoch
 -- rollouts: Attempts at tasks, of this epoch and all before, evaluations left out.
 -- steps: Optimizer steps of both policies, of this epoch and all before.
 -- tokens: Tokens read as prompts (of several turns: the first) and sampled by pi_env for tasks and by pi_agent for attempts, of this epoch and all before. Updates pass over tokens that are counted here; evaluations cost every arm the same.

@@ -1,5 +1,6 @@
 -- Which new tasks look as if pi_env were gaming its reward, and by what number?
 -- Reads: certified, tasks, task_scores, scores, trace_tokens, traces
+-- Key: run_id, epoch, reason, family, task_id
 -- epoch: Epoch that produced the task, or the suspicious epoch.
 -- reason: `near_duplicate`: the words of the request, in any order, are those of an earlier task of the run. `flaw`: its certificate names a flaw, and `generation.guard` was off. `by_chance`: one and the same text succeeded and failed on it. `constant_answer`: one and the same answer succeeded on tasks whose expected answers differ. `bimodal`: the epoch's tasks are solved always or never, half-way only on average. `length_drift`: answers to one family grew longer or shorter while its success stood still.
 -- task_id: The suspicious task; null where the suspect is an epoch, or a family in it.

@@ -1,5 +1,6 @@
 -- How did the agent fare on one task, or on equal ones, over the epochs?
 -- Reads: task_scores, tasks, traces, decisions, update_samples
+-- Key: run_id, group_id
 -- occasion: How often tasks of this fingerprint were attempted up to here, from 1.
 -- policy_version: Version of pi_agent that attempted it.
 -- p_hat_before: The same on the occasion before; null on the first.

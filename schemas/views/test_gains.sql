@@ -1,5 +1,6 @@
 -- How much better is the agent of each epoch on the test tasks than the one that the run began with?
 -- Reads: test_results
+-- Key: run_id, epoch, measure
 -- measure: As in test_results.
 -- tasks: Test tasks that both agents attempted.
 -- value: Mean over the tasks: success, or the probability of the reference answer.

@@ -1,5 +1,6 @@
 -- What was behind each update: how many rows, of which sources, and with how different weights?
 -- Reads: checkpoints, update_samples
+-- Key: run_id, policy, epoch
 -- checkpoint: Digest of the weights that the update made; its parent's when it was skipped.
 -- rows: Rows that it trained on: attempts for pi_agent, generations for pi_env. Those that only the KL is along do not count.
 -- kl_rows: Generations that the KL of pi_env's update was along; null for pi_agent.

@@ -1,5 +1,6 @@
 -- What would R_env and the filter have said about the stored rollouts under other settings?
 -- Reads: task_scores, tasks, decisions, settings
+-- Key: run_id, group_id
 -- Parameter alpha DOUBLE: Target success rate; left out: the run's own.
 -- Parameter beta DOUBLE: Sharpness of R_env; left out: the run's own.
 -- Parameter k_min DOUBLE: Half-width of the band; left out: the run's own.

@@ -64,6 +64,7 @@ class StageContext(Generic[In]):
     artifacts: Artifacts
     out: ArtifactWriter
     work: Path
+    draw: int = 0
 
     @property
     def store(self) -> Store:
@@ -88,8 +89,9 @@ class StageContext(Generic[In]):
         return self.artifacts.checkpoint(self.artifacts.load(ref.artifact), ref.name)
 
     def seed_for(self, *parts: str | int) -> int:
-        """Return a seed that depends on the run's seed, the stage, the epoch and `parts`."""
-        return stage_seed(self.seed, self.stage.name, self.epoch, *parts)
+        """Return a seed of the run's seed, the stage, the epoch, the draw and `parts`."""
+        drawn = ("draw", self.draw) if self.draw else ()
+        return stage_seed(self.seed, self.stage.name, self.epoch, *parts, *drawn)
 
     def domain(self) -> Domain:
         """Return the configured domain."""

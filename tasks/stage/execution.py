@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, cast
+from typing import Any, Generic, NamedTuple, cast
 
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
@@ -23,17 +23,29 @@ from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.records.keys import stage_key
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
+from genenv_core.storage.records.origins import Origin, note_origin
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.process import identity
 from schemas.enums import StageState
 from tasks.stage.context import Compute, Stage, StageContext, log
+from tasks.stage.effort import Effort, effort, tokens_of
 from tasks.stage.inputs import In
 from tasks.stage.key import ConfigView, parts_of
+from tasks.stage.origin import computed_then, found_origin, origin_of
 from tasks.stage.progress import Event, check, emit
-from tasks.stage.stores import artifacts_of, leases_of
+from tasks.stage.stores import artifacts_of, leases_of, readers_of
 
 FAULTS_VARIABLE = "GENENV_TEST_FAULTS"
 """Set to 1, it allows a stage that fails on purpose, so that tests can press Retry."""
+
+
+class Outcome(NamedTuple):
+    """What a stage gave: its output, whether it was reused, and by whom it was computed then."""
+
+    ref: ArtifactRef
+    reused: bool
+    origin: Origin | None
+
 
 Elsewhere = Callable[[str, dict[str, Any], Callable[[], Manifest | None]], Manifest]
 """Has another process compute a stage; takes the key, its parts and a look-up of the manifest."""
@@ -46,19 +58,22 @@ def run_stage(
     epoch: int,
     inputs: In,
     elsewhere: Elsewhere | None = None,
-) -> tuple[ArtifactRef, bool]:
-    """Return the stage's output and whether it was reused; if not, it is computed and committed.
+    draw: int = 0,
+) -> Outcome:
+    """Return the stage's output, reused, or else computed and committed.
+
+    One that is not in the run's root is looked for in those of `roots.read`, and taken from there.
 
     `elsewhere` replaces `compute`. The process that computes then holds the lease and records the
     attempt. This process records only what that one could not.
     """
-    parts = parts_of(stage, config, epoch, inputs)
+    parts = parts_of(stage, config, epoch, inputs, draw)
     call = _Call(stage, config, epoch, inputs, parts, stage_key(parts), artifacts_of(config.root))
     emit(Event("started", stage.name, epoch))
-    record = _AttemptRecord(call.run, stage.name, epoch, call.key)
-    manifest = call.find()
+    record = AttemptRecord(call.run, stage.name, epoch, call.key)
+    manifest = call.find() or readers_of(config).take_in(stage.name, call.key)
     away = manifest is None and elsewhere is not None
-    took: float | None = None
+    took = Effort()
     if manifest is None:
         with _failing_aloud(call, record, away=away):
             if elsewhere:
@@ -67,22 +82,28 @@ def run_stage(
                 manifest, took = _leased(call, compute, record)
     # A reused stage that this run already noted leaves no new row: a replay of a finished run
     # would otherwise double its history every time.
+    reused = not record.begun and not away
     first = call.run.note_key(epoch, stage.name, call.key)
+    store = call.artifacts.store
+    origin = (
+        found_origin(store, call.run, epoch, stage.name, call.key, first=first) if reused else None
+    )
     if record.begun or first:
         record.end(
             StageState.COMPUTED if record.begun else StageState.CACHED,
             rows=manifest.rows,
             bytes=manifest.bytes,
-            compute_seconds=took,
+            **took.values,
+            **computed_then(origin),
         )
-    reused = not record.begun and not away
     state, seconds = StageState.CACHED if reused else StageState.COMPUTED, record.seconds
     log.info(
         "stage=%s epoch=%d key=%s state=%s rows=%d seconds=%.2f",
         stage.name, epoch, call.key[:12], state, manifest.rows, seconds,
     )  # fmt: skip
-    emit(Event("finished", stage.name, epoch, state, seconds, facts=manifest.facts))
-    return reference(manifest), reused
+    told = str(origin or "")
+    emit(Event("finished", stage.name, epoch, state, seconds, message=told, facts=manifest.facts))
+    return Outcome(reference(manifest), reused, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +128,7 @@ class _Call(Generic[In]):
         return self.artifacts.find(self.stage.name, self.key)
 
 
-class _AttemptRecord:
+class AttemptRecord:
     """One attempt at a stage by this process; nothing is written before `begin` or `end`."""
 
     def __init__(self, run: RunLog, stage: str, epoch: int, key: str) -> None:
@@ -137,6 +158,10 @@ class _AttemptRecord:
         self._attempt, self.begun = self._run.begin(self._attempt), True
         return self._attempt.attempt
 
+    def origin(self) -> Origin:
+        """Return this attempt as the one that computed its stage."""
+        return origin_of(self._attempt, round(self.seconds, 4))
+
     def end(self, state: StageState, **values: Any) -> None:
         """Write how it ended, and `values`; an attempt that never began has no other event."""
         seconds = round(self.seconds, 4)
@@ -152,7 +177,7 @@ def _failures(run: RunLog, epoch: int, stage: str) -> int:
 
 
 @contextlib.contextmanager
-def _failing_aloud(call: _Call[Any], record: _AttemptRecord, *, away: bool) -> Generator[None]:
+def _failing_aloud(call: _Call[Any], record: AttemptRecord, *, away: bool) -> Generator[None]:
     """Record and report how the block fails; turns errors that are not genenv's into StageError."""
     stage, epoch = call.stage.name, call.epoch
     noted = _failures(call.run, epoch, stage) if away else 0
@@ -171,9 +196,9 @@ def _failing_aloud(call: _Call[Any], record: _AttemptRecord, *, away: bool) -> G
 
 
 def _leased(
-    call: _Call[In], compute: Compute[In], record: _AttemptRecord
-) -> tuple[Manifest, float | None]:
-    """Return the manifest and the seconds of its computation, None when another process made it."""
+    call: _Call[In], compute: Compute[In], record: AttemptRecord
+) -> tuple[Manifest, Effort]:
+    """Return the manifest and what it took, which is nothing when another process made it."""
     stage, epoch, key = call.stage.name, call.epoch, call.key
 
     def waiting(holder: str) -> None:
@@ -184,17 +209,20 @@ def _leased(
     leases = leases_of(call.config.root)
     with leases.hold(stage, key, call.find, waiting=waiting, check=check) as manifest:
         if manifest is not None:
-            return manifest, None
+            return manifest, Effort()
         attempt = record.begin()
         log.info("stage=%s epoch=%d key=%s started", stage, epoch, key[:12])
         _fail_on_purpose(call.config.execution.test_fault, stage, epoch, attempt)
-        began = time.perf_counter()
-        manifest = _computed(call, compute)
-        return manifest, round(time.perf_counter() - began, 4)
+        with effort() as took:
+            manifest, won = _computed(call, compute)
+        if won:
+            note_origin(call.artifacts.store, record.origin())
+        took.tokens = tokens_of(manifest, call.inputs, call.artifacts)
+        return manifest, took
 
 
-def _computed(call: _Call[In], compute: Compute[In]) -> Manifest:
-    """Compute and commit a stage; return its manifest."""
+def _computed(call: _Call[In], compute: Compute[In]) -> tuple[Manifest, bool]:
+    """Compute and commit a stage; return its manifest, and whether it is this process's own."""
     stage, store = call.stage, call.artifacts.store
     work = store.scratch()
     try:
@@ -210,12 +238,13 @@ def _computed(call: _Call[In], compute: Compute[In]) -> Manifest:
             artifacts=call.artifacts,
             out=ArtifactWriter(store, stage.name, call.parts, call.key),
             work=work,
+            draw=call.parts.get("draw", 0),
         )
         facts = compute(context)
-        manifest, _ = context.out.commit(facts)
+        manifest, won = context.out.commit(facts)
         # What a kill leaves between the two lines is never read again: the key is finished.
         shutil.rmtree(store.home / paths.progress(stage.name, call.key), ignore_errors=True)
-        return manifest
+        return manifest, won
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

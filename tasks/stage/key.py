@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import Domain, ReadsFiles
 from genenv_core.domains.registry import get_domain
 from genenv_core.engines.protocol import engine_module
-from genenv_core.errors import StageError
+from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.code import code_version
 from genenv_core.storage.records.keys import key_parts
 from tasks.stage.context import Stage
@@ -26,8 +29,10 @@ AROUND = ("genenv_core.ids",)
 """What the machinery around every stage decides: seeds, and the scope of ids."""
 
 
-def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dict[str, Any]:
-    """Return the parts of a stage's key."""
+def parts_of(
+    stage: Stage, config: RunConfig, epoch: int, inputs: Inputs, draw: int = 0
+) -> dict[str, Any]:
+    """Return the parts of a stage's key; the first draw, 0, is not among them."""
     # Without the label of a build (+cpu, +cu130): a flow makes the keys of stages that pods compute
     # with another build of the same version.
     runtime = {library: version(library).partition("+")[0] for library in stage.libraries}
@@ -35,8 +40,8 @@ def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dic
         runtime["machine"] = platform.machine()
     domain = domain_of(stage, config)
     if domain:
-        runtime["domain"] = f"{domain.name} {domain.version}"
-    return key_parts(
+        runtime["domain"] = " ".join([domain.name, domain.version, *_file_digests(domain)])
+    parts = key_parts(
         stage=stage.name,
         code=code_version(*stage.modules, *chosen_modules(stage, config, domain), *AROUND),
         config=config_fields(config, stage.reads),
@@ -45,6 +50,7 @@ def parts_of(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> dic
         epoch=epoch,
         runtime=runtime,
     )
+    return {**parts, "draw": draw} if draw else parts
 
 
 def domain_of(stage: Stage, config: RunConfig) -> Domain | None:
@@ -55,6 +61,29 @@ def domain_of(stage: Stage, config: RunConfig) -> Domain | None:
     if "domain" not in stage.reads:
         return None
     return get_domain(config.domain.name, config.domain.options)
+
+
+def _file_digests(domain: Domain) -> list[str]:
+    """Return the digest (16 hex digits) of each file that a domain reads, in its order."""
+    if not isinstance(domain, ReadsFiles):
+        return []
+    found: list[str] = []
+    for file in map(Path, domain.files):
+        try:
+            state = file.stat()
+            found.append(_file_digest(file, state.st_size, state.st_mtime_ns)[:16])
+        except OSError as error:
+            raise ConfigError(
+                f"domain {domain.name}: its file {file} cannot be read: {error.strerror}"
+            ) from error
+    return found
+
+
+@cache
+def _file_digest(file: Path, size: int, changed_ns: int) -> str:
+    """Return the SHA-256 of a file, read anew when its size or time changes."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> list[str]:

@@ -19,16 +19,18 @@ from genenv_core.storage.records.keys import difference, stage_key
 from genenv_core.storage.records.manifest import ArtifactRef
 from genenv_core.storage.records.runs import RunLog, list_runs
 from tasks.stage.context import Stage
+from tasks.stage.drawing import draw_of
 from tasks.stage.inputs import Inputs
 from tasks.stage.key import parts_of
-from tasks.stage.stores import artifacts_of
+from tasks.stage.stores import artifacts_of, readers_of
 
 
 @dataclass
 class Planned:
     """One stage in a plan: its key, and hit, miss, or unknown until what it depends on is known.
 
-    `inputs` is None until they are known. With them, the stage does what was planned.
+    `inputs` is None until they are known. With them, the stage does what was planned. `root` is
+    another root that a hit is taken from, '' for the run's own.
     """
 
     stage: str
@@ -39,6 +41,7 @@ class Planned:
     changed: tuple[str, ...] = ()
     ref: ArtifactRef | None = None
     inputs: Any = None
+    root: str = ""
 
     def result(self) -> ArtifactRef:
         """Return the reference; raises NotPlannable when only computing would give it."""
@@ -72,15 +75,26 @@ def current_plan() -> list[Planned] | None:
 
 def planned(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> Planned:
     """Return what a stage would do with these inputs."""
-    parts = parts_of(stage, config, epoch, inputs)
+    parts = parts_of(stage, config, epoch, inputs, draw_of(config, stage.name, epoch))
     key = stage_key(parts)
     artifacts = artifacts_of(config.root)
-    manifest = artifacts.find(stage.name, key)
+    manifest, root = artifacts.find(stage.name, key), ""
+    if manifest is None and (shared := readers_of(config).find(stage.name, key)):
+        manifest, root = shared.manifest, shared.reader.store.uri
     if manifest is None:
         run = RunLog(artifacts.store, config.run_id or run_name(config, "run"))
         changed = _changed(run, stage.name, epoch, key, parts, artifacts)
         return Planned(stage.name, epoch, "miss", key, parts, changed=changed, inputs=inputs)
-    return Planned(stage.name, epoch, "hit", key, parts, ref=reference(manifest), inputs=inputs)
+    ref = reference(manifest)
+    return Planned(stage.name, epoch, "hit", key, parts, ref=ref, inputs=inputs, root=root)
+
+
+def is_stored(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> bool:
+    """Return whether a stage with these inputs would be reused."""
+    parts = parts_of(stage, config, epoch, inputs, draw_of(config, stage.name, epoch))
+    output = (stage.name, stage_key(parts))
+    own = artifacts_of(config.root).find(*output)
+    return own is not None or readers_of(config).find(*output) is not None
 
 
 def _changed(

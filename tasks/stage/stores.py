@@ -1,12 +1,15 @@
-"""The artifacts and leases of each root, opened once a process."""
+"""The artifacts and leases of each root, and the roots that are read beside it, opened once."""
 
 from __future__ import annotations
 
 from functools import cache
 
+from genenv_core.config.schema import RunConfig
 from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.readers import Readers, check_readers
 from genenv_core.storage.store.leases import Leases
 from genenv_core.storage.store.opening import open_store
+from tasks.stage.progress import Event, emit
 
 
 @cache
@@ -19,3 +22,18 @@ def artifacts_of(root: str) -> Artifacts:
 def leases_of(root: str) -> Leases:
     """Return this process's leases in a root."""
     return Leases(artifacts_of(root).store)
+
+
+def check_roots(config: RunConfig) -> None:
+    """Raise ConfigError for a root to read from that cannot be read, or is the run's own."""
+    check_readers(config.root, config.roots.read)
+
+
+def readers_of(config: RunConfig) -> Readers:
+    """Return the roots that a run reads from beside its own."""
+    return _readers(config.root, config.roots.read)
+
+
+@cache
+def _readers(root: str, uris: tuple[str, ...]) -> Readers:
+    return Readers(artifacts_of(root), uris, lambda text: emit(Event("root", message=text)))

@@ -24,10 +24,12 @@ from genenv_core.storage.records.keys import difference, stage_key
 from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.placement.child import compute_on_work_pool
 from tasks.stage.context import Compute, Stage
+from tasks.stage.drawing import draw_of
 from tasks.stage.execution import run_stage
 from tasks.stage.inputs import In, decode
 from tasks.stage.key import parts_of
-from tasks.stage.planning import current_plan, planned
+from tasks.stage.planning import current_plan, is_stored, planned
+from tasks.stage.stopping import current_end
 from tasks.stage.stores import artifacts_of
 
 After = Callable[[RunConfig, int, ArtifactRef, Artifacts], None]
@@ -66,29 +68,43 @@ class StageTask(Generic[In]):
                 if place == INLINE
                 else partial(compute_on_work_pool, stage.name, config, epoch, inputs, place)
             )
-            ref, reused = run_stage(stage, compute, config, epoch, inputs, elsewhere)
-            if after:
-                after(config, epoch, ref, artifacts_of(config.root))
+            draw = draw_of(config, stage.name, epoch)
+            ref, reused, origin = run_stage(stage, compute, config, epoch, inputs, elsewhere, draw)
+            self.used(config, epoch, ref)
             if reused:
-                message = f"reused {stage.name} {ref.key[:12]}"
+                message = f"reused {stage.name} {ref.key[:12]}" + (f", {origin}" if origin else "")
                 return Completed(name="Cached", message=message, data=ref)
             where = "" if place == INLINE else f" on work pool {place}"
             return Completed(message=f"computed {ref.rows} rows{where}", data=ref)
 
         self._task: Any = run  # Prefect's `submit` is half untyped
-        self._compute, self._takes = compute, takes
+        self._compute, self._takes, self._after = compute, takes, after
 
     def __call__(self, config: RunConfig, epoch: int, inputs: In) -> ArtifactRef:
         """Return the stage's output once it is there."""
         return self.submit(config, epoch, inputs).result()
 
     def submit(self, config: RunConfig, epoch: int, inputs: In) -> Pending:
-        """Start the stage; inside `planning` it is only planned."""
+        """Start the stage; inside `planning` it is only planned.
+
+        Raises Ended when it comes after the end that `stopping` set.
+        """
         plan = current_plan()
         if plan is not None:
             plan.append(planned(self.stage, config, epoch, inputs))
             return plan[-1]
-        return self._task.submit(config=config, epoch=epoch, inputs=inputs)
+        end = current_end()
+        if end is None:
+            return self._task.submit(config=config, epoch=epoch, inputs=inputs)
+        end.check(self.stage.name, epoch, lambda: is_stored(self.stage, config, epoch, inputs))
+        made: Pending = self._task.submit(config=config, epoch=epoch, inputs=inputs)
+        end.started(made)
+        return made
+
+    def used(self, config: RunConfig, epoch: int, ref: ArtifactRef) -> None:
+        """Do what follows every use of the stage; for an output that is used without a look-up."""
+        if self._after:
+            self._after(config, epoch, ref, artifacts_of(config.root))
 
     def compute_here(
         self, config: RunConfig, epoch: int, sent: dict[str, Any], parts: dict[str, Any]
@@ -98,11 +114,12 @@ class StageTask(Generic[In]):
         Raises StageError when this process would give the stage another key.
         """
         inputs = decode(self._takes, sent)
-        own = parts_of(self.stage, config, epoch, inputs)
+        draw = int(parts.get("draw", 0))
+        own = parts_of(self.stage, config, epoch, inputs, draw)
         if stage_key(own) != stage_key(parts):
             raise StageError(
                 f"stage {self.stage.name} of epoch {epoch}: this process and the flow have "
                 f"different versions of genenv: {'; '.join(difference(parts, own))}: install the "
                 "same commit and the same requirements.lock on both"
             )
-        return run_stage(self.stage, self._compute, config, epoch, inputs)[0]
+        return run_stage(self.stage, self._compute, config, epoch, inputs, draw=draw).ref

@@ -41,7 +41,12 @@ REQUEST_S = 30
 def tracking_uri(config: RunConfig, root: Path) -> str:
     """Return the URI of the configuration or the environment, or the SQLite file under the root."""
     configured = config.tracking.uri or os.environ.get(URI_VARIABLE)
-    return configured or f"sqlite:///{root / 'mlflow' / 'mlflow.db'}"
+    return configured or database_of(root)
+
+
+def database_of(root: Path) -> str:
+    """Return the URI of the SQLite file under the root."""
+    return f"sqlite:///{root / 'mlflow' / 'mlflow.db'}"
 
 
 def is_remote(uri: str) -> bool:
@@ -97,7 +102,7 @@ def open_client(config: RunConfig, root: Path) -> MlflowClient:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(config, root)
-    if uri == f"sqlite:///{root / 'mlflow' / 'mlflow.db'}":
+    if uri == database_of(root):
         create_database(root)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 

@@ -29,6 +29,7 @@ from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.retention import find_retired
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
+from tasks.tracking.flavor import BESIDE, MLMODEL, TOKENIZER, is_loadable, mlmodel, of_tokenizer
 
 SCHEME = "genenv-"
 """Begins the URI of a folder or a bucket; without it MLflow would look there for its own files."""
@@ -66,7 +67,15 @@ class CheckpointFolder(LocalArtifactRepository):
                 f"{folder} is not there: the root is on another machine, or `genenv gc` has "
                 "collected the checkpoint"
             )
-        files = sorted(path for path in folder.iterdir() if path.is_file())
+        if artifact_path == MLMODEL:
+            return str(super().download_artifacts(artifact_path, dst_path))
+        listed = [path for path in folder.iterdir() if path.is_file() or path.is_symlink()]
+        files = sorted(path for path in listed if path.name not in BESIDE)
+        if lost := [path for path in files if not path.exists()]:
+            raise MlflowException(
+                f"{lost[0].resolve()} is not there: `genenv gc` has collected the checkpoint, or "
+                "it was removed"
+            )
         if digest([[path.name, file_sha256(path)] for path in files]) != folder.name:
             raise MlflowException(
                 f"{folder} is altered: remove it, and it is laid out again when a stage reads it"
@@ -103,11 +112,28 @@ class CheckpointObjects(ArtifactRepository):
         return f"{scheme}://{'/'.join(root)}", output, name, wanted
 
     def list_artifacts(self, path: str | None = None) -> list[FileInfo]:
-        """Return the files of the checkpoint, which are in no folders."""
-        return [FileInfo(name, False, part.bytes) for name, part in self._files.items() if not path]
+        """Return the files of the checkpoint, and those that MLflow wants beside them."""
+        files, path = self._files, (path or "").strip("/")
+        found: list[FileInfo] = []
+        if not path:
+            found = [FileInfo(name, False, part.bytes) for name, part in files.items()]
+        if not is_loadable(files):
+            return found
+        above, _, last = TOKENIZER.partition("/")
+        if not path:
+            found += [FileInfo(MLMODEL, False, len(mlmodel())), FileInfo(above, True, None)]
+        elif path == above:
+            found = [FileInfo(f"{above}/{last}", True, None)]
+        elif path == TOKENIZER:
+            names = of_tokenizer(files)
+            found = [FileInfo(f"{TOKENIZER}/{name}", False, files[name].bytes) for name in names]
+        return found
 
     def _download_file(self, remote_file_path: str, local_path: str) -> None:
-        part = self._files.get(remote_file_path)
+        if remote_file_path == MLMODEL and is_loadable(self._files):
+            Path(local_path).write_bytes(mlmodel())
+            return
+        part = self._files.get(remote_file_path.removeprefix(f"{TOKENIZER}/"))
         if part is None:
             raise MlflowException(f"{self.artifact_uri} has no file {remote_file_path!r}")
         # What comes here is compared with the digest that is the part's name.

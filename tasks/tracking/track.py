@@ -11,11 +11,13 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from genenv_core.addresses import page_of
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, update_of
 from genenv_core.errors import ConfigError, Retired
 from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.foreign import find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.store.opening import home_of
@@ -30,6 +32,8 @@ from tasks.tracking.client import (
     tracking_uri,
     unreachable,
 )
+from tasks.tracking.flavor import laid_out
+from tasks.tracking.news import begin, listed, tell
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,22 +80,30 @@ def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts)
     if not config.tracking.enabled or config.run_id is None:
         return
     run = RunLog(artifacts.store, config.run_id)
+    if epoch == 0:
+        begin((config.root, run.run_id))
     behind = _behind(config, run, epoch)
     if run.keys(epoch).get(TRACKED) != ref.key:
         behind[epoch] = ref.key
     if not behind:
         return
     uri = tracking_uri(config, artifacts.store.home)
+    missed = sorted(behind)
     away = unreachable(uri)
     if away is None:
         away = _log_behind(config, run, uri, behind, artifacts)
     if away is not None:
-        epochs = ", ".join(map(str, sorted(behind)))
         log.warning(
-            "run=%s MLflow at %s: %s; the run goes on. Not logged yet: epoch %s. The next epoch "
-            "that reaches it logs them, or the same command later",
-            config.run_id, shown(uri), away, epochs,
+            "run=%s MLflow at %s: %s; the run goes on. Not logged yet: %s. The next epoch that "
+            "reaches it logs them, or `genenv resume %s` later",
+            config.run_id, shown(uri), away, listed(behind), config.run_id,
         )  # fmt: skip
+    tell((config.root, config.run_id), epoch, shown(uri), away, missed)
+
+
+def not_logged(config: RunConfig) -> list[int]:
+    """Return the epochs of a run of this process that are not in MLflow."""
+    return sorted(_missed.get((config.root, str(config.run_id)), {}))
 
 
 def _behind(config: RunConfig, run: RunLog, epoch: int) -> dict[int, str]:
@@ -240,6 +252,8 @@ def _register(
         "genenv.digest": row["digest"],
         "genenv.stage_key": key,
     }
+    if page := page_of(str(config.run_id), "checkpoints", row["policy"], row["epoch"]):
+        tags["genenv.view"] = page
     # Of this MLflow run: another root may have a run of this name.
     found = client.search_model_versions(f"name = '{name}' and run_id = '{run_uuid}'")
     same = [v for v in found if v.tags.get("genenv.stage_key") == key]
@@ -248,6 +262,13 @@ def _register(
     else:
         manifest = artifacts.find(stage, key)
         assert manifest is not None
+        note = find_foreign(artifacts.store, manifest)
+        if note and None in artifacts.store.stats([part.path for part in note.parts]):
+            log.info(
+                "run=%s epoch=%d not registered: its weights lie in %s",
+                config.run_id, row["epoch"], note.root,
+            )  # fmt: skip
+            return
         try:
             source = _source(client, config, run_uuid, row, manifest, artifacts)
         except Retired as error:  # superseded before this run was tracked
@@ -273,13 +294,13 @@ def _source(
 
     remote = is_remote(tracking_uri(config, artifacts.store.home))
     if remote and config.tracking.upload:
-        folder = artifacts.checkpoint(manifest, row["policy"])
+        folder = laid_out(artifacts.checkpoint(manifest, row["policy"]), artifacts.store.home)
         place = f"checkpoints/{row['policy']}/{row['epoch']:06d}"
         _upload(client, run_uuid, folder, place)
         return f"runs:/{run_uuid}/{place}"
     if artifacts.store.uri.startswith("s3://"):  # other machines see it under its name
         return object_reference(artifacts.store, manifest, row["policy"])
-    folder = artifacts.checkpoint(manifest, row["policy"])
+    folder = laid_out(artifacts.checkpoint(manifest, row["policy"]), artifacts.store.home)
     return folder_reference(folder) if remote else str(folder)
 
 

@@ -6,15 +6,54 @@ from datetime import UTC, datetime
 
 from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import LAST
+from genenv_core.config.until import Until
+from genenv_core.storage.records.branches import Branch, note_branch
+from genenv_core.storage.records.draws import close_draws, force_draw
+from genenv_core.storage.records.endings import Ending, clear_ending, note_ending
+from genenv_core.storage.records.labels import Change, change_labels
 from genenv_core.storage.records.runs import RunLog
+from tasks.stage.context import log
 from tasks.stage.execution import refuse_outside_tests
 from tasks.stage.progress import Event, emit
 from tasks.stage.stores import artifacts_of
 
 
-def open_run(config: RunConfig) -> None:
-    """Record the run's resolved configuration; a run that exists already continues."""
+def open_run(config: RunConfig, said: Change | None = None) -> None:
+    """Record the run's resolved configuration and what is said of it; one that exists continues."""
     name = run_name(config, "run")
     refuse_outside_tests(config.execution.test_fault)
-    RunLog(artifacts_of(config.root).store, name).open(dump(config), datetime.now(UTC))
+    store = artifacts_of(config.root).store
+    RunLog(store, name).open(dump(config), datetime.now(UTC))
+    clear_ending(store, name)
+    if said is not None:
+        change_labels(store, name, said)
     emit(Event("run", facts={"run_id": name, "epochs": config.epochs, "arm": config.arm.value}))
+
+
+def open_branch(config: RunConfig, branch: Branch | None) -> None:
+    """Note what a run takes over from another one; None: nothing."""
+    if branch is not None:
+        note_branch(artifacts_of(config.root).store, run_name(config, "run"), branch)
+
+
+def draw_anew(config: RunConfig, force: Until | None) -> None:
+    """Note that a stage is drawn anew; None: nothing. Raises ConfigError without a first draw."""
+    if force is None:
+        return
+    run, store = run_name(config, "run"), artifacts_of(config.root).store
+    number = force_draw(store, run, force.stage, force.epoch).number(force.stage, force.epoch)
+    log.info("run=%s epoch=%d stage=%s draw=%d", run, force.epoch, force.stage, number)
+
+
+def end_draws(config: RunConfig) -> None:
+    """Note that the run has come to its end with its draws."""
+    close_draws(artifacts_of(config.root).store, run_name(config, "run"))
+
+
+def end_early(config: RunConfig, until: Until | None) -> None:
+    """Note that the run has ended after a stage as asked; None: it was to go to its last epoch."""
+    if until is not None and not until.covers(LAST, config.epochs):
+        store = artifacts_of(config.root).store
+        ending = Ending(stage=until.stage, epoch=until.epoch)
+        note_ending(store, run_name(config, "run"), ending)

@@ -253,7 +253,7 @@ def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame)
                 "share_in_band": in_band.mean(),
                 "share_zero_signal": judged["zero_signal"].mean(),
                 "share_kept": in_band.mean(),
-                "mean_calls": 3.5,
+                "mean_difficulty": 3.5,
                 "mean_response_tokens": traces["response_tokens"].mean(),
                 "validation_success": 0.5,
                 "heldout_success": 0.5,

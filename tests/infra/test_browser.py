@@ -1,8 +1,10 @@
 """The Prefect UI in a real browser, as a person uses it: fill in, start, watch, read, retry.
 
-Invariants: the form of `coevolution` starts a run with the preset chosen in it; the run completes
-in the browser's eyes, and its artifacts can be read there; a run whose `grpo_update` fails is
-continued by the button Retry, with the earlier stages Cached.
+Invariants: the deployment `begin` comes first, and its form fits on two screens; it starts a run
+with the preset, tags and changes filled in; the run completes in the browser's eyes, and its
+artifacts can be read there; a stage is drawn anew from the form; in the whole form of
+`coevolution`, a run whose `grpo_update` fails is continued by the button Retry, with the earlier
+stages Cached.
 
 Screenshots are kept in `.ci/out/screenshots`. The browser is Debian's package `chromium`, or what
 GENENV_CHROMIUM names; without one these tests are skipped.
@@ -22,6 +24,8 @@ import pytest
 playwright = pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
 
+from genenv_core.storage.records.labels import read_labels  # noqa: E402
+from genenv_core.storage.store.local import LocalStore  # noqa: E402
 from tests.infra.servers import RUN_S, Up  # noqa: E402
 from tests.pipeline.commands import REPOSITORY  # noqa: E402
 from tests.waiting import until  # noqa: E402
@@ -57,16 +61,25 @@ def shot(page: Page, name: str) -> None:
     page.screenshot(path=SHOTS / f"{name}.png", animations="disabled")
 
 
-def open_form(page: Page, up: Up) -> None:
-    """Click from the front page to the form of `coevolution` and choose the preset tiny."""
+def open_form(page: Page, up: Up, deployment: str) -> None:
+    """Click from the front page to the form of a deployment and choose the preset tiny."""
     page.goto(up.url)
     page.get_by_role("link", name="Deployments").click()
-    # The flow has the same name, and a page of its own.
-    page.locator("a[href*='/deployments/deployment/']", has_text="coevolution").first.click()
+    listed = page.locator("a[href*='/deployments/deployment/']")
+    expect(listed.first).to_have_text("begin")  # in the order that the page comes with
+    listed.filter(has_text=re.compile(f"^{deployment}$")).click()
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Custom run").click()
     page.get_by_role("button", name="Select Preset").click()
     page.get_by_role("option", name="tiny").click()
+
+
+def add(page: Page, title: str, value: str) -> None:
+    """Add an item to a list of the form."""
+    head = page.get_by_text(f"{title} (Optional)", exact=True)
+    items = head.locator("xpath=ancestor::div[following-sibling::fieldset][1]/..").last
+    items.get_by_role("button", name="Add item").click()
+    items.locator("textarea").last.fill(value)
 
 
 def fill(page: Page, title: str, value: str) -> None:
@@ -94,8 +107,11 @@ def see_state(page: Page, state: str) -> None:
 
 
 def test_a_run_is_filled_in_started_watched_and_read(page: Page, up: Up) -> None:
-    open_form(page, up)
-    fill(page, "Run Id", "browser")
+    open_form(page, up, "begin")
+    height = page.evaluate("document.scrollingElement.scrollHeight")
+    assert height < 2000, "the short form takes more than two screens"
+    add(page, "Tags", "filled-in")
+    add(page, "Changes", "run_id=browser")
     shot(page, "1-form")
     run = submit(page, up)
     see_state(page, "Running")
@@ -106,6 +122,7 @@ def test_a_run_is_filled_in_started_watched_and_read(page: Page, up: Up) -> None
     expect(page.get_by_text("Beginning flow run").first).to_be_visible()
     shot(page, "3-completed")
     assert up.flow_run(run)["parameters"]["request"]["preset"] == "tiny"
+    assert read_labels(LocalStore(up.root), "browser").tags == ("filled-in",)
     page.get_by_role("tab", name="Artifacts").click()
     summary = page.get_by_role("link", name=re.compile("summary-browser"))
     expect(summary).to_be_visible()
@@ -123,8 +140,48 @@ def test_a_run_is_filled_in_started_watched_and_read(page: Page, up: Up) -> None
     shot(page, "6-table")
 
 
+def test_a_stage_is_drawn_anew_from_the_form(page: Page, up: Up) -> None:
+    up.until(up.start("coevolution", preset="tiny", run_id="browser"))  # there, or made now
+    open_form(page, up, "begin")
+    add(page, "Changes", "run_id=browser")
+    fill(page, "Force", "rwr_update@2")
+    run = submit(page, up)
+    see_state(page, "Completed")
+    (states,) = up.epochs(run, number=2)
+    assert states["rwr_update · epoch 2 of 2"] == states["publish · epoch 2 of 2"] == "Completed"
+    earlier = ("generate_tasks", "rollout", "score", "filter", "pool", "grpo_update")
+    assert {states[f"{name} · epoch 2 of 2"] for name in earlier} == {"Cached"}
+
+
+def test_a_run_that_a_limit_stopped_goes_on_with_a_higher_one(page: Page, up: Up) -> None:
+    def begin(tokens: int) -> str:
+        open_form(page, up, "begin")
+        fill(page, "Epochs", "1")
+        fill(page, "Tokens", str(tokens))
+        for change in ("run_id=limited", "rollout.max_tokens=6"):  # attempts of its own
+            add(page, "Changes", change)
+        return submit(page, up)
+
+    run = begin(1)
+    see_state(page, "Stopped")
+    open_run(page, up, run)
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_role("link", name=re.compile("summary-limited")).click()
+    page.get_by_role("link", name=re.compile("^[0-9a-f]{8}$")).first.click()
+    expect(page.get_by_text("limits.tokens 1 is reached").first).to_be_visible()
+    shot(page, "10-stopped")
+    before = up.stages(run)  # the start alone: its evaluation has more than one token
+    assert before and not up.epochs(run, number=1)
+    again = begin(10**9)
+    see_state(page, "Completed")
+    (states,) = up.epochs(again, number=1)
+    assert states["publish · epoch 1 of 1"] == "Completed"
+    after = up.stages(again)
+    assert {after[name] for name in before} == {"Cached"} and len(after) > len(before)
+
+
 def test_a_run_that_failed_is_retried_with_the_button(page: Page, up: Up) -> None:
-    open_form(page, up)
+    open_form(page, up, "coevolution")
     fill(page, "Run Id", "faulty")
     fill(page, "Passes", "3")  # another update than that of the other tests
     fill(page, "Test Fault", "grpo_update:2")

@@ -20,6 +20,13 @@ from typing import Any
 import psutil
 import pytest
 
+from flows.deploy.requests import configuration
+from genenv_core.config.request import RunRequest
+from genenv_core.exchange.external import given_to
+from genenv_core.storage.records.keys import stage_key
+from tasks.bootstrap import STAGE as BOOTSTRAP
+from tasks.stage.key import parts_of
+from tasks.stage.stores import leases_of
 from tests.infra.servers import RUN_S, Up, free_port
 from tests.pipeline.commands import REPOSITORY, environment
 from tests.waiting import BOUND_S, until
@@ -122,11 +129,15 @@ def test_a_cancelled_run_is_cancelled(up: Up):
 
 
 def test_one_flow_run_a_run_at_a_time_and_two_runs_side_by_side(up: Up):
-    wanted = {**long(43), "run_id": "same", "seed": 2}  # a seed of its own: bootstrap takes longest
-    first = started(up, "stage=bootstrap epoch=0", **wanted)
-    second = started(up, "run same is at work in", **wanted)
-    assert up.flow_run(first)["state"]["type"] == "RUNNING"
-    assert not up.stages(second)
+    wanted = {**long(43), "run_id": "same", "seed": 2, "root": str(up.root)}
+    config = configuration(RunRequest.model_validate(wanted))
+    bootstrap = stage_key(parts_of(BOOTSTRAP, config, 0, given_to(config)))
+    # The first one waits for this test until the second has begun.
+    with leases_of(config.root).hold("bootstrap", bootstrap, lambda: None):
+        first = started(up, "stage=bootstrap epoch=0", **wanted)
+        second = started(up, "run same is at work in", **wanted)
+        assert up.flow_run(first)["state"]["type"] == "RUNNING"
+        assert not up.stages(second)
     done = [up.until(run) for run in (first, second)]
     assert {run["state"]["type"] for run in done} == {"COMPLETED"}
     assert set(up.epochs(second, number=1)[0].values()) == {"Cached"}

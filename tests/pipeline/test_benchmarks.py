@@ -18,19 +18,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.benchmarks.bamboogle import BENCHMARK
-from genenv_core.config.request import BenchmarkRequest
+from genenv_core.config.requests_beside import BenchmarkRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.errors import ConfigError, ModelError
-from genenv_core.measuring.request import measurement
+from genenv_core.measuring.request import Asked, measurement
 from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
@@ -65,17 +67,12 @@ def trained(api: None, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     return config
 
 
-def config_of(root: str | Path, data: Path, *overrides: str, **model: Any) -> RunConfig:
+def config_of(root: str | Path, data: Path, *overrides: str, **asked: Any) -> RunConfig:
     from tasks.policies.measured import named
 
-    config = measurement(
-        "bamboogle",
-        model,
-        options={"data": str(data), "mode": None},
-        overrides=(*SHORT, *overrides),
-        fields={"root": str(root)},
-    )
-    return named(config)
+    given = Asked(**asked, data=str(data))
+    fields = {"root": str(root)}
+    return named(measurement("bamboogle", given, overrides=(*SHORT, *overrides), fields=fields))
 
 
 def measured(config: RunConfig) -> Any:
@@ -181,7 +178,7 @@ def test_an_endpoint_is_measured_and_asked_only_for_what_is_missing(
         "execution.benchmark={key_env: MODEL_KEY, retries: 0, concurrency: 2}",
         "benchmark.request={top_k: 5}",
     )
-    config = config_of(tmp_path / "r", data, *overrides, url=server.url, model_name="big")
+    config = config_of(tmp_path / "r", data, *overrides, model=server.url, model_name="big")
     assert str(config.run_id).startswith("eval-big-bamboogle-")
     with pytest.raises(EngineError, match=r"1 of \d tasks had no answer.*503"):
         measured(config)
@@ -295,7 +292,7 @@ BAD = [
     (("--predictions", "p", "--limit", "3"), ("--limit does nothing beside --predictions",)),
     (("--model", "http://127.0.0.1:1/v1"), ("set benchmark.model_name",)),
     (("--model", "http://me:key@host/v1", "--model-name", "m"), ("no address like",)),
-    (("--model", "m", "--model-name", "n"), ("are of a URL",)),
+    (("--model", "m", "--model-name", "n"), ("model_name is of a model behind a URL",)),
     (("--model", "m", "--set", "arm=genenv"), ("arm base",)),
     (("--model", "m", "--set", "benchmark.simulator=x"), ("tools.execution simulated",)),
     (
@@ -356,6 +353,73 @@ def test_the_form_makes_the_same_run_as_the_command(trained: RunConfig, data: Pa
         }
     )
     assert measurement_of(request) == config_of(trained.root, data, model="run:measured-run")
+
+
+def test_pi_env_plays_the_search_where_it_is_asked_to(trained: RunConfig, data: Path) -> None:
+    config = config_of(
+        trained.root,
+        data,
+        "domain.options.search=simulated",
+        "tools.execution=simulated",
+        "benchmark.simulator=run:measured-run",
+        "benchmark.items=2",
+        model="run:measured-run",
+    )
+    facts = measured(config).facts
+    assert (facts["items"], facts["protocol"]) == (2, {"search": "simulated"})
+
+
+def test_a_run_measures_its_agent_on_what_is_due(api: None, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "bamboogle").symlink_to(data)
+    asked = f"measure={{benchmarks: [bamboogle], every: 2, data: {tmp_path / 'all'}, items: 2}}"
+    config = tiny(tmp_path / "r", asked, epochs=3, run_id="trains")
+    run(config)
+    history, found = states(config), _headlines(config)
+    names = found["run_id"].to_list()
+    assert [name.rpartition("-s0-")[0] for name in names] == [
+        "eval-trains-2-bamboogle",
+        "eval-trains-3-bamboogle",
+    ]
+    assert set(found.select("items", "not_run").rows()) == {(2, 4)}
+    # The same measurement by hand is the same run.
+    by_hand = measurement(
+        "bamboogle",
+        Asked("run:trains", data=str(tmp_path / "all" / "bamboogle"), items=2),
+        fields={"root": config.root, **{"compute": config.compute.model_dump(by_alias=True)}},
+    )
+    from tasks.policies.measured import named
+
+    assert named(by_hand).run_id == names[1]
+    again = config.model_copy(update={"measure": config.measure.model_copy(update={"every": 1})})
+    run(again)
+    assert states(config) == history
+    assert _headlines(config).height == 3
+
+
+def _headlines(config: RunConfig) -> pl.DataFrame:
+    with open_tables(open_store(config.root, writable=False)) as connection:
+        text = "SELECT run_id, items, not_run FROM benchmarks WHERE headline ORDER BY 1"
+        return query(connection, text)
+
+
+def test_a_run_that_could_not_be_measured_later_is_refused_before_any_work(
+    api: None, tmp_path: Path
+) -> None:
+    config = tiny(
+        tmp_path / "r", f"measure={{benchmarks: [bfcl], data: {tmp_path}}}", epochs=1, run_id="x"
+    )
+    with pytest.raises(ConfigError, match="bfcl"):
+        run(config)
+    assert manifests(config) == {}
+
+
+def test_a_key_is_named_beside_other_settings_of_the_endpoint() -> None:
+    asked = Asked("http://127.0.0.1:1/v1", "m", key_env="KEY")
+    config = measurement("bamboogle", asked, overrides=("execution.benchmark.retries=1",))
+    asking = config.execution.benchmark
+    assert (asking.key_env, asking.retries) == ("KEY", 1)
+    assert config.benchmark.attempt_seconds == BENCHMARK.limits.seconds
 
 
 def test_a_domain_that_is_no_benchmark_cannot_be_measured(trained: RunConfig, data: Path) -> None:

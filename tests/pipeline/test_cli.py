@@ -107,7 +107,7 @@ app.main()
         pytest.param("bootstrap", signal.SIGTERM, 143, "SIGTERM", marks=pytest.mark.slow),
         ("grpo_update", signal.SIGINT, 130, "interrupted"),
         pytest.param("grpo_update", signal.SIGTERM, 143, "continues from", marks=pytest.mark.slow),
-        ("grpo_update", signal.SIGKILL, -9, ""),
+        pytest.param("grpo_update", signal.SIGKILL, -9, "", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_run_is_continued_by_the_same_command(

@@ -47,6 +47,8 @@ def stages_computed(root: Path) -> int:
     return int(rows["n"].item())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_arms_are_played_once_and_judged_by_what_they_spent(tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     first = compared(root, "-o", str(out))

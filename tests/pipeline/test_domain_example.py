@@ -1,4 +1,4 @@
-"""The example of docs/domain.md as a plug-in: tiny models are made for it, and an epoch runs."""
+"""The examples of docs/domain.md as plug-ins: tiny models are made for each, and an epoch runs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,32 @@ import pytest
 from genenv_core.pools import frame
 from tests.pipeline.commands import REPOSITORY, environment
 
+UNITS = ("terms: 1, explain: false", "rollout.max_turns=6", "bootstrap.agent_steps=100")
+
 
 @pytest.mark.slow
-def test_the_example_plays_an_epoch(tmp_path: Path) -> None:
-    package = tmp_path / "plugin" / "sums-1.0.dist-info"
+@pytest.mark.parametrize(
+    ("name", "place", "begin", "options", "settings"),
+    [
+        ("tiny_sums", "tiny_sums:TinySums", "sum ", "terms: 3", ()),
+        ("units", "units:Units", "How many ", UNITS[0], UNITS[1:]),
+    ],
+    ids=["tiny_sums", "units"],
+)
+def test_the_example_plays_an_epoch(
+    name: str, place: str, begin: str, options: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
+    package = tmp_path / "plugin" / "example-1.0.dist-info"
     package.mkdir(parents=True)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: sums\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[genenv.domains]\ntiny_sums = tiny_sums:TinySums\n")
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[genenv.domains]\n{name} = {place}\n")
     folders = (REPOSITORY, REPOSITORY / "docs" / "examples", package.parent)
+    changes = [f"domain.name={name}", f"domain.options={{{options}}}", "tracking.enabled=false"]
     subprocess.run(
         [
             *(sys.executable, "-m", "flows.cli.app", "run", "tiny", "--epochs", "1"),
-            *("--root", "root", "--set", "domain.name=tiny_sums"),
-            *("--set", "domain.options={terms: 3}", "--set", "tracking.enabled=false"),
+            *("--root", "root"),
+            *(word for change in (*changes, *settings) for word in ("--set", change)),
         ],
         cwd=tmp_path,
         env=environment(PYTHONPATH=os.pathsep.join(map(str, folders))),
@@ -32,4 +45,4 @@ def test_the_example_plays_an_epoch(tmp_path: Path) -> None:
     )
     attempted = "SELECT DISTINCT prompt FROM tasks WHERE choice <> 'not_chosen'"
     tasks = frame(tmp_path / "root", attempted)
-    assert len(tasks) == 8 and tasks["prompt"].str.starts_with("sum ").all()
+    assert len(tasks) == 8 and tasks["prompt"].str.starts_with(begin).all()

@@ -1,7 +1,8 @@
 """Epochs in which a stage has no input rows still finish, and record it in rows.
 
 Invariants: nothing passes the filter -> both updates that depend on it are skipped, with a row;
-every generation invalid -> the epoch ends with its counts, and a second such epoch stops the run;
+every generation invalid, or every attempt broken -> the epoch ends with its counts, and a second
+such epoch stops the run;
 each arm trains what it should and no more; the size of shards changes no id; an offline file with a
 broken line is refused with its place.
 """
@@ -15,8 +16,12 @@ import pytest
 
 from flows.planner import plan_run
 from genenv_core.config.schema import RunConfig
+from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
 from genenv_core.errors import DataError, StageError
+from genenv_core.types import Observation
 from tests.pipeline.builders import manifests, run, sql, tiny
+from tests.pipeline.commands import genenv
+from tests.pipeline.test_trails import TRAILS
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +70,24 @@ def test_an_epoch_without_a_task_ends_with_rows_and_a_second_one_stops_the_run(
     assert set(reasons["rejection"]) <= {"truncated", "unparseable"}
     decided = sql(config, "SELECT DISTINCT reason FROM selections")
     assert decided["reason"].to_list() == ["invalid_task"]
+
+
+def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
+    api, tiny_root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    def no_warehouse(self: TrailsEpisode, action: str) -> Observation:
+        raise ConnectionError("the warehouse is closed")
+
+    monkeypatch.setattr(TrailsEpisode, "step", no_warehouse)
+    monkeypatch.setattr(TrailsDomain, "version", "closed")  # so that no other run reuses its stages
+    # Without the guard, as certificates play the tasks and refuse what cannot be solved.
+    config = tiny(tiny_root, *TRAILS, "generation.guard=false", epochs=3, run_id="broken")
+    why = r"epoch 2: all \d+ attempts ended in an error.*warehouse is closed.*the run stops: mend"
+    with pytest.raises(StageError, match=why):
+        run(config)
+    assert "epoch 1: all" in caplog.text
+    shown = genenv("status", "broken", "--root", str(tiny_root), cwd=tiny_root)
+    assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
 
 
 @pytest.mark.parametrize(

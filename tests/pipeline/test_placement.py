@@ -23,7 +23,8 @@ from prefect.states import Cancelling
 
 from flows.coevolution import coevolution
 from genenv_core.config.load import dump
-from genenv_core.config.stages import STAGES
+from genenv_core.config.sections.limits import LimitsConfig
+from genenv_core.config.stages import EPOCH_STAGES, STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.opening import open_store
@@ -128,6 +129,9 @@ def is_as_inline(place: str, root: Path | str, tiny_root: Path) -> None:
     places = [f"placement.{stage}={place}" for stage in PLACED]
     away = tiny(root, *places, "placement.poll_seconds=0.3", epochs=1, run_id=f"on-{place}")
     run(inline)
+    limited = away.model_copy(update={"limits": LimitsConfig(tokens=1500)})
+    assert coevolution(limited) is None  # it stops by what the child of rollout has recorded
+    assert (1, "rollout") in manifests(away) and (1, "score") not in manifests(away)
     run(away)
     ours, theirs = manifests(inline), manifests(away)
     assert {k: m.key for k, m in ours.items()} == {k: m.key for k, m in theirs.items()}
@@ -137,6 +141,8 @@ def is_as_inline(place: str, root: Path | str, tiny_root: Path) -> None:
     assert len(tried) == len(computed(tried)) == len(ours)
     pids = dict(sql(away, "SELECT stage, pid FROM stage_runs WHERE epoch = 1").iter_rows())
     assert {stage for stage, pid in pids.items() if pid != os.getpid()} == set(PLACED)
+    counted = "SELECT count(tokens), count(peak_memory) FROM stage_runs WHERE epoch = 1"
+    assert sql(away, counted).row(0) == (5, len(EPOCH_STAGES))
 
     run(away)  # all of it is reused, and no child is made
     assert len(children(f"on-{place}")) == len(PLACED)

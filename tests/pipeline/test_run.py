@@ -42,7 +42,7 @@ from tests.waiting import BOUND_S, until
 
 EPOCH_COLUMNS = (
     "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
-    "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
+    "share_zero_signal, share_kept, mean_difficulty, mean_response_tokens, heldout_success, "
     "heldout_success_greedy, kl_env, kl_env_se, grpo_steps, rwr_steps, agent_checkpoint, "
     "env_checkpoint, seconds"
 )
@@ -236,7 +236,7 @@ def test_what_if_with_the_runs_own_settings_repeats_the_run(first):
 
 def test_the_view_curriculum_agrees_with_the_summaries(first):
     names = "p_hat, share_in_band, share_zero_signal"
-    renamed = "mean_response_tokens AS response_tokens, mean_calls AS difficulty"
+    renamed = "mean_response_tokens AS response_tokens, mean_difficulty AS difficulty"
     asked = sql(first, f"SELECT epoch, {names}, {renamed} FROM epochs ORDER BY epoch")
     own = sql(first, f"SELECT {', '.join(asked.columns)} FROM curriculum ORDER BY epoch")
     assert own.rows() == [pytest.approx(row) for row in asked.rows()]

@@ -58,7 +58,7 @@ def plays_a_set(config: RunConfig, source: str) -> pl.DataFrame:
     difficulty = dict(valid.select("task_id", "difficulty").iter_rows())
     for names, row in zip(windows(config), rows.to_dicts(), strict=True):
         means = [difficulty[name] for name in names]
-        assert row["mean_calls"] == pytest.approx(sum(means) / len(means))
+        assert row["mean_difficulty"] == pytest.approx(sum(means) / len(means))
         assert row["tasks_valid"] == 20 and row["p_hat"] is not None
     attempts = sql(config, "SELECT epoch, tasks FROM curriculum ORDER BY epoch")
     assert attempts.rows() == [(1, 8), (2, 8), (3, 8)]

@@ -26,6 +26,7 @@ from tests.pipeline.builders import run, sql, tiny
 
 ASKED = [relation for relation in describe() if relation.kind != "table"]
 TRAINS_AGENT = {"random", "static", "offline"}
+TABLES = ("tasks", "traces", "scores", "task_scores", "selections", "update_samples", "evaluations")
 Views = dict[str, pl.DataFrame]
 
 
@@ -36,7 +37,7 @@ def views_of(config: RunConfig) -> Views:
         for relation in ASKED:
             found[relation.name] = query(connection, f"FROM {relation.reference}")
             assert found[relation.name].columns == [column.name for column in relation.columns]
-        for table in ("tasks", "traces", "scores", "task_scores", "selections", "update_samples"):
+        for table in TABLES:
             found[table] = query(connection, f"FROM {table}")
     return found
 
@@ -80,6 +81,7 @@ def test_the_views_of_an_arm_say_what_its_tables_say(played: RunConfig) -> None:
     says_how_the_epochs_went(views, arm, epochs)
     says_what_failed_and_what_was_rejected(views)
     says_which_rows_trained(views, arm)
+    says_each_attempt_and_text(views)
     says_what_it_cost(views, arm, epochs)
 
 
@@ -150,6 +152,25 @@ def says_which_rows_trained(views: Views, arm: str) -> None:
     assert (rows["row_epoch"] <= rows["epoch"]).all()
 
 
+def says_each_attempt_and_text(views: Views) -> None:
+    attempts, held_out = views["agent_attempts"], pl.col("source").is_in(["validation", "test"])
+    assert attempts.height == views["traces"].height + views["evaluations"].height
+    assert attempts.filter(held_out).height == views["evaluations"].height
+    assert attempts["reward"].sum() == pytest.approx(
+        views["scores"]["reward"].sum() + views["evaluations"]["reward"].sum()
+    )
+    for name in ("source", "prompt", "ground_truth", "response_text", "success", "failure"):
+        assert attempts[name].null_count() == 0, name
+    used = attempts.filter(pl.col("agent_updates").is_not_null())
+    trained = views["update_samples"].filter(policy="agent")
+    assert set(used["trace_id"]) == set(trained["row_id"])
+    assert used.filter(pl.col("advantage").is_null() | held_out).is_empty()
+    made = views["tasks"].filter(pl.col("source").is_in(["generated", "teacher"]))
+    assert sorted(views["env_texts"]["task_id"]) == sorted(made["task_id"])
+    asked = views["env_texts"].filter(source="generated")
+    assert asked["asked"].str.starts_with("success ").all()
+
+
 def says_what_it_cost(views: Views, arm: str, epochs: list[int]) -> None:
     cost = {(row["epoch"], row["stage"]): row for row in views["cost"].iter_rows(named=True)}
     assert {epoch for epoch, _ in cost} == {0, *epochs}
@@ -215,7 +236,8 @@ def test_the_views_of_a_run_that_was_stopped(
     assert cost["seconds_per_kept_rollout"].null_count() == cost.height
     # Epoch 0 was evaluated before the run stopped.
     filled = {"settings", "cost", "predictions", "rejections", "suspects", "tasks", "test_results"}
-    filled |= {"traces", "certified"}
+    filled |= {"traces", "certified", "evaluations", "agent_attempts", "env_texts", "calls"}
+    filled |= {"reused"}  # another run of the root made epoch 0
     assert {name for name, frame in views.items() if not frame.is_empty()} <= filled
     assert views["traces"].is_empty() == (stage == "generate_tasks")
     invalid = views["tasks"].filter(~pl.col("valid"))

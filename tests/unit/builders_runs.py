@@ -23,14 +23,14 @@ from tests.unit.builders_tables import world
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 
 EPOCH_STAGES: dict[str, tuple[str, ...]] = {
-    "generate_tasks": ("tasks", "certificates", "generations"),
+    "generate_tasks": ("tasks", "certificates", "contexts", "generations"),
     "rollout": ("traces", "trace_tokens"),
     "score": ("scores", "observations", "task_scores"),
     "filter": ("selections",),
     "pool": ("d_train", "d_env"),
     "grpo_update": ("update_samples",),
     "rwr_update": ("update_samples",),
-    "evaluate": ("evaluations",),
+    "evaluate": ("evaluations", "evaluation_texts"),
     "publish": ("checkpoints", "epochs"),
 }
 WRITTEN = {table for tables in EPOCH_STAGES.values() for table in tables}

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.play.calls import with_calls
 from genenv_core.types import Flaw
 from schemas.registry import TABLES, schema
 
@@ -26,6 +27,17 @@ CONFIG = {
     "rwr": {"lambda": 1.0},
     "rollout": {"n": 4},
 }  # fmt: skip
+SHIP = '<tool_call>{"name": "receive", "arguments": {"item": "bolts"}}</tool_call>'
+MESSAGES = json.dumps(
+    with_calls(
+        [
+            {"role": "user", "content": "Receive bolts."},
+            {"role": "assistant", "content": SHIP},
+            {"role": "tool", "name": "receive", "content": "recorded"},
+        ]
+    ),
+    separators=(",", ":"),
+)
 START = datetime(2026, 11, 1, 12, 0, 0, tzinfo=UTC)
 Row = dict[str, Any]
 
@@ -42,9 +54,16 @@ def sample_frame(name: str, rows: int | None = None) -> pl.DataFrame:
     return frame.head(rows)
 
 
-@cache
 def world(tasks: int = 4, n: int = 4) -> dict[str, pl.DataFrame]:
-    """Return every table of two epochs with `tasks` generations each and groups of `n`."""
+    """Return every table of two epochs with `tasks` generations each and groups of `n`.
+
+    The dict is the caller's own: a test may put another table into it.
+    """
+    return dict(_world(tasks, n))
+
+
+@cache
+def _world(tasks: int, n: int) -> dict[str, pl.DataFrame]:
     rows: dict[str, list[Row]] = {name: [] for name in TABLES}
     rows["tasks"].append(_data_task("base", 0))
     rows["tasks"] += [_data_task("test", index) for index in range(tasks)]
@@ -67,6 +86,11 @@ def world(tasks: int = 4, n: int = 4) -> dict[str, pl.DataFrame]:
             "epochs_planned": 2,
             "started_at": START,
             "config": json.dumps(CONFIG | {"rollout": {"n": n}}),
+            "tags": ["baseline", "paper"],
+            "note": "",
+            "pinned": False,
+            "branch_of": None,
+            "branch_epoch": None,
         }
     )
     return {name: pl.DataFrame(found, schema=schema(name)) for name, found in rows.items()}
@@ -93,6 +117,15 @@ def _data_task(source: str, index: int) -> Row:
 
 
 def _add_generations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
+    rows["contexts"] += [
+        {
+            "context_id": f"e{epoch:04d}-c{index:06d}",
+            "epoch": epoch,
+            "base_task_id": "e0000-base-000000",
+            "messages": json.dumps([{"role": "user", "content": f"success none; {index}"}]),
+        }
+        for index in range((tasks + 1) // 2)
+    ]
     for index in range(tasks):
         rejected = index == tasks - 1
         generation_id = f"e{epoch:04d}-n{index:06d}"
@@ -187,7 +220,7 @@ def _add_rollouts(rows: dict[str, list[Row]], epoch: int, tasks: int, n: int) ->
                     "token_ids": [9, 10, 11, 12],
                     "logprobs": [-1.5, -0.125, -0.75, 0.0],
                     "loss_mask": [1, 1, 1, 0],
-                    "messages": json.dumps([{"role": "user", "content": "Receive bolts."}]),
+                    "messages": MESSAGES,
                     "response_text": "<tool_call>",
                 }
             )
@@ -345,6 +378,17 @@ def _add_evaluations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None
                     "failure": "" if index == 0 else "no call",
                 }
             )
+            rows["evaluation_texts"].append(
+                {
+                    "task_id": f"e0000-test-{index:06d}",
+                    "epoch": epoch,
+                    "split": "test",
+                    "mode": mode,
+                    "sample_index": 0,
+                    "messages": json.dumps([{"role": "user", "content": "Receive bolts."}]),
+                    "response_text": f"{mode} answer {index}",
+                }
+            )
 
 
 def _add_benchmark(rows: dict[str, list[Row]]) -> None:
@@ -392,7 +436,7 @@ def _add_summary(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None:
             "share_in_band": 0.5,
             "share_zero_signal": 0.5,
             "share_kept": 0.5,
-            "mean_calls": 1.0,
+            "mean_difficulty": 1.0,
             "mean_response_tokens": 3.0,
             "validation_success": 0.5,
             "heldout_success": 0.5,
@@ -436,4 +480,10 @@ def _stage_run(
         "rows": 4 if state == "computed" else None,
         "bytes": 100 if state == "computed" else None,
         "error": "",
+        "computed_by": "run-b" if state == "cached" else None,
+        "computed_at": START if state == "cached" else None,
+        "computed_seconds": 12.5 if state == "cached" else None,
+        "computed_root": "s3://team/genenv" if state == "cached" and epoch == 2 else None,
+        "tokens": 1200 if state == "computed" else None,
+        "peak_memory": 2_000_000_000 if state == "computed" else None,
     }

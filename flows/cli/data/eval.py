@@ -90,19 +90,14 @@ def evaluate(
 
         judge_predictions(name, data, predictions, mode, items, as_json=json_)
         return
-    from flows.cli.data.measured import Wanted, measure_models
+    from flows.cli.data.measured import measure_models
+    from genenv_core.measuring.request import Asked
 
-    wanted = Wanted(
-        model=str(model),
-        model_name=model_name,
-        key_env=key_env,
-        mode=mode,
-        samples=samples,
-        limit=limit,
-        overrides=tuple(set_ or ()),
-        fields={"seed": seed, "root": root, "run_id": run_id},
-    )
+    asked = Asked(str(model), model_name, key_env, None, mode, samples, limit)
+    fields = {"seed": seed, "root": root, "run_id": run_id}
     names = known_benchmarks() if name == ALL else [name]
     if len(names) > 1 and (mode or run_id or items):
         raise ConfigError("--mode, --run-id and --items are of one benchmark: name it")
-    measure_models(names, data, wanted, items=items, report=report, as_json=json_)
+    measure_models(
+        names, asked, set_ or (), fields, data=data, items=items, report=report, as_json=json_
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,8 @@ def export(
     with open_tables(existing(root), [run]) as connection:
         done = core.export(connection, run, pool, format_, folder, selection)
     typer.echo(f"{done.folder}: {done.rows} rows, {done.bytes / 1e6:.1f} MB, see its README.md")
+    for what, count in done.changes.items():
+        typer.echo(f"  {count} {what}")
 
 
 def import_(
@@ -61,9 +64,10 @@ def import_(
     from genenv_core.config.load import resolve
     from genenv_core.domains.registry import get_domain
     from genenv_core.exchange.base_data import LISTED, heldout_fingerprints, read_base
+    from genenv_core.storage.files import unreadable
 
-    if not source.exists():
-        raise ConfigError(f"{source}: No such file or directory")
+    if not os.path.isdir(source) and (why := unreadable(source)):
+        raise ConfigError(f"{source}: {why}")
     given = [f"data.base_mapping.{pair}" for pair in mapping or ()]
     given += [f"data.base_file={source}", f"data.base_format={format_}"]
     config = resolve("quickstart", overrides=[*(set_ or ()), *given])

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,78 +17,48 @@ from flows.cli.session import drain, log_to, need_server
 from flows.running.signals import Terminated, heed_sigterm
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Result, as_json
+from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.benchmarks.domain import folder_in
-from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.measuring.items import benchmark_of, result_of
-from genenv_core.measuring.request import measurement
+from genenv_core.measuring.items import stored_result
+from genenv_core.measuring.request import Asked, measurement
+from genenv_core.storage.records.manifest import Manifest
 from genenv_core.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What `genenv eval` was asked to measure, on whichever benchmark."""
-
-    model: str
-    model_name: str | None
-    key_env: str | None
-    mode: str | None
-    samples: int
-    limit: int | None
-    overrides: tuple[str, ...]
-    fields: Mapping[str, Any]
-
-    def of(self, name: str, data: Path | None) -> RunConfig:
-        """Return the configuration for a benchmark; raises ConfigError."""
-        remote = self.model.startswith(("http://", "https://"))
-        if not remote and (self.model_name or self.key_env):
-            raise ConfigError(f"--model-name and --key-env are of a URL, and {self.model} is none")
-        model: JsonObject = {
-            "url": self.model if remote else None,
-            "model": None if remote else self.model,
-            "model_name": self.model_name,
-            "items": self.limit,
-        }
-        fields = dict(self.fields)
-        if self.key_env is not None:
-            fields["execution"] = {"benchmark": {"key_env": self.key_env}}
-        return measurement(
-            name,
-            model,
-            options={"data": None if data is None else str(data.absolute()), "mode": self.mode},
-            samples=self.samples,
-            overrides=self.overrides,
-            fields=fields,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class _Measured:
-    """One benchmark's run: what it came to, or why it did not."""
+    """One benchmark's run: the output of its stage, or why there is none."""
 
     config: RunConfig
-    result: Result | None = None
-    facts: Mapping[str, Any] | None = None
+    output: Manifest | None = None
     failure: str = ""
 
 
 def measure_models(
     names: Sequence[str],
-    data: Path | None,
-    wanted: Wanted,
+    asked: Asked,
+    overrides: Sequence[str],
+    fields: Mapping[str, Any],
     *,
+    data: Path | None,
     items: Path | None,
     report: Path | None,
     as_json: bool,
 ) -> None:
     """Measure a model on these benchmarks, print the results, and write what was asked for.
 
+    `data` is the folder of the download, of several benchmarks the one above their folders.
+
     Of several benchmarks, one that cannot be measured does not stop the others; GenenvError is
     raised after them. Raises ConfigError for bad options.
     """
-    below = {name: folder_in(data, name) if len(names) > 1 and data else data for name in names}
-    configs = [wanted.of(name, below[name]) for name in names]
+    configs = list[RunConfig]()
+    for name in names:
+        folder = folder_in(data, name) if len(names) > 1 and data else data
+        one = replace(asked, data=None if folder is None else str(folder.absolute()))
+        configs.append(measurement(name, one, overrides=overrides, fields=fields))
     heed_sigterm()
     _prepare(configs[0])
     from tasks.policies.measured import named  # loads Prefect, which is prepared by now
@@ -96,8 +66,8 @@ def measure_models(
     configs = [named(config) for config in configs]
     made = _carried_out(configs, quiet=as_json)
     _print(made, as_json=as_json)
-    if items is not None and made[0].result is not None:
-        _write_verdicts(made[0].config, items)
+    if items is not None and made[0].output is not None:
+        _write_verdicts(made[0].config, made[0].output, items)
     if report is not None:
         _write_report(configs[0].root, report)
     failed = [f"{one.config.domain.name}: {one.failure}" for one in made if one.failure]
@@ -125,16 +95,18 @@ def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
         typer.echo(json.dumps(shown if len(made) > 1 else shown[0], indent=2))
         return
     for one in made:
-        if one.result is not None and one.facts is not None:
-            _show(one, one.result, one.facts)
+        if one.output is not None:
+            _show(one.config, one.output)
 
 
 def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured]:
     """Play the runs one after the other, with a Prefect API and a live view."""
+    from genenv_core.storage.records.readers import check_readers
     from genenv_core.storage.store.opening import open_store
 
     for config in configs:
         need_server(config)
+        check_readers(config.root, config.roots.read)
     home = open_store(configs[0].root).home
     from flows.benchmark import inputs_of
     from flows.running.local_server import in_process, local_api
@@ -171,33 +143,27 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured
 def _played(config: RunConfig) -> _Measured:
     from flows.benchmark import measure
     from flows.running.work import do_work
+    from tasks.stage.stores import artifacts_of
 
     try:
         ref = do_work(lambda: measure(config), Terminated)
     except GenenvError as error:
         return _Measured(config, failure=str(error))
-    domain = benchmark_of(get_domain(config.domain.name, config.domain.options))
-    return _Measured(config, result_of(domain, _table(config, "benchmark_items")), ref.facts)
+    return _Measured(config, artifacts_of(config.root).load(ref))
 
 
-def _table(config: RunConfig, name: str) -> Any:
-    """Return the rows of a table of the run's benchmark stage."""
-    from genenv_core.config.stages import MEASURES
-    from genenv_core.storage.records.runs import RunLog
+def _result(config: RunConfig, output: Manifest) -> Result:
     from tasks.stage.stores import artifacts_of
 
-    artifacts = artifacts_of(config.root)
-    key = RunLog(artifacts.store, str(config.run_id)).keys(0)[MEASURES]
-    manifest = artifacts.find(MEASURES, key)
-    assert manifest is not None
-    return artifacts.frame(manifest, name)
+    return stored_result(output.facts, artifacts_of(config.root).frame(output, "benchmark_metrics"))
 
 
 def _facts(one: _Measured) -> JsonObject:
-    config, facts = one.config, one.facts
+    config = one.config
     found: JsonObject = {"benchmark": config.domain.name, "run_id": config.run_id}
-    if facts is None or one.result is None:
+    if one.output is None:
         return found | {"failure": one.failure}
+    facts, result = one.output.facts, _result(config, one.output)
     given = config.benchmark
     return found | {
         "mode": facts["mode"],
@@ -208,13 +174,13 @@ def _facts(one: _Measured) -> JsonObject:
         "data": {
             "folder": config.domain.options.get("data"),
             "digest": facts["data"],
-            "items": one.result.items + sum(one.result.not_run.values()),
+            "items": result.items + sum(result.not_run.values()),
         },
         "limits": _limits(config),
         "attempts": facts["attempts"],
         "not_scored": facts["not_scored"],
         "broken": facts["broken"],
-        "results": [as_json(one.result)],
+        "results": [as_json(result)],
     }
 
 
@@ -223,6 +189,7 @@ def _limits(config: RunConfig) -> JsonObject:
     return {
         "samples": config.rollout.n,
         "temperature": config.benchmark.temperature,
+        "seconds": config.benchmark.attempt_seconds,
         "top_p": config.rollout.top_p,
         "seed": config.seed,
         "turns": config.rollout.max_turns,
@@ -234,24 +201,28 @@ def _limits(config: RunConfig) -> JsonObject:
     }
 
 
-def _show(one: _Measured, result: Result, facts: Mapping[str, Any]) -> None:
-    domain = benchmark_of(get_domain(one.config.domain.name, one.config.domain.options))
-    limits = {name: value for name, value in _limits(one.config).items() if value is not None}
+def _show(config: RunConfig, output: Manifest) -> None:
+    facts, result = output.facts, _result(config, output)
+    benchmark = get_benchmark(config.domain.name)
+    limits = {name: value for name, value in _limits(config).items() if value is not None}
     bounds = ", ".join(f"{name} {value}" for name, value in limits.items())
     protocol = ", ".join(f"{name} {value}" for name, value in facts["protocol"].items())
     counted = f"{facts['attempts']} attempts, {facts['not_scored']} of them not scored ({bounds})"
     data = {"digest": facts["data"], "items": result.items + sum(result.not_run.values())}
-    shown = {"benchmark": domain.name, "mode": facts["mode"]}
-    what = domain.benchmark.modes[facts["mode"]]
+    shown = {"benchmark": benchmark.name, "mode": facts["mode"]}
+    what = benchmark.modes[facts["mode"]]
     show_result(shown, f"{what}; {protocol}" if protocol else what, counted, data, [result])
     if facts["broken"]:
         typer.echo(f"{facts['broken']} attempts broke off, the first: {facts['broken_first']}")
 
 
-def _write_verdicts(config: RunConfig, items: Path) -> None:
+def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:
+    from tasks.stage.stores import artifacts_of
+
+    verdicts = artifacts_of(config.root).frame(output, "benchmark_items")
     with verdicts_file(items) as out:
         assert out is not None
-        for row in _table(config, "benchmark_items").iter_rows(named=True):
+        for row in verdicts.iter_rows(named=True):
             line: JsonObject = {"id": row["item"], "key": row["sample_index"]}
             line |= {"valid": row["valid"], "score": row["score"]}
             line |= {"reason": row["reason"]} if row["reason"] else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.predictions import as_json as plain
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.storage.files import unreadable
 from genenv_core.types import JsonObject
 
 LISTED = 3
@@ -42,7 +44,12 @@ def judge_predictions(
     if chosen not in benchmark.modes:
         known = "; ".join(f"{one}: {what}" for one, what in benchmark.modes.items())
         raise ConfigError(f"--mode {chosen!r}: {name} has no such mode; it has {known}")
-    if items and items.exists() and predictions.exists() and items.samefile(predictions):
+    if (
+        items
+        and os.path.exists(items)
+        and os.path.exists(predictions)
+        and items.samefile(predictions)
+    ):
         raise ConfigError(f"--items {items} is the file of the predictions: name another one")
     suite = benchmark.load(data)
     results, counts, shown = Results(suite), Counter[str](), list[str]()
@@ -92,6 +99,8 @@ def judge_predictions(
 
 @contextmanager
 def _reading(path: Path) -> Generator[IO[bytes]]:
+    if why := unreadable(path, once=True):
+        raise ConfigError(f"--predictions {path}: {why}")
     try:
         file = path.open("rb")
     except OSError as error:

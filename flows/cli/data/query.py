@@ -33,6 +33,14 @@ def run_query(
     write(answer(root, text, limits=limits), wanted.value, output)
 
 
+def write_attach_file(root: str, path: Path) -> None:
+    """Write a database of views over a root and say how it is opened."""
+    from genenv_core.pools import attach_file
+
+    files = attach_file(root, path)
+    typer.echo(f"{path}: views over {files} files; open it with any DuckDB: duckdb {path}")
+
+
 def show_schema(name: str) -> None:
     """Print every table and view with its columns, or one of them."""
     import difflib
@@ -45,7 +53,7 @@ def show_schema(name: str) -> None:
         hint = f", did you mean {near[0]}?" if near else f"; there are {', '.join(relations)}"
         raise QueryError(f"{name!r} is no table or view{hint}")
     for relation in [relations[name]] if name else relations.values():
-        typer.echo(f"{relation.signature} ({relation.kind}): {relation.description}")
+        typer.echo(f"{relation.signature} ({relation.kind}): {relation.about}")
         given = [(f"{parameter.name} :=", parameter) for parameter in relation.parameters]
         for label, column in [*given, *((column.name, column) for column in relation.columns)]:
             typer.echo(f"    {label:24} {column.sql_type:12} {column.description}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.data.query import Format, run_query, show_schema
+from flows.cli.data.query import Format, run_query, show_schema, write_attach_file
 from flows.cli.options import DEFAULT_ROOT, Root
 from genenv_core.errors import QueryError
+from genenv_core.storage.files import unreadable
 
 TABLE_ROWS = 100
 """Rows that a table shows unless --limit-rows says otherwise; the other formats give all."""
@@ -37,12 +40,23 @@ def sql(
         int | None,
         typer.Option(min=0, help=f"Most rows, 0 for all (default: {TABLE_ROWS} in a table)."),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Most seconds that a query takes.")] = 60,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Most seconds that a query takes; inf: no limit.")
+    ] = 60,
     memory: Annotated[str, typer.Option(help="Most memory that a query uses.")] = "1GB",
+    attach: Annotated[
+        Path | None,
+        typer.Option("--attach-file", help="Write a DuckDB file of views, for other tools."),
+    ] = None,
 ) -> None:
     """Query the pools with SQL, read-only; without a query, a prompt."""
     if schema:
         show_schema(query)
+        return
+    if attach is not None:
+        if query or file or output:
+            raise QueryError("--attach-file writes views and runs no query: give it alone")
+        write_attach_file(root or DEFAULT_ROOT, attach)
         return
     wanted = _format(format_, output)
     if limit_rows is None and wanted is Format.TABLE:
@@ -66,28 +80,46 @@ def sql(
 def _format(given: Format | None, output: Path | None) -> Format:
     if given is not None:
         return given
-    suffix = output.suffix.removeprefix(".") if output else ""
-    return Format(suffix) if suffix in set(Format) else Format.TABLE
+    suffix = output.suffix.removeprefix(".").lower() if output else ""
+    if suffix in ("", "txt"):
+        return Format.TABLE
+    if suffix not in set(Format):
+        raise QueryError(
+            f"-o {output}: .{suffix} is none of the formats {', '.join(Format)}: end the name with "
+            "one of them, or set --format"
+        )
+    return Format(suffix)
 
 
 def _check_output(root: Path, wanted: Format, output: Path | None) -> None:
     if output is None:
         if wanted is Format.PARQUET and sys.stdout.isatty():
             raise QueryError("parquet is not text: write it to a file with -o rows.parquet")
-    elif output.resolve().is_relative_to(root.resolve()):
+        return
+    place = Path(os.path.realpath(output))  # Path.resolve() fails where links are a circle
+    if place.is_relative_to(os.path.realpath(root)):
         raise QueryError(f"-o {output} is inside the root {root}: choose another place")
-    elif not output.resolve().parent.is_dir():
-        raise QueryError(f"-o {output}: there is no folder {output.resolve().parent}")
+    if not place.parent.is_dir():
+        raise QueryError(f"-o {output}: there is no folder {place.parent}")
 
 
 def _text(query: str, file: Path | None) -> str | None:
     if file is not None:
         if query:
             raise QueryError("give a query or --file, not both")
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise QueryError(f"--file {file}: {error}") from error
+        if why := unreadable(file, once=True):
+            raise QueryError(f"--file {file}: {why}")
+        return _read(f"--file {file}", file.read_bytes)
     if query == "-":
-        return sys.stdin.read()
-    return query or None
+        return _read("the query from the pipe", sys.stdin.buffer.read)
+    # Where the locale is ASCII, Python has kept the bytes of other characters as surrogates.
+    return _read("the query", lambda: os.fsencode(query)) if query else None
+
+
+def _read(what: str, read: Callable[[], bytes]) -> str:
+    try:
+        return read().decode()
+    except UnicodeError as error:
+        raise QueryError(f"{what} is no UTF-8: {error}") from error
+    except OSError as error:
+        raise QueryError(f"{what}: {error.strerror}") from error

@@ -20,6 +20,7 @@ def up(
     root: Root = None,
     port: Annotated[int, typer.Option(help="Port of the Prefect server.", min=1, max=65535)] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
+    view_port: Annotated[int, typer.Option(help="Port of the view.", min=1, max=65535)] = 4300,
     database_url: Annotated[
         str | None,
         typer.Option(
@@ -34,7 +35,7 @@ def up(
         bool, typer.Option("--upgrade", help="Upgrade older databases; SQLite files are copied.")
     ] = False,
 ) -> None:
-    """Start Prefect, MLflow, a worker and all deployments on this machine, until Ctrl-C."""
+    """Start Prefect, MLflow, a worker, a view and all deployments on this machine, until Ctrl-C."""
     from flows.running.environment import prepare
     from flows.up.databases import connection_url
     from genenv_core.storage.store.opening import open_store
@@ -55,6 +56,7 @@ def up(
         root=folder,
         port=port,
         mlflow_port=mlflow_port,
+        view_port=view_port,
         database_url=connection_url(database_url),
         work_pool=work_pool,
         limit=limit,

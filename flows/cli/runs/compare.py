@@ -64,7 +64,9 @@ def compare(
         },
     )
     runs = planned_runs(comparison, root)
-    if output is not None and not (output if output.exists() else output.parent).is_dir():
+    if output is not None and not os.path.isdir(
+        output if os.path.exists(output) else output.parent
+    ):
         raise ConfigError(f"--output {output}: give a folder, or one to make in an existing folder")
     made = _played(comparison, runs, jobs=jobs, quiet=as_json)
     _show(made, output, as_json=as_json)

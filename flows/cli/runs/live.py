@@ -13,9 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.tables import console, epoch_cells, epoch_table
+from flows.cli.tables import console, epoch_cells, epoch_table, measured_line
+from genenv_core.config.branching import BranchPoint
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import LAST
+from genenv_core.config.stages import LAST, MEASURES
+from genenv_core.config.until import Until
+from genenv_core.epoch.trouble import troubles
 from genenv_core.storage.store.opening import home_of
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
@@ -24,8 +27,8 @@ from tasks.stage.progress import Event, listening
 class RunView:
     """Listens to stages; a live display on a terminal, plain lines elsewhere, silence for JSON."""
 
-    def __init__(self, config: RunConfig, *, quiet: bool) -> None:
-        self._config = config
+    def __init__(self, config: RunConfig, *, quiet: bool, point: BranchPoint | None = None) -> None:
+        self._config, self._point = config, point
         # A directory is shown as the user wrote it.
         self._home = home_of(config.root) if "://" in config.root else config.root
         self._quiet = quiet
@@ -35,6 +38,8 @@ class RunView:
         self._counts = Counter[StageState | None]()
         self._epoch_counts = defaultdict[int, Counter[StageState | None]](Counter)
         self._began: dict[int, float] = {}
+        self._measured: list[dict[str, Any]] = []
+        self._stopped: Event | None = None
         self._listening = listening(self._on)
         self._live = (
             Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
@@ -54,6 +59,8 @@ class RunView:
                 f"run [bold]{self._config.run_id}[/]  arm {self._config.arm.value}, "
                 f"{self._config.epochs} epochs, seed {self._config.seed}"
             )
+            if self._point:
+                self._console.print(self._point.words, markup=False)
         self._listening.__enter__()
         if self._live:
             self._live.start()
@@ -67,16 +74,31 @@ class RunView:
             self._live.stop()
         self._listening.__exit__(*failure)
 
-    def finish(self, start_s: float, run_s: float) -> None:
+    def finish(self, start_s: float, run_s: float, until: Until | None = None) -> None:
         """Print where everything is and what to do next."""
         config = self._config
         if self._quiet:
+            from tasks.tracking.track import not_logged
+
             rows = [self._epochs[number] for number in sorted(self._epochs)]
-            print(json.dumps({"run_id": config.run_id, "root": config.root, "epochs": rows}))
+            found: dict[str, Any] = {"run_id": config.run_id, "root": config.root, "epochs": rows}
+            if self._point:
+                found["branch"] = self._point.model_dump()
+            if until:
+                found["until"] = until.model_dump()
+            if missing := not_logged(config):
+                found["not_logged"] = missing
+            found["status"] = "stopped" if self._stopped else "ended" if until else "done"
+            if self._stopped:
+                found["stopped"] = {**self._stopped.facts, "message": self._stopped.message}
+            if self._measured:
+                found["measured"] = self._measured
+            print(json.dumps(found))
             return
         say = self._console.print
+        how = "[bold yellow]stopped[/]" if self._stopped else "[bold green]done[/]"
         say(
-            f"\n[bold green]done[/] in {run_s:.0f} s (and {start_s:.0f} s to start): "
+            f"\n{how} in {run_s:.0f} s (and {start_s:.0f} s to start): "
             f"{self._counts[StageState.COMPUTED]} stages computed, "
             f"{self._counts[StageState.CACHED]} cached"
         )
@@ -88,13 +110,47 @@ class RunView:
                 f"{last['heldout_success']:.3f} (sampled)"
             )
         root = "" if config.root == "./genenv-data" else f" --root {config.root}"
+        if self._stopped:
+            say(f"{escape(self._stopped.message)}; go on with a higher limit:")
+            say(f"  [bold]{escape(str(self._stopped.facts['go_on']))}[/]", soft_wrap=True)
+        elif until:
+            say(
+                f"ended after {until}, as asked; go on with: "
+                f"[bold]genenv resume {config.run_id}{root}[/]"
+            )
         say(f"\neverything is in [bold]{config.root}[/]; next:")
         say(f"  genenv status {config.run_id}{root}")
         say(f'  genenv sql "SELECT epoch, p_hat, heldout_success FROM epochs ORDER BY 1"{root}')
-        if config.tracking.enabled and config.tracking.uri is None:
-            say(f"  mlflow ui --backend-store-uri sqlite:///{self._home}/mlflow/mlflow.db")
+        if tracked := self._tracked(root):
+            say(tracked)
+
+    def _tracked(self, root: str) -> str:
+        """Return how to see what MLflow has of the run, or to bring it what it lacks; '' for no."""
+        from tasks.tracking.client import database_of, is_remote, shown, tracking_uri
+        from tasks.tracking.news import listed
+        from tasks.tracking.track import not_logged
+
+        config, home = self._config, home_of(self._config.root)
+        uri = tracking_uri(config, home)
+        if not config.tracking.enabled:
+            return ""
+        if missing := not_logged(config):
+            return (
+                f"  genenv resume {config.run_id}{root}\n    logs {listed(missing)} to MLflow at "
+                f"{escape(shown(uri))} once it is back: it was away"
+            )
+        if is_remote(uri):
+            return f"  metrics and model versions: {escape(shown(uri))}"
+        if uri != database_of(home):
+            return f"  metrics and model versions: MLflow's database {escape(shown(uri))}"
+        if not (home / "mlflow" / "mlflow.db").exists():  # the run ended before it had an epoch
+            return ""
+        return f"  mlflow ui --backend-store-uri sqlite:///{self._home}/mlflow/mlflow.db"
 
     def _on(self, event: Event) -> None:
+        if event.kind == "limit":
+            self._limit(event)
+            return
         key = (event.epoch, event.stage)
         if event.kind == "started":
             self._running[key] = (event, time.monotonic())
@@ -109,6 +165,9 @@ class RunView:
             self._epoch_counts[event.epoch][event.state] += 1
             if event.stage == LAST:
                 self._publish(event)
+            elif event.stage == MEASURES:
+                self._measured.append(event.facts)
+                self.note(f"measured {measured_line(event.facts)}")
             elif event.epoch == 0 and not self._live:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
             if skipped := event.facts.get("skipped_rows"):
@@ -118,12 +177,21 @@ class RunView:
                 )
                 for line in event.facts["skipped_first"]:
                     self.note(f"  {escape(line)}")
-            if no_task := event.facts.get("no_task"):
-                self.note(f"warning: {escape(no_task)}", "bold yellow")
+            for trouble in troubles(event.facts):
+                self.note(f"warning: {escape(trouble)}", "bold yellow")
+        if event.kind in ("tracking", "root"):
+            self.note(escape(event.message), "bold yellow")
         if event.kind == "waiting" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")
         if event.kind == "failed" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch} {event.state}: {event.message}")
+
+    def _limit(self, event: Event) -> None:
+        """Keep why the run stops for its end; a limit that is reached before is said at once."""
+        if event.facts:
+            self._stopped = event
+        else:
+            self.note(escape(event.message), "bold yellow")
 
     def _publish(self, event: Event) -> None:
         row = dict(event.facts["summary"])
@@ -151,10 +219,13 @@ class RunView:
             if event.kind == "advanced":
                 done = f"{event.done}/{event.total} {event.unit}"
                 if event.done and passed > 1:
-                    done += f"  {event.done / passed:.1f}/s"
+                    rate = event.done / passed
+                    done += f"  {rate:.1f}/s, {(event.total - event.done) / rate:.0f} s left"
             grid.add_row(
                 Text("▸", style="cyan"),
-                f"epoch {event.epoch}/{self._config.epochs}",
+                "measuring"
+                if event.stage == MEASURES
+                else f"epoch {event.epoch}/{self._config.epochs}",
                 event.stage,
                 f"{passed:5.1f} s",
                 done,

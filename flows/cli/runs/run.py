@@ -6,48 +6,131 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.options import ConfiguredRoot, Json, Overrides, Root, Source, check_run, existing
+from flows.cli.options import (
+    ConfiguredRoot,
+    Json,
+    Overrides,
+    Root,
+    SourceOrNone,
+    check_run,
+    existing,
+)
+from flows.cli.runs.branching import branched
 from flows.cli.session import drain, log_to, need_server
 from flows.running.signals import Terminated, heed_sigterm
-from genenv_core.config.load import resolve, run_name, validated
+from genenv_core.config.branching import BranchPoint, read_point
+from genenv_core.config.load import FREE_SECTIONS, continued, read_override, resolve, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
+from genenv_core.config.until import Until, read_forced, read_until
 from genenv_core.errors import ConfigError
 from schemas.enums import StageState
 
 if TYPE_CHECKING:
+    from flows.cli.runs.live import RunView
     from genenv_core.exchange.external import Given
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 
 
-def _configured(command: Callable[[RunConfig, bool], None]) -> Callable[..., None]:
+UntilText = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="STAGE[@EPOCH]", help="End after this stage; the next command goes on."
+    ),
+]
+ForceText = Annotated[
+    str | None,
+    typer.Option(
+        "--force",
+        metavar="STAGE[@EPOCH]",
+        help="Draw this stage anew, and compute what follows from it.",
+    ),
+]
+FromText = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="RUN@EPOCH",
+        help="Branch off: take over RUN up to this epoch, and go on with the settings given here.",
+    ),
+]
+
+
+FreeOverrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help=f"Change a field of {', '.join(FREE_SECTIONS)}, e.g. limits.tokens=200000.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command asks for beside a configuration: it belongs to the command, not to the run.
+
+    `until` is the last stage to carry out, `force` one to draw anew, `point` where a run branches
+    off.
+    """
+
+    until: Until | None = None
+    force: Until | None = None
+    point: BranchPoint | None = None
+
+    @classmethod
+    def read(
+        cls, config: RunConfig, until: str | None, force: str | None, point: BranchPoint | None
+    ) -> Asked:
+        """Return what these texts ask for; raises ConfigError."""
+        return cls(
+            read_until(until, config) if until else None,
+            read_forced(force, config) if force else None,
+            point,
+        )
+
+
+NOTHING = Asked()
+
+
+def _configured(command: Callable[[RunConfig, bool, Asked], None]) -> Callable[..., None]:
     """Return the command with the options that make its configuration."""
 
     def with_options(
-        source: Source = "quickstart",
+        source: SourceOrNone = None,
         set_: Overrides = None,
         epochs: Epochs = None,
         seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
         root: ConfiguredRoot = None,
         run_id: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
+        from_: FromText = None,
+        until: UntilText = None,
+        force: ForceText = None,
         as_json: Json = False,
     ) -> None:
         fields = {"epochs": epochs, "seed": seed, "root": root, "run_id": run_id}
-        config = resolve(source, overrides=set_ or (), fields=fields)
-        command(config.model_copy(update={"run_id": run_name(config, source)}), as_json)
+        point = read_point(from_) if from_ is not None else None
+        if point is None:
+            name = source or "quickstart"
+            config = resolve(name, overrides=set_ or (), fields=fields)
+            config = config.model_copy(update={"run_id": run_name(config, name)})
+        else:
+            config = branched(point, source, set_ or (), fields)
+        command(config, as_json, Asked.read(config, until, force, point))
 
     with_options.__doc__ = command.__doc__
     return with_options
 
 
 @_configured
-def run(config: RunConfig, as_json: bool) -> None:
+def run(config: RunConfig, as_json: bool, asked: Asked) -> None:
     """Run a co-evolution; what is finished already is reused."""
     if config.benchmark.given:
         raise ConfigError(
@@ -55,12 +138,15 @@ def run(config: RunConfig, as_json: bool) -> None:
             "configuration itself: remove the section"
         )
     heed_sigterm()
-    execute(config, as_json=as_json)
+    execute(config, asked, as_json=as_json)
 
 
 def resume(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run that was started here.")],
+    set_: FreeOverrides = None,
     epochs: Epochs = None,
+    until: UntilText = None,
+    force: ForceText = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:
@@ -73,20 +159,30 @@ def resume(
     # The root may have been moved or mounted elsewhere since.
     fields = {"epochs": epochs, "root": store.uri, "run_id": run_id}
     recorded = RunLog(store, run_id).info().config
-    config = validated(recorded, f"run {run_id}", fields)
+    changes = dict(read_override(text, "--set") for text in set_ or ())
+    where = "--set" if changes else f"run {run_id}"
+    config = continued(recorded, changes, where, fields)
+    asked = Asked.read(config, until, force, None)
     if config.benchmark.given:
         from flows.cli.data.measured import measure_configured
 
         measure_configured(config, as_json=as_json)
     else:
-        execute(config, as_json=as_json)
+        execute(config, asked, as_json=as_json)
 
 
-def execute(config: RunConfig, *, as_json: bool) -> None:
+def execute(config: RunConfig, asked: Asked = NOTHING, *, as_json: bool) -> None:
     """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
+    view, start_s, run_s = carry_out(config, asked, quiet=as_json)
+    view.finish(start_s, run_s, asked.until)
+
+
+def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView, float, float]:
+    """Run a resolved configuration; returns its view, and the seconds to start and to run."""
     started = time.perf_counter()
     need_server(config)
     home, given = open_root(config)
+    point = _checked(config, asked)
     from genenv_core.training.memory.needs import check_needs
 
     needs = check_needs(config, given)
@@ -99,7 +195,7 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
     with local_api(Path(os.environ["PREFECT_HOME"]), home) as server, ended():
         from flows.cli.runs.live import RunView
 
-        view = RunView(config, quiet=as_json)
+        view = RunView(config, quiet=quiet, point=point)
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
         log_to(home / "runs" / str(config.run_id))
         for need in needs:
@@ -112,38 +208,70 @@ def execute(config: RunConfig, *, as_json: bool) -> None:
         with in_process(server), view:
             ready = time.perf_counter()
             try:
-                do_work(lambda: coevolution(config), Terminated)
+                do_work(
+                    lambda: coevolution(config, asked.until, asked.force, asked.point), Terminated
+                )
             except Terminated as error:
                 raise Terminated(_where(config)) from error
             finally:
                 drain()
-    view.finish(ready - started, time.perf_counter() - ready)
+    return view, ready - started, time.perf_counter() - ready
 
 
 @_configured
-def plan(config: RunConfig, as_json: bool) -> None:
+def plan(config: RunConfig, as_json: bool, asked: Asked) -> None:
     """Show what a run would reuse and what it would compute."""
     home, given = open_root(config)
     from flows.running.environment import prepare
 
     prepare(home)
+    from flows.cli.runs.predicted import Predicted
     from flows.cli.tables import show_needs, show_plan
     from flows.planner import plan_run
+    from genenv_core.storage.store.opening import open_store
 
-    show_plan(plan_run(config), config, as_json=as_json)
+    point = _checked(config, asked)
+    entries = plan_run(config, asked.until, asked.force, asked.point)
+    predicted = Predicted(open_store(config.root, writable=False), config, entries)
+    show_plan(entries, config, predicted.values(), point, as_json=as_json)
     if not as_json:
+        predicted.show()
         show_needs(*_memory_shown(config, given))
 
 
 def open_root(config: RunConfig) -> tuple[Path, Given]:
     """Return this machine's folder of the root, probed for writing, and the inputs, checked."""
+    from flows.running.environment import check_home
     from genenv_core.exchange.external import given_to, offline_input, teacher_input
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.records.readers import check_readers
+    from genenv_core.storage.store.opening import home_of, open_store
 
+    check_home(home_of(config.root))  # before the store makes the folder
     given = given_to(config)
     offline_input(config)
     teacher_input(config)
-    return open_store(config.root).home, given
+    store = open_store(config.root)
+    check_readers(config.root, config.roots.read)
+    return store.home, given
+
+
+def _checked(config: RunConfig, asked: Asked) -> BranchPoint | None:
+    """Return where the run branches off, None for nowhere.
+
+    Raises ConfigError, before anything is started, for what it cannot be asked: to branch off where
+    the settings do not fit, to end in what it takes over, or another draw of what was never drawn.
+    """
+    from genenv_core.storage.records.branches import find_branch
+    from genenv_core.storage.records.draws import next_draws
+    from genenv_core.storage.store.opening import open_store
+
+    store = open_store(config.root)
+    branch = find_branch(store, config, asked.point)
+    if branch:
+        branch.check_later(asked.until, asked.force)
+    if asked.force:
+        next_draws(store, str(config.run_id), asked.force.stage, asked.force.epoch)
+    return branch.point if branch else None
 
 
 def _memory_shown(config: RunConfig, given: Given) -> tuple[list[str], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,22 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.options import check_run
+from flows.cli.runs.listing import MEASURED, point_of, printable, tags_of
+from flows.cli.runs.predicted import afterwards_table, told_afterwards
 from flows.cli.tables import console, epoch_table, evidence_table, plain_table
+from flows.up.previous import live_view
+from genenv_core.addresses import page_of
+from genenv_core.config.load import validated
 from genenv_core.config.stages import LAST, STAGES
-from genenv_core.storage.records.runs import Attempt
+from genenv_core.config.until import stages_of
+from genenv_core.epoch.trouble import troubles
+from genenv_core.errors import ConfigError
+from genenv_core.spending.spent import reached, spent_on
+from genenv_core.spending.stop import facts_of, said_of
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.draws import read_draws
+from genenv_core.storage.records.endings import Ending, read_ending
+from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.sql.catalog import query, tables_named
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.protocol import Store
@@ -29,8 +43,10 @@ NEWEST = """SELECT * EXCLUDE (arm) FROM stage_runs
 QUALIFY row_number() OVER (PARTITION BY epoch, stage ORDER BY attempt DESC) = 1
 ORDER BY started_at, epoch"""
 
-MEASURED = "coalesce((r.config ->> '$.benchmark.model'), (r.config ->> '$.benchmark.url'))"
-"""What a run measures; null for one that trains."""
+REUSED = "SELECT * FROM reused ORDER BY first_epoch, first_at, stage"
+
+TROUBLED = ("generate_tasks", "rollout")
+"""Stages whose facts can say that an epoch teaches nothing."""
 
 DONE = (StageState.COMPUTED, StageState.CACHED)
 STATE_STYLES = {
@@ -42,51 +58,36 @@ STATE_STYLES = {
 }
 
 
-def show_runs(store: Store, *, as_json: bool) -> None:
-    """Print every run of a root: how far it is and where it stands."""
-    with open_tables(store) as connection:
-        frame = query(
-            connection,
-            "SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at, "
-            "count(e.epoch) AS epochs_done, arg_max(e.p_hat, e.epoch) AS p_hat, "
-            "arg_max(e.heldout_success, e.epoch) AS heldout_success, r.domain, "
-            f"{MEASURED} AS measured, any_value(b.points) / 100 AS headline "
-            "FROM runs r LEFT JOIN epochs e USING (run_id) "
-            "LEFT JOIN (FROM benchmarks WHERE headline) b USING (run_id) "
-            "GROUP BY ALL ORDER BY r.started_at",
-        )
-    rows = frame.to_dicts()
-    if as_json:
-        print(json.dumps(rows, default=str))
-        return
-    table = plain_table()
-    for title in ("run", "arm", "seed", "epochs", "p_hat", "test", "started"):
-        table.add_column(title)
-    for row in rows:
-        measures = row["measured"] is not None
-        table.add_row(
-            row["run_id"],
-            f"eval {row['domain']}" if measures else row["arm"],
-            str(row["seed"]),
-            "" if measures else f"{row['epochs_done']}/{row['epochs_planned']}",
-            _number(row["p_hat"], 2),
-            _number(row["headline"] if measures else row["heldout_success"], 3),
-            f"{row['started_at']:%Y-%m-%d %H:%M} UTC",
-        )
-    console().print(table)
+def show_run(
+    store: Store, run: str, *, as_json: bool, everything: bool = False, predicted: bool = False
+) -> None:
+    """Print one run: its epochs, what became of each stage, and how to go on.
 
-
-def show_run(store: Store, run: str, *, as_json: bool, everything: bool = False) -> None:
-    """Print one run: its epochs, what became of each stage, and how to go on."""
+    With `predicted`, also what runs before it had let expect, for which their histories are read.
+    """
     picture = _picture(store, run)
+    told = told_afterwards(store, run) if predicted else []
     if as_json:
-        found: dict[str, Any] = {"run_id": run, "epochs": picture.epochs}
-        found["evidence"] = picture.evidence
+        found: dict[str, Any] = {"run_id": run, **picture.said, "epochs": picture.epochs}
+        found["evidence"], found["reused"] = picture.evidence, picture.reused
+        found["warnings"] = picture.troubles
+        if picture.ending:
+            found["ended_after"] = picture.ending.model_dump(include={"stage", "epoch"})
+        if predicted:
+            found["predicted"] = told
+        if picture.stopped:
+            found["status"], found["stopped"] = "stopped", picture.stopped
         found["stages"] = [a.model_dump(mode="json") for a in picture.last.values()]
         found["unfinished"] = [a.model_dump(mode="json") for a in picture.open_ends]
         print(json.dumps(found, default=str))
         return
     console().print(_rendered(store, picture, everything=everything))
+    if page := page_of(run, base=live_view(store.home)):
+        console().print(f"in a browser: {page}", soft_wrap=True)
+    if told:
+        console().print("", afterwards_table(told), sep="\n")
+    elif predicted:
+        console().print("\nno run of like shape began before this one: nothing was predicted")
 
 
 def watch_run(store: Store, run: str) -> None:
@@ -104,7 +105,10 @@ def watch_run(store: Store, run: str) -> None:
 class _Picture:
     """What is known of a run at one moment; `last` is the newest attempt at each stage.
 
-    `planned` is None for a run that measures a model, which has no epochs.
+    `planned` is None for a run that measures a model, which has no epochs. `said` are its tags,
+    note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
+    as asked, if none has taken it on since. `stopped` are the facts of a run that ends at a limit,
+    else empty.
     """
 
     run: str
@@ -112,6 +116,11 @@ class _Picture:
     epochs: list[dict[str, Any]]
     evidence: list[dict[str, Any]]
     last: dict[tuple[int, str], Attempt]
+    said: dict[str, Any]
+    reused: list[dict[str, Any]]
+    troubles: list[str]
+    ending: Ending | None
+    stopped: dict[str, Any]
 
     @property
     def open_ends(self) -> list[Attempt]:
@@ -120,28 +129,79 @@ class _Picture:
 
     @property
     def ended(self) -> bool:
-        """Return whether every epoch is published, or nothing is at work and something failed."""
+        """Return whether every epoch is published, or nothing is at work.
+
+        Nothing is at work when something failed, and when a command ended the run as asked.
+        """
         if self.planned is None:
             complete = bool(self.last) and not self.open_ends
         else:
             published = {epoch for epoch, stage in self.last if stage == LAST}
             complete = len(published) == self.planned + 1 and not self.open_ends
+        if self.stopped:
+            return True
         stuck = self.open_ends and all(a.state is not StageState.RUNNING for a in self.open_ends)
-        return complete or bool(stuck)
+        stopped = self.ending is not None and not self.open_ends
+        return complete or bool(stuck) or stopped
 
 
 def _picture(store: Store, run: str) -> _Picture:
     check_run(store, run)
-    tables = tables_named("FROM epochs, evidence, runs, stage_runs")
+    # Before the attempts: what a command that takes the run on has begun by then is seen below.
+    ending = read_ending(store, run)
+    tables = tables_named("FROM epochs, evidence, runs, stage_runs, reused")
     with open_tables(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         evidence = query(connection, "SELECT * FROM evidence ORDER BY epoch").to_dicts()
-        told = f"SELECT CASE WHEN {MEASURED} IS NULL THEN epochs_planned END FROM runs AS r"
-        planned = query(connection, told).item()
+        told = (
+            f"SELECT CASE WHEN {MEASURED} IS NULL THEN epochs_planned END AS planned, "
+            "tags, note, pinned, branch_of, branch_epoch FROM runs AS r"
+        )
+        (said,) = query(connection, told).to_dicts()
         # The files of attempts are read once, for this table, and not those of merged epochs.
         newest = query(connection, NEWEST).to_dicts()
+        reused = query(connection, REUSED).to_dicts()
     last = {(row["epoch"], row["stage"]): Attempt.model_validate(row) for row in newest}
-    return _Picture(run, planned, epochs, evidence, last)
+    return _Picture(
+        run=run,
+        planned=said.pop("planned"),
+        epochs=epochs,
+        evidence=evidence,
+        last=last,
+        said=said,
+        reused=reused,
+        troubles=_troubles(store, run, last),
+        ending=ending,
+        stopped=_stopped(store, run, last),
+    )
+
+
+def _stopped(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) -> dict[str, Any]:
+    """Return why a run stops at its limits, what is spent and left, and how to go on; else {}."""
+    log = RunLog(store, run)
+    try:
+        config = validated(log.info().config, f"run {run}", {"root": store.uri, "run_id": run})
+    except ConfigError:  # of another version of genenv
+        return {}
+    if not config.limits.given or any(a.state is StageState.RUNNING for a in last.values()):
+        return {}
+    left = [one for one in stages_of(config) if one not in last or last[one].state not in DONE]
+    spent = spent_on(log.attempts(), config)
+    limits = reached(spent, config.limits)
+    if not (left and limits):
+        return {}
+    return {"message": said_of(limits, left), **facts_of(config, limits, spent, left)}
+
+
+def _troubles(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) -> list[str]:
+    """Return what is wrong with the newest epochs."""
+    log, artifacts, found = RunLog(store, run), Artifacts(store), dict[str, None]()
+    newest = max((epoch for epoch, _ in last), default=0)
+    for epoch in range(max(1, newest - 1), newest + 1):
+        for stage, key in log.keys(epoch).items():
+            manifest = artifacts.find(stage, key) if stage in TROUBLED else None
+            found |= dict.fromkeys(troubles(manifest.facts) if manifest else ())
+    return list(found)
 
 
 def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
@@ -149,6 +209,16 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     if picture.planned is None:
         done = "a model on a benchmark (its result: genenv resume, or FROM benchmarks in SQL)"
     parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
+    if point := point_of(picture.said):
+        parts.append(Text(point.words))
+    if labels := tags_of(picture.said):
+        parts.append(Text(f"labels: {labels}"))
+    if picture.said["note"]:
+        parts.append(Text(f"note: {printable(picture.said['note'])}"))
+    draws = read_draws(store, picture.run)
+    for name, number in draws.numbers.items():
+        waiting = ", not carried through yet" if name in draws.open else ""
+        parts.append(f"drawn anew: {name}, {number + 1} draws{waiting}")
     shown = picture.epochs if everything else picture.epochs[-LAST_EPOCHS:]
     if shown:
         parts += [epoch_table(shown), ""]
@@ -156,6 +226,8 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
         parts += [evidence_table(believed), ""]
     if picture.last:
         parts.append(_grid(picture, everything=everything))
+    if picture.reused:
+        parts += ["", _reused(picture)]
     for attempt in picture.open_ends:
         # Only the first line of what went wrong; all of it is in stage_runs.
         parts.append(
@@ -166,7 +238,16 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
                 f": {attempt.error}" if attempt.error else "",
             )
         )
-    if any(attempt.state is not StageState.RUNNING for attempt in picture.open_ends):
+    parts += [Text(f"warning: {text}", style="bold yellow") for text in picture.troubles]
+    if picture.stopped:
+        parts.append(Text(f"stopped by a limit: {picture.stopped['message']}", style="bold yellow"))
+        parts.append(f"go on with a higher limit: [bold]{picture.stopped['go_on']}[/]")
+    elif picture.ending and not picture.open_ends:
+        parts.append(
+            f"ended after {picture.ending}, as asked; go on with: "
+            f"[bold]genenv resume {picture.run} --root {store.uri}[/]"
+        )
+    elif any(attempt.state is not StageState.RUNNING for attempt in picture.open_ends):
         parts.append(f"continue with: [bold]genenv resume {picture.run} --root {store.uri}[/]")
     return Group(*parts)
 
@@ -185,6 +266,32 @@ def _grid(picture: _Picture, *, everything: bool) -> Table:
     return table
 
 
+def _reused(picture: _Picture) -> Table:
+    """Return the reused stages: who computed them, when, and how long that took then."""
+    table = plain_table()
+    for title in ("reused", "epochs", "computed by", "when", "took then"):
+        table.add_column(title)
+    for row in picture.reused:
+        first, last, at, seconds = (
+            row[name] for name in ("first_epoch", "last_epoch", "first_at", "seconds")
+        )
+        table.add_row(
+            row["stage"],
+            ("" if row["epochs"] > last - first else f"{row['epochs']} of ")
+            + (str(first) if first == last else f"{first} to {last}"),
+            _computed_by(row),
+            f"{at:%Y-%m-%d %H:%M} UTC" if at else "",
+            "" if seconds is None else f"{seconds:.1f} s",
+        )
+    return table
+
+
+def _computed_by(row: dict[str, Any]) -> str:
+    """Return which run computed what a row of the view `reused` says, and in which other root."""
+    run = row["computed_by"] or "not noted"
+    return f"{run} of {row['computed_root']}" if row["computed_root"] else run
+
+
 def _cell(attempt: Attempt | None) -> Text:
     if attempt is None:
         return Text("")
@@ -192,7 +299,3 @@ def _cell(attempt: Attempt | None) -> Text:
     if attempt.state is StageState.COMPUTED and attempt.seconds is not None:
         text = f"{attempt.seconds:.1f} s"
     return Text(text, style=STATE_STYLES[attempt.state])
-
-
-def _number(value: Any, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"

@@ -18,11 +18,17 @@ from genenv_core.types import Policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from genenv_core.storage.sql.lookup import GroupRecord, TaskRecord, Token, TraceRecord
     from genenv_core.types import Message
 
 HEAT = ((0.9, ""), (0.5, "black on #f7e08c"), (0.1, "black on #f2a65a"), (0.0, "white on #b3261e"))
 """Least probability and style of a token, from sure to surprising."""
+
+
+MIN_WIDTH = 20
+"""Columns that a text has at least, however narrow the terminal."""
 
 
 def trace(
@@ -44,8 +50,10 @@ def trace(
 def _show(record: TaskRecord) -> None:
     out = console()
 
-    def say(text: str | Text, style: str = "") -> None:
-        out.print(text, style=style, markup=False, soft_wrap=True)
+    def say(text: str | Text, style: str = "", *, hang: int = 0) -> None:
+        whole = Text(text) if isinstance(text, str) else text
+        for line in wrapped(whole, out, hang) if out.is_terminal else [whole]:
+            out.print(line, style=style, soft_wrap=True)
 
     facts = record.facts
     others = f" (and in {', '.join(record.also_in)})" if record.also_in else ""
@@ -78,6 +86,22 @@ def _show(record: TaskRecord) -> None:
         )
     say("")
     say(_legend())
+
+
+def wrapped(text: Text, out: Console, hang: int = 0) -> list[Text]:
+    """Return the lines of a text, broken between words at the width of the console.
+
+    What continues a line begins below its text: after its indentation, or after `hang` columns.
+    """
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        indent = max(hang, len(line.plain) - len(line.plain.lstrip(" ")))
+        first, rest = line[:indent], line[indent:]
+        for part in rest.wrap(out, max(MIN_WIDTH, out.width - indent)) or [Text()]:
+            part.rstrip()
+            lines.append(first + part)
+            first = Text(" " * indent)
+    return lines
 
 
 def _show_group(say: Any, group: GroupRecord) -> None:
@@ -129,9 +153,11 @@ def _say_messages(say: Any, messages: Sequence[Message]) -> None:
         who = f"{turn.role} {turn.name}".strip()
         for part in turn.parts:
             if isinstance(part, ToolCall):
-                say(f"  {who:>12}  {visible(str(part))}", "magenta")
+                said, style = visible(str(part)), "magenta"
             else:
-                say(f"  {who:>12}  {visible(part)}", "dim" if turn.role == "tool" else "")
+                said, style = visible(part), "dim" if turn.role == "tool" else ""
+            head = f"  {who:>12}  "
+            say(head + said, style, hang=len(head))
 
 
 def _say_uses(say: Any, policy: str, rows: Sequence[dict[str, Any]], number: str) -> None:

@@ -74,6 +74,6 @@ BENCHMARK = Benchmark(
     MODES,
     "the list of commands",
     load,
-    limits=Limits(turns=STEPS, turn_tokens=1024, tokens=32_768),
+    limits=Limits(turns=STEPS, turn_tokens=1024, tokens=32_768, seconds=3600),
     headline="unseen",
 )

@@ -112,7 +112,7 @@ def load(data: Path) -> ApiBank:
     return ApiBank(read_download(data))
 
 
-LIMITS = Limits(turns=1, turn_tokens=512, tokens=8192)
+LIMITS = Limits(turns=1, turn_tokens=512, tokens=8192, seconds=600)
 """One turn; the longest dialogue before it has about 6,200 characters, its tools included."""
 
 BENCHMARK = Benchmark(

@@ -14,19 +14,11 @@ from typing import Any
 
 from dateutil import parser as dates
 
+from genenv_core.benchmarks.answers import LONGEST, extracted
 from genenv_core.benchmarks.protocol import ItemVerdict
-
-LONGEST = 10_000
-"""Characters at the end of a text in which a marked answer is looked for; dates are shorter."""
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_SAID = (
-    re.compile(r"<answer>(.*?)</answer>", re.I | re.S),
-    re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", re.S),
-    re.compile(r"\bfinish\[([^\]\n]*)\]", re.I),
-    re.compile(r"\bfinal answer(?: is)?\s*:?[ \t]*([^\n]+)", re.I),
-)
 _SPREADSHEET = re.compile(r"\d{1,2}-[A-Z][a-z]{2}-\d{2}")
 
 
@@ -51,19 +43,6 @@ def contains(answer: str, gold: str) -> bool:
     """Return whether the gold answer's words stand in the answer, in order and side by side."""
     wanted = normalized(gold)
     return bool(wanted) and f" {wanted} " in f" {normalized(answer)} "
-
-
-def extracted(text: str) -> str:
-    """Return the last answer that a text marks as such, or the whole text.
-
-    Marks are `<answer>`, `\\boxed{}`, `Finish[]` (ReAct) and "final answer is:" (self-ask); the
-    first kind that a text has counts.
-    """
-    for mark in _SAID:
-        found = mark.findall(text[-LONGEST:])
-        if found:
-            return str(found[-1]).strip()
-    return text
 
 
 def is_spreadsheet_date(gold: str) -> bool:

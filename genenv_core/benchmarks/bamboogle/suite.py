@@ -69,7 +69,7 @@ def load(data: Path) -> Bamboogle:
     return Bamboogle([(row["Question"], row["Answer"]) for row in rows], digest_of(data, [path]))
 
 
-LIMITS = Limits(turns=8, turn_tokens=1024, tokens=16_384)
+LIMITS = Limits(turns=8, turn_tokens=1024, tokens=16_384, seconds=1200)
 """One turn without a search engine; with one, a search for each hop and as many again."""
 
 BENCHMARK = Benchmark("bamboogle", MODES, "the answer's text", load, LIMITS, "exact_match")

@@ -124,7 +124,7 @@ def load(data: Path) -> Bfcl:
     return Bfcl(rows, digest_of(data, files), docs)
 
 
-LIMITS = Limits(turns=168, turn_tokens=4_096, tokens=32_768)
+LIMITS = Limits(turns=168, turn_tokens=4_096, tokens=32_768, seconds=3600)
 """The turns and the tokens of one are the official ones: 21 messages in each of at most 8 turns.
 32,768 tokens are the context of the smaller models; right attempts take a fifth of it, and up to
 four fifths in the long context."""

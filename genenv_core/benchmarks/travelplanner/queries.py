@@ -56,7 +56,7 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     if path.suffix == ".csv":
         try:
             # The long columns, such as reference_information, are left out.
-            scanned = pl.scan_csv(path, infer_schema=False)
+            scanned = pl.scan_csv(path, infer_schema=False, glob=False)
             given = scanned.collect_schema().names()
             columns = [*COLUMNS, *(name for name in (TEXT,) if name in given)]
             rows = scanned.select(columns).collect().to_dicts()
@@ -73,7 +73,7 @@ def column_of(path: Path, name: str) -> dict[int, Any]:
     """Return a long column of the official CSV or lines by `idx`; nothing where it has none."""
     rows: list[Any] = []
     if path.suffix == ".csv":
-        scanned = pl.scan_csv(path, infer_schema=False)
+        scanned = pl.scan_csv(path, infer_schema=False, glob=False)
         names = [one for one in ("idx", name) if one in scanned.collect_schema().names()]
         rows = scanned.select(names).collect().to_dicts() if name in names else []
     elif path.suffix == ".jsonl":

@@ -146,6 +146,6 @@ BENCHMARK = Benchmark(
     MODES,
     "the plan's list of days",
     load,
-    limits=Limits(turns=TURNS[TWO_STAGE], turn_tokens=4096, tokens=65_536),
+    limits=Limits(turns=TURNS[TWO_STAGE], turn_tokens=4096, tokens=65_536, seconds=3600),
     headline=COMPOSITES[0].name,
 )

@@ -1,11 +1,12 @@
-"""A model that is measured on a benchmark. The benchmark is the run's domain."""
+"""Benchmarks: a model that a run measures on one, and those that a run's agent is measured on."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.config.sections.endpoint import check_endpoint
 from genenv_core.config.sections.section import Section
 
@@ -31,6 +32,9 @@ class BenchmarkConfig(Section):
     run:RUN or run:RUN@EPOCH of this root."""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """Sampling temperature; 0 is greedy."""
+    attempt_seconds: float | None = Field(default=None, gt=0, le=86_400)
+    """Longest time of one attempt of a model at `url`, waiting included; what takes longer has
+    failed. None: no limit."""
     items: int | None = Field(default=None, ge=1, le=1_000_000)
     """Only the first so many items of each category, level or split; None: all. What was left out
     stands in the result."""
@@ -44,5 +48,38 @@ class BenchmarkConfig(Section):
     def _one(self) -> Self:
         if self.model is not None and self.url is not None:
             raise ValueError("benchmark.model and benchmark.url are two models: remove one of them")
+        if self.attempt_seconds is not None and self.url is None:
+            raise ValueError(
+                "benchmark.attempt_seconds is for benchmark.url: a model that is sampled here "
+                "is bounded by rollout.max_turns and rollout.max_length; remove it"
+            )
         check_endpoint("benchmark", self.url, self.model_name, self.request)
         return self
+
+
+class MeasureConfig(Section):
+    """Benchmarks that the agent of a run is measured on, as `genenv eval --model run:RUN` does.
+
+    Each is a run of its own after an epoch, so that nothing here changes what is trained.
+    """
+
+    benchmarks: tuple[str, ...] = ()
+    """Names of benchmarks, such as [bfcl, bamboogle]."""
+    every: int | None = Field(default=None, ge=1, le=100_000)
+    """Epochs between two measurements; the last epoch is always measured. None: only that one."""
+    data: str | None = Field(default=None, min_length=1)
+    """The folder above the benchmarks' downloads. None: GENENV_BENCHMARKS."""
+    samples: int = Field(default=1, ge=1, le=1024)
+    """Attempts at each item."""
+    items: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Only the first so many items of each category, level or split; None: all."""
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in known_benchmarks():
+                raise ValueError(f"benchmarks {name!r} is none of {', '.join(known_benchmarks())}")
+        if len(set(names)) < len(names):
+            raise ValueError(f"benchmarks {', '.join(names)}: one of them stands twice, remove it")
+        return names

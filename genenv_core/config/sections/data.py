@@ -12,8 +12,9 @@ from genenv_core.config.sections.section import Section
 class DomainConfig(Section):
     """Which kind of task the game is about."""
 
-    name: str = Field(default="desk", min_length=1, max_length=64)
-    """Domain name: a built-in or one registered under the entry-point group genenv.domains."""
+    name: str = Field(default="desk", min_length=1, max_length=1000)
+    """Domain name: a built-in, one registered under the entry-point group genenv.domains, or a
+    class by its place, as in my_domain.py:Units or package.module:Units."""
     options: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Options of the domain itself; each domain validates its own."""
 

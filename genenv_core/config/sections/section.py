@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -27,6 +27,7 @@ class Section(BaseModel):
     def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what pydantic would read as 1 or 0."""
         kind = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and (kind is int or kind is float):
+        kinds = set(get_args(kind)) or {kind}
+        if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
             raise PydanticCustomError("no_number", "Input should be a number, not true or false")
         return value

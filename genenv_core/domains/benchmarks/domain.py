@@ -25,7 +25,7 @@ from genenv_core.benchmarks.protocol import (
 )
 from genenv_core.domains.benchmarks.contamination import Known
 from genenv_core.domains.parts import read_options
-from genenv_core.domains.tool_calls import OPEN, said
+from genenv_core.domains.tool_calls import THOUGHT, SaidCall, calls_from, said
 from genenv_core.errors import ConfigError
 from genenv_core.types import (
     Context,
@@ -150,9 +150,11 @@ class BenchmarkDomain(ABC, Generic[Options]):
         reason = "" if success else found.reason or "wrong"
         return Verdict(found.score, success, " ".join(reason.split())[:80])
 
-    def count_calls(self, message: Message) -> int:
-        """Return how many tool calls a message begins."""
-        return message["content"].count(OPEN)
+    def read_calls(self, text: str) -> list[SaidCall]:
+        """Return the calls of a turn; those that cannot be read are answered last."""
+        thought = THOUGHT.match(text)
+        found = calls_from(text, thought.end() if thought else 0)
+        return sorted(found, key=lambda call: call.arguments is None)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return an empty answer, a constant, and an echo of the prompt."""

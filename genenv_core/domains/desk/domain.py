@@ -197,9 +197,6 @@ class DeskDomain:
         told = [render_call(i, c.name, c.item, c.total) for i, c in enumerate(program, start=1)]
         return [*map(SolutionTurn, told, new), SolutionTurn(DONE)]
 
-    def count_calls(self, message: Message) -> int:
-        return message["content"].count(OPEN)
-
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return the empty answer, constant and incomplete ones, and echoes."""
         # total 999999 is above 99 * 99, so this constant call is the answer to no task.

@@ -184,10 +184,6 @@ class TrailsDomain:
         turns.append(SolutionTurn(render_look(person, field), (value,)))
         return [*turns, SolutionTurn(render_answer(person, field, value))]
 
-    def count_calls(self, message: Message) -> int:
-        """Return how many calls a message begins."""
-        return message["content"].count(OPEN)
-
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return the empty answer, constant ones, one without its value, and echoes."""
         person, field, _ = _asked(draft)

@@ -20,6 +20,7 @@ from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, Numerica
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.files import link_or_copy
+from genenv_core.storage.records.foreign import fetch, find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part, files_digest
 from genenv_core.storage.records.parquet import has_footer, read_parquet, to_parquet
 from genenv_core.storage.records.retention import find_retired
@@ -118,8 +119,14 @@ class ArtifactWriter:
 class Artifacts:
     """Reads finished stages of a store; every part is digested once a process."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, shared: bool = False) -> None:
+        """Read from a store; of one that others write, `shared`, messages name the root.
+
+        There the bytes of weights are looked at when they are copied, and not before.
+        """
         self.store = store
+        self._shared = shared
+        self._place = f" of {store.uri}" if shared else ""
         self._verified: set[str] = set()
 
     def find(self, stage: str, key: str) -> Manifest | None:
@@ -130,12 +137,16 @@ class Artifacts:
         except NotFound:
             return None
         except IntegrityError as error:
-            log.warning("manifest=%s unreadable, taken as a miss: %s", path, error)
+            log.warning("manifest=%s%s unreadable, taken as a miss: %s", path, self._place, error)
             return None
         retired = find_retired(self.store, manifest)
         damage = self.damage(p for p in manifest.parts if retired is None or p.table)
+        if damage and (note := find_foreign(self.store, manifest)):
+            damage = self.damage(p for p in manifest.parts if p not in note.parts)
         if damage:
-            log.warning("stage=%s key=%s taken as a miss: %s", stage, key[:12], damage)
+            log.warning(
+                "stage=%s key=%s%s taken as a miss: %s", stage, key[:12], self._place, damage
+            )
             return None
         return manifest
 
@@ -159,12 +170,14 @@ class Artifacts:
     def checkpoint(self, manifest: Manifest, name: str) -> Path:
         """Return a folder with the checkpoint's files, laid out once and shared afterwards.
 
-        Raises Retired when gc has collected them.
+        Weights that lie in another root are copied here first. Raises Retired when gc has
+        collected them, and as `fetch`.
         """
         files = manifest.of_checkpoint(name)
         if not files:
             raise NotFound(f"stage {manifest.stage} key {manifest.key[:12]} has no model {name!r}")
-        if retired := find_retired(self.store, manifest):
+        note = find_foreign(self.store, manifest)
+        if note is None and (retired := find_retired(self.store, manifest)):
             raise Retired(f"stage {manifest.stage} key {manifest.key[:12]}: {retired.reason}")
         digest = manifest.checkpoint_digest(name)
         folder = self.store.home / paths.checkpoint(digest)
@@ -175,6 +188,8 @@ class Artifacts:
             damaged = self.store.scratch()
             os.rename(folder, damaged)
             shutil.rmtree(damaged, ignore_errors=True)
+        if note is not None:
+            fetch(self.store, note, files)
         scratch = self.store.scratch()
         for part in files:
             link_or_copy(self.store.local(part.path), scratch / Path(part.name).name)
@@ -205,7 +220,8 @@ class Artifacts:
                     f"part {part.name} ({part.path}) has {stat.bytes} bytes, expected {part.bytes}"
                 )
             # Where digests lie beside the objects, the bytes are read when they are used.
-            digest = stat.sha256 or self._read_digest(part)
+            unread = part.sha256 if self._shared and not part.table else ""
+            digest = stat.sha256 or unread or self._read_digest(part)
             if digest == TORN:
                 return f"part {part.name} ({part.path}) has a torn footer"
             if digest != part.sha256:

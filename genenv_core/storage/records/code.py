@@ -11,8 +11,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import sysconfig
 import threading
+from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,6 +61,11 @@ def counted(*modules: str) -> list[str]:
     return sorted(seen)
 
 
+def source_path(module: str) -> Path | None:
+    """Return the file with a module's source, None where there is none; nothing is imported."""
+    return _source(module)
+
+
 def is_apart(module: str) -> bool:
     """Return whether a module decides no result by itself or as part of a package in `APART`."""
     return any(module == name or module.startswith(f"{name}.") for name in APART)
@@ -75,7 +83,8 @@ def source_digest(source: str) -> str:
 def imported_modules(module: str) -> tuple[str, ...]:
     """Return the project modules that a module's source imports, anywhere in it, sorted.
 
-    The other modules of a plug-in's own package are among them.
+    Those of a plug-in's own distribution are among them, or of its own folder where it is not
+    installed.
     """
     return _read(module)[1]
 
@@ -91,12 +100,59 @@ def _read(module: str) -> tuple[str, tuple[str, ...]]:
     for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    own = (*PROJECT, module.split(".")[0])
-    names = sorted(n for n in found if n.split(".")[0] in own and _source(n) is not None)
+        elif isinstance(node, ast.ImportFrom):
+            base = _imported_from(node, module, path)
+            found.add(base)
+            found.update(f"{base}.{alias.name}" for alias in node.names)
+    top = module.partition(".")[0]
+    if top not in PROJECT:  # importing a module of a package runs the package's own file
+        found.update(module.rsplit(".", count)[0] for count in range(1, module.count(".") + 1))
+    tops = {n.partition(".")[0] for n in found if n}
+    own = {one for one in tops if one in (*PROJECT, top) or _together(one, top)}
+    names = sorted(n for n in found if n.partition(".")[0] in own and _source(n) is not None)
     return source_digest(source), tuple(names)
+
+
+def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
+    """Return the module that `from ... import` names; '' for one above the top package."""
+    if not node.level:
+        return node.module or ""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    kept = package[: len(package) - node.level + 1]
+    return ".".join([*kept, *([node.module] if node.module else [])]) if kept else ""
+
+
+def _together(one: str, plug_in: str) -> bool:
+    """Return whether a top-level module belongs to a plug-in's: by distribution, else by folder."""
+    if plug_in in PROJECT:
+        return False
+    folders = [_folder(name) for name in (one, plug_in)]
+    if folders[0] is None or folders[0] != folders[1]:
+        return False
+    if str(folders[0]) not in _installed():
+        return True
+    owners = _distributions()
+    return bool(set(owners.get(one, ())) & set(owners.get(plug_in, ())))
+
+
+def _folder(top: str) -> Path | None:
+    """Return the folder from which a top-level module is imported."""
+    path = _source(top)
+    if path is None:
+        return None
+    return path.parent.parent if path.name == "__init__.py" else path.parent
+
+
+@cache
+def _installed() -> frozenset[str]:
+    """Return the folders where Python and pip put modules of all distributions together."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return frozenset(sysconfig.get_path(name) for name in names)
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
 
 
 def _parse(source: str) -> ast.Module:

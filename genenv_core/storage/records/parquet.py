@@ -87,19 +87,26 @@ def read_parquet(
     try:
         parquet = pq.ParquetFile(io.BytesIO(source) if isinstance(source, bytes) else source)
         with parquet:
-            _check_metadata(table, name, parquet.metadata.metadata or {})
-            arrow = parquet.read(columns=None if columns is None else list(columns))
+            version = _version(table, name, parquet.metadata.metadata or {})
+            lacking, earlier = _older(table, name, version)
+            asked = columns and [earlier.get(column, column) for column in columns]
+            arrow = parquet.read(columns=asked)
     except FileNotFoundError as error:
         raise NotFound(f"table {table}: there is no file {name}") from error
     except (pa.ArrowInvalid, OSError) as error:
         raise IntegrityError(f"table {table}: {name} is no whole Parquet file: {error}") from error
-    frame = pl.DataFrame(arrow)
+    frame = pl.DataFrame(arrow).rename({old: new for new, old in earlier.items()}, strict=False)
     wanted = schema(table)
     if columns is not None:
         unknown = [column for column in columns if column not in wanted]
         if unknown:
             raise SchemaError(f"table {table} has no column {', '.join(unknown)}")
         wanted = pl.Schema({column: wanted[column] for column in columns})
+    if lacking:
+        absent = [pl.lit(None, wanted[name]).alias(name) for name in lacking if name in wanted]
+        frame = frame.with_columns(absent)
+        frame = frame.select(name for name in wanted if name in frame.columns)
+    if columns is not None:
         frame = frame.select(columns)
     if frame.schema != wanted:
         raise SchemaError(f"table {table}: {name}: {_difference(frame.schema, wanted)}")
@@ -125,24 +132,32 @@ def _encodings(table: str) -> tuple[list[str], list[str], list[str]]:
     return repeated, split, counted
 
 
-def _check_metadata(table: str, name: str, metadata: dict[bytes, bytes]) -> None:
+def _version(table: str, name: str, metadata: dict[bytes, bytes]) -> int:
+    """Return the schema version of a file of the table."""
     holder = metadata.get(TABLE_KEY.encode(), b"").decode()
     version = metadata.get(VERSION_KEY.encode(), b"").decode()
     if holder != table:
         raise SchemaError(
             f"table {table}: {name} holds {f'table {holder}' if holder else 'no table of genenv'}"
         )
-    known = spec(table).version
     if not version.isdigit():
         raise SchemaError(f"table {table}: {name} has schema version {version!r}, no number")
-    if int(version) != known:
+    return int(version)
+
+
+def _older(table: str, name: str, version: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return which columns an older file lacks, which are null, and old names by new ones."""
+    known = spec(table).version
+    lacking = spec(table).added_since(version) if version <= known else None
+    if lacking is None:
         remedy = "upgrade genenv to read it"
-        if int(version) < known:
+        if version < known:
             remedy = "read it with the genenv that wrote it, and start new runs in another root"
         raise SchemaError(
             f"table {table}: {name} has schema version {version} and this genenv knows {known}: "
             f"{remedy}"
         )
+    return lacking, spec(table).earlier_names(version)
 
 
 def _difference(given: pl.Schema, wanted: pl.Schema) -> str:

@@ -14,6 +14,7 @@ from datetime import datetime
 from genenv_core.config.stages import LAST
 from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.storage import paths
+from genenv_core.storage.records.foreign import give_up
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.seal import SealedRecord
@@ -70,16 +71,22 @@ def find_retired(store: Store, manifest: Manifest) -> RetiredWeights | None:
 
 
 def restore(store: Store, run: RunLog, epochs: int) -> int:
-    """Take the notes of a run's collected weights back; returns how many there were."""
-    found = [
-        paths.retired(stage, key)
+    """Take the notes of a run's collected weights back; returns how many there were.
+
+    Weights that lie in another root are given up if they cannot be had from there, and count too.
+    """
+    outputs = {
+        (stage, key): paths.retired(stage, key)
         for epoch in range(epochs + 1)
         for stage, key in run.keys(epoch).items()
-    ]
-    there = [path for path in found if store.size(path) is not None]
-    for path in there:
-        store.delete(path)
-    return len(there)
+    }
+    count = 0
+    for (stage, key), path in outputs.items():
+        there = store.size(path) is not None
+        if there:
+            store.delete(path)
+        count += give_up(store, stage, key) or there
+    return count
 
 
 def kept_weights(

@@ -39,7 +39,11 @@ class Attempt(SealedRecord):
     """One try of a stage by a run; `seconds` is None while it runs or when it was killed.
 
     `attempt` counts from 1 and is given by `RunLog.begin`; `process` is what
-    `genenv_core.storage.store.process.identity` returns of the process.
+    `genenv_core.storage.store.process.identity` returns of the process. Of a reused stage,
+    `computed_by` is the run that computed it, `computed_at` when, `computed_seconds` what it took
+    then, and `computed_root` the root that it was taken from, None for this one. Of one that was
+    computed, `tokens` are those that it read and sampled, or drew, and `peak_memory` bytes the most
+    that its processes held.
     """
 
     run_id: str
@@ -57,6 +61,12 @@ class Attempt(SealedRecord):
     rows: int = 0
     bytes: int = 0
     error: str = ""
+    computed_by: str | None = None
+    computed_at: datetime | None = None
+    computed_seconds: float | None = None
+    computed_root: str | None = None
+    tokens: int | None = None
+    peak_memory: int | None = None
 
 
 class RunInfo(SealedRecord):
@@ -101,6 +111,12 @@ class RunLog:
                 "run=%s is left out until it is run again: %s: %s", self.run_id, path, error
             )
             raise NotFound(f"{path} is damaged: {error}") from error
+
+    def epochs(self) -> list[int]:
+        """Return the epochs of which something is finished, sorted; 0 is the start."""
+        return sorted(
+            int(name.partition(".")[0]) for name in self._store.names(paths.epochs(self.run_id))
+        )
 
     def keys(self, epoch: int) -> dict[str, str]:
         """Return stage -> key of one epoch, as far as it got."""

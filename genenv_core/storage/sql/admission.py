@@ -24,10 +24,11 @@ TABLE_FUNCTIONS = {
     "generate_series",
     "json_each",
     "json_tree",
+    "duckdb_columns",
     "duckdb_functions",
     "duckdb_keywords",
 }
-"""Table functions that read nothing but their arguments, or the list of functions.
+"""Table functions that read nothing but their arguments, or the lists of columns and functions.
 
 Not here although they look it: `query`, `query_table`, `histogram` and
 `json_execute_serialized_sql` run text that nobody has looked at; `enable_logging` and
@@ -89,6 +90,8 @@ def admit(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Return if the query may run on this connection; raises QueryError, which says why not."""
     if "\0" in sql:
         raise QueryError("the query holds a NUL character: remove it")
+    if not sql.isascii() and any("\ud800" <= char <= "\udfff" for char in sql):
+        raise QueryError("the query holds bytes that are no UTF-8: write it in UTF-8")
     statements = _statements(con, sql)
     if not statements:
         raise QueryError("the query is empty: write one SELECT")

@@ -8,6 +8,7 @@ read (DuckDB still opens the first file of each branch, for its column types).
 # pyarrow has no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ import pyarrow as pa
 
 from genenv_core.errors import QueryError
 from genenv_core.storage.sql.admission import admit
+from genenv_core.storage.sql.comments import comments
 from genenv_core.storage.sql.duck import Setup, build, message_of, name, start, text
+from genenv_core.storage.sql.types import carried, with_whole_days
 from schemas.registry import TABLES, schema, spec
 from schemas.relations import empty_select, sql_name, table_relation, views
 from schemas.validate import validate
@@ -57,14 +60,16 @@ class RunSource:
 
 
 def connect(
-    sources: Sequence[RunSource], *, memory_limit: str = "1GB"
+    sources: Sequence[RunSource], *, memory_limit: str = "1GB", described: bool = False
 ) -> duckdb.DuckDBPyConnection:
     """Return a locked in-memory DuckDB with every table and view over these runs.
+
+    With `described`, the dictionary is in the comments of its catalog.
 
     It can open the files of `sources` and no others, loads no extension, spills nothing to disk,
     and its settings cannot be changed. Raises QueryError when a file cannot be opened.
     """
-    wanted = setup(sources)
+    wanted = setup(sources, described=described)
     con = start(memory_limit)
     try:
         build(con, wanted)
@@ -74,7 +79,7 @@ def connect(
     return con
 
 
-def setup(sources: Sequence[RunSource]) -> Setup:
+def setup(sources: Sequence[RunSource], *, described: bool = False) -> Setup:
     """Return what builds every table and view over these runs; raises QueryError, SchemaError."""
     ids = [source.run_id for source in sources]
     twice = sorted({run for run in ids if ids.count(run) > 1})
@@ -98,6 +103,8 @@ def setup(sources: Sequence[RunSource]) -> Setup:
         statements.append(f"CREATE VIEW {name(sql_name(table))} AS {select}")
     for view in views():
         statements.append(view.create)
+    if described:
+        statements += comments()
     paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
     return Setup(held, tuple(statements), tuple(sorted(paths)))
 
@@ -144,13 +151,15 @@ def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:
     """Return the rows of one SELECT-like statement; raises QueryError for anything else."""
     try:
         admit(con, sql)
-        frame = con.execute(sql).pl()
+        return frame_of(carried(con.sql(sql)).to_arrow_table())
     except duckdb.Error as error:
         raise QueryError(message_of(error)) from error
-    except pl.exceptions.PolarsError as error:
-        raise QueryError(
-            f"the result has a type without a counterpart, cast it to VARCHAR: {message_of(error)}"
-        ) from error
+
+
+def frame_of(rows: pa.Table) -> pl.DataFrame:
+    """Return rows of types that `carried` lets through as a frame, with every value."""
+    frame = pl.from_arrow(with_whole_days(rows))
+    assert isinstance(frame, pl.DataFrame)
     return with_plain_integers(frame)
 
 
@@ -159,23 +168,39 @@ def _branches(table: str, index: int, source: RunSource) -> list[str]:
     froms: list[str] = []
     if paths := source.files.get(table):
         listed = ", ".join(text(_absolute(path)) for path in paths)
-        froms.append(f"read_parquet([{listed}])")
+        mixed = ", union_by_name = true" if spec(table).earlier_names() else ""
+        froms.append(f"read_parquet([{listed}]{mixed})")
     frame = source.frames.get(table)
     if frame is not None and frame.height:
         froms.append(f"held.{name(f'{table}_{index}')}")
-    own = ", ".join(name(column.name) for column in table_relation(table).columns[2:])
+    own = ", ".join(_column(table, column.name) for column in table_relation(table).columns[2:])
     run = f"{text(source.run_id)} AS run_id, {text(source.arm)} AS arm"
     return [f"SELECT {run}, {own} FROM {origin}" for origin in froms]
 
 
+def _column(table: str, column: str) -> str:
+    """Return a column, by whichever of its names files of the table have it."""
+    earlier = spec(table).earlier_names().get(column)
+    if earlier is None:
+        return name(column)
+    return f"coalesce(*COLUMNS('^({column}|{earlier})$')) AS {name(column)}"
+
+
 def with_plain_integers(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return sums of integers, which DuckDB widens to 128 bits, as int64 where they fit."""
+    """Return sums of integers, which DuckDB widens to 128 bits, as int64 where they fit.
+
+    A column with a number of more digits than a decimal has becomes text.
+    """
     changed: list[pl.Series] = []
     for column in frame.iter_columns():
         if isinstance(column.dtype, pl.Decimal) and column.dtype.scale == 0:
             narrow = column.cast(pl.Int64, strict=False)
             if narrow.null_count() == column.null_count():
                 changed.append(narrow)
+                continue
+            digits = column.cast(pl.String)
+            if (digits.str.strip_prefix("-").str.len_bytes() > column.dtype.precision).any():
+                changed.append(digits)
     return frame.with_columns(changed)
 
 

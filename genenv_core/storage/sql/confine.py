@@ -27,7 +27,7 @@ _CAPABILITIES_VERSION_3 = 0x20080522
 _CAP_DAC_READ_SEARCH = 1 << 2
 
 
-def confine(files: Sequence[str], *, memory_bytes: int, cpu_s: int) -> bool:
+def confine(files: Sequence[str], *, memory_bytes: int, cpu_s: int | None) -> bool:
     """Give up everything but reading `files`; returns whether the kernel enforces the last part.
 
     Threads that exist already keep what they had, so this comes before DuckDB starts its own.
@@ -52,19 +52,20 @@ def landlock_version() -> int:
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
-def _limit(memory_bytes: int, cpu_s: int) -> None:
+def _limit(memory_bytes: int, cpu_s: int | None) -> None:
     used = 0
     with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as statm:
         used = int(statm.read().split()[0]) * resource.getpagesize()
     wanted = [
         (resource.RLIMIT_AS, used + memory_bytes),
-        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_CPU, resource.RLIM_INFINITY if cpu_s is None else cpu_s),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ]
     for which, value in wanted:
         hard = resource.getrlimit(which)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        if hard != resource.RLIM_INFINITY:
+            value = hard if value == resource.RLIM_INFINITY else min(value, hard)
         with contextlib.suppress(OSError, ValueError):  # macOS has no limit on address space
             resource.setrlimit(which, (value, value))
 

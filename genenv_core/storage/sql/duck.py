@@ -54,7 +54,10 @@ def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
     From here on it can open these files and no others, and sees no Python variable.
     """
     try:
-        _create_and_lock(con, setup)
+        create(con, setup)
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute("SET arrow_large_buffer_size = true")  # texts of more than 2 GB in a batch
+        _lock(con, setup.files)
     except duckdb.Error as error:
         raise QueryError(f"the tables cannot be opened: {message_of(error)}") from error
 
@@ -83,6 +86,8 @@ def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str)
                     f"run {run[1]} was written by another version of genenv, which had no column "
                     f"{column[1]}: read it with that version, and keep newer runs in another root"
                 )
+        except duckdb.ParserException:  # a view is no list of branches
+            break
     return f"the tables cannot be opened: {message}"
 
 
@@ -96,7 +101,8 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def _create_and_lock(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
+def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
+    """Create what is asked for; raises QueryError if a run's files do not fit, duckdb.Error."""
     # Otherwise a name in a query could reach Python variables of this process.
     con.execute("SET python_enable_replacements = false")
     con.execute("CREATE SCHEMA held")
@@ -109,8 +115,11 @@ def _create_and_lock(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
             con.execute(statement)
         except duckdb.BinderException as error:
             raise QueryError(_other_version(con, statement, message_of(error))) from error
-    con.execute("SET TimeZone = 'UTC'")
-    if files := setup.files:
+
+
+def _lock(con: duckdb.DuckDBPyConnection, files: tuple[str, ...]) -> None:
+    """Let it open these files and no others, and let no query change that."""
+    if files:
         con.execute(f"SET allowed_paths = [{', '.join(text(path) for path in files)}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")

@@ -141,9 +141,9 @@ class _Reader:
         d_env = self._rows("d_env", f"generation_id = {text(ident)}") if ident else []
         shown, written = "", list[Token]()
         if generation:
-            tokenizer = _tokenizer(self._store, self._run, Policy.ENV)
+            tokenizer = tokenizer_of(self._store, self._run, Policy.ENV)
             row = generation[0]
-            shown = "".join(_texts(tokenizer, row["prompt_ids"]))
+            shown = "".join(token_texts(tokenizer, row["prompt_ids"]))
             written = _tokens(tokenizer, row["token_ids"], row["logprobs"], None)
         return TaskRecord(
             run_id=self._run,
@@ -158,7 +158,7 @@ class _Reader:
         )
 
     def _groups(self) -> Iterator[GroupRecord]:
-        tokenizer = _tokenizer(self._store, self._run, Policy.AGENT)
+        tokenizer = tokenizer_of(self._store, self._run, Policy.AGENT)
         traces: dict[str, list[TraceRecord]] = {}
         wanted = f"task_id = {text(self._task_id)}{self._narrow}"
         for row in query(
@@ -209,7 +209,7 @@ class _Reader:
         return query(self._con, f"SELECT * FROM {table} WHERE {self._own} AND {where}").to_dicts()
 
 
-def _tokenizer(store: Store, run: str, policy: Policy) -> Tokenizer | None:
+def tokenizer_of(store: Store, run: str, policy: Policy) -> Tokenizer | None:
     """Return the tokenizer that bootstrap laid out for a policy; no update changes it."""
     key = RunLog(store, run).keys(0).get(FIRST)
     if key is None:
@@ -229,12 +229,12 @@ def _tokens(
     logprobs: Sequence[float],
     mask: Sequence[int] | None,
 ) -> list[Token]:
-    texts = _texts(tokenizer, ids)
+    texts = token_texts(tokenizer, ids)
     sampled = mask or [1] * len(ids)
     return [Token(t, p, bool(m)) for t, p, m in zip(texts, logprobs, sampled, strict=True)]
 
 
-def _texts(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
+def token_texts(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
     """Return the text of each token; ids in brackets where there is no tokenizer.
 
     A character that several tokens spell belongs to the last of them.

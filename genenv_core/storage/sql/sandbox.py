@@ -21,14 +21,20 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from genenv_core.errors import QueryError
 from genenv_core.storage.sizes import bytes_in
-from genenv_core.storage.sql.catalog import RunSource, setup, with_plain_integers
-from genenv_core.storage.sql.duck import message_of
+from genenv_core.storage.sql.catalog import RunSource, frame_of, setup
+from genenv_core.storage.sql.comments import looks_at_comments
+
+COMMAND = (sys.executable, "-P", "-m", "genenv_core.storage.sql.sandbox_child")
+
+_LONGEST_S = 2e6
+"""Seconds from which on there is no limit, 23 days: poll() takes milliseconds of 31 bits."""
 
 # What an interpreter may need to start, and no more: the rest of the environment may hold secrets.
 _PASSED_ON = ("LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
@@ -38,12 +44,22 @@ _PASSED_ON = ("LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
 class Limits:
     """What one query may use.
 
-    `memory` bounds what DuckDB holds, and the answer; `rows`, when given, cuts the answer off.
+    `memory` bounds what DuckDB holds, and the answer; `rows`, when given, cuts the answer off. A
+    `timeout_s` of 23 days or more is no limit. Raises QueryError for one that is not above 0.
     """
 
     timeout_s: float = 60.0
     memory: str = "1GB"
     rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.timeout_s > 0:
+            raise QueryError(f"timeout {self.timeout_s:g}: write seconds above 0, or inf for none")
+
+    @property
+    def seconds(self) -> float | None:
+        """The time as a process can be given it, None for none."""
+        return self.timeout_s if self.timeout_s < _LONGEST_S else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +75,30 @@ def ask(sources: Sequence[RunSource], sql: str, limits: Limits = Limits()) -> An
     done = _run(request(sources, sql, limits), limits)
     if done.returncode:
         raise QueryError(_why(done, limits))
-    try:
-        with pa.ipc.open_stream(done.stdout) as reader:
-            frame = pl.from_arrow(reader.read_all())
-    except (pl.exceptions.PolarsError, pa.ArrowInvalid, TypeError) as error:
-        raise QueryError(
-            f"the result has a type without a counterpart, cast it to VARCHAR: {message_of(error)}"
-        ) from error
-    assert isinstance(frame, pl.DataFrame)
-    return Answer(with_plain_integers(frame), bool(json.loads(done.stderr)["truncated"]))
+    with pa.ipc.open_stream(done.stdout) as reader:
+        frame = frame_of(reader.read_all())
+    return Answer(frame, bool(json.loads(done.stderr)["truncated"]))
 
 
 def request(sources: Sequence[RunSource], sql: str, limits: Limits) -> bytes:
     """Return the request that the process reads from its standard input."""
-    built = setup(sources)
+    asked = {"sql": sql, "rows": limits.rows, "timeout_s": limits.seconds}
+    opening = opening_of(sources, limits.memory, described=looks_at_comments(sql))
+    return json.dumps(opening | asked).encode()
+
+
+def opening_of(
+    sources: Sequence[RunSource], memory: str, *, described: bool = False
+) -> dict[str, Any]:
+    """Return what opens the tables in the process, ready for JSON."""
+    built = setup(sources, described=described)
     held = {name: base64.b64encode(_ipc(table)).decode() for name, table in built.held.items()}
-    return json.dumps(
-        {
-            "sql": sql,
-            "held": held,
-            "statements": built.statements,
-            "files": built.files,
-            "memory_bytes": size(limits.memory),
-            "timeout_s": limits.timeout_s,
-            "rows": limits.rows,
-        }
-    ).encode()
+    return {
+        "held": held,
+        "statements": built.statements,
+        "files": built.files,
+        "memory_bytes": size(memory),
+    }
 
 
 def size(text: str) -> int:
@@ -106,17 +120,17 @@ def environment() -> dict[str, str]:
 def _run(request: bytes, limits: Limits) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "genenv_core.storage.sql.sandbox_child"],
+            COMMAND,
             input=request,
             capture_output=True,
             cwd="/",
             env=environment(),
-            timeout=limits.timeout_s,
+            timeout=limits.seconds,
             start_new_session=True,  # Ctrl-C is for this process, which then ends the other
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise QueryError(_too_long(limits)) from error
+        raise QueryError(too_long(limits)) from error
 
 
 def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> str:
@@ -124,17 +138,25 @@ def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> str:
         said = json.loads(done.stderr)
     except ValueError:
         said = {}
-    if "error" in said:
-        return str(said["error"])
-    if "memory" in said or done.returncode in (-signal.SIGKILL, -signal.SIGABRT):
-        return f"the query needs more than {limits.memory} of memory: narrow it, or raise --memory"
+    if said:
+        return why_not(said, limits)
+    if done.returncode in (-signal.SIGKILL, -signal.SIGABRT):
+        return why_not({"memory": True}, limits)
     if done.returncode == -signal.SIGXCPU:
-        return _too_long(limits)
+        return too_long(limits)
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     return f"the query's process ended with status {done.returncode}: {' '.join(last)[:500]}"
 
 
-def _too_long(limits: Limits) -> str:
+def why_not(said: dict[str, Any], limits: Limits) -> str:
+    """Return what a person reads where the process says why there is no answer."""
+    if "error" in said:
+        return str(said["error"])
+    return f"the query needs more than {limits.memory} of memory: narrow it, or raise --memory"
+
+
+def too_long(limits: Limits) -> str:
+    """Return what a person reads of a query that ran out of time."""
     return f"the query took more than {limits.timeout_s:g} s: narrow it, or raise --timeout"
 
 

@@ -1,7 +1,9 @@
-"""The process behind `sandbox.ask`: one request on standard input, one answer, the end.
+"""The process behind `sandbox.ask` and `session.Session`.
 
-The rows leave as an Arrow stream on standard output. Standard error holds one line of JSON: whether
-rows were cut off, or why there are none.
+For the first, it takes one request on standard input, gives one answer, and ends: the rows leave as
+an Arrow stream on standard output, and standard error holds one line of JSON: whether rows were cut
+off, or why there are none. For the second (`--session`) it opens the tables once and then answers
+one question after the other, in frames of `frames`.
 """
 
 # pyarrow has no stubs.
@@ -12,9 +14,12 @@ rows were cut off, or why there are none.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO
 
 import duckdb
@@ -24,6 +29,8 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.admission import admit
 from genenv_core.storage.sql.confine import confine
 from genenv_core.storage.sql.duck import Setup, build, message_of, start
+from genenv_core.storage.sql.frames import SESSION, read_frame, write_frame
+from genenv_core.storage.sql.types import carried
 
 _BATCH = 16384
 # Stacks and heaps that threads reserve count as memory for the kernel; DuckDB's limit is without.
@@ -32,49 +39,93 @@ _OWN_BYTES = 512 * 2**20
 
 
 def main() -> None:
-    """Answer the request on standard input."""
+    """Answer the request on standard input, or all of them."""
+    if sys.argv[1:] == [SESSION]:
+        sys.exit(serve_all(sys.stdin.buffer, sys.stdout.buffer))
     sys.exit(serve(sys.stdin.buffer.read(), sys.stdout.buffer))
 
 
 def serve(request: bytes, out: BinaryIO) -> int:
     """Answer one request; returns the exit status. This process can do little afterwards."""
     asked = json.loads(request)
-    try:
-        said: dict[str, Any] = {"truncated": _answer(asked, out)}
-    except (MemoryError, pa.ArrowMemoryError, duckdb.OutOfMemoryException):
-        said = {"memory": True}
-    except QueryError as error:
-        said = {"error": str(error)}
-    except duckdb.Error as error:
-        lack = "bad_alloc" in str(error) or "Out of Memory" in str(error)
-        said = {"memory": True} if lack else {"error": message_of(error)}
-    except pa.ArrowException as error:
-        said = {"error": f"the result has a type without a counterpart: {message_of(error)}"}
+
+    def work() -> bool:
+        with _open(asked) as con:
+            return _answer(con, asked["sql"], asked["rows"], asked["memory_bytes"], out)
+
+    said = _said(work)
     sys.stderr.write(json.dumps(said))
     sys.stderr.flush()
     out.flush()
     return 0 if "truncated" in said else 3
 
 
-def _answer(asked: dict[str, Any], out: BinaryIO) -> bool:
-    """Write the rows; returns whether there were more than asked for."""
-    left, room = asked["rows"], asked["memory_bytes"]
-    with _open(asked) as con:
-        admit(con, asked["sql"])
-        reader = con.execute(asked["sql"]).to_arrow_reader(_BATCH)
-        with pa.ipc.new_stream(out, reader.schema) as writer:
-            for batch in reader:
-                if left is not None and batch.num_rows > left:
-                    writer.write_batch(batch.slice(0, left))
-                    return True
-                left = None if left is None else left - batch.num_rows
-                room -= batch.nbytes
-                if room < 0:
-                    raise QueryError(
-                        f"the result is larger than {asked['memory_bytes'] / 1e9:g} GB: "
-                        "add LIMIT or aggregate, or raise --memory"
-                    )
-                writer.write_batch(batch)
+def serve_all(questions: BinaryIO, out: BinaryIO) -> int:
+    """Answer questions until there are no more; returns the exit status.
+
+    The first frame opens the tables and is answered too: {} when they are open.
+    """
+    frame = read_frame(questions)
+    if frame is None:
+        return 0
+    opening = json.loads(frame)
+    con: duckdb.DuckDBPyConnection | None = None
+
+    def opened() -> bool:
+        nonlocal con
+        con = _open(opening)
+        return False
+
+    said = _said(opened)
+    write_frame(out, json.dumps(said).encode())
+    if con is None:
+        return 3
+    while (frame := read_frame(questions)) is not None:
+        asked = json.loads(frame)
+        rows = io.BytesIO()
+        work = partial(_answer, con, asked["sql"], asked["rows"], opening["memory_bytes"], rows)
+        said = _said(work)
+        write_frame(out, json.dumps(said).encode())
+        write_frame(out, rows.getvalue() if "truncated" in said else b"")
+    return 0
+
+
+def _said(work: Callable[[], bool]) -> dict[str, Any]:
+    """Return what is said of an answer: whether it was cut off, or why there is none."""
+    try:
+        return {"truncated": work()}
+    except (MemoryError, pa.ArrowMemoryError, duckdb.OutOfMemoryException):
+        return {"memory": True}
+    except QueryError as error:
+        return {"error": str(error)}
+    except duckdb.Error as error:
+        lack = "bad_alloc" in str(error) or "Out of Memory" in str(error)
+        return {"memory": True} if lack else {"error": message_of(error)}
+    except pa.ArrowException as error:
+        return {"error": f"the result cannot be handed over: {message_of(error)}"}
+
+
+def _answer(
+    con: duckdb.DuckDBPyConnection, sql: str, left: int | None, most_bytes: int, out: BinaryIO
+) -> bool:
+    """Write the rows; returns whether there were more than `left`."""
+    room = most_bytes
+    admit(con, sql)
+    # A relation, not a cursor: it knows its types before it has rows.
+    reader = carried(con.sql(sql)).to_arrow_reader(_BATCH)
+    with pa.ipc.new_stream(out, reader.schema) as writer:
+        for batch in reader:
+            if left is not None and batch.num_rows > left:
+                writer.write_batch(batch.slice(0, left))
+                return True
+            left = None if left is None else left - batch.num_rows
+            room -= batch.nbytes
+            if room < 0:
+                raise QueryError(
+                    f"the result is larger than {most_bytes / 1e9:g} GB: "
+                    "add LIMIT or aggregate, or raise --memory"
+                )
+            writer.write_batch(batch)
     return False
 
 
@@ -89,7 +140,7 @@ def _open(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     confine(
         asked["files"],
         memory_bytes=2 * asked["memory_bytes"] + threads * _THREAD_BYTES + _OWN_BYTES,
-        cpu_s=int(asked["timeout_s"] + 1) * threads,
+        cpu_s=None if asked["timeout_s"] is None else int(asked["timeout_s"] + 1) * threads,
     )
     con.execute(f"SET threads = {threads}")  # which starts them, confined as this one is
     build(con, Setup(held, tuple(asked["statements"]), tuple(asked["files"])))

@@ -9,8 +9,11 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from genenv_core.config.branching import BranchPoint
 from genenv_core.errors import NotFound, QueryError, StorageError
 from genenv_core.storage.canonical import canonical_json
+from genenv_core.storage.records.branches import origin_of
+from genenv_core.storage.records.labels import Labels, read_labels
 from genenv_core.storage.records.manifest import Part
 from genenv_core.storage.records.parquet import read_parquet
 from genenv_core.storage.records.runs import RunInfo, RunLog, list_runs, unknown_run
@@ -29,12 +32,15 @@ def open_tables(
     *,
     memory: str = "1GB",
     tables: Collection[str] | None = None,
+    described: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Return a read-only DuckDB over the tables of runs, all of the store's by default.
 
-    Of `tables` alone, when given, there are rows. Raises QueryError for an unknown run.
+    Of `tables` alone, when given, there are rows. `described` is as in
+    `connect`. Raises QueryError for an unknown run.
     """
-    return connect(sources(store, runs, tables=tables), memory_limit=memory)
+    found = sources(store, runs, tables=tables)
+    return connect(found, memory_limit=memory, described=described)
 
 
 def sources(
@@ -84,7 +90,10 @@ def source(
     files: dict[str, list[str]] = {}
     for (table, _), file in zip(parts, store.files([path for _, path in parts]), strict=True):
         files.setdefault(table, []).append(file)
-    frames = {"stage_runs": lambda: _history(store, run, found), "runs": lambda: _run_row(info)}
+    frames = {
+        "stage_runs": lambda: _history(store, run, found),
+        "runs": lambda: _run_row(info, read_labels(store, run_id), origin_of(store, run_id)),
+    }
     return RunSource(
         run_id=run_id,
         arm=str(info.config["arm"]),
@@ -125,7 +134,7 @@ def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:
     return pl.concat([*frames, rest]).sort("started_at", "epoch", maintain_order=True)
 
 
-def _run_row(info: RunInfo) -> pl.DataFrame:
+def _run_row(info: RunInfo, labels: Labels, point: BranchPoint | None) -> pl.DataFrame:
     config: dict[str, Any] = info.config
     row = {
         "run_id": info.run_id,
@@ -135,5 +144,10 @@ def _run_row(info: RunInfo) -> pl.DataFrame:
         "epochs_planned": config["epochs"],
         "started_at": info.started_at,
         "config": canonical_json(config).decode(),
+        "tags": list(labels.tags),
+        "note": labels.note,
+        "pinned": labels.pinned,
+        "branch_of": point.run_id if point else None,
+        "branch_epoch": point.epoch if point else None,
     }
     return pl.DataFrame([row], schema=schema("runs"), orient="row")

@@ -26,6 +26,7 @@ _REMEDY = {
     errno.EROFS: "the file system is read-only: choose another --root",
     errno.EACCES: "permission denied: choose another --root or change its permissions",
     errno.EPERM: "not permitted: choose another --root or change its permissions",
+    errno.ENAMETOOLONG: "the path is too long: choose a shorter --root",
     errno.ENOTDIR: "a part of the path is a file: choose another --root",
 }
 

@@ -10,26 +10,28 @@ checkpoints of an interrupted update, which then starts again. MLflow's record i
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
+from genenv_core.config.load import FREE_SECTIONS
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import file_sha256
+from genenv_core.storage.records.branches import note_branch, read_branch
+from genenv_core.storage.records.draws import merge_draws, read_draws
+from genenv_core.storage.records.foreign import find_foreign
+from genenv_core.storage.records.labels import change_labels, change_of, merged, read_labels
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
+from genenv_core.storage.records.origins import find_origin
+from genenv_core.storage.records.parts import AT_ONCE, copy_part
 from genenv_core.storage.records.retention import find_retired
 from genenv_core.storage.records.runs import TRACKED, EpochKeys, RunInfo, RunLog, unknown_run
 from genenv_core.storage.records.segments import Segment
+from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Stat, Store
 
-AT_ONCE = 8
-"""Files that are on their way at the same time."""
-
-NOT_COMPARED = ("root", "epochs", "execution", "placement", "tracking")
+NOT_COMPARED = ("root", "epochs", *FREE_SECTIONS)
 """Fields in which a run and its copy may differ."""
 
 Progress = Callable[[int, int], None]
@@ -77,6 +79,7 @@ class _Copy:
         self._parts: dict[str, Part] = {}
         self._records: dict[str, bytes] = {}
         self._whole: list[str] = []
+        self._lying: dict[str, str] = {}  # part -> the other root that it may lie in
 
     def copy(self) -> Copied:
         info = self._run.info()
@@ -85,6 +88,10 @@ class _Copy:
         for keys in epochs.values():
             for stage, key in keys.items():
                 self._add_stage(stage, key)
+        draws = read_draws(self._source, self._run.run_id)
+        for output in draws.kept:
+            if self._source.size(paths.manifest(*output)) is not None:
+                self._add_stage(*output)
         self._add_segments()
         self._add_shards()
         history = paths.attempts(self._run.run_id)
@@ -98,6 +105,10 @@ class _Copy:
             list(threads.map(self._copy_record, self._records))
         for epoch, keys in epochs.items():
             self._copy_epoch(epoch, keys)
+        self._copy_labels()
+        merge_draws(self._target, self._run.run_id, draws)
+        if branch := read_branch(self._source, self._run.run_id):
+            note_branch(self._target, self._run.run_id, branch)
         path = paths.run_config(self._run.run_id)
         config = {**info.config, "root": self._target.uri}
         began = info.started_at
@@ -111,11 +122,9 @@ class _Copy:
     # What there is to copy.
 
     def _epochs(self) -> dict[int, dict[str, str]]:
-        names = self._source.names(paths.epochs(self._run.run_id))
-        numbers = [int(PurePosixPath(name).stem) for name in names]
         return {
             epoch: {s: key for s, key in self._run.keys(epoch).items() if s != TRACKED}
-            for epoch in sorted(numbers)
+            for epoch in self._run.epochs()
         }
 
     def _add_stage(self, stage: str, key: str) -> None:
@@ -136,6 +145,10 @@ class _Copy:
             self._records[paths.retired(stage, key)] = retired.to_bytes()
         elif manifest.checkpoints:  # weights that gc had collected there are there again
             self._whole.append(paths.retired(stage, key))
+        if note := find_foreign(self._source, manifest):  # the copy gets them from there
+            self._lying.update((part.path, note.root) for part in note.parts)
+        if origin := find_origin(self._source, stage, key):
+            self._records[paths.origin(stage, key)] = origin.to_bytes()
         self._add_parts(part for part in manifest.parts if retired is None or part.table)
         self._records[path] = data
         self._done.stages += 1
@@ -174,10 +187,12 @@ class _Copy:
             known = RunLog(self._target, info.run_id).info()
         except NotFound:
             return None
-        if _identity(known.config) != _identity(info.config):
+        branches = [read_branch(store, info.run_id) for store in (self._source, self._target)]
+        origins = [branch.point if branch else None for branch in branches]
+        if _identity(known.config) != _identity(info.config) or origins[0] != origins[1]:
             raise ConfigError(
-                f"{self._target.uri} has another run {info.run_id!r}, with another configuration: "
-                "choose another root"
+                f"{self._target.uri} has another run {info.run_id!r}, with another configuration "
+                "or origin: choose another root"
             )
         return known
 
@@ -196,29 +211,19 @@ class _Copy:
 
     def _copy_part(self, part: Part, there: Stat | None) -> int:
         """Copy a part unless it is there; returns the bytes that went over."""
-        if there:
-            whole = there.bytes == part.bytes and part.sha256 == (
-                there.sha256 or self._target.sha256(part.path)
-            )
-            if whole and self._target.touch(part.path):  # so that gc leaves it to us
-                return 0
-            if not whole:
-                self._target.delete(part.path)
-        folder = self._target.scratch()
         try:
-            made = folder / PurePosixPath(part.path).name
-            shutil.copyfile(self._source.local(part.path), made)
-            if file_sha256(made) != part.sha256:
-                raise IntegrityError(f"{self._source.uri}/{part.path} is altered")
-            self._target.adopt(made, part.path)
+            return copy_part(self._source_of, self._target, part, there)
         except (NotFound, IntegrityError) as error:
             raise IntegrityError(
                 f"part {part.name} of run {self._run.run_id} cannot be copied: {error}; "
                 f"`genenv resume {self._run.run_id}` computes it again"
             ) from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return part.bytes
+
+    def _source_of(self, part: Part) -> Store:
+        lying = self._lying.get(part.path)
+        if lying is None or self._source.size(part.path) is not None:
+            return self._source
+        return open_store(lying, writable=False)
 
     def _copy_record(self, path: str) -> None:
         data = self._records[path]
@@ -227,7 +232,7 @@ class _Copy:
         except AlreadyExists:
             there = self._target.read(path)
             self._target.touch(path)
-            if there == data:
+            if there == data or path.startswith("origins/"):  # it was computed there as well
                 return
             if not path.startswith("stages/"):
                 self._target.replace(path, data)
@@ -251,6 +256,11 @@ class _Copy:
             merged = EpochKeys(epoch=epoch, keys={**known, **keys}).to_bytes()
             if merged == there or self._target.swap(path, there, merged):
                 return
+
+    def _copy_labels(self) -> None:
+        run = self._run.run_id
+        both = merged(read_labels(self._target, run), read_labels(self._source, run))
+        change_labels(self._target, run, change_of(both.tags, (), both.note, both.pinned))
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:

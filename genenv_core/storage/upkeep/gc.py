@@ -2,8 +2,9 @@
 
 Kept is what the runs of a store name: the outputs of their epochs with all parts, the merged files
 of their segments, what an interrupted stage continues from. Of their checkpoints the superseded
-ones go, see `retention`. Everything else goes once it is older than any writer works; a part that a
-writer finds there already is touched by it, and so is the output that a run replaces.
+ones go, see `retention`; those of a pinned run stay. Everything else goes once it is older than any
+writer works; a part that a writer finds there already is touched by it, and so is the output that a
+run replaces.
 
 Files go in an order in which a reader never finds half: a note of collected weights before them,
 manifests before their parts. A run that finds a manifest in the moment before it goes misses its
@@ -24,6 +25,9 @@ from typing import TypeVar
 
 from genenv_core.errors import ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
+from genenv_core.storage.records.branches import Branch
+from genenv_core.storage.records.draws import Draws
+from genenv_core.storage.records.labels import Labels
 from genenv_core.storage.records.manifest import Manifest, Shard
 from genenv_core.storage.records.retention import (
     Keyed,
@@ -130,9 +134,10 @@ class _Collection:
         since = min([self._old, *self._begun(working)])
         runs = self._runs()
         unfinished = self._tried() | working
+        earlier = self._earlier_draws()
         manifests = self._manifests()
         retired = self._retire(runs, manifests, working)
-        self._delete_manifests(manifests, _outputs(runs) | unfinished)
+        self._delete_manifests(manifests, _outputs(runs) | unfinished | earlier)
         shards = self._delete_shards(manifests.keys(), unfinished)
         named = {part.path for shard in shards for part in shard.parts}
         named |= self._segment_files(runs)
@@ -169,7 +174,23 @@ class _Collection:
             if record:
                 keys = {stage: key for stage, key in record.keys.items() if stage != TRACKED}
                 found[run][record.epoch] = keys
+        # What a branch takes over is its own before its first stage notes it.
+        branches = self._read_all(map(paths.run_branch, names), Branch)
+        for run, branch in zip(names, branches, strict=True):
+            for epoch, taken in enumerate(branch.epochs if branch else ()):
+                found[run][epoch] = {**taken, **found[run].get(epoch, {})}
         return found
+
+    def _earlier_draws(self) -> set[Keyed]:
+        """Return the outputs that a further draw of a stage has replaced."""
+        found = self._read_all(map(paths.run_draws, self._run_names()), Draws)
+        return {output for draws in found if draws for output in draws.kept}
+
+    def _pinned(self, runs: Iterable[str]) -> set[str]:
+        """Return those of some runs that are pinned."""
+        names = list(runs)
+        records = self._read_all(map(paths.run_labels, names), Labels)
+        return {name for name, found in zip(names, records, strict=True) if found and found.pinned}
 
     def _manifests(self) -> dict[Keyed, Manifest]:
         listed = self._read_all(self._store.list("stages"), Manifest)
@@ -234,6 +255,8 @@ class _Collection:
         if run not in self._run_names():
             # Not only runs with a readable configuration: a damaged one can be dropped.
             raise ConfigError(no_such_run(run, self._run_names()))
+        if self._pinned([run]):
+            raise ConfigError(f"run {run!r} is pinned: `genenv tag {run} --unpin` first")
         working = self._leases()[1]
         starts = [path for path, _ in self._starts(run)] if working else []
         for attempt in self._read_all(starts, Attempt):
@@ -251,9 +274,10 @@ class _Collection:
         self, runs: Runs, manifests: Mapping[Keyed, Manifest], working: set[Keyed]
     ) -> set[Keyed]:
         """Note superseded checkpoints as collected; returns all outputs without their weights."""
-        kept = set(working)
-        for keys in runs.values():
+        kept, pinned = set(working), self._pinned(runs)
+        for run, keys in runs.items():
             kept |= kept_weights(keys, manifests, self._rule.keep)
+            kept |= _outputs({run: keys}) if run in pinned else set()
         named = sorted(_outputs(runs) & manifests.keys())
         notes = self._each(lambda output: find_retired(self._store, manifests[output]), named)
         noted = dict(zip(named, notes, strict=True))
@@ -292,6 +316,8 @@ class _Collection:
         size = self._gone(paths.manifest(*output), self._old)
         if size is not None and not self._dry_run:
             self._store.delete(paths.retired(*output))
+            self._store.delete(paths.foreign(*output))
+            self._store.delete(paths.origin(*output))
         return size
 
     def _delete_shards(self, finished: Collection[Keyed], unfinished: set[Keyed]) -> list[Shard]:

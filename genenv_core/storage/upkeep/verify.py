@@ -15,7 +15,13 @@ from pathlib import PurePosixPath
 from genenv_core.errors import NotFound, StorageError
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest
+from genenv_core.storage.records.branches import Branch
+from genenv_core.storage.records.draws import Draws
+from genenv_core.storage.records.endings import Ending
+from genenv_core.storage.records.foreign import Foreign
+from genenv_core.storage.records.labels import Labels
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
+from genenv_core.storage.records.origins import Origin
 from genenv_core.storage.records.retention import RetiredWeights
 from genenv_core.storage.records.runs import TRACKED, Attempt, EpochKeys, RunInfo
 from genenv_core.storage.records.segments import Segment
@@ -23,7 +29,8 @@ from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.leases import Lease
 from genenv_core.storage.store.protocol import Store, each
 
-FOLDERS = ("parts", "stages", "retired", "shards", "runs", "leases", "checkpoints")
+NOTES = ("origins", "retired", "foreign")
+FOLDERS = ("parts", "stages", *NOTES, "shards", "runs", "leases", "checkpoints")
 """The store's own; everything in them is read."""
 
 OUT_OF_SCOPE = "Prefect's and MLflow's databases, logs, work in progress"
@@ -32,10 +39,16 @@ AGAIN = "run the same command again: it is computed again"
 NOTED = "run the same command again: it is noted anew"
 UNUSED = "delete it: nothing reads it any more"
 LAID_OUT = "delete its folder: it is laid out again from its parts when a stage reads it"
+ORIGIN = "delete it: only who computed the stage is lost"
 HISTORY = "delete it: only this line of the run's history is lost"
 MERGED = "delete it: its epochs are read one by one until `genenv compact` merges them anew"
 COLLECTED = "run `genenv gc` again: it is noted anew"
+FOREIGN = "delete it: the run looks for the stage in the other roots again"
 LEASE = "delete it: leases only save work"
+DRAWS = "delete it: the run goes on with the first draws of its stages"
+ENDING = "delete it: it says only where the newest command ended the run"
+BRANCH = "delete it, and say the command that made the branch again (`genenv run --from`)"
+LABELS = "say `genenv tag RUN ...` again: its tags, note and pin are lost"
 
 _SHA = "[0-9a-f]{64}"
 _PART = re.compile(rf"parts/[0-9a-f]{{2}}/({_SHA})(\.\w+)?")
@@ -46,7 +59,13 @@ _RECORDS: dict[type[SealedRecord], tuple[re.Pattern[str], str]] = {
     Manifest: (re.compile(r"stages/([^/]+)/([^/]+)\.json"), AGAIN),
     Shard: (re.compile(r"shards/([^/]+)/([^/]+)/\d+\.json"), AGAIN),
     RunInfo: (re.compile(rf"{_RUN}/config\.json"), NOTED),
+    Draws: (re.compile(rf"{_RUN}/draws\.json"), DRAWS),
+    Ending: (re.compile(rf"{_RUN}/ending\.json"), ENDING),
+    Branch: (re.compile(rf"{_RUN}/branch\.json"), BRANCH),
+    Labels: (re.compile(rf"{_RUN}/labels\.json"), LABELS),
     RetiredWeights: (re.compile(r"retired/([^/]+)/([^/]+)\.json"), COLLECTED),
+    Foreign: (re.compile(r"foreign/([^/]+)/([^/]+)\.json"), FOREIGN),
+    Origin: (re.compile(r"origins/([^/]+)/([^/]+)\.json"), ORIGIN),
     Segment: (re.compile(rf"{_RUN}/segments/\d+-\d+\.json"), MERGED),
     EpochKeys: (re.compile(rf"{_RUN}/epochs/(\d+)\.json"), NOTED),
     Attempt: (re.compile(rf"{_RUN}/attempts/[^/]+\.json"), HISTORY),
@@ -258,13 +277,18 @@ class _Check:
     def _named_parts(self) -> dict[str, Part]:
         """Return every part that a whole manifest or shard record names, by its path.
 
-        The weights that gc has collected are named by their note alone, and need not be there.
+        The weights that gc has collected, or that lie in another root, are named by their note
+        alone, and need not be there.
         """
         collected = {
             paths.manifest(record.stage, record.key): record.parts
             for record in self._records.values()
             if isinstance(record, RetiredWeights)
         }
+        for record in self._records.values():
+            if isinstance(record, Foreign) and not record.fault:
+                output = paths.manifest(record.stage, record.key)
+                collected[output] = (*collected.get(output, ()), *record.parts)
         return {
             part.path: part
             for path, record in self._records.items()
@@ -296,7 +320,7 @@ class _Check:
         """Return the stage outputs that a damaged file is part of, with their runs."""
         outputs: set[tuple[str, str]] = set()
         merged: set[Use] = set()
-        for kind in (Manifest, Shard, Lease, RetiredWeights):
+        for kind in (Manifest, Shard, Lease, RetiredWeights, Foreign, Origin):
             if found := _RECORDS[kind][0].fullmatch(path):
                 outputs.add((found[1], found[2]))
         layout = path.split("/")[1] if path.startswith("checkpoints/") else ""

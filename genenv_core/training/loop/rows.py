@@ -14,7 +14,7 @@ from genenv_core.errors import GenenvError, TrainingError
 def read_rows(path: Path, columns: dict[str, Any], policy: str) -> pl.DataFrame:
     """Return the rows of an update with exactly `columns`, cast; `TrainingError` when unusable."""
     try:
-        frame = pl.read_parquet(path)
+        frame = pl.read_parquet(path, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise TrainingError(f"rows of {policy} in {path} cannot be read: {error}") from error
     if missing := [name for name in columns if name not in frame.columns]:

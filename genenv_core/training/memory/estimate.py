@@ -263,7 +263,7 @@ def _with(job: Job, **changes: Any) -> Job:
 
 def job_of(request: UpdateRequest) -> Job:
     """Return an update's sizes, from its model's config.json and its own rows."""
-    lengths = pl.scan_parquet(request.rows).select(
+    lengths = pl.scan_parquet(request.rows, glob=False).select(
         prompt=pl.col("prompt_ids").list.len(), completion=pl.col("completion_ids").list.len()
     )
     row, completion = (

@@ -1,8 +1,8 @@
 """The device memory that both updates of a run will need, known before the run starts.
 
 There are no rows yet, so the lengths are the longest that the configuration allows: for pi_agent
-`rollout.max_length`; for pi_env `generation.max_tokens` after a prompt of PROMPT tokens, which no
-setting bounds.
+`rollout.max_length`; for pi_env `generation.max_tokens` after the longest prompt that its domain
+makes of the base data. Where that is not known, it has PROMPT tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from genenv_core.training.requests import LossName, of_env
 from genenv_core.types import Policy
 
 PROMPT = 1024
-"""Tokens taken for the prompt of pi_env."""
+"""Tokens taken for the prompt of pi_env where it cannot be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
         made += _need(config, "grpo", shape, length, length)
     if ARMS[config.arm].trains_env:
         shape = _shape(given.env_model, config.bootstrap.env)
-        made += _need(config, "rwr", shape, PROMPT + written, written)
+        prompt = _env_prompt(config, given) if shape else PROMPT
+        made += _need(config, "rwr", shape, prompt + written, written)
     return made
 
 
@@ -77,6 +78,16 @@ def check_needs(config: RunConfig, given: Given) -> list[Need]:
         if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
             raise ConfigError(f"{need.stage}: {too_small(need.job, need.estimate, memory)}")
     return found
+
+
+def _env_prompt(config: RunConfig, given: Given) -> int:
+    """Return the tokens of pi_env's longest prompt, as far as it can be known now."""
+    from genenv_core.training.memory.prompts import longest_prompt  # loads domains
+
+    try:
+        return longest_prompt(config, given) or PROMPT
+    except ModelError:
+        return PROMPT
 
 
 def _memory(config: RunConfig, need: Need) -> float | None:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.training.processes.launch import Launcher
+from genenv_core.training.processes.orphans import silence_orphans
 from genenv_core.training.requests import UpdateRequest, UpdateResult, run_update
 from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 
@@ -115,6 +116,7 @@ class WorkerTrainer:
     ) -> tuple[ProcessPoolExecutor, Future[Result]]:
         """Hand a call to the workers, which are started when there are none; holds the lock."""
         if self._workers is None:
+            silence_orphans()
             context = get_context("spawn")
             self._stop = context.Event()
             self._workers = ProcessPoolExecutor(

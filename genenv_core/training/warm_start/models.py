@@ -90,6 +90,12 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
         )
     threads = torch.get_num_threads()
     torch.set_num_threads(request.threads)
+
+    def stepped() -> None:
+        if request.steps is not None:
+            with request.steps.open("ab") as file:
+                file.write(b".")
+
     try:
         shown = [
             *domain.agent_examples(request.seed, _LOOKED_AT),
@@ -114,18 +120,21 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
         if agent:
             examples = domain.agent_examples(seed, count)
             probe = domain.agent_examples(seed_from("probe", seed), _PROBE_EXAMPLES)
-            fitted = fit(model, encode(tokenizer, examples), how, encode(tokenizer, probe))
+            fitted = fit(
+                model, encode(tokenizer, examples), how, encode(tokenizer, probe), stepped=stepped
+            )
         else:
             # Two phases: a pi_env that is skewed from the start never learns to write difficult
             # tasks, and the game could not find them.
             late = round(how.steps * _SKEWED_SHARE)
             broad = domain.env_examples(seed, count, 0.0)
-            first = fit(model, encode(tokenizer, broad), replace(how, steps=how.steps - late))
+            broadly = replace(how, steps=how.steps - late)
+            first = fit(model, encode(tokenizer, broad), broadly, stepped=stepped)
             skewed = domain.env_examples(
                 seed_from("skewed", seed), late * how.batch_rows, settings.easy_skew
             )
             second = replace(how, steps=late, seed=seed_from("skewed", how.seed))
-            fitted = fit(first.model.train(), encode(tokenizer, skewed), second)
+            fitted = fit(first.model.train(), encode(tokenizer, skewed), second, stepped=stepped)
             fitted = replace(
                 fitted, losses=first.losses + fitted.losses, tokens=first.tokens + fitted.tokens
             )

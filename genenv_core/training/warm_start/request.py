@@ -13,7 +13,10 @@ from genenv_core.types import JsonObject, Policy
 
 
 class WarmStartRequest(Record):
-    """One warm start: a policy of a domain, and the folder of its checkpoint."""
+    """One warm start: a policy of a domain, and the folder of its checkpoint.
+
+    The file `steps`, where one is named, grows by one byte a step.
+    """
 
     policy: Policy
     domain_name: str
@@ -22,6 +25,7 @@ class WarmStartRequest(Record):
     settings: BootstrapConfig
     seed: int
     threads: int = Field(ge=1)
+    steps: Path | None = None
 
 
 class WarmStartResult(Record):

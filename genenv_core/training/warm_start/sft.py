@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,9 +69,14 @@ class Fitted:
 
 
 def fit(
-    model: LlamaForCausalLM, rows: Sequence[Row], settings: FitSettings, probe: Sequence[Row] = ()
+    model: LlamaForCausalLM,
+    rows: Sequence[Row],
+    settings: FitSettings,
+    probe: Sequence[Row] = (),
+    *,
+    stepped: Callable[[], None] = lambda: None,
 ) -> Fitted:
-    """Return the trained model; the one passed in is used up.
+    """Return the trained model; the one passed in is used up. Calls `stepped` after each step.
 
     Raises NumericalError when the loss is not finite.
     """
@@ -95,6 +100,7 @@ def fit(
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
+        stepped()
         if not math.isfinite(losses[-1]):
             raise NumericalError(
                 f"warm start: the loss is {losses[-1]} at step {len(losses)}; lower "

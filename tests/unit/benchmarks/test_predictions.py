@@ -135,7 +135,7 @@ def test_wrong_names_are_refused(data: Path, tmp_path: Path) -> None:
         ((*fine, "--mode", "odd"), "has no such mode; it has official"),
         ((*fine, "--items", str(given)), "the file of the predictions"),
         ((*fine, "--items", str(tmp_path / "no" / "o")), "No such file"),
-        (("--data", str(data), "--predictions", str(tmp_path)), "Is a directory"),
+        (("--data", str(data), "--predictions", str(tmp_path)), "it is a directory, not a file"),
     ):
         error = asked(*arguments).exception
         assert isinstance(error, ConfigError) and problem in str(error)

@@ -27,7 +27,8 @@ from genenv_core.config.comparison import (
     read_comparison,
 )
 from genenv_core.config.load import resolve, run_name
-from genenv_core.config.request import CompareRequest, RunRequest
+from genenv_core.config.request import RunRequest
+from genenv_core.config.requests_beside import CompareRequest
 from genenv_core.errors import ConfigError
 
 SETS = {"lambda=0": ("rwr.lambda", 0), "alpha=0.3": ("curriculum.alpha", 0.3)}

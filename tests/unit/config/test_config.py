@@ -292,6 +292,14 @@ BAD_OVERRIDES = [
         "gates.min_fidelity=0.9",
         ["gates.min_fidelity 0.9", "does nothing", "tools.execution inline", "simulated"],
     ),
+    ("measure.benchmarks=[bfl]", ["measure.benchmarks 'bfl' is none of", "bfcl"]),
+    ("measure.benchmarks=[bfcl, bfcl]", ["measure.benchmarks", "stands twice", "remove"]),
+    ("measure.every=2", ["section measure does nothing without measure.benchmarks"]),
+    ("measure={benchmarks: [bfcl], every: 0}", ["measure.every", "greater than or equal to 1"]),
+    (
+        "benchmark={model: m, attempt_seconds: 3}",
+        ["benchmark.attempt_seconds is for benchmark.url", "remove it"],
+    ),
     ("arm=offline", ["has no teacher", "data.offline_file"]),
     ("data.offline_file=x.jsonl", ["data.offline_file", "does nothing", "arm genenv", "remove"]),
     ("models.agent=Qwen/Qwen2.5-7B", ["models.agent", "commit", "models.agent_revision"]),
@@ -351,6 +359,25 @@ def test_changes_merge_sections_and_replace_other_mappings() -> None:
         changed(values, {"epochs.x": 3})
 
 
+@pytest.mark.parametrize(
+    ("overrides", "options"),
+    [
+        ((), {"max_calls": 3, "max_operand": 4}),
+        (("domain.name=desk",), {"max_calls": 3, "max_operand": 4}),
+        (("domain.name=trails",), {}),
+        (("domain.options={max_looks: 2}", "domain.name=trails"), {"max_looks": 2}),
+        (("domain.name=trails", "domain.options.max_looks=2"), {"max_looks": 2}),
+    ],
+)
+def test_another_domain_does_not_get_the_options_of_the_presets(
+    overrides: tuple[str, ...], options: dict[str, int], tmp_path: Path
+) -> None:
+    assert resolve("tiny", overrides=overrides).domain.options == options
+    file = tmp_path / "mine.yaml"
+    file.write_text("preset: tiny\ndomain: {name: trails}\n")
+    assert resolve(str(file)).domain.options == {}
+
+
 def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
     with pytest.raises(
         ConfigError, match=r"curriculum\.track 0\.5 does nothing with rwr\.lambda 0"
@@ -374,7 +401,7 @@ def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
             ],
         ),
         ("no/such.yaml", ["'no/such.yaml'", "neither a preset", "nor a file"]),
-        (".", ["'.'", "nor a file"]),
+        (".", ["it is a directory, not a file"]),
     ],
 )
 def test_an_unknown_source_names_what_is_known(source: str, texts: list[str]) -> None:
@@ -497,6 +524,10 @@ def test_run_name_golden_shape() -> None:
         "execution.checkpoint_seconds=0",
         "tracking.enabled=false",
         "tracking.experiment=other",
+        "measure.benchmarks=[bfcl]",
+        "limits.tokens=5000",
+        "prices.hour=2.5",
+        "roots.read=[s3://team/genenv]",
     ],
 )
 def test_run_name_does_not_depend_on_where_or_how_long(override: str) -> None:
@@ -541,3 +572,23 @@ def test_run_name_is_equal_in_another_process() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=BOUND_S
     ).stdout
     assert output.strip() == run_name(resolve("paper"), "paper")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("[s3://KEY:hidden@team/x]", r"roots\.read holds a root with credentials: leave them out"),
+        ("['s3://team/x?secret=hidden']", "holds a root with credentials"),
+        ("[http://me:hidden@team/x]", "a root at http://, for which there is no store"),
+        ("[gs://team/x]", r"roots\.read holds a root at gs://"),
+        ("['']", r"roots\.read '' names no root: write a directory or s3://"),
+        ("[s3://]", "names no root"),
+        ("[s3://team/x, ./here, s3://team/x]", "'s3://team/x' stands twice, remove it"),
+        ("s3://team/x", r"roots\.read: "),
+    ],
+)
+def test_roots_to_read_from_that_cannot_be_are_refused(value: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        resolve("tiny", overrides=[f"roots.read={value}"])
+    assert "hidden" not in str(caught.value)
+    assert resolve("tiny", overrides=["roots.read=[s3://team/x, ./a@b]"]).roots.read

@@ -13,12 +13,28 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from flows.deploy.requests import configuration, next_epoch, recorded
+from flows.deploy.requests import configuration, next_epoch, point_of, recorded, work_of
+from genenv_core.config.branching import BranchPoint, branch_name
 from genenv_core.config.load import preset_names, preset_values, resolve, run_name
-from genenv_core.config.request import MEASURING, OWN, EpochRequest, Preset, RunRequest, overrides
+from genenv_core.config.request import (
+    MEASURING,
+    OWN,
+    USUAL,
+    Preset,
+    RunRequest,
+    ShortRequest,
+    overrides,
+)
+from genenv_core.config.requests_beside import EpochRequest
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.limits import LimitsConfig
+from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError
+from genenv_core.storage.records.labels import Labels, read_labels
+from genenv_core.storage.store.local import LocalStore
 from tasks.upkeep.opening import open_run
+
+MINE = BranchPoint(run_id="mine", epoch=1)
 
 
 def leaves(model: type[BaseModel], path: tuple[str, ...] = ()) -> set[str]:
@@ -161,7 +177,126 @@ def test_a_run_is_continued_with_its_own_configuration(
     assert again == first.model_copy(update={"epochs": 7})
     assert recorded(EpochRequest(run_id="mine")) == first
     assert next_epoch(first) == 1
-    with pytest.raises(ConfigError, match=r"rwr, run_id beside resume"):
+    with pytest.raises(ConfigError, match=r"run_id, rwr: a run goes on with the configuration"):
         configuration(request(tmp_path, resume="mine", rwr={"steps": 1}, run_id="other"))
     with pytest.raises(ConfigError, match=r"no run .nobody.*known: mine"):
         configuration(request(tmp_path, resume="nobody"))
+    raised = configuration(request(tmp_path, resume="mine", limits={"tokens": 5000}))
+    assert raised == first.model_copy(update={"limits": LimitsConfig(tokens=5000)})
+
+
+def test_labels_of_the_form_name_the_same_run_and_are_kept_with_it(tmp_path: Path):
+    plain = request(tmp_path, preset="tiny")
+    labelled = request(tmp_path, preset="tiny", tags=["a", "b"], note="why", pin=True)
+    assert overrides(labelled) == overrides(plain)
+    config = configuration(labelled)
+    assert config == configuration(plain)
+    open_run(config, work_of(labelled).said)
+    store = LocalStore(tmp_path)
+    assert read_labels(store, str(config.run_id)) == Labels(
+        tags=("a", "b"), note="why", pinned=True
+    )
+    # An empty form takes nothing away.
+    again = request(tmp_path, resume=config.run_id, tags=["c"])
+    open_run(configuration(again), work_of(again).said)
+    assert read_labels(store, str(config.run_id)).tags == ("a", "b", "c")
+    assert read_labels(store, str(config.run_id)).pinned
+    with pytest.raises(ConfigError, match="'a b'"):
+        work_of(request(tmp_path, tags=["a b"]))
+
+
+def test_the_form_has_the_end_of_the_run_and_it_is_no_setting(tmp_path: Path):
+    ends = request(tmp_path, preset="tiny", until="pool@2")
+    config = configuration(ends)
+    assert config == configuration(request(tmp_path, preset="tiny"))
+    assert work_of(ends).until == Until(stage="pool", epoch=2)
+    assert work_of(request(tmp_path, preset="tiny")).until is None
+    with pytest.raises(ConfigError, match=r"request.until 'pool@9'"):
+        work_of(request(tmp_path, preset="tiny", until="pool@9"))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GENENV_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def test_the_short_form_has_what_people_set_most_in_this_order():
+    usual = ["preset", *USUAL, "tags", "changes", "until", "force"]
+    assert list(ShortRequest.model_json_schema()["properties"]) == usual
+    whole = ["preset", "resume", "from", "run_id", "root"]
+    assert list(RunRequest.model_json_schema()["properties"])[:5] == whole
+
+
+def test_both_forms_and_the_command_name_one_run(root: Path):
+    short = ShortRequest.model_validate(
+        {"preset": "tiny", "seed": 3, "changes": [" rwr.steps = 3", "rollout={n: 3}"]}
+    )
+    whole = RunRequest.model_validate(
+        {"preset": "tiny", "seed": 3, "rwr": {"steps": 3}, "rollout": {"n": 3}}
+    )
+    told = resolve("tiny", overrides=short.changes, fields={"root": str(root), "seed": 3})
+    assert configuration(short) == configuration(whole)
+    assert configuration(short).run_id == run_name(told, "tiny")
+
+
+def test_fields_of_the_short_form_win_over_its_changes(root: Path):
+    given = {"preset": "tiny", "epochs": 5, "changes": ["epochs=4", "seed=9", "run_id=mine"]}
+    config = configuration(ShortRequest.model_validate(given))
+    assert (config.epochs, config.seed, config.run_id) == (5, 9, "mine")
+
+
+def test_another_domain_in_the_short_form_begins_without_the_options_of_the_first(root: Path):
+    given = {"preset": "trails", "changes": ["domain.name=desk"]}
+    config = configuration(ShortRequest.model_validate(given))
+    assert (config.domain.name, config.domain.options) == ("desk", {})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("rwr.stepz=3", "request.*rwr.stepz"),
+        ("rollout.n=0", "request.*rollout.n.*0"),
+        ("rollout.n=[", r"request.changes 'rollout.n=\['.*no YAML"),
+        ("epochs.x=1", r"request.changes 'epochs.x=1'.*not a section"),
+        ("root=here", "root 'here'.*absolute"),
+        ("run_id=../up", "run_id"),
+    ],
+)
+def test_a_wrong_change_is_refused_as_the_command_does(root: Path, change: str, told: str):
+    with pytest.raises(ConfigError, match=told):
+        configuration(ShortRequest.model_validate({"preset": "tiny", "changes": [change]}))
+
+
+@pytest.mark.parametrize("change", ["rollout.n", "=3", "a b=3", "", "--set x=1"])
+def test_what_is_no_change_is_refused_before_a_flow_run_is_made(change: str):
+    with pytest.raises(ValidationError) as refused:
+        ShortRequest.model_validate({"changes": [change]})
+    assert refused.value.errors()[0]["loc"] == ("changes", 0)
+
+
+def test_the_form_branches_off_from_a_run_with_its_settings(tmp_path: Path):
+    first = configuration(request(tmp_path, preset="tiny", run_id="mine", rwr={"steps": 5}))
+    open_run(first)
+    given = {"from": "mine@1", "epochs": 7, "grpo": {"learning_rate": 0.001}}
+    config = configuration(request(tmp_path, **given))
+    expected = first.grpo.model_copy(update={"learning_rate": 0.001})
+    name = {"run_id": branch_name(config.model_copy(update={"run_id": None}), MINE)}
+    assert config == first.model_copy(update={"epochs": 7, "grpo": expected, **name})
+    assert point_of(request(tmp_path, **given)) == MINE and point_of(request(tmp_path)) is None
+    assert configuration(request(tmp_path, run_id="other", **given)).run_id == "other"
+    with pytest.raises(ConfigError, match=r"no run .nobody.*known: mine"):
+        configuration(request(tmp_path, **{"from": "nobody@1"}))
+    with pytest.raises(ConfigError, match=r"request.from 'mine': expected RUN@EPOCH"):
+        configuration(request(tmp_path, **{"from": "mine"}))
+    with pytest.raises(ConfigError, match=r"resume mine: from: a run goes on"):
+        configuration(request(tmp_path, resume="mine", **{"from": "mine@1"}))
+
+
+def test_roots_to_read_from_are_absolute_in_forms(tmp_path: Path) -> None:
+    team = ["s3://team/genenv", "/mnt/team"]
+    config = configuration(request(tmp_path, roots={"read": team}))
+    assert config.roots.read == tuple(team)
+    assert config.run_id == configuration(request(tmp_path)).run_id
+    with pytest.raises(ConfigError, match=r"roots\.read './team' has to be an absolute directory"):
+        configuration(request(tmp_path, roots={"read": ["./team"]}))

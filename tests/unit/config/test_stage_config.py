@@ -25,9 +25,10 @@ from pydantic.fields import FieldInfo
 import tasks
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.sections.benchmark import BenchmarkConfig
+from genenv_core.config.sections.benchmark import BenchmarkConfig, MeasureConfig
 from genenv_core.config.sections.compute import VllmServing
 from genenv_core.config.sections.endpoint import EndpointAsking
+from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.stages import STAGES as LISTED
@@ -46,7 +47,7 @@ CONFIG = resolve("tiny")
 AT_LEAST = 109
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
 
-READ = ("temperature", "items")
+READ = ("temperature", "items", "attempt_seconds")
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
 
 NEVER = {"run_id", "root"}
@@ -110,6 +111,15 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "models.env_chat_template_kwargs": [{"enable_thinking": False}],
         "execution.test_fault": ["rollout:1"],
         "benchmark.items": [8],
+        "benchmark.attempt_seconds": [8.0],
+        "measure.benchmarks": [("bfcl",)],
+        "measure.every": [2],
+        "measure.items": [8],
+        "limits.seconds": [60.0],
+        "limits.tokens": [5000],
+        "limits.cost": [2.5],
+        "prices.hours": [{"rollout": 12.5}],
+        "roots.read": [("s3://team/genenv",)],
         "benchmark.request": [{"max_completion_tokens": 8}],
         "execution.benchmark.key_env": ["MODEL_KEY"],
         "execution.teacher.key_env": ["TEACHER_KEY"],
@@ -231,13 +241,16 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
     }
     # In keys by other ways (the seed; files and models by content; arm, teacher and the size of a
     # set by what a flow passes on),
-    # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it.
+    # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it,
+    # what it may spend.
     assert unread == {
         "arm",
         *(f"benchmark.{name}" for name in BenchmarkConfig.model_fields if name not in READ),
         "data.base_file",
         "data.offline_file",
         "data.set_tasks",
+        *(f"limits.{name}" for name in LimitsConfig.model_fields),
+        *(f"measure.{name}" for name in MeasureConfig.model_fields),
         "epochs",
         "execution.checkpoint_seconds",
         "execution.gradient_checkpointing",
@@ -252,7 +265,9 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "models.env",
         "models.env_revision",
         *(f"placement.{name}" for name in PlacementConfig.model_fields),
+        *(f"prices.{name}" for name in PricesConfig.model_fields),
         "root",
+        "roots.read",
         "run_id",
         "seed",
         *(f"teacher.{name}" for name in TeacherConfig.model_fields),

@@ -225,6 +225,8 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
     }
     assert found == {
         "BenchmarkConfig.given",
+        "LimitsConfig.given",
+        "PricesConfig.given",
         "TeacherConfig.given",
         "TrainingConfig.own_processes",
         "TrainingConfig.sharded",

@@ -113,7 +113,15 @@ def test_a_command_may_fail_and_the_attempt_goes_on(made: AlfworldDomain) -> Non
     assert [m["content"] for m in messages if m["role"] == "tool"] == [
         "Nothing happens.", "Good.", "Good.", "Good."
     ]  # fmt: skip
-    assert made.count_calls(messages[2]) == 1
+    assert len(made.read_calls(messages[2]["content"])) == 1
+
+
+def test_calls_that_cannot_be_read_are_answered_last(made: AlfworldDomain) -> None:
+    right = written({"name": "act", "arguments": {"command": "look"}})
+    text = f"<think>{right}</think> <tool_call>[]</tool_call> {right}"
+    first, last = made.read_calls(text)
+    assert text[first.start : first.end] == right and first.arguments == {"command": "look"}
+    assert last.arguments is None
 
 
 @pytest.mark.parametrize("seed", range(2))

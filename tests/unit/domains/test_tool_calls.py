@@ -1,27 +1,31 @@
 """Tool calls in a policy's text.
 
-Invariants: one module knows the marks, and finds what it writes; a domain counts the calls of its
-own syntax, else structured ones count; only the agent makes calls; a turn is text, calls and what
-was meant as a call, whatever it holds.
+Invariants: one module knows the marks, and finds what it writes; the place of each call in the
+text is known, of those that cannot be read too; a call in a thought is none; what a domain of one's
+own gives for calls is checked; a turn is text, calls and what was meant as a call, whatever it
+holds.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.desk import DeskDomain
-from genenv_core.domains.tool_calls import canonical, count_calls, marked, said, written
-from genenv_core.types import Message
-from tests.unit.builders_rollout import EchoDomain
+from genenv_core.domains.tool_calls import (
+    SaidCall,
+    calls_said,
+    canonical,
+    marked,
+    reader_of,
+    said,
+    written,
+)
+from genenv_core.errors import DomainError
 
 SHIP = {"name": "ship", "arguments": {"item": "gears", "total": 5}}
-MESSAGES: list[Message] = [
-    {"role": "user", "content": written(SHIP)},
-    {"role": "assistant", "content": f"{written(SHIP)} and <tool_call>{{ and <tool_call"},
-    {"role": "tool", "content": written(SHIP)},
-    {"role": "assistant", "content": "", "tool_calls": [SHIP, SHIP, SHIP]},
-]
 
 
 def test_what_is_written_is_found() -> None:
@@ -32,12 +36,56 @@ def test_what_is_written_is_found() -> None:
     assert [match[1] for match in marked(f"so {text}{text}</tool_")] == [text[11:-12]] * 2
 
 
-def test_a_domain_counts_what_its_agent_begins() -> None:
-    assert count_calls(DeskDomain(), MESSAGES) == 2  # the one that was never closed, too
+def test_the_place_of_each_call_is_known() -> None:
+    text = f"a {written(SHIP)} b <tool_call>[]</tool_call> c <tool_call>{{ and <tool_call"
+    first, second, last = calls_said(text)
+    assert text[first.start : first.end] == written(SHIP)
+    assert (first.name, first.arguments) == ("ship", SHIP["arguments"])
+    assert text[second.start : second.end] == "<tool_call>[]</tool_call>"
+    assert text[last.start : last.end] == "<tool_call>{ and <tool_call"
+    assert second.arguments is last.arguments is None
+    broken = '<tool_call>{"name": "ship", "arguments": 3}</tool_call>'
+    assert calls_said(broken) == [SaidCall(0, len(broken), "ship")]
 
 
-def test_structured_calls_count_where_a_domain_does_not_say() -> None:
-    assert count_calls(EchoDomain(), MESSAGES) == 3
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (f"<think>{written(SHIP)}</think>done", 0),
+        (f"{written(SHIP)}</think>{written(SHIP)}", 1),  # the template opened the thought
+        (f"<think>{written(SHIP)}", 0),
+        (f"{written(SHIP)} I <think></think> so", 1),  # spoken about
+    ],
+)
+def test_a_call_in_a_thought_is_none(text: str, calls: int) -> None:
+    assert len(calls_said(text)) == calls
+
+
+class Own(DeskDomain):
+    """A domain that gives whatever it was made with for calls."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__()
+        self.given: list[Any] = list(given)
+
+    def read_calls(self, text: str) -> list[SaidCall]:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("add", "give SaidCall"),
+        (SaidCall(2, 1), "from 2 to 1 in a text of 3 characters"),
+        (SaidCall(0, 4), "from 0 to 4"),
+        (SaidCall(0, 3, "add", {"x": {1}}), "arguments of 'add': Object of type set"),
+    ],
+)
+def test_what_a_domain_gives_for_calls_is_checked(given: object, why: str) -> None:
+    with pytest.raises(DomainError, match=why):
+        reader_of(Own(given))("abc")
+    assert reader_of(Own(SaidCall(0, 3)))("abc") == [SaidCall(0, 3)]
+    assert reader_of(DeskDomain()) is calls_said
 
 
 def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:

@@ -44,6 +44,7 @@ from genenv_core.domains.trails.cards import (
 from genenv_core.domains.trails.domain import TrailsOptions, read_look
 from genenv_core.domains.trails.wording import NO_CARD, TOOL, render_answer, render_look
 from genenv_core.errors import ConfigError, DomainError
+from genenv_core.play.calls import calls_made, with_calls
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
@@ -275,7 +276,7 @@ def test_an_agent_that_reads_each_answer_succeeds_at_every_task() -> None:
         assert LONG.score(task, messages).reward == 1.0
         assert LONG.score(task, messages).success
         assert sum(message["role"] == "assistant" for message in messages) == task.difficulty + 1
-        assert sum(map(LONG.count_calls, messages)) == task.difficulty
+        assert calls_made(with_calls(messages), len(messages)) == task.difficulty
 
 
 @given(trails)

@@ -16,10 +16,10 @@ from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.epoch.rows import frame
 from genenv_core.epoch.windows import Window
+from genenv_core.play.calls import with_calls
 from genenv_core.types import SamplingParams
 from tests.unit.epoch.builders_epoch import (
     Player,
-    WordsDomain,
     data,
     generated,
     rollout,
@@ -80,7 +80,6 @@ def shards(player: Player, names: Sequence[str], which: dict[int, range]) -> lis
             epoch=2,
             scope="0123456789",
             policy_version=1,
-            domain=WordsDomain(),
             decode=lambda ids: "".join(map(chr, ids)),
             seed_for=seed_for,
         )
@@ -124,6 +123,18 @@ def test_a_shard_comes_when_it_is_whole_and_in_order() -> None:
     assert last["trace_tokens"]["response_text"].to_list() == ["C", "no"]
 
 
+CALLED = tuple(
+    with_calls(
+        [
+            {"role": "assistant", "content": "<tool_call>{}</tool_call> shown by the prompt"},
+            {"role": "user", "content": "é"},
+            {"role": "assistant", "content": "<tool_call>{}</tool_call>"},
+            {"role": "assistant", "content": "no"},
+        ]
+    )
+)
+
+
 class Once(Player):
     """Yields one group of fixed rollouts."""
 
@@ -134,7 +145,7 @@ class Once(Player):
             [
                 rollout(
                     "a", 0, "yes+no", loss_mask=(1, 1, 1, 0, 1, 0), turns=2,
-                    messages=({"role": "user", "content": "é"},), error="boom",
+                    messages=CALLED, error="boom",
                 )
             ],
         )  # fmt: skip
@@ -153,12 +164,12 @@ def test_the_rows_of_a_rollout() -> None:
         "turns": 2,
         "prompt_tokens": 3,
         "response_tokens": 4,
-        "tool_calls": 0,
+        "tool_calls": 1,
         "finish_reason": "stop",
         "error": "boom",
     }
     tokens = tables["trace_tokens"].row(0, named=True)
-    assert json.loads(tokens["messages"]) == [{"role": "user", "content": "é"}]
+    assert json.loads(tokens["messages"]) == list(CALLED)
     assert tokens["response_text"] == "yesn"  # what the agent sampled, not what was answered
     assert tokens["loss_mask"] == [1, 1, 1, 0, 1, 0]
 

@@ -8,6 +8,7 @@ has failed.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from genenv_core.config.sections.evaluation import EvaluationConfig
@@ -92,6 +93,17 @@ def test_held_out_tasks_are_attempted_in_each_mode() -> None:
         "validation": {"sampled": 1.0},
         "test": {"sampled": 0.25, "greedy": 0.5},
     }
+
+
+def test_what_was_said_is_kept_beside_each_attempt() -> None:
+    output = measured(Player({"ha": 1, "base": 2, "va": 2}))
+    key = ("epoch", "split", "mode", "task_id", "sample_index")
+    texts = output.tables["evaluation_texts"]
+    assert texts.select(key).equals(output.tables["evaluations"].select(key))
+    said = texts.row(3, named=True)["response_text"]
+    right = texts.row(2, named=True)["response_text"]
+    assert (right, said) == ("HA", "no")
+    assert json.loads(texts["messages"][3]) == [{"role": "assistant", "content": said}]
 
 
 def test_rows_are_in_the_order_of_the_tasks() -> None:

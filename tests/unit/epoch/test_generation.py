@@ -12,6 +12,7 @@ set too; pi_env's prompt has base tasks and the agent's record on new tasks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,13 +26,12 @@ from genenv_core.epoch.choosing import features
 from genenv_core.epoch.generation import (
     Writer,
     agent_history,
-    check_tasks,
     grammar_of,
     take_programs,
     write_tasks,
 )
 from genenv_core.epoch.rows import Output, frame
-from genenv_core.errors import ConfigError, StageError
+from genenv_core.errors import ConfigError
 from genenv_core.types import (
     AgentHistory,
     Completion,
@@ -164,15 +164,6 @@ def test_an_epoch_without_a_task_has_the_commonest_reason_and_an_example() -> No
     assert "no_task" not in write(Says(["bb", "!"] * 3)).facts
 
 
-def test_two_epochs_without_a_task_stop_the_run() -> None:
-    none, some = {"no_task": "epoch 3 has no valid task: 6 rejected"}, {"valid": 1}
-    check_tasks(none, [])
-    check_tasks(none, [some])
-    check_tasks(some, [none])
-    with pytest.raises(StageError, match=r"epoch 3 has no valid task.* the run stops: change"):
-        check_tasks(none, [none])
-
-
 def test_what_is_no_whole_text_is_a_row_with_its_reason() -> None:
     output = write(Says(["...", "?", "bb", "cc"]))
     assert output.tables["tasks"].select("rejection", "rejection_detail").rows()[:2] == [
@@ -241,6 +232,13 @@ def test_rows_say_where_a_task_is_from() -> None:
         "prompt_ids": list(map(ord, prompt)),
         "token_ids": [99, 99],
         "logprobs": [-1.0, -1.0],
+    }
+    (asked,) = output.tables["contexts"].rows(named=True)  # asked twice, kept once
+    assert asked == {
+        "context_id": row["context_id"],
+        "epoch": 2,
+        "base_task_id": row["base_task_id"],
+        "messages": json.dumps([{"content": prompt, "role": "user"}], separators=(",", ":")),
     }
 
 

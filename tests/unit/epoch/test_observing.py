@@ -168,7 +168,6 @@ def test_the_truth_has_the_seed_of_the_attempts_own_episode() -> None:
             epoch=3,
             scope="0" * 8,
             policy_version=1,
-            domain=DESK,
             decode=lambda ids: "",
             seed_for=partial(stage_seed, 7, tasks.rollout.STAGE.name, 3),
         )

@@ -223,7 +223,7 @@ def test_the_summary_counts_new_tasks() -> None:
         "share_in_band": 0.5,
         "share_zero_signal": 0.5,
         "share_kept": 0.5,
-        "mean_calls": 2.0,
+        "mean_difficulty": 2.0,
         "mean_response_tokens": 6.0,
         **TEST,
         "validation_success": 0.5,
@@ -246,7 +246,7 @@ def test_the_summary_speaks_of_the_tasks_of_the_window() -> None:
     other = frame("tasks", [generated("later", "of another epoch's window")])
     tables = {**TABLES, "tasks": pl.concat([TABLES["tasks"], other])}
     summary = published(tables=tables).facts["summary"]
-    assert summary["mean_calls"] == 2.0 and summary["p_hat_written"] == 0.125
+    assert summary["mean_difficulty"] == 2.0 and summary["p_hat_written"] == 0.125
     assert (summary["tasks_generated"], summary["tasks_valid"]) == (4, 3)  # those of the set
 
 
@@ -271,7 +271,7 @@ def test_means_over_no_tasks_are_null() -> None:
         "share_in_band",
         "share_zero_signal",
         "share_kept",
-        "mean_calls",
+        "mean_difficulty",
     )
     assert {summary[name] for name in means} == {None}
 

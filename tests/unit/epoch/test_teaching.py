@@ -8,6 +8,7 @@ its tokens are counted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,6 +78,9 @@ def test_each_base_task_conditions_as_many_as_are_asked_for() -> None:
     contexts = output.tables["tasks"].select("context_id", "base_task_id").rows()
     assert [c for c, _ in contexts] == [one.context.context_id for one in call]
     assert {base for _, base in contexts} == {"t0", "t1"}
+    kept = output.tables["contexts"].select("context_id", "base_task_id", "messages").rows()
+    assert [row[:2] for row in kept] == list(dict.fromkeys(contexts))
+    assert [json.loads(row[2])[-1]["content"] for row in kept] == list(dict.fromkeys(words))
 
 
 def test_it_stops_at_the_bound_and_failures_are_rows() -> None:

@@ -35,6 +35,7 @@ from genenv_core.types import (
     TaskDraft,
 )
 from tests.unit.exchange.test_chat_endpoint import KEY, Server, refused, said, server
+from tests.waiting import BOUND_S, until
 
 IDS = {f"t{place}" for place in range(3)}
 PARAMS = SamplingParams(max_tokens=9, temperature=0.0)
@@ -101,13 +102,13 @@ def called(*arguments: Any, text: str | None = None) -> web.Response:
 
 
 def player(server: Server, domain: Any, **more: Any) -> ChatPlayer:
-    answered = more.pop("answered", False)
+    answered, seconds = more.pop("answered", False), more.pop("seconds", None)
     bounds = more.pop("bounds", Bounds(n=1, max_turns=4, max_length=100, max_errors=2))
     asking = EndpointAsking(
         **{"retries": 1, "backoff_seconds": 0.0, "concurrency": 1, **more},
     )
     endpoint = Endpoint("benchmark", "benchmark", server.url, "big", {}, asking, lambda: None)
-    return ChatPlayer(endpoint, domain, bounds, answered=answered)
+    return ChatPlayer(endpoint, domain, bounds, seconds=seconds, answered=answered)
 
 
 def played(one: Any, *prompts: str, n: int = 1) -> dict[int, list[Rollout]]:
@@ -176,6 +177,27 @@ def test_what_ends_an_attempt(
     assert rollout.finish_reason is finish
     assert bool(rollout.error) is (finish is FinishReason.ERROR)
     assert server.replies == []
+
+
+def test_an_attempt_that_takes_too_long_fails_alone(server: Server) -> None:
+    end, ended = threading.Event(), threading.Event()
+
+    class Slow(Doubling):
+        def step(self, action: str) -> Observation:
+            if "x" in action:
+                end.wait(BOUND_S)
+                ended.set()
+            return super().step(action)
+
+    server.replies = [called({"x": 1})]
+    found = played(player(server, Slow(), seconds=0.5), "slow", "quick")
+    assert not ended.is_set()  # nobody has waited for it
+    end.set()
+    until(ended.is_set)
+    (slow,), (quick,) = found[0], found[1]
+    assert slow.error == "took longer than 0.5 s, which is the limit"
+    assert (slow.finish_reason, slow.turns) == (FinishReason.ERROR, 1)
+    assert quick.finish_reason is FinishReason.STOP
 
 
 def test_an_episode_that_does_not_open_is_an_error_and_a_broken_domain_is_named(

@@ -4,7 +4,7 @@ Invariants: every arm has a record; the flow trains the policies of the record a
 are made with the outputs of the last epochs, or in epoch 1 with none; an arm of a file reads that
 file, others read none, and a configuration that mixes the two is refused; the first agent is an
 input of its update where `grpo.kl_reference` says so; a set is made once, and each epoch attempts
-its window of it.
+its window of it; a branch goes on from the state that the run itself had, and plays its set.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from flows.epoch import epoch
+from flows.epoch import round_of
 from flows.state import EpochState
 from genenv_core.config.arms import ARMS, Arm, TaskSet
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.updates import GrpoConfig
-from genenv_core.config.stages import EPOCH_STAGES
+from genenv_core.config.stages import EPOCH_STAGES, START_STAGES
 from genenv_core.epoch.windows import Window
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.manifest import ArtifactRef
@@ -75,7 +75,7 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
     spec, run = ARMS[arm], config(arm, tmp_path)
     state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
     for number in (1, 2):
-        state = epoch.fn(run, number, state)
+        state = round_of(run, number, state)
     assert {stage for _, stage in asked} == set(EPOCH_STAGES)
     for number in (1, 2):
         assert asked[number, "grpo_update"][1].train is spec.trains_agent
@@ -105,7 +105,7 @@ def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
         state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
         asked.clear()
         for number in (1, 2):
-            state = epoch.fn(run, number, state)
+            state = round_of(run, number, state)
         first, second = (asked[number, "generate_tasks"] for number in (1, 2))
         # These flows publish a pi_env in each epoch; an arm with one set trains none.
         assert first[0] == second[0] == 1 and first[1] == replace(second[1], env=first[1].env)
@@ -132,7 +132,7 @@ def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
         run = run.model_copy(update={"grpo": GrpoConfig.model_validate(grpo)})
         asked.clear()
         for number in (1, 2):
-            state = epoch.fn(run, number, state)
+            state = round_of(run, number, state)
         assert state.agent.policy_version == 2
         for number in (1, 2):
             inputs = asked[number, "grpo_update"][1]
@@ -162,3 +162,36 @@ def test_groups_of_one_are_for_arms_that_do_not_train_the_agent(arm: Arm, tmp_pa
             RunConfig.model_validate(values)
     else:
         assert RunConfig.model_validate(values).rollout.n == 1
+
+
+def test_a_branch_goes_on_where_a_run_would(
+    tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    run = config(Arm.GENENV, tmp_path)
+    straight = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    for number in (1, 2):
+        straight = round_of(run, number, straight)
+    assert EpochState.taken_over(run, taken(EPOCH_STAGES)) == straight
+
+
+def test_a_branch_plays_the_set_that_it_takes_over(
+    tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    later = tuple(stage for stage in EPOCH_STAGES if stage != "generate_tasks")
+    for arm in (Arm.STATIC, Arm.GENENV):
+        asked.clear()
+        run = config(arm, tmp_path)
+        state = EpochState.taken_over(run, taken(later))
+        assert [past.tasks.digest for past in state.past] == ["generate_tasks 1"] * len(state.past)
+        for number in (3, 4):
+            state = round_of(run, number, state)
+        tasks = [asked[walk, "rollout"][1].tasks.digest for walk in (1, 2)]
+        writes = (1, "generate_tasks") in asked
+        assert writes is (arm is Arm.GENENV)
+        assert writes or tasks == ["generate_tasks 1"] * 2
+
+
+def taken(later: tuple[str, ...]) -> list[dict[str, ArtifactRef]]:
+    """Return two epochs of another run, the second one with the stages `later`."""
+    stages = (START_STAGES, EPOCH_STAGES, later)
+    return [{stage: made(stage, number) for stage in stages[number]} for number in range(3)]

@@ -11,11 +11,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prefect import Flow
 from prefect.automations import AutomationCore
 from prefect.utilities.callables import parameter_schema
 
+from flows.deploy.deployed import RUN
 from flows.deploy.deployments import (
     DEPLOYMENTS,
     HEARTBEAT_S,
@@ -26,6 +28,7 @@ from flows.deploy.deployments import (
 )
 from flows.shown import artifact_key, summary, table
 from genenv_core.config.load import resolve
+from tasks.stage.progress import Event
 
 REPOSITORY = Path(__file__).parents[3]
 ROW = {"heldout_success": 0.25, "heldout_success_greedy": 0.5}
@@ -48,7 +51,7 @@ def test_every_entry_point_is_a_flow_with_one_request():
         module, _, name = item.entrypoint.rpartition(".")
         flow = getattr(import_module(module), name)
         assert isinstance(flow, Flow)
-        assert flow.name == item.name
+        assert flow.name == (RUN if item.name == "begin" else item.name)
         schema = parameter_schema(flow.fn)
         assert list(schema.properties) == ["request"]
         assert flow.description
@@ -92,6 +95,16 @@ def test_the_page_on_a_run_says_where_to_look_further():
     failed = summary(config(), {}, "rollout of epoch 1: no memory", "")
     assert "**Stopped:** rollout of epoch 1: no memory" in failed
     assert "MLflow" not in failed
+    said = Event("limit", message="limits.tokens 5 is reached", facts={"go_on": "genenv resume X"})
+    stopped = summary(config(), rows, "", "", stopped=said)
+    assert "**Stopped by a limit:** limits.tokens 5 is reached." in stopped
+    assert "the same request again" in stopped and "```\ngenenv resume X\n```" in stopped
+
+
+def test_the_summary_links_to_the_view(monkeypatch: pytest.MonkeyPatch):
+    assert "- view:" not in summary(config(), {}, "", "")
+    monkeypatch.setenv("GENENV_VIEW_URL", "http://127.0.0.1:4300")
+    assert "](http://127.0.0.1:4300/runs/My.run_1)" in summary(config(), {}, "", "")
 
 
 def test_the_queries_of_the_page_are_right(tmp_path: Path):

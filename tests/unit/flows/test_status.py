@@ -1,7 +1,8 @@
 """`genenv status RUN` shows the newest attempt at each stage and reads only what it shows.
 
 Invariants: it agrees with the run's log; the attempts of merged epochs are not read one by one;
-other runs of the root are not opened.
+other runs of the root are not opened; a run that a command ended as asked is watched no longer,
+until a command takes it on.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows.cli.runs.status import show_run
+from flows.cli.runs.status import _picture, show_run, watch_run
 from flows.cli.tables import evidence_table
 from genenv_core.storage import paths
+from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import FAN, compact
@@ -83,3 +85,25 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
     assert (
         lines[0][-1] == "fidelity" and lines[2][-1] == "0.51" and lines[1] == ["1", "0", "0", "0"]
     )
+
+
+def test_a_run_that_was_to_end_early_is_watched_no_longer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LocalStore(tmp_path)
+    log = write_run(store, "run-a", 1)
+    log.open({**log.info().config, "epochs": 3}, log.info().started_at)
+    assert not _picture(store, "run-a").ended  # between two stages nothing is at work either
+    note_ending(store, "run-a", Ending(stage="publish", epoch=1))
+    watch_run(store, "run-a")
+    told = " ".join(capsys.readouterr().out.split())
+    assert "ended after publish of epoch 1, as asked; go on with: genenv resume run-a" in told
+    show_run(store, "run-a", as_json=True)
+    assert json.loads(capsys.readouterr().out)["ended_after"] == {"stage": "publish", "epoch": 1}
+    log.begin(log.attempts([1])[-1].model_copy(update={"state": "running", "epoch": 2}))
+    assert not _picture(store, "run-a").ended  # a command has begun a stage
+    clear_ending(store, "run-a")
+    clear_ending(store, "run-a")
+    assert read_ending(store, "run-a") is None
+    (tmp_path / paths.run_ending("run-a")).write_text("{}")
+    assert read_ending(store, "run-a") is None  # damaged

@@ -17,11 +17,13 @@ import pytest
 
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.benchmarks.registry import known_benchmarks
+from genenv_core.config.requests_beside import BenchmarkName
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.errors import DataError
-from genenv_core.measuring.items import items_of, judged, metric_rows, result_of
-from genenv_core.measuring.table import Cell, written
+from genenv_core.measuring.items import items_of, judged, metric_rows, result_of, stored_result
+from genenv_core.measuring.table import COLUMNS, Cell, written
 from genenv_core.play.steps import FAILED, NOT_STARTED
 from genenv_core.types import TaskDraft
 
@@ -95,6 +97,8 @@ def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleD
     assert found.metrics == expected.metrics and found.not_run == {}
     table = metric_rows(domain, found)
     assert table.filter("headline")["metric"].to_list() == ["exact_match"]
+    facts = {"attempts": len(texts), "items": found.items, "not_run": found.not_run}
+    assert stored_result(facts, table) == found
     assert table["value"].to_list() == [metric.value for metric in expected.metrics]
 
 
@@ -147,3 +151,8 @@ def test_the_table_has_an_average_only_over_all_five() -> None:
     assert rows["| GenEnv 7B"] == "| GenEnv 7B | 79.1 | 54.5 | 41.8 | 76.0 | 16.6 | 53.6 |"
     assert "* 3 items not run" in text
     assert text.count("wizwand.com") == 1
+
+
+def test_every_benchmark_is_in_the_form_and_in_the_table() -> None:
+    assert [one.value for one in BenchmarkName] == known_benchmarks()
+    assert sorted(COLUMNS) == known_benchmarks()

@@ -19,7 +19,7 @@ from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.desk.domain import DeskOptions
 from genenv_core.domains.trails import TrailsDomain
 from genenv_core.domains.trails.domain import TrailsOptions
-from genenv_core.play.certificate import answer_verdict, certify, holds
+from genenv_core.play.certificate import answer_verdict, certify
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
 from tests.unit.domains.checking import flaws
 from tests.unit.play.defects import DOMAINS, KINDS, defects, sound
@@ -124,6 +124,29 @@ def test_checks_come_in_one_order_with_short_details() -> None:
     assert all(0 < len(check.detail) <= 100 for check in found)
 
 
+@pytest.mark.parametrize("truth", ["yes", "No", "true", "B"])
+def test_an_answer_of_a_closed_set_may_stand_in_the_request(truth: str) -> None:
+    draft = replace(task(prompt="Is 7 odd (A: yes, B: no, true or false)?"), ground_truth=truth)
+    assert Flaw.LEAKS_ANSWER not in [check.flaw for check in flaws(draft, SUMS)]
+
+
+def test_the_domain_says_what_a_leak_is() -> None:
+    class Extractive(type(SUMS)):  # type: ignore[misc]
+        def leaks(self, draft: TaskDraft) -> list[str]:
+            if draft.prompt == "broken":
+                raise ValueError("no passage")
+            return ["hint"]
+
+    def found(prompt: str) -> list[str]:
+        checks = flaws(replace(task("7"), prompt=prompt), Extractive())
+        return [check.detail for check in checks if check.flaw is Flaw.LEAKS_ANSWER]
+
+    assert found("the passage says 7") == []
+    assert found("the passage says a hint") == ["the request says 'hint'"]
+    (broken,) = found("broken")
+    assert broken == "the domain cannot say what a leak is: ValueError: no passage"
+
+
 def test_a_judge_that_raises_fails_the_ground_truth_and_ends_nothing() -> None:
     (check,) = flaws(task("raises"), SUMS)
     assert check.flaw is Flaw.REJECTS_GROUND_TRUTH
@@ -140,25 +163,3 @@ def test_a_broken_spec_is_unreachable_and_ends_nothing() -> None:
 def test_the_verdict_is_on_a_transcript_with_one_answer() -> None:
     assert answer_verdict(task(), SUMS, "7") == Verdict(1.0, True)
     assert answer_verdict(task(), SUMS, "8").success is False
-
-
-@pytest.mark.parametrize(
-    ("text", "part", "said"),
-    [
-        ("7 bolts", "7", True),
-        ("17 bolts", "7", False),  # another number
-        ("70 bolts", "7", False),
-        ("the city of Paris.", "Paris", True),
-        ("a bolt", "A", False),  # one word: the case counts, as in the letter of a choice
-        ("Parisian bolts", "Paris", False),
-        ("say 3.5 aloud", "3.5", True),
-        ("say 315 aloud", "3.5", False),  # the dot is no wildcard
-        ("call<x>now", "<x>", True),  # edges that are no letters need no blank beside them
-        ("They say: IT IS SEVEN!", "it is seven", True),
-        ("it is seventy", "it is seven", False),
-        ("bolts", "", False),  # no ground truth, nothing to leak
-        ("bolts", "...", False),
-    ],
-)
-def test_a_part_is_said_as_whole_words(text: str, part: str, said: bool) -> None:
-    assert holds(text, part) is said

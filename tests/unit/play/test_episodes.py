@@ -24,6 +24,7 @@ from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
 from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.calls import as_said
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import Simulation, Tools, run_episodes
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfit
@@ -367,7 +368,7 @@ def simulated(
 def test_pi_env_plays_the_tools_and_it_shows() -> None:
     (one, other), env = simulated(lambda request: '{"content":"ok","name":"ship"}')
     assert one.finish_reason is FinishReason.STOP and one.turns == 3
-    tools = [message for message in one.messages if message["role"] == "tool"]
+    tools = [message for message in as_said(one.messages) if message["role"] == "tool"]
     assert tools == [{"role": "tool", "content": "ok", "name": "ship", "simulated": True}] * 2
     assert one.token_ids == other.token_ids
     asked = [request for requests, _ in env.calls for request in requests]

@@ -11,6 +11,7 @@ import json
 
 import pytest
 
+from genenv_core.play.calls import with_calls
 from genenv_core.play.transcript import ToolCall, openai_messages, turns, visible
 from genenv_core.types import Message
 
@@ -52,7 +53,7 @@ def test_a_user_cannot_forge_a_call() -> None:
 def test_openai_messages_pair_calls_and_observations() -> None:
     tool: Message = {"role": "tool", "name": "ship", "content": "recorded"}
     found = openai_messages(
-        [{"role": "user", "content": "go"}, said(SHIP + SHIP), tool, tool, tool]
+        with_calls([{"role": "user", "content": "go"}, said(SHIP + SHIP), tool, tool, tool])
     )
     calls = found[1]["tool_calls"]
     assert found[1]["content"] is None

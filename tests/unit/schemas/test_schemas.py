@@ -42,7 +42,7 @@ def put(table: str, column: str, value: Any, row: int = 1) -> pl.DataFrame:
 @pytest.mark.parametrize("table", ALL)
 def test_every_table_is_described(table: str) -> None:
     spec = TABLES[table]
-    assert "Key: " + ", ".join(spec.key) in spec.description
+    assert spec.description.startswith("One row ") and spec.description.endswith(".")
     assert spec.version >= 1
     assert spec.id_column in registry.schema(table)
     assert set(spec.key) <= set(registry.schema(table))
@@ -337,11 +337,21 @@ def test_views_on_disk_are_the_listed_ones() -> None:
     ("source", "complaint"),
     [
         ("SELECT 1", "must begin with its question"),
-        ("-- A statement.\n-- Reads: tasks\nSELECT 1", "must begin with its question"),
+        ("-- A statement.\n-- Reads: tasks\n-- Key: a\nSELECT 1", "must begin with its question"),
         ("-- Why?\nSELECT 1", "must begin with its question"),
-        ("-- Why?\n-- Reads: tasks\n-- no colon\nSELECT 1", "is neither 'column: description'"),
-        ("-- Why?\n-- Reads: tasks\n-- Parameter a: b.\nSELECT 1", "nor 'Parameter name TYPE"),
-        ("-- Why?\n-- Reads: tasks\n-- a DOUBLE: b.\nSELECT 1", "nor 'Parameter name TYPE"),
+        ("-- Why?\n-- Reads: tasks\n-- a: A.\nSELECT 1", "and the lines"),
+        (
+            "-- Why?\n-- Reads: tasks\n-- Key: a\n-- no colon\nSELECT 1",
+            "is neither 'column: description'",
+        ),
+        (
+            "-- Why?\n-- Reads: tasks\n-- Key: a\n-- Parameter a: b.\nSELECT 1",
+            "nor 'Parameter name TYPE",
+        ),
+        (
+            "-- Why?\n-- Reads: tasks\n-- Key: a\n-- a DOUBLE: b.\nSELECT 1",
+            "nor 'Parameter name TYPE",
+        ),
     ],
 )
 def test_view_without_a_full_header_is_refused(source: str, complaint: str) -> None:
@@ -350,15 +360,23 @@ def test_view_without_a_full_header_is_refused(source: str, complaint: str) -> N
 
 
 def test_view_with_parameters_is_a_macro_and_notes_are_no_columns() -> None:
-    header = ["Why?", "Reads: tasks", "Parameter low DOUBLE: Least.", "a: A.", "", "Notes."]
+    header = [
+        "Why?",
+        "Reads: tasks",
+        "Key: a, b",
+        "Parameter low DOUBLE: Least.",
+        "a: A.",
+        "",
+        "Notes.",
+    ]
     source = "\n".join([*(f"-- {line}".rstrip() for line in header), "SELECT 1"])
     view = relations.parse_view("odd", source)
-    assert view.described == {"a": "A."}
+    assert view.described == {"a": "A."} and view.key == ("a", "b")
     assert [(p.name, p.sql_type, p.description) for p in view.parameters] == [
         ("low", "DOUBLE", "Least.")
     ]
     assert view.create.startswith('CREATE MACRO "odd"("low" DOUBLE := NULL) AS TABLE --')
-    plain = relations.parse_view("odd", "-- Why?\n-- Reads: tasks\nSELECT 1")
+    plain = relations.parse_view("odd", "-- Why?\n-- Reads: tasks\n-- Key: a\nSELECT 1")
     assert plain.create.startswith('CREATE VIEW "odd" AS --')
 
 

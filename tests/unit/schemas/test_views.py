@@ -36,7 +36,7 @@ from genenv_core.storage.sql.catalog import RunSource, connect, query
 from genenv_core.types import Flaw
 from schemas.registry import TABLES
 from schemas.relations import Relation, describe
-from tests.unit.builders_tables import CONFIG, world
+from tests.unit.builders_tables import CONFIG, START, world
 
 HISTORY = ("stage_runs", "runs")
 REPOSITORY = Path(__file__).parents[3]
@@ -500,6 +500,28 @@ def test_cost_by_hand(tmp_path: Path) -> None:
         ("grpo_update", 1, 3.0, 160, 4, 100, 16, 3, 3 / 16, 160 / 3, 100 / 3),
         ("rollout", 1, 2.0, 80, 4, 100, 16, 3, 2 / 16, 80 / 3, 100 / 3),
         ("rwr_update", 1, 1.0, 20, 4, 100, 16, 3, 1 / 16, 20 / 3, 100 / 3),
+    ]
+
+
+def test_reused_by_hand(tmp_path: Path) -> None:
+    sql = "SELECT * EXCLUDE (run_id, arm) FROM reused ORDER BY first_epoch, computed_by"
+    tables = world()
+    # Both epochs' rollouts were reused from run-b, 12.5 s each; the second from another root.
+    assert ask(tmp_path, tables, sql).rows() == [
+        ("rollout", "run-b", None, 1, 1, 1, START, START, 12.5),
+        ("rollout", "run-b", "s3://team/genenv", 1, 2, 2, START, START, 12.5),
+    ]
+    cached = tables["stage_runs"].filter(pl.col("state") == "cached")
+    unknown = cached.head(1).with_columns(
+        attempt=pl.lit(3, pl.Int64),
+        computed_by=pl.lit(None, pl.String),
+        computed_seconds=pl.lit(None, pl.Float64),
+    )
+    tables["stage_runs"] = pl.concat([tables["stage_runs"], unknown])
+    # The newest use of a stage counts.
+    assert [row[:5] for row in ask(tmp_path, tables, sql).rows()] == [
+        ("rollout", None, None, 1, 1),
+        ("rollout", "run-b", "s3://team/genenv", 1, 2),
     ]
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from genenv_core.errors import IntegrityError, NotFound, SchemaError
 from genenv_core.storage.records import parquet
-from genenv_core.storage.records.parquet import read_parquet, to_parquet
+from genenv_core.storage.records.parquet import TABLE_KEY, VERSION_KEY, read_parquet, to_parquet
 from schemas import registry
 from schemas.registry import TABLES
 from tests.unit.builders_tables import sample_frame
@@ -197,3 +197,38 @@ def test_torn_missing_and_foreign_files_give_different_errors(tmp_path: Path) ->
             read_parquet("scores", torn)
     with pytest.raises(NotFound, match=r"gone.parquet"):
         read_parquet("scores", tmp_path / "gone.parquet")
+
+
+def test_a_file_of_a_version_that_only_lacks_columns_is_read_with_nulls(tmp_path: Path) -> None:
+    frame = sample_frame("stage_runs")
+    table = pq.read_table(io.BytesIO(to_parquet("stage_runs", frame)))
+    added = ["computed_by", "computed_at", "computed_seconds", "computed_root"]
+    added += ["tokens", "peak_memory"]
+    old = table.drop_columns(added).replace_schema_metadata(
+        {TABLE_KEY: "stage_runs", VERSION_KEY: "1"}
+    )
+    pq.write_table(old, tmp_path / "old.parquet")
+    read = read_parquet("stage_runs", tmp_path / "old.parquet")
+    assert read.drop(added).equals(frame.drop(added)) and read.schema == frame.schema
+    assert read.select(pl.col(added).is_null().all()).row(0) == (True,) * len(added)
+    one = read_parquet("stage_runs", tmp_path / "old.parquet", columns=["computed_by", "epoch"])
+    assert one.columns == ["computed_by", "epoch"] and one.height == frame.height
+    pq.write_table(
+        old.replace_schema_metadata({TABLE_KEY: "stage_runs", VERSION_KEY: "0"}),
+        tmp_path / "older.parquet",
+    )
+    with pytest.raises(SchemaError, match="schema version 0 and this genenv knows 4"):
+        read_parquet("stage_runs", tmp_path / "older.parquet")
+
+
+def test_a_file_from_before_a_column_was_renamed_is_read_by_the_new_name(tmp_path: Path) -> None:
+    frame = sample_frame("epochs")
+    table = pq.read_table(io.BytesIO(to_parquet("epochs", frame)))
+    names = ["mean_calls" if name == "mean_difficulty" else name for name in table.column_names]
+    old = table.rename_columns(names).replace_schema_metadata(
+        {TABLE_KEY: "epochs", VERSION_KEY: "2"}
+    )
+    pq.write_table(old, tmp_path / "old.parquet")
+    assert read_parquet("epochs", tmp_path / "old.parquet").equals(frame)
+    one = read_parquet("epochs", tmp_path / "old.parquet", columns=["mean_difficulty", "epoch"])
+    assert one.equals(frame.select("mean_difficulty", "epoch"))

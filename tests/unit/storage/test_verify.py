@@ -18,7 +18,10 @@ import pytest
 from flows.cli.upkeep import verified as show
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
+from genenv_core.storage.records.foreign import Foreign, note_foreign
+from genenv_core.storage.records.labels import change_labels, change_of
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
+from genenv_core.storage.records.origins import Origin, note_origin
 from genenv_core.storage.records.retention import RetiredWeights
 from genenv_core.storage.records.runs import TRACKED, Attempt, RunLog
 from genenv_core.storage.store.leases import Leases
@@ -97,6 +100,12 @@ def write_collected(store: LocalStore) -> None:
     store.create(paths.retired("rwr_update", UPDATE), note.to_bytes())
     store.delete(manifest.parts[0].path)
     ArtifactWriter(store, "publish", {}, PUBLISHED).commit({})
+    origin = {"stage": "rwr_update", "key": UPDATE, "run_id": "run-a", "host": "h"}
+    note_origin(store, Origin.model_validate({**origin, "started_at": NOW}))
+    note_foreign(
+        store, Foreign(stage="rwr_update", key=UPDATE, parts=manifest.parts, root="/x", at=NOW)
+    )
+    change_labels(store, "run-b", change_of(["baseline"]))
     log = RunLog(store, "run-b")
     log.open({"epochs": 0}, NOW)
     log.note_key(0, "publish", PUBLISHED)
@@ -117,7 +126,7 @@ def test_a_whole_store_is_whole(store: LocalStore) -> None:
     progress: list[tuple[int, int]] = []
     report = verify(store, lambda done, total: progress.append((done, total)))
     assert (report.damaged, report.unknown) == ([], [])
-    assert report.files == len(before) == 18
+    assert report.files == len(before) == 21
     assert report.bytes == sum(map(len, before.values()))
     assert progress[-1] == (report.bytes, report.bytes)
     assert {path: store.read(path) for path in files(store)} == before

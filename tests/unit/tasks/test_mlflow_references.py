@@ -2,7 +2,8 @@
 
 Invariants: a reference to a bucket gives the checkpoint to a machine that has nothing of the root;
 a checkpoint that was altered, collected or replaced is refused with the reason, in a bucket as in a
-folder; pyproject.toml names the repository of each scheme.
+folder; MLflow finds what it loads a checkpoint by, and weights are on the disk once; pyproject.toml
+names the repository of each scheme.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.models import Model
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import ArtifactRepositoryRegistry
 
@@ -27,6 +29,8 @@ from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.retention import RetiredWeights, weights_of
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.s3.store import S3Store
+from genenv_core.storage.upkeep.verify import verify
+from tasks.tracking.flavor import BESIDE, MLMODEL, TOKENIZER, laid_out, mlmodel
 from tasks.tracking.references import folder_reference, object_reference
 from tests.unit.builders_runs import write_stage
 from tests.unit.storage.s3.s3_double import moto, settled
@@ -61,7 +65,7 @@ def repository(uri: str) -> ArtifactRepository:
 
 
 def digest_of(folder: Path) -> str:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name not in BESIDE)
     return digest([[path.name, file_sha256(path)] for path in files])
 
 
@@ -84,8 +88,12 @@ def test_a_checkpoint_in_a_bucket_is_found_from_elsewhere(store: S3Store, elsewh
     assert os.environ["AWS_ACCESS_KEY_ID"] not in uri
     found = repository(uri)
     assert [entry.path for entry in found.list_artifacts()] == [
-        "model.safetensors", "tokenizer.json",
+        "model.safetensors", "tokenizer.json", "MLmodel", "components",
     ]  # fmt: skip
+    whole = Path(found.download_artifacts(""))
+    assert (whole / TOKENIZER / "tokenizer.json").read_bytes() == b"[]" * 20
+    assert not (whole / TOKENIZER / "model.safetensors").exists()
+    assert (whole / MLMODEL).read_bytes() == mlmodel()
     assert digest_of(Path(found.download_artifacts(""))) == manifest.checkpoints["agent"]
     one = found.download_artifacts("tokenizer.json", str(elsewhere))
     assert Path(one).read_bytes() == b"[]" * 20
@@ -148,3 +156,36 @@ def test_a_folder_is_given_as_long_as_it_is_the_checkpoint(tmp_path: Path) -> No
     folder.rmdir()
     with pytest.raises(MlflowException, match="is not there"):
         found.download_artifacts("")
+
+
+def test_a_checkpoint_is_laid_out_for_mlflow_without_its_weights_again(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "root")
+    manifest = output(store)
+    checkpoint = Artifacts(store).checkpoint(manifest, "agent")
+    names = {path.name for path in checkpoint.iterdir()}
+    folder = laid_out(checkpoint, store.home)
+    assert laid_out(checkpoint, store.home) == folder and folder.name == checkpoint.name
+    assert {path.name for path in checkpoint.iterdir()} == names  # a folder is its content
+    assert (folder / "model.safetensors").is_symlink()
+    assert [path.name for path in (folder / TOKENIZER).iterdir()] == ["tokenizer.json"]
+    flavor = Model.load(str(folder)).flavors["transformers"]
+    assert folder / flavor["model_binary"] == folder
+    found = repository(folder_reference(folder))
+    assert Path(found.download_artifacts("")) == folder
+    assert Path(found.download_artifacts(MLMODEL)).read_bytes() == mlmodel()
+    (folder / "registered_model_meta").write_text("model_name: x")  # which MLflow adds
+    assert Path(found.download_artifacts("")) == folder
+    assert verify(store).unknown == []
+    for path in checkpoint.iterdir():
+        path.unlink()
+    checkpoint.rmdir()
+    with pytest.raises(MlflowException, match="`genenv gc` has collected"):
+        found.download_artifacts("")
+
+
+def test_an_adapter_is_no_model_for_mlflow(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "adapter_config.json").touch()
+    assert laid_out(checkpoint, tmp_path) == checkpoint
+    assert not (tmp_path / "mlflow").exists()

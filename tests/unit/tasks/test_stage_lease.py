@@ -20,11 +20,10 @@ import pytest
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import StageError
-from genenv_core.storage.records.manifest import ArtifactRef
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tasks.stage import Stage, StageContext, progress
-from tasks.stage.execution import run_stage
+from tasks.stage.execution import Outcome, run_stage
 from tasks.stage.progress import Cancelled, Event, listening
 from tests.unit.builders_stage import NO_INPUTS
 from tests.waiting import BOUND_S, until
@@ -64,7 +63,7 @@ def test_threads_compute_a_stage_once_and_say_that_they_wait(tmp_path: Path) -> 
         if event.kind == "waiting":
             waiting.append(event)
 
-    def one(run_id: str) -> tuple[ArtifactRef, bool]:
+    def one(run_id: str) -> Outcome:
         return run_stage(STAGE, slow, configured(tmp_path, run_id), 1, NO_INPUTS)
 
     with listening(seen), ThreadPoolExecutor(3) as threads:
@@ -77,8 +76,8 @@ def test_threads_compute_a_stage_once_and_say_that_they_wait(tmp_path: Path) -> 
         reused = [future.result(timeout=BOUND_S) for future in others]
         assert first.result(timeout=BOUND_S)[1] is False
     assert slow.begun == 1
-    assert [hit for _, hit in reused] == [True, True]
-    assert {ref.digest for ref, _ in reused} == {first.result()[0].digest}
+    assert [found.reused for found in reused] == [True, True]
+    assert {found.ref.digest for found in reused} == {first.result()[0].digest}
     assert len(waiting) == 2
     assert "which computes it" in waiting[0].message and " pid " in waiting[0].message
     assert [state for _, state in states(tmp_path)].count("computed") == 1
@@ -125,7 +124,7 @@ import sys, time
 from pathlib import Path
 from genenv_core.config.load import resolve
 from tasks.stage import Stage
-from tasks.stage.execution import run_stage
+from tasks.stage.execution import Outcome, run_stage
 from tests.unit.builders_stage import NO_INPUTS
 from tasks.stage.progress import listening
 
@@ -136,7 +135,7 @@ def compute(context):
 
 config = resolve("tiny", fields={"root": sys.argv[1], "run_id": "x"})
 with listening(lambda event: event.kind == "waiting" and print("waiting", flush=True)):
-    _, reused = run_stage(Stage("score", ("tasks.score",), ()), compute, config, 1, NO_INPUTS)
+    _, reused, _ = run_stage(Stage("score", ("tasks.score",), ()), compute, config, 1, NO_INPUTS)
 print("reused" if reused else "computed", flush=True)
 """
 

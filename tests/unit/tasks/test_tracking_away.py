@@ -1,14 +1,17 @@
 """A run with an MLflow server that is away, with a stand-in for the server's client.
 
 Invariants: epochs are logged in order, each once, and noted; the next epoch that reaches a server
-logs the epochs that it missed; an error of a server is a warning and an error of a database is
-raised; passwords are refused in the configuration and never shown; uploads without a server are
-refused; runs of two roots are two MLflow runs, and a copy continues that of the run.
+logs the epochs that it missed; people hear once that a server is away and once that it is back, and
+in the end where the run is logged and what brings there what it lacks; an error of a server is a
+warning and an error of a database is raised; passwords are refused in the configuration and never
+shown; uploads without a server are refused; runs of two roots are two MLflow runs, and a copy
+continues that of the run.
 """
 
 from __future__ import annotations
 
 import http.server
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -19,6 +22,8 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
+from flows.cli.runs.live import RunView
+from flows.shown import summary
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError
@@ -77,13 +82,70 @@ def test_what_was_missed_is_logged_first_and_once(
         for epoch in (1, 2):
             stage.publish(epoch)
     assert stage.sent == [0]
-    assert "http://host:1: no answer; the run goes on. Not logged yet: epoch 1, 2." in caplog.text
+    assert "http://host:1: no answer; the run goes on. Not logged yet: epochs 1, 2." in caplog.text
     stage.away = None
     stage.publish(3)
     assert stage.sent == [0, 1, 2, 3]
     for epoch in range(4):  # the same command again
         stage.publish(epoch)
     assert stage.sent == [0, 1, 2, 3]
+
+
+def test_people_hear_once_that_the_server_is_away_and_once_that_it_is_back(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*epochs: int) -> list[str]:
+        for epoch in epochs:
+            stage.publish(epoch)
+        return capsys.readouterr().out.splitlines()
+
+    def closing(quiet: bool = False) -> str:
+        RunView(stage.config, quiet=quiet).finish(1.0, 2.0)
+        return " ".join(capsys.readouterr().out.split())
+
+    with RunView(stage.config, quiet=False):
+        assert len(told(0)) == 1  # the line of the run
+        stage.away = "no answer"
+        assert told(1, 2) == [
+            "MLflow at http://host:1: no answer; the run goes on, and is logged there when it is "
+            "back"
+        ]
+        assert "genenv resume r --root " in closing()
+        assert "logs epochs 1, 2 to MLflow at http://host:1 once it is back" in closing()
+        assert json.loads(closing(quiet=True))["not_logged"] == [1, 2]
+        assert "**Warning:** MLflow was away, and lacks epochs 1, 2" in summary(
+            stage.config, {}, "", ""
+        )
+        stage.away = None
+        assert told(3, 4) == ["MLflow at http://host:1 is back: epochs 1, 2, 3 logged"]
+        said = closing()
+        assert "metrics and model versions: http://host:1" in said and "resume" not in said
+        stage.away = "no answer"
+        for _ in range(2):  # each command says so
+            assert len(told(0, 5)) == 1
+
+
+def test_the_closing_text_names_the_tracking_that_was_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def closing(*overrides: str) -> str:
+        given = {"root": str(tmp_path), "run_id": "r"}
+        config = resolve("tiny", overrides=list(overrides), fields=given)
+        RunView(config, quiet=False).finish(1.0, 2.0)
+        return capsys.readouterr().out.replace("\n", "").partition("ORDER BY 1")[2]
+
+    assert "mlflow" not in closing()  # ended before there was a database
+    (tmp_path / "mlflow").mkdir()
+    (tmp_path / "mlflow" / "mlflow.db").touch()
+    assert f"mlflow ui --backend-store-uri sqlite:///{tmp_path}/mlflow/mlflow.db" in closing()
+    assert "mlflow" not in closing("tracking.enabled=false").replace(str(tmp_path), "")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://host/db?user=a&token=hunter2")
+    other = closing()
+    assert "database postgresql://host/db" in other and "hunter2" not in other
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:hunter2@host:5000")
+    assert "metrics and model versions: http://host:5000" in closing()
 
 
 def test_a_later_process_finds_what_is_missing(stage: Stage) -> None:
@@ -106,7 +168,7 @@ def test_a_server_that_fails_in_between_is_a_warning(
     with caplog.at_level(logging.WARNING):
         stage.publish(2)
     assert stage.sent == [0]
-    assert "Not logged yet: epoch 1, 2" in caplog.text
+    assert "Not logged yet: epochs 1, 2" in caplog.text
     stage.fails_at = None
     stage.publish(3)
     assert stage.sent == [0, 1, 2, 3]

@@ -30,6 +30,7 @@ from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
 from genenv_core.errors import ConfigError, ModelError, TrainingError
 from genenv_core.exchange.external import Given
+from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.training.memory import needs
@@ -45,6 +46,7 @@ from genenv_core.training.memory.estimate import (
     reference_of,
     remedies,
 )
+from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered, run_update
 from tests.unit.training.builders_training import tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
@@ -340,3 +342,44 @@ def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
     tight = config.model_copy(update={"training": TrainingConfig(memory_gb=1e-4)})
     with pytest.raises(ConfigError, match="grpo_update: the GRPO update needs about"):
         needs.check_needs(tight, Given(None, None, None))
+
+
+def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted by the tokenizer of the given model on the base data of the run."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300}
+    models = models_of(tmp_path / "env", sizes)
+
+    class Words:
+        """Counts the words of all messages."""
+
+        def first_prompt(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
+            return (0,) * len(" ".join(message["content"] for message in messages).split())
+
+    loaded: list[tuple[Path, dict[str, Any]]] = []
+
+    def load(folder: Path, variables: dict[str, Any]) -> Words:
+        loaded.append((folder, variables))
+        return Words()
+
+    def length(preset: str, *overrides: str) -> int:
+        config = resolve(preset, overrides=list(overrides))
+        return needs.needs(config, models)[-1].job.row_tokens - config.generation.max_tokens
+
+    assert length("tiny") == needs.PROMPT  # without a tokenizer
+    monkeypatch.setattr(ChatFormat, "load", load)
+    variables = "models.env_chat_template_kwargs={enable_thinking: false}"
+    short = length("tiny", f"models.env={tmp_path}", variables)
+    assert 0 < short < 60
+    assert loaded == [(tmp_path / "env", {"enable_thinking": False})]
+    explained = length("tiny", "domain.options.explain=true")
+    assert explained > 4 * short
+    data = tmp_path / "base.jsonl"
+    data.write_text('{"program": "+ 3 bolts 4"}\n')
+    given = Given(FileRef(path=str(data), sha256="0" * 64), None, models.env_model)
+    config = resolve("tiny", overrides=[f"data.base_file={data}"])
+    one = longest_prompt(config, given)
+    assert one is not None and 0 < one <= short  # of the single base task
+    assert longest_prompt(config, Given(None, None, None)) is None

@@ -92,12 +92,14 @@ def test_rendering_of_a_transcript_starts_with_its_beginning() -> None:
 @pytest.mark.parametrize("policy", ["agent", "env"])
 def test_warm_start_writes_a_complete_checkpoint(tmp_path: Path, policy: Policy) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    request = _request(tmp_path / "model", policy)
+    steps = tmp_path / "steps"
+    request = _request(tmp_path / "model", policy).model_copy(update={"steps": steps})
     result = warm_start(WarmStartRequest.model_validate_json(request.model_dump_json()))
     assert WarmStartResult.model_validate_json(result.model_dump_json()) == result
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
-    assert result.steps == 25 and result.checkpoint == request.output
+    assert result.steps == 25 == steps.stat().st_size
+    assert result.checkpoint == request.output
     assert 0 < result.metrics["loss"] < math.log(256) - 1
     names = set(_digest(request.output))
     assert {

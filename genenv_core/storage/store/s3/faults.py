@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import aiohttp
@@ -30,6 +33,13 @@ _PASSING = {
     "OperationAborted",
     "ConditionalRequestConflict",
 }
+_SKEWED = {"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"}
+_SKEW_S = 900
+"""Seconds by which S3 lets the clock of a request differ."""
+
+_PAGES = ("text/", "application/json")
+"""Types of content in which S3 describes no error."""
+
 _DENIED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken"}
 _LOST = (
     aiohttp.ClientError,
@@ -50,6 +60,10 @@ class Unlike(Exception):
     """The bytes that came are not those that were announced."""
 
 
+class Foreign(Exception):
+    """What came back is no answer of S3."""
+
+
 def endpoint() -> str:
     """Return where requests go, as far as the environment says it, without what may be secret."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
@@ -60,20 +74,76 @@ def endpoint() -> str:
 
 def status_of(error: BaseException) -> tuple[int, str]:
     """Return the HTTP status and the code of an error answer, (0, '') of anything else."""
+    answer = _answer(error)
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = str(answer.get("Error", {}).get("Code", ""))
+    return int(status or (code if code.isdigit() else 0)), code
+
+
+def foreign(error: BaseException) -> str:
+    """Return what shows that an answer is not one of S3, '' where nothing does.
+
+    S3 describes errors in XML and marks its answers with headers of its own.
+    """
+    if isinstance(error, Foreign):
+        return str(error)
+    status, code = status_of(error)
+    headers = _headers(error)
+    kind = headers.get("content-type", "").partition(";")[0]
+    if code not in ("", str(status)) or not kind.startswith(_PAGES):
+        return ""
+    if any(name.startswith("x-amz") for name in headers):
+        return ""
+    return f"status {status} with {kind}"
+
+
+def _answer(error: BaseException) -> dict[str, Any]:
     for one in (error, error.__cause__):
         if isinstance(one, boto.ClientError):
-            answer = cast(dict[str, Any], one.response)
-            status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            code = str(answer.get("Error", {}).get("Code", ""))
-            return int(status or (code if code.isdigit() else 0)), code
-    return 0, ""
+            return cast(dict[str, Any], one.response)
+    return {}
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    found = _answer(error).get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return {str(name).lower(): str(value) for name, value in found.items()}
+
+
+def _ahead(error: BaseException) -> float | None:
+    """Return the seconds that the store's clock is ahead of this machine's, if its answer says."""
+    told = str(_answer(error).get("Error", {}).get("ServerTime", ""))
+    try:
+        there = datetime.fromisoformat(told) if told else None
+        there = there or parsedate_to_datetime(_headers(error)["date"])
+    except (KeyError, ValueError):
+        return None
+    return there.timestamp() - time.time()
+
+
+def _skew(error: BaseException) -> str:
+    """Return what a person reads where a request was refused for its time, else ''."""
+    status, code = status_of(error)
+    ahead = _ahead(error)
+    # The answer to a HEAD has no code.
+    bare = status == 403 and code in ("", "403") and ahead is not None and abs(ahead) > _SKEW_S
+    if code not in _SKEWED and not bare:
+        return ""
+    differs = "differs too much from"
+    if ahead is not None:
+        differs = f"is {abs(ahead) / 60:.0f} minutes {'behind' if ahead > 0 else 'ahead of'}"
+    return (
+        f"this machine's clock {differs} that of {endpoint()}, which refuses requests more than "
+        f"{_SKEW_S // 60} minutes apart: set the clock (timedatectl set-ntp true, or the host's "
+        "clock of a container or virtual machine), and run the same command again"
+    )
 
 
 def fault(error: Exception) -> str | None:
     """Return a passing fault in words, None for one that will not pass."""
     status, code = status_of(error)
     if (status >= 500 and status != 501) or status == 429 or code in _PASSING:
-        return f"the store answered {status} {code}".rstrip()
+        named = "" if code == str(status) else f" {code}"
+        return f"the store answered {status}{named}".rstrip()
     if isinstance(error, Unlike):
         return "an answer was cut off"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -94,6 +164,10 @@ def why(error: Exception, bucket: str) -> str:
         )
     if isinstance(error, ValueError) and "endpoint" in str(error):
         return f"{endpoint()!r} is no address of a store: write http://HOST:PORT"
+    if what := foreign(error):
+        return no_store(what)
+    if skew := _skew(error):
+        return skew
     if code == "NoSuchBucket":
         return f"there is no bucket {bucket!r} at {endpoint()}: make it, or choose another"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -106,3 +180,12 @@ def why(error: Exception, bucket: str) -> str:
             "docs/s3.md lists those that are needed"
         )
     return described(error, 300)
+
+
+def no_store(what: str) -> str:
+    """Return what a person reads when something answers that is no S3."""
+    return (
+        f"{endpoint()} answers, but not as S3 does ({what}): it is no S3 store, or something "
+        "before the store answers in its place; give the address of the store's S3 API in "
+        "AWS_ENDPOINT_URL or --endpoint-url, not that of its console or a web page"
+    )

@@ -31,7 +31,16 @@ from typing import Any, TypeVar, cast
 import s3fs
 
 from genenv_core.errors import NotFound, StorageError
-from genenv_core.storage.store.s3.faults import Refused, Unlike, fault, status_of, why
+from genenv_core.storage.store.s3.faults import (
+    Foreign,
+    Refused,
+    Unlike,
+    fault,
+    foreign,
+    no_store,
+    status_of,
+    why,
+)
 
 log = logging.getLogger("genenv.storage")
 
@@ -131,9 +140,11 @@ class Requests:
                 if what is None:
                     raise StorageError(f"{self._where}{path}: {why(error, self.name)}") from error
                 if number == TRIES - 1:
+                    hint = "run the same command again when the store is well"
+                    if other := foreign(error):
+                        hint = no_store(other)
                     raise StorageError(
-                        f"{self._where}{path}: {what}, {TRIES} times: run the same command again "
-                        "when the store is well"
+                        f"{self._where}{path}: {what}, {TRIES} times: {hint}"
                     ) from error
                 log.debug("object=%s try=%d %s", path, number + 1, what)
             pause = min(LONGEST_PAUSE_S, PAUSE_S * 2**number)
@@ -146,7 +157,7 @@ class Requests:
             return await self._call(method, path, **arguments)
         except Exception as error:
             status, code = status_of(error)
-            if code == "NoSuchBucket":
+            if code == "NoSuchBucket" or foreign(error):
                 raise
             if status == 404:
                 raise NotFound(f"{self._where}{path} does not exist") from error
@@ -277,6 +288,8 @@ async def body_of(answer: Mapping[str, Any]) -> bytes:
 
 
 def _head_of(answer: Mapping[str, Any]) -> Head:
+    if lost := {"ETag", "ContentLength", "LastModified", "Metadata"} - answer.keys():
+        raise Foreign(f"an answer without {min(lost)}")
     known = {str(name).lower(): str(value) for name, value in answer["Metadata"].items()}
     return Head(
         etag=answer["ETag"],

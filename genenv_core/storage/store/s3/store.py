@@ -87,6 +87,7 @@ class S3Store:
         self._cache = cache or Cache(cache_folder(), cache_bytes())
         self._bucket = Bucket(bucket, prefix)
         self._ahead: float | None = None
+        self._writable = writable
         if writable and (ignored := self._bucket.ignored_condition()):
             raise ConfigError(
                 f"root {self.uri}: the store at {endpoint()} ignores conditional writes "
@@ -251,6 +252,8 @@ class S3Store:
 
     def _mark_bad(self, path: str) -> None:
         """Take the digest from an object that does not have it, so that everybody sees a miss."""
+        if not self._writable:  # it may be another team's
+            return
         with contextlib.suppress(StorageError):  # who may only read cannot
             head = self._bucket.head(path)
             if head:
@@ -287,7 +290,7 @@ class S3Snapshot(S3Store):
         """Look at the same root through the same connections."""
         self.uri, self.home = of.uri, of.home
         self._here, self._cache, self._bucket = of._here, of._cache, of._bucket
-        self._ahead = of._ahead
+        self._ahead, self._writable = of._ahead, of._writable
         self._listed: dict[str, dict[str, Head]] = {}
 
     def snapshot(self) -> S3Store:

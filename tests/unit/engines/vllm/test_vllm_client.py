@@ -20,6 +20,7 @@ import pytest
 from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.sessions import Mailbox, RemoteSession, open_session
 from genenv_core.engines.vllm.engine import VllmEngine
+from genenv_core.engines.vllm.replica import Replica
 from genenv_core.engines.vllm.server import VllmSetup
 from genenv_core.engines.vllm.wire import MAX_N, asked
 from genenv_core.errors import EngineError
@@ -243,7 +244,20 @@ def test_episodes_advance_by_themselves_in_its_session() -> None:
                 session.advance()
 
 
-def test_what_was_taken_back_frees_its_place() -> None:
+def test_what_was_taken_back_frees_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted where they are sent: a server hears late that a request was taken back."""
+    open_now, most, complete = 0, 0, Replica.complete
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        try:
+            return await complete(*arguments)
+        finally:
+            open_now -= 1
+
+    monkeypatch.setattr(Replica, "complete", counted)
     server = fake(faults=Faults(delay_s=0.005))
     with serving(server) as [one], engine_on(one, concurrency=1) as engine:
         for asked_before in (0, 1, 2, 5):  # so that one is under way, and others are answered
@@ -253,7 +267,8 @@ def test_what_was_taken_back_frees_its_place() -> None:
             for future in futures:
                 future.cancel()
         assert ids(engine, requests_of(5)) == expected(requests_of(5))
-    assert server.most_at_once == 1
+        under_way(server, 0)
+    assert (most, open_now) == (1, 0)
 
 
 FLEETING = [Faults(errors=7), Faults(drops=7), Faults(aborts=7)]

@@ -3,8 +3,9 @@
 Invariants: those of every store (`store_contract`), also when requests fail at random; a
 conditional write with a lost answer reports truly whether it was written, also when others have
 written since; a lasting failure is one StorageError after a bounded time; a store that ignores
-conditions is refused by name; no credential is in an error or a log; large files go up in pieces
-and come down whole; damage is found and reported; downloads are shared by digest and bounded.
+conditions is refused by name, and so are an endpoint that is no store and a clock that is off; no
+credential is in an error or a log; large files go up in pieces and come down whole; damage is found
+and reported; downloads are shared by digest and bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from botocore.exceptions import ClientError, SSLError
@@ -230,6 +235,91 @@ def test_lasting_faults_are_errors_at_once_without_secrets(
     assert s3_faults.why(ClientError(expired, "PutObject"), "b").startswith(
         "access denied (ExpiredToken)"
     )
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers every request with one status, type and body, as a web server that is no store."""
+
+    protocol_version = "HTTP/1.1"
+    answer: ClassVar[tuple[int, str, str]] = (200, "", "")
+
+    def handle_any(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        status, kind, body = self.answer
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body.encode())
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = handle_any
+
+    def log_message(self, *args: object) -> None: ...
+
+
+@pytest.fixture(name="page")
+def a_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve a page in place of a store; yields its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    monkeypatch.setattr(s3_requests, "LONGEST_PAUSE_S", 0.01)
+    yield url
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ((200, "text/html", "<html>Console</html>"), "an answer without ETag"),
+        ((200, "text/plain", ""), "an answer without ETag"),
+        ((403, "text/html", "<html>"), "status 403 with text/html"),
+        ((404, "text/html; charset=utf-8", "<html>"), "status 404 with text/html"),
+        ((404, "application/json", '{"detail":"Not Found"}'), "status 404 with application/json"),
+        ((501, "text/html", "Unsupported method ('PUT')"), "status 501 with text/html"),
+        ((500, "text/html", "<html>"), "status 500 with text/html"),
+    ],
+)
+def test_an_endpoint_that_is_no_store_is_named(
+    usual: str, page: str, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str, str],
+    shown: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(_Page, "answer", answer)
+    with pytest.raises(StorageError) as caught:
+        S3Store(usual, writable=answer[0] != 404).read("runs/x")
+    said = str(caught.value)
+    assert f"{page} answers, but not as S3 does ({shown}): it is no S3 store" in said
+    assert "in AWS_ENDPOINT_URL or --endpoint-url" in said and "credentials" not in said
+
+
+def test_a_clock_that_is_off_is_named(
+    usual: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = datetime.now(UTC) + timedelta(minutes=90)
+    error = (
+        "<?xml version='1.0'?><Error><Code>RequestTimeTooSkewed</Code><Message>The difference is "
+        f"too large.</Message><ServerTime>{there:%Y-%m-%dT%H:%M:%SZ}</ServerTime></Error>"
+    )
+    monkeypatch.setattr(_Page, "answer", (403, "application/xml", error))
+    with pytest.raises(StorageError) as caught:
+        S3Store(usual)
+    said = str(caught.value)
+    assert f"this machine's clock is 90 minutes behind that of {page}" in said
+    assert "set the clock" in said and "credentials" not in said
+
+    def refused(code: str, date: str) -> str:
+        meta = {"HTTPStatusCode": 403, "HTTPHeaders": {"date": date}}
+        answer = {"Error": {"Code": code}, "ResponseMetadata": meta}
+        return s3_faults.why(ClientError(answer, "HeadObject"), "b")
+
+    late, now = "Mon, 02 Jan 2006 15:04:05 GMT", format_datetime(datetime.now(UTC), usegmt=True)
+    assert "ahead of that of" in refused("403", late)  # the answer to a HEAD has no code
+    assert refused("403", now).startswith("access denied (403)")
+    assert refused("AccessDenied", late).startswith("access denied (AccessDenied)")
+    assert "clock differs too much" in refused("RequestTimeTooSkewed", "never")
 
 
 def test_no_credential_is_logged(

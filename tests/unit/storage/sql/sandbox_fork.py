@@ -13,13 +13,21 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from genenv_core.storage.sql import duck, sandbox_child
 
 NOBODY = 65534
+
+LAYERS: dict[str, tuple[ModuleType, str, Callable[..., Any]]] = {
+    "tree": (sandbox_child, "admit", lambda con, sql: None),
+    "settings": (duck, "_lock", lambda con, files: None),
+    "kernel": (sandbox_child, "confine", lambda files, **limits: False),
+}
+"""By name of a layer: the function that makes it up, and what stands for it when it is off."""
 
 
 def fingerprint(area: Path) -> dict[str, str]:
@@ -37,13 +45,12 @@ def fingerprint(area: Path) -> dict[str, str]:
 
 
 def leave_out(layers: list[str]) -> None:
-    """Turn off layers of this process's confinement: tree, settings, kernel."""
-    if "tree" in layers:
-        sandbox_child.admit = lambda con, sql: None
-    if "settings" in layers:
-        duck._lock = lambda con, files: None
-    if "kernel" in layers:
-        sandbox_child.confine = lambda files, **limits: False
+    """Turn off layers of this process's confinement, by their names in LAYERS."""
+    unknown = set(layers) - LAYERS.keys()
+    assert not unknown, f"no layers: {unknown}"
+    for module, name, without in map(LAYERS.__getitem__, layers):
+        getattr(module, name)  # what is not there cannot be turned off
+        setattr(module, name, without)
 
 
 def answer(body: bytes, uid: int, layers: list[str], area: Path, timeout_s: float) -> Any:

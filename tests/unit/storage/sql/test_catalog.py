@@ -83,12 +83,27 @@ def test_view_epochs_is_as_asked_for(con: duckdb.DuckDBPyConnection) -> None:
     rows = query(con, "FROM epochs ORDER BY epoch")
     asked = (
         "run_id, arm, epoch, tasks_generated, tasks_valid, p_hat, r_env_mean, share_in_band, "
-        "share_zero_signal, share_kept, mean_calls, mean_response_tokens, heldout_success, "
+        "share_zero_signal, share_kept, mean_difficulty, mean_response_tokens, heldout_success, "
         "heldout_success_greedy, kl_env, grpo_steps, rwr_steps, agent_checkpoint, "
         "env_checkpoint, seconds"
     )
     assert rows.columns[:20] == asked.split(", ")
     assert rows["epoch"].to_list() == [1, 2]
+
+
+def test_a_root_from_before_a_column_was_renamed_is_read(tmp_path: Path) -> None:
+    new = sample_frame("epochs")
+    paths = [tmp_path / "old.parquet", tmp_path / "new.parquet"]
+    new.head(1).rename({"mean_difficulty": "mean_calls"}).write_parquet(paths[0])
+    paths[1].write_bytes(to_parquet("epochs", new.tail(1)))
+    for given in (paths, paths[:1], paths[1:]):  # a run that went on, one of before, one of after
+        files = {"epochs": [str(path) for path in given]}
+        with connect([RunSource("r", "genenv", files)]) as con:
+            rows = query(con, "SELECT epoch, mean_difficulty FROM epochs ORDER BY epoch")
+        assert rows.equals(
+            new.select(rows.columns).filter(pl.col("epoch").is_in(rows["epoch"].implode()))
+        )
+        assert rows.height == len(given)
 
 
 def stage_runs(*spans: tuple[float, float | None, str]) -> pl.DataFrame:

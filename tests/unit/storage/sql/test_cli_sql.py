@@ -62,6 +62,16 @@ def test_files_are_written_outside_of_the_root_only(root: Path, tmp_path: Path) 
         sql.sql("FROM epochs", root=str(root), output=tmp_path / "no" / "x.csv")
 
 
+@pytest.mark.parametrize("name", ["x.xlsx", "x.csv.gz", "x.feather"])
+def test_a_file_of_another_format_is_refused(root: Path, tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    with pytest.raises(QueryError, match="none of the formats table, csv, json, parquet"):
+        sql.sql("FROM epochs", root=str(root), output=target)
+    assert not target.exists()
+    sql.sql("FROM epochs", root=str(root), output=target, format_=sql.Format.CSV)
+    assert pl.read_csv(target).height == 2
+
+
 def test_queries_come_from_files(root: Path, tmp_path: Path, capsysbinary) -> None:
     (tmp_path / "q.sql").write_text("-- how many\nSELECT count(*) AS n FROM epochs;")
     sql.sql(root=str(root), file=tmp_path / "q.sql", format_=sql.Format.CSV)

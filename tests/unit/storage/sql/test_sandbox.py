@@ -460,6 +460,16 @@ def test_without_the_look_at_the_tree_attacks_are_harmless(answers: Answers) -> 
         harmless(answer)
 
 
+def test_layers_that_are_left_out_are_off(areas: dict[int, Area]) -> None:
+    uid = os.geteuid()
+    how = "SELECT CASE WHEN current_setting('lock_configuration') THEN 'shut' ELSE 'open' END"
+    for layers, told in ((("tree",), "shut"), (("tree", "settings"), "open")):
+        (answer,) = fork(areas[uid], uid, [how], without=layers)
+        assert answer["status"] == 0 and told in answer["out"], answer
+    (answer,) = fork(areas[uid], uid, ["COPY (SELECT 1) TO 'x'"], without=("tree",))
+    assert "permission" in json.loads(answer["err"])["error"].lower(), answer  # admitted, and shut
+
+
 @pytest.mark.skipif(not confine.landlock_version(), reason="this kernel has no Landlock")
 @pytest.mark.parametrize("other", users())
 def test_the_kernel_alone_holds(other: bool, answers: Answers) -> None:

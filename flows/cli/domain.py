@@ -1,0 +1,94 @@
+"""`genenv domain`: a domain of one's own, begun and checked."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.options import Overrides
+from genenv_core.config.load import resolve
+from genenv_core.domains.registry import get_domain
+from genenv_core.errors import ConfigError, GenenvError
+
+EXAMPLE = "countdown"
+"""Name of the domain in the template, which `genenv domain new` replaces."""
+
+app = typer.Typer(help="Begin a domain of your own, and check it.", no_args_is_help=True)
+
+
+@app.command("check")
+def check(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A domain as in domain.name: a name, my_domain.py:Units or package.module:Units.",
+        ),
+    ],
+    set_: Overrides = None,
+    base: Annotated[int, typer.Option(help="Base tasks to draw.", min=1, max=100_000)] = 100,
+    heldout: Annotated[int, typer.Option(help="Held-out tasks to draw.", min=1, max=100_000)] = 50,
+) -> None:
+    """Play a domain in seconds, without models; say what is wrong, and what to do."""
+    from genenv_core.play.checking.domain import check_domain, context_of
+
+    config = resolve("tiny", overrides=[f"domain.name={name}", *(set_ or ())])
+    faults = check_domain(name, config.domain.options, base=base, heldout=heldout)
+    if faults:
+        for fault in faults:
+            typer.echo(f"{fault.method}: {fault.found}\n  -> {fault.remedy}")
+        count = len(faults)
+        raise GenenvError(f"{name}: {count} fault{'s' if count > 1 else ''}, named above")
+    domain = get_domain(name, config.domain.options)
+    draft = domain.base_tasks(0, 1)[0]
+    typer.echo(
+        f"{domain.name}, version {domain.version}: no fault in {base} base and {heldout} held-out "
+        "tasks, for example\n"
+    )
+    _show("pi_env reads", domain.env_messages(context_of(draft, 0.5)))
+    typer.echo(f"pi_env may write\n  {draft.program or '(base tasks have no program)'}\n")
+    _show("pi_agent reads", domain.agent_messages(draft))
+    typer.echo(f"right is\n  {draft.ground_truth}")
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as units.")],
+    into: Annotated[
+        Path, typer.Option(help="The folder for its two files.", metavar="DIR")
+    ] = Path(),
+) -> None:
+    """Write a small domain that works, and its test, to go on from."""
+    if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
+        raise ConfigError(f"NAME {name!r}: write small letters, digits and _, a letter first")
+    made = {into / f"{name}.py": "domain.py.txt", into / f"test_{name}.py": "test_domain.py.txt"}
+    there = next((path for path in made if path.exists()), None)
+    if there is not None:
+        raise ConfigError(f"{there} is there already: choose another name or another --into")
+    title = "".join(part.capitalize() for part in name.split("_"))
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        for path, template in made.items():
+            text = files("flows.cli").joinpath("templates", template).read_text(encoding="utf-8")
+            text = text.replace(EXAMPLE.capitalize(), title).replace(EXAMPLE, name)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: {error.strerror}") from error
+    place = next(iter(made))
+    typer.echo(
+        f"wrote {' and '.join(map(str, made))}; next:\n"
+        f"  genenv domain check {place}:{title}\n"
+        f"  genenv run tiny --set domain.name={place}:{title}"
+    )
+
+
+def _show(title: str, messages: list[Any]) -> None:
+    typer.echo(title)
+    for message in messages:
+        lines = message["content"].splitlines() or [""]
+        typer.echo("\n".join(f"  [{message['role']}] {line}" for line in lines))
+    typer.echo("")

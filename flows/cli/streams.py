@@ -1,0 +1,98 @@
+"""Standard output, input and error of `genenv`, also when they are closed, full or of few letters.
+
+A closed pipe ends the command as the signal SIGPIPE would: without a word, with status 141, which
+shells and `set -o pipefail` know. A full disk is an error of one line. A stream that was closed
+from the start counts as /dev/null: nobody wants the output, and the work goes on. Characters that
+the terminal lacks become question marks.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import Any, cast
+
+CLOSED_PIPE = 141
+
+
+class OutputLost(Exception):  # no GenenvError: those may be about one part of the work
+    """Standard output takes no more: its reader is gone, or its disk is full."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output: {error.strerror}")
+        self.quiet = error.errno == errno.EPIPE
+        self.exit_status = CLOSED_PIPE if self.quiet else 1
+
+
+class _Out(io.FileIO):
+    """Standard output; what comes after a failure is dropped, so that it is told once."""
+
+    lost: OutputLost | None = None
+
+    def write(self, data: object, /) -> int:
+        """Write; raises OutputLost at the first failure."""
+        try:
+            return super().write(data)  # pyright: ignore[reportArgumentType]
+        except OSError as error:
+            _discard(self.fileno())
+            self.lost = OutputLost(error)
+            raise self.lost from error
+
+
+class _Err(io.FileIO):
+    """Standard error, which has no place to complain to."""
+
+    def write(self, data: object, /) -> int:
+        """Write what can be written."""
+        try:
+            return super().write(data)  # pyright: ignore[reportArgumentType]
+        except OSError:
+            _discard(self.fileno())
+            return memoryview(data).nbytes  # pyright: ignore[reportArgumentType]
+
+
+def open_streams() -> None:
+    """Replace the interpreter's streams; those that a caller has replaced already stay."""
+    started = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    for number, stream in enumerate(started):
+        if stream is None:
+            _discard(number)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _text(_Out(1, "w", closefd=False), sys.__stdout__, "replace")
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _text(_Err(2, "w", closefd=False), sys.__stderr__, "backslashreplace")
+
+
+def flushed() -> OutputLost | None:
+    """Write what is held back; returns why output was lost, now or earlier, if it was."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OutputLost as lost:
+            return lost
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw.lost if isinstance(raw, _Out) else None
+
+
+def _text(raw: io.FileIO, before: Any, errors: str) -> io.TextIOWrapper:
+    """Return a stream of text that buffers as the one before it."""
+    known = cast("io.TextIOWrapper[Any]", before) if isinstance(before, io.TextIOWrapper) else None
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=known.encoding if known else "utf-8",
+        errors=errors,
+        line_buffering=known.line_buffering if known else False,
+        write_through=known.write_through if known else False,
+    )
+
+
+def _discard(number: int) -> None:
+    """Let a file descriptor write to nowhere, and read nothing."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)

@@ -1,0 +1,117 @@
+"""The web application of `genenv view`: routes to pages, answers as HTML, errors as pages."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from flows.view.guarding import Guard
+from flows.view.pages import (
+    Page,
+    console,
+    finding,
+    lineage,
+    rejected,
+    run,
+    runs,
+    story,
+    tasks,
+    trace,
+)
+from flows.view.reading import Reader
+from flows.view.shown import cell, colour_of, segment, shown
+from genenv_core import __version__
+from genenv_core.errors import GenenvError, NotFound
+from genenv_core.report.page import templates
+from genenv_core.storage.store.protocol import Store
+
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
+    "/": runs.page,
+    "/runs/{run}": run.page,
+    "/runs/{run}/tasks": tasks.page,
+    "/runs/{run}/rejections": rejected.page,
+    "/runs/{run}/lineage": lineage.page,
+    "/runs/{run}/checkpoints/{policy}/{epoch:int}": lineage.checkpoint,
+    "/runs/{run}/tasks/{task}": story.page,
+    "/runs/{run}/traces/{trace}": trace.page,
+    "/compare": runs.compare,
+    "/find": finding.page,
+    "/sql": console.page,
+}
+
+
+def application(
+    store: Store, *, hosts: Sequence[str] = LOCAL, token: str | None = None
+) -> Starlette:
+    """Return the application over a store; `hosts` are the names under which it may be asked."""
+    reader = Reader(store)
+    environment = templates(
+        "flows.view", shown=shown, cell=cell, url=segment, query=urlencode,
+        data=_data, colour=colour_of,
+    )  # fmt: skip
+    environment.globals |= {"root": store.uri, "version": __version__}
+
+    def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:
+        def endpoint(request: Request) -> Response:
+            try:
+                made = page(reader, request)
+            except GenenvError as error:
+                status = 404 if isinstance(error, NotFound) else 400
+                made = Page("error.html.j2", "Not possible", {"message": str(error)}, status)
+            if isinstance(made, Response):
+                return made
+            template = environment.get_template(f"templates/{made.template}")
+            path = request.url.path
+            text = template.render(title=made.title, path=path, **made.values)
+            return HTMLResponse(text, made.status)
+
+        return endpoint
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        yield
+        reader.close()
+
+    static = StaticFiles(directory=Path(__file__).parent / "static")
+    return Starlette(
+        routes=[
+            *(Route(path, answered(page), methods=["GET"]) for path, page in PAGES.items()),
+            Route("/health", _health, methods=["GET"]),
+            Mount("/static", static),
+            Route("/{rest:path}", answered(_missing)),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(Guard, token=token),
+        ],
+        lifespan=lifespan,
+    )
+
+
+def _health(request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+def _missing(reader: Reader, request: Request) -> Page:
+    raise NotFound(f"there is no page {request.url.path}: the runs are at /")
+
+
+def _data(value: Any) -> Markup:
+    """Return JSON that can stand in a script element of data."""
+    text = json.dumps(value, allow_nan=False, default=str)
+    return Markup(text.replace("<", "\\u003c"))

@@ -1,0 +1,32 @@
+"""The pages: each module says what is asked for its page, and gives it to a template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from flows.view.reading import Panel, Reader
+from genenv_core.errors import NotFound
+from genenv_core.storage.sql.duck import text
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page before it is text: its template, its title, and what the template needs."""
+
+    template: str
+    title: str
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    status: int = 200
+
+
+def about(reader: Reader, run: str) -> Panel:
+    """Return the row of a run; raises NotFound."""
+    found = reader.panel(
+        "run", "the run",
+        "SELECT run_id, arm, domain, seed, epochs_planned, started_at, tags, note, pinned, "
+        f"branch_of, branch_epoch, config FROM runs WHERE run_id = {text(run)}",
+    )  # fmt: skip
+    if not found.rows:
+        raise NotFound(f"there is no run {run!r} in {reader.store.uri}")
+    return found

@@ -1,0 +1,72 @@
+"""The SQL console: a question of one's own, in a process of its own, under limits of its own.
+
+A question is part of the address, so it can be kept and sent. A link from another page fills it in
+and does not ask it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from flows.cli.rows import encode
+from flows.view.pages import Page
+from flows.view.reading import Panel, Reader, parameter
+from genenv_core.errors import QueryError
+from genenv_core.storage.sql.catalog import id_named, tables_named
+from genenv_core.storage.sql.sandbox import Limits, ask
+from genenv_core.storage.sql.sources import sources
+from schemas.relations import describe
+
+LIMITS = Limits(timeout_s=30.0, memory="1GB", rows=1000)
+DOWNLOAD = Limits(timeout_s=60.0, memory="1GB")
+FORMATS = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+}
+LONGEST = 60_000
+"""Letters of a question: an address cannot hold more."""
+
+
+def page(reader: Reader, request: Request) -> Page | Response:
+    """Return the console, with the question of the address in it, answered if `run` says so."""
+    sql = request.query_params.get("q", "")
+    if len(sql) > LONGEST:
+        raise QueryError(f"the question has {len(sql)} letters: at most {LONGEST} are read")
+    may = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+    if may and request.query_params.get("as"):
+        return _download(reader, sql, parameter(request.query_params, "as", FORMATS))
+    panel, error = None, ""
+    if may and sql.strip():
+        try:
+            panel = _answer(reader, sql, LIMITS)
+        except QueryError as problem:
+            error = str(problem)
+    return Page(
+        "console.html.j2", "SQL",
+        {"sql": sql, "panel": panel, "error": error, "relations": _relations()},
+        400 if error else 200,
+    )  # fmt: skip
+
+
+def _answer(reader: Reader, sql: str, limits: Limits) -> Panel:
+    found = sources(reader.store, tables=tables_named(sql), only=id_named(sql))
+    answer = ask(found, sql, limits)
+    return Panel(
+        "answer", "Answer", sql, answer.frame.to_dicts(), answer.frame.columns, answer.truncated
+    )
+
+
+def _download(reader: Reader, sql: str, kind: str) -> Response:
+    found = sources(reader.store, tables=tables_named(sql), only=id_named(sql))
+    data = encode(ask(found, sql, DOWNLOAD), kind)
+    name = {"content-disposition": f'attachment; filename="answer.{kind}"'}
+    return Response(data, media_type=FORMATS[kind], headers=name)
+
+
+def _relations() -> list[Any]:
+    """Return tables and views with their columns, views first."""
+    return sorted(describe(), key=lambda relation: (relation.kind != "view", relation.name))

@@ -1,0 +1,66 @@
+"""One run: how far it is, its curves, and what became of each stage."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.requests import Request
+
+from flows.view.curves import curves
+from flows.view.pages import Page, about
+from flows.view.reading import Panel, Reader, Row
+from genenv_core.config.stages import STAGES
+from genenv_core.report.data import without_secrets
+from genenv_core.storage.sql.duck import text
+
+
+def page(reader: Reader, request: Request) -> Page:
+    """Return the overview of a run; raises NotFound."""
+    run = request.path_params["run"]
+    known = about(reader, run)
+    stages = _stages(reader, run)
+    epochs = reader.panel(
+        "rows", "Epochs",
+        "SELECT epoch, tasks_generated AS written, tasks_valid AS valid, p_hat, "
+        "r_env_mean AS r_env, share_in_band AS in_band, share_zero_signal AS no_signal, "
+        "mean_difficulty AS difficulty, "
+        "heldout_success AS test, heldout_success_greedy AS greedy, kl_env, grpo_steps, rwr_steps, "
+        "agent_action, env_action, seconds\n"
+        f"FROM epochs WHERE run_id = {text(run)} ORDER BY epoch",
+    )  # fmt: skip
+    return Page(
+        "run.html.j2", run,
+        {
+            "run": run,
+            "known": known,
+            "configuration": without_secrets(json.loads(known.rows[0]["config"])),
+            "curves": curves(reader, [run]),
+            "epochs": epochs,
+            "stages": stages,
+            "grid": _grid(stages),
+        },
+    )  # fmt: skip
+
+
+def _stages(reader: Reader, run: str) -> Panel:
+    """Return the newest attempt at each stage."""
+    return reader.panel(
+        "stages", "Stages",
+        "SELECT epoch, stage, attempt, state, seconds, rows, started_at, computed_by, computed_at, "
+        f"computed_seconds, stage_key, error\nFROM stage_runs WHERE run_id = {text(run)}\n"
+        "QUALIFY row_number() OVER (PARTITION BY epoch, stage ORDER BY attempt DESC) = 1\n"
+        "ORDER BY epoch, started_at, stage",
+    )  # fmt: skip
+
+
+def _grid(stages: Panel) -> tuple[list[str], list[tuple[int, dict[str, Row]]]]:
+    """Return the stages in the order of work, and for each epoch its row of each."""
+    names = list(dict.fromkeys(row["stage"] for row in sorted(stages, key=_by_place)))
+    epochs: dict[int, dict[str, Row]] = {}
+    for row in stages:
+        epochs.setdefault(row["epoch"], {})[row["stage"]] = row
+    return names, list(epochs.items())
+
+
+def _by_place(row: Row) -> int:
+    return list(STAGES).index(row["stage"]) if row["stage"] in STAGES else len(STAGES)

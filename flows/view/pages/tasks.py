@@ -1,0 +1,211 @@
+"""The task map: what pi_env wrote, by difficulty or family and by how often the agent solved it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from flows.view.pages import Page, about
+from flows.view.reading import Panel, Reader, Row, parameter, whole_number
+from flows.view.shown import colour_of
+from genenv_core.storage.sql.duck import text
+
+POINTS = 1500
+"""Tasks that the map draws one by one; more are drawn as how many there are in each place."""
+
+BY = {"difficulty": "difficulty", "family": "family"}
+USED = {
+    "any": "all that were attempted",
+    "agent": "those that trained the agent",
+    "env": "those that trained pi_env",
+}
+ORDERS = {
+    "alpha": "abs(p_hat - alpha), task_id",
+    "p_hat": "p_hat, task_id",
+    "difficulty": "difficulty, task_id",
+    "epoch": "epoch, task_id",
+}
+STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e6, 1e12)
+MARK = 9.0
+CLUSTER = (110.0, 30.0)
+"""Width of a task on the map, and the room of those that lie in one place."""
+
+PAD = 18
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 900, 380, 56, 46, 12, 14
+
+
+Place = Callable[[Any], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One task on the map, or several in one place: where, how large, and what a person reads."""
+
+    x: float
+    y: float
+    size: float
+    colour: str
+    label: str
+    task_id: str = ""
+
+
+def page(reader: Reader, request: Request) -> Page:
+    """Return the task map of a run; raises NotFound, QueryError."""
+    run, asked = request.path_params["run"], request.query_params
+    about(reader, run)
+    epoch, by = whole_number(asked, "epoch"), parameter(asked, "by", BY)
+    used, order = parameter(asked, "used", USED), parameter(asked, "sort", ORDERS)
+    chosen = _chosen(run, epoch, used, asked.get("q", ""))
+    points = reader.panel(
+        "tasks", "Tasks", f"{chosen}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}"
+    )
+    many = len(points) > POINTS
+    binned = _binned(reader, chosen, by) if many else None
+    epochs = reader.panel(
+        "epochs", "Epochs with tasks",
+        f"SELECT epoch, count(*) AS tasks FROM task_scores WHERE run_id = {text(run)} "
+        "AND source <> 'base' GROUP BY epoch ORDER BY epoch",
+    )  # fmt: skip
+    settings = reader.panel(
+        "settings", "Target", f"SELECT alpha, k_min FROM settings WHERE run_id = {text(run)}"
+    )
+    return Page(
+        "tasks.html.j2", f"Tasks of {run}",
+        {
+            "run": run, "points": points, "binned": binned, "epochs": epochs, "epoch": epoch,
+            "by": by, "used": used, "sort": order, "q": asked.get("q", ""), "BY": BY, "USED": USED,
+            "ORDERS": ORDERS, "map": _map(points, binned, by, settings), "settings": settings,
+            "shape": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM},
+        },
+    )  # fmt: skip
+
+
+def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
+    """Return the question for the tasks of the map, without order and limit."""
+    where = [f"g.run_id = {text(run)}", "g.source <> 'base'"]
+    if used != "any":
+        same = "u.group_id = g.group_id" if used == "agent" else "u.row_id = t.generation_id"
+        when = "" if epoch is None else f" AND u.epoch = {epoch}"
+        where.append(
+            "EXISTS (SELECT 1 FROM update_samples AS u WHERE u.run_id = g.run_id AND "
+            f"u.policy = {text(used)} AND {same} AND (u.weight IS NULL OR u.weight > 0){when})"
+        )
+    elif epoch is not None:
+        where.append(f"g.epoch = {epoch}")
+    where += [
+        f"contains(lower(concat_ws(' ', t.task_id, t.family, t.prompt, t.program)), {text(word)})"
+        for word in words.lower().split()
+    ]
+    return (
+        "SELECT t.task_id, g.epoch, t.family, t.difficulty, g.successes, g.n, "
+        "g.successes / g.n AS p_hat, s.alpha, g.r_env, d.agent_reason, d.env_reason, t.prompt\n"
+        "FROM task_scores AS g\n"
+        "JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id\n"
+        "JOIN settings AS s ON s.run_id = g.run_id\n"
+        "LEFT JOIN decisions AS d ON d.run_id = g.run_id AND d.group_id = g.group_id\n"
+        f"WHERE {' AND '.join(where)}"
+    )
+
+
+def _binned(reader: Reader, chosen: str, by: str) -> Panel:
+    column = "round(difficulty, 1)" if by == "difficulty" else "family"
+    return reader.panel(
+        "binned", "How many tasks are where",
+        f"SELECT {column} AS place, round(p_hat * 20) / 20 AS p_hat, count(*) AS tasks\n"
+        f"FROM ({chosen}) GROUP BY ALL ORDER BY ALL",
+    )  # fmt: skip
+
+
+def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[str, Any]:
+    """Return the marks, the axes and the band of the map, in units of its drawing."""
+    column = "place" if binned else by
+    rows = (binned or points).rows
+    places = sorted({row[column] for row in rows if row[column] is not None})
+    along = {place: index for index, place in enumerate(places)}
+    families = sorted({row["family"] for row in points if row["family"] is not None})
+    low, high = (min(places), max(places)) if places and by == "difficulty" else (0, len(places))
+
+    def x(place: Any) -> float:
+        if place is None or not places:
+            return LEFT
+        if by == "difficulty":
+            share = (place - low) / (high - low) if high > low else 0.5
+        else:
+            share = (along[place] + 0.5) / len(places)
+        return LEFT + 2 * PAD + share * (WIDTH - LEFT - RIGHT - 4 * PAD)
+
+    def y(p_hat: float) -> float:
+        return TOP + PAD + (1 - p_hat) * (HEIGHT - TOP - BOTTOM - 2 * PAD)
+
+    marks = _bins(rows, x, y, by) if binned else _points(rows, x, y, column, families, len(places))
+    target = settings.first or {"alpha": None, "k_min": None}
+    band = None
+    if target["alpha"] is not None:
+        top, bottom = (
+            min(1.0, target["alpha"] + target["k_min"]), max(0.0, target["alpha"] - target["k_min"])
+        )  # fmt: skip
+        band = {"y": y(top), "height": y(bottom) - y(top), "alpha": y(target["alpha"])}
+    if by == "difficulty" and places:
+        ticks = [(x(value), value) for value in _ticks(low, high)]
+    else:
+        ticks = [(x(place), place) for place in places[:: max(1, len(places) // 12)]]
+    return {
+        "marks": marks, "band": band, "ticks": ticks, "families": [] if binned else families,
+        "levels": [(y(value), value) for value in (0, 0.25, 0.5, 0.75, 1)],
+    }  # fmt: skip
+
+
+def _bins(rows: list[Row], x: Place, y: Place, by: str) -> list[Mark]:
+    """Return a circle for each place, as large as its tasks are many."""
+    most = max((row["tasks"] for row in rows), default=1)
+    return [
+        Mark(
+            x(row["place"]), y(row["p_hat"]), 2 + 12 * (row["tasks"] / most) ** 0.5, "s0",
+            f"{row['tasks']} tasks, p_hat {row['p_hat']:.2f}, {by} {row['place']}",
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _points(
+    rows: list[Row], x: Place, y: Place, column: str, families: list[str], places: int
+) -> list[Mark]:
+    """Return a circle for each task; those in one place lie side by side, so that each is seen."""
+    together: dict[tuple[Any, float], list[Row]] = {}
+    for row in rows:
+        together.setdefault((row[column], row["p_hat"]), []).append(row)
+    room = min(CLUSTER[0], 0.8 * (WIDTH - LEFT - RIGHT) / max(places, 1)), CLUSTER[1]
+    marks: list[Mark] = []
+    for (place, p_hat), here in together.items():
+        gap = min(MARK, (room[0] * room[1] / len(here)) ** 0.5)
+        across = max(1, min(len(here), int(room[0] / gap)))
+        down = -(-len(here) // across)
+        for number, row in enumerate(here):
+            column_of, row_of = number % across, number // across
+            in_row = min(across, len(here) - row_of * across)
+            colour = colour_of(families.index(row["family"])) if row["family"] in families else "s6"
+            label = (
+                f"{row['task_id']}: {row['successes']} of {row['n']}, epoch {row['epoch']}, "
+                f"family {row['family']}, difficulty {row['difficulty']}"
+            )
+            marks.append(
+                Mark(
+                    x(place) + (column_of - (in_row - 1) / 2) * gap,
+                    y(p_hat) + (row_of - (down - 1) / 2) * gap,
+                    0.47 * gap, colour, label, row["task_id"],
+                )
+            )  # fmt: skip
+    return marks
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return up to eleven round values between two."""
+    span = max(high - low, 1e-9)
+    step = next(
+        s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e6, 1e12) if span / s <= 10
+    )
+    first = int(low / step)
+    return [round(n * step, 6) for n in range(first, first + 13) if low <= n * step <= high]

@@ -1,0 +1,107 @@
+"""A trace: messages and tool calls as people read them, and every token with its probability."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from flows.view.pages import Page, about
+from flows.view.reading import Panel, Reader
+from genenv_core.errors import NotFound
+from genenv_core.play.transcript import turns
+from genenv_core.storage.sql.duck import text
+from genenv_core.storage.sql.lookup import token_texts, tokenizer_of
+from genenv_core.types import Policy
+
+LEVELS = 10
+"""Shades of a token's probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToken:
+    """One token: its text, its probability when it was sampled, and whether the loss sees it."""
+
+    text: str
+    probability: float | None
+    logprob: float | None
+    sampled: bool
+
+    @property
+    def level(self) -> int:
+        """Return the shade: 0 for what was never likely, 9 for what was nearly sure."""
+        return 0 if self.probability is None else min(LEVELS - 1, int(self.probability * LEVELS))
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTrace:
+    """One attempt as the page shows it."""
+
+    facts: Panel
+    tokens: Panel
+    turns: list[Any]
+    shown: list[ShownToken]
+    updates: Panel
+
+
+def page(reader: Reader, request: Request) -> Page:
+    """Return a trace, or two beside each other; raises NotFound."""
+    run, trace = request.path_params["run"], request.path_params["trace"]
+    about(reader, run)
+    other = request.query_params.get("with", "")
+    traces = [_trace(reader, run, name) for name in (trace, other) if name]
+    task = traces[0].facts.rows[0]["task_id"]
+    others = reader.panel(
+        "others", "Other attempts at this task",
+        "SELECT r.trace_id, s.success, s.reward FROM traces AS r LEFT JOIN scores AS s "
+        "ON s.run_id = r.run_id AND s.trace_id = r.trace_id "
+        f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)} ORDER BY r.trace_id",
+    )  # fmt: skip
+    return Page(
+        "trace.html.j2", trace,
+        {"run": run, "trace": trace, "traces": traces, "others": others, "task_id": task},
+    )  # fmt: skip
+
+
+def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
+    own = f"run_id = {text(run)}"
+    facts = reader.panel(
+        "facts", "The attempt",
+        "SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.policy_version, s.success, "
+        "s.reward, s.failure, r.error, r.finish_reason, r.turns, r.tool_calls, r.prompt_tokens, "
+        "r.response_tokens\nFROM traces AS r LEFT JOIN scores AS s ON s.run_id = r.run_id "
+        f"AND s.trace_id = r.trace_id\nWHERE r.{own} AND r.trace_id = {text(trace)}",
+    )  # fmt: skip
+    if facts.first is None:
+        raise NotFound(f"run {run} has no trace {trace!r}: search for its id")
+    tokens = reader.panel(
+        "tokens", "Its tokens",
+        "SELECT token_ids, logprobs, loss_mask, messages FROM trace_tokens "
+        f"WHERE trace_id = {text(trace)}",
+    )  # fmt: skip
+    updates = reader.panel(
+        "updates", "Updates that trained on it",
+        "SELECT epoch, source, advantage, checkpoint, published FROM lineage "
+        f"WHERE {own} AND policy = 'agent' AND row_id = {text(trace)} ORDER BY epoch",
+    )  # fmt: skip
+    row = tokens.first
+    return ShownTrace(
+        facts, tokens, turns(json.loads(row["messages"])) if row else [],
+        _tokens(reader, run, row) if row else [], updates,
+    )  # fmt: skip
+
+
+def _tokens(reader: Reader, run: str, row: dict[str, Any]) -> list[ShownToken]:
+    texts = token_texts(tokenizer_of(reader.store, run, Policy.AGENT), row["token_ids"])
+    return [
+        ShownToken(
+            shown,
+            math.exp(logprob) if sampled else None,
+            logprob if sampled else None,
+            bool(sampled),
+        )
+        for shown, logprob, sampled in zip(texts, row["logprobs"], row["loss_mask"], strict=True)
+    ]

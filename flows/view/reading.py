@@ -1,0 +1,154 @@
+"""What pages ask the pools: SQL, answered by a confined process that stays open.
+
+The tables are those of a moment at most `FRESH_S` ago: when a run has written since, the next page
+sees it. Nothing is written, to the root or elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from genenv_core.errors import QueryError
+from genenv_core.storage.canonical import sha256
+from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
+from genenv_core.storage.sql.sandbox import Answer, Limits, ask
+from genenv_core.storage.sql.session import Session
+from genenv_core.storage.sql.sources import sources
+from genenv_core.storage.store.protocol import Store
+from schemas.registry import TABLES
+
+Row = dict[str, Any]
+
+FRESH_S = 2.0
+"""Seconds for which a look at what is there is good enough."""
+
+PAGE = Limits(timeout_s=20.0, memory="1GB", rows=5000)
+"""What one question of a page may use."""
+
+LARGE = frozenset({"trace_tokens", "generations", "contexts", "evaluation_texts"})
+"""Tables that are not fetched from a store elsewhere unless a question names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One question of a page, its answer, and whether the answer was cut off.
+
+    `sql` is what was asked, to the letter: `genenv sql` gives the same rows.
+    """
+
+    name: str
+    title: str
+    sql: str
+    rows: list[Row]
+    columns: list[str]
+    truncated: bool = False
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def first(self) -> Row | None:
+        """The first row, None without any."""
+        return self.rows[0] if self.rows else None
+
+
+class Reader:
+    """The pools of a root for many pages at once; close it in the end."""
+
+    def __init__(self, store: Store) -> None:
+        """Look at the runs of a store; nothing is asked yet."""
+        self.store = store
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._seen = ""
+        self._looked = -FRESH_S
+        self._here = "://" not in store.uri
+        self._small = set(TABLES) if self._here else set(TABLES) - LARGE
+
+    def panel(self, name: str, title: str, sql: str) -> Panel:
+        """Ask one question; raises QueryError."""
+        answer = self.ask(sql)
+        frame = answer.frame
+        return Panel(name, title, sql, frame.to_dicts(), frame.columns, answer.truncated)
+
+    def frame(self, sql: str) -> pl.DataFrame:
+        """Return the rows of one question; raises QueryError."""
+        return self.ask(sql).frame
+
+    def ask(self, sql: str) -> Answer:
+        """Return the answer to one question; raises QueryError."""
+        if not tables_named(sql) <= self._small:  # fetched for this question alone
+            found = sources(self.store, tables=tables_named(sql), only=id_named(sql))
+            return ask(found, sql, PAGE)
+        session = self._current()
+        try:
+            return session.ask(sql)
+        except QueryError:
+            newer = self._current()
+            if newer is session:
+                raise
+        return newer.ask(sql)  # the first one was retired, or ended, between the two calls
+
+    def close(self) -> None:
+        """End the process that answers."""
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+            self._session = None
+
+    def _current(self) -> Session:
+        """Return a session over what is there now."""
+        with self._lock:
+            session, now = self._session, time.monotonic()
+            if session is not None and session.alive and now - self._looked < FRESH_S:
+                return session
+            found = sources(self.store, tables=self._small)
+            seen = _signature(found)
+            self._looked = now
+            if session is not None and session.alive and seen == self._seen:
+                return session
+            newer = Session(found, PAGE)
+            if session is not None:
+                session.retire()
+            self._session, self._seen = newer, seen
+            return newer
+
+
+def _signature(found: list[RunSource]) -> str:
+    """Return what changes when a run has written."""
+    said = [
+        (
+            source.run_id,
+            sorted((table, paths) for table, paths in source.files.items()),
+            {name: frame.hash_rows().sum() for name, frame in source.frames.items()},
+        )
+        for source in found
+    ]
+    return sha256(repr(said).encode())
+
+
+def parameter(values: Mapping[str, str], name: str, allowed: Mapping[str, str]) -> str:
+    """Return a parameter that must be one of some words, the first of them by default."""
+    given = values.get(name) or next(iter(allowed))
+    if given not in allowed:
+        raise QueryError(f"{name}={given!r}: write one of {', '.join(allowed)}")
+    return given
+
+
+def whole_number(values: Mapping[str, str], name: str) -> int | None:
+    """Return a parameter that must be a whole number from 0 on; None when it is not given."""
+    given = values.get(name, "")
+    if not given:
+        return None
+    if not given.isascii() or not given.isdigit() or len(given) > 9:
+        raise QueryError(f"{name}={given!r}: write a whole number from 0 on")
+    return int(given)

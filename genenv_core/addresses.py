@@ -1,0 +1,19 @@
+"""Addresses of pages of `genenv view`, for what links to them."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+VIEW_VARIABLE = "GENENV_VIEW_URL"
+"""Where people open `genenv view`; `genenv up` sets it for its worker."""
+
+
+def page_of(run: str, *below: object, base: str | None = None) -> str:
+    """Return the address of a run's page, or of one below it; '' where there is no view.
+
+    Without `base`, the view is the one that the environment names.
+    """
+    base = os.environ.get(VIEW_VARIABLE, "") if base is None else base
+    parts = "/".join(quote(str(part), safe="") for part in ("runs", run, *below))
+    return f"{base}/{parts}" if base else ""

@@ -1,0 +1,160 @@
+"""Where a run branches off: `RUN@EPOCH`, and what of its settings must stay as they are there.
+
+A branch takes over the epochs of RUN up to EPOCH as they are stored, and goes on with settings of
+its own. Those that decided what it takes over would do nothing, so a change of them is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from genenv_core.config.arms import ARMS
+from genenv_core.config.load import NOT_IDENTITY, dump
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.until import Until
+from genenv_core.errors import ConfigError, one_line
+from genenv_core.record import Record
+from genenv_core.storage.canonical import digest
+
+STARTED_WITH = (
+    "domain",
+    "models",
+    "bootstrap",
+    "data.base_tasks",
+    "data.base_file",
+    "data.base_format",
+    "data.base_mapping",
+    "data.skip_bad",
+    "data.validation_tasks",
+    "data.test_tasks",
+)
+"""What decides the tasks and the models that a run starts with; a branch takes both over."""
+
+ADAPTERS = ("training.lora",)
+"""What checkpoints are made of, once an epoch has trained them."""
+
+ONE_SET = ("arm", "teacher", "data.set_tasks", "data.offline_file", "generation")
+"""What decides the one set of tasks that all epochs of an arm play."""
+
+NAME_KEPT = 80
+"""Characters of a run's name that stay in the name of its branch."""
+
+
+class BranchPoint(Record):
+    """A run, and the last of its epochs that a branch takes over; 0 is its start."""
+
+    run_id: str
+    epoch: int
+
+    def __str__(self) -> str:
+        """Return it as it is given."""
+        return f"{self.run_id}@{self.epoch}"
+
+    @property
+    def words(self) -> str:
+        """Return what it means, for people."""
+        taken = f"epochs 0 to {self.epoch} are" if self.epoch else "its start is"
+        return f"branch of run {self.run_id} at epoch {self.epoch}: {taken} taken over as stored"
+
+    def check_later(self, asked: Until | None, where: str) -> None:
+        """Raise ConfigError when a command asks for a stage that is taken over."""
+        if asked is not None and asked.epoch <= self.epoch:
+            what = f"epoch {asked.epoch} is" if self.epoch else "the start is"
+            raise ConfigError(
+                f"{where} {asked.stage}@{asked.epoch}: {what} taken over from run {self.run_id} as "
+                f"it is stored, and this run begins after epoch {self.epoch}: name a stage of a "
+                "later epoch, or branch off earlier"
+            )
+
+
+def read_point(text: str, where: str = "--from") -> BranchPoint:
+    """Return the run and the epoch that a text names; raises ConfigError for anything else."""
+    run, at, number = text.strip().rpartition("@")
+    if not at or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", run):
+        raise ConfigError(
+            f"{where} {one_line(text, 120)!r}: expected RUN@EPOCH, the name of a run and the last "
+            "epoch to take over, as in quickstart-genenv-s0-84d952@2"
+        )
+    if not re.fullmatch(r"\d{1,6}", number):
+        raise ConfigError(
+            f"{where} {one_line(text, 120)!r}: {one_line(number, 80)!r} is no number of an epoch, "
+            f"as in {run}@2; 0 is the start of the run"
+        )
+    return BranchPoint(run_id=run, epoch=int(number))
+
+
+def branch_name(config: RunConfig, point: BranchPoint) -> str:
+    """Return the run id of a branch: the configured one, or its origin and a digest of the rest."""
+    if config.run_id:
+        return config.run_id
+    identity = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, "benchmark"})
+    mark = digest([str(point), identity])[:6]
+    return f"{point.run_id[:NAME_KEPT]}-at{point.epoch}-{mark}"
+
+
+def check_branch(
+    point: BranchPoint, before: RunConfig, now: RunConfig, where: str = "--from"
+) -> None:
+    """Raise ConfigError when a run of `before` cannot go on with the settings `now`."""
+    given = f"{where} {point}"
+    if before.benchmark.given or now.benchmark.given:
+        raise ConfigError(f"{given}: a run that measures a model has no epochs to branch off from")
+    if now.epochs <= point.epoch:
+        raise ConfigError(
+            f"{given}: the run ends with epoch {now.epochs}, so nothing follows epoch "
+            f"{point.epoch}: raise epochs to {point.epoch + 1} or more, or branch off earlier"
+        )
+    remedy = "leave it as it is there, or start a run of its own without a branch"
+    _same(given, STARTED_WITH, before, now, "what a run starts with is taken over", remedy)
+    if not point.epoch:
+        return
+    _same(given, ADAPTERS, before, now, "the checkpoints that are taken over have it", remedy)
+    sets = [ARMS[config.arm].one_set(config.teacher.given) for config in (before, now)]
+    if all(sets):
+        _same(given, ONE_SET, before, now, "the set of tasks is taken over", remedy)
+    elif sets[1]:
+        raise ConfigError(
+            f"{given}: arm is {before.arm} in run {point.run_id} and {now.arm} here, which plays "
+            "one set of tasks in all epochs, and the epochs that are taken over have none: branch "
+            f"off from {point.run_id}@0, or choose another arm"
+        )
+
+
+def _same(
+    given: str,
+    names: tuple[str, ...],
+    before: RunConfig,
+    now: RunConfig,
+    why: str,
+    remedy: str,
+) -> None:
+    """Raise ConfigError for the first field that differs."""
+    there, here = dump(before), dump(now)
+    for name in names:
+        for path, (old, new) in _different(name, _at(there, name), _at(here, name)):
+            raise ConfigError(
+                f"{given}: {path} is {_short(old)} there and {_short(new)} here, and {why}: "
+                f"{remedy}"
+            )
+
+
+def _different(path: str, old: Any, new: Any) -> list[tuple[str, tuple[Any, Any]]]:
+    """Return the leaves in which two values differ, with both."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return [] if old == new else [(path, (old, new))]
+    one, other = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
+    names = list(dict.fromkeys((*one, *other)))
+    return [found for n in names for found in _different(f"{path}.{n}", one.get(n), other.get(n))]
+
+
+def _at(values: Mapping[str, Any], path: str) -> Any:
+    found: Any = values
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def _short(value: Any) -> str:
+    return "not set" if value is None else one_line(value, 80)

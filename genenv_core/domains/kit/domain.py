@@ -1,0 +1,248 @@
+"""A domain of programs out of parts: the author says how a program is drawn, read and judged.
+
+`ProgramDomain` makes a whole domain of `draw`, `read` and `judge`. `SolvedDomain` also plays the
+author's `solve`; tasks are then checked by an attempt, and `bootstrap` can make tiny models. Each
+method can be overridden. docs/domain.md has an example.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from genenv_core.domains.kit.answers import marked_answer
+from genenv_core.domains.kit.episode import Bounds, ToolEpisode, final_text
+from genenv_core.domains.kit.tools import Tools, how_to_call
+from genenv_core.domains.parts import (
+    AIM,
+    TRIES,
+    by_weight,
+    distinct,
+    draw_open,
+    env_request,
+    in_turn,
+    mixed_weights,
+    read_options,
+    with_rules,
+)
+from genenv_core.errors import DomainError
+from genenv_core.ids import seed_from
+from genenv_core.play.steps import FAILURES, error_line
+from genenv_core.record import Record
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.types import (
+    Context,
+    JsonObject,
+    Message,
+    Rejected,
+    Rejection,
+    TaskDraft,
+    Verdict,
+)
+
+_SHOWN = 80
+_DRAWN_TO_SHOW = 8  # of which pi_env's rules show the easiest and the hardest
+
+
+class Options(Record, use_attribute_docstrings=True):
+    """Options of a domain, from `domain.options` of the configuration; a subclass adds its own."""
+
+    explain: bool = True
+    """Whether the prompts of both policies open with the rules; false for tiny models that are
+    trained on the domain's examples."""
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+Solving = Generator[str, str, str]
+"""What `solve` returns: yield a turn with calls, get what the tools say, return the answer."""
+
+
+def task(program: str, prompt: str, answer: str, level: int, **spec: Any) -> TaskDraft:
+    """Return a task.
+
+    Args:
+        program: its canonical spelling, which `read` reads back to an equal task.
+        prompt: the request that the agent reads.
+        answer: a right answer, word for word.
+        level: the difficulty, 1 to `levels()`.
+        spec: what `judge` and `solve` need; they get it as JSON stores it, so tuples are lists.
+    """
+    stored = json.loads(canonical_json(spec))  # as storage gives it back: lists, no tuples
+    return TaskDraft(prompt, stored, answer, program, f"k{level}", float(level), program)
+
+
+class ProgramDomain(ABC, Generic[OptionsT]):
+    """A domain in which pi_env writes a program, and pi_agent answers the request behind it."""
+
+    name: str
+    version: str
+    options_type: type[OptionsT] = cast("type[OptionsT]", Options)
+    """The class of the options; without one of its own a domain has `explain` alone."""
+    pattern = ""
+    """A regular expression for whole programs, of Python's `re`; '' for any text."""
+    toolbox = Tools()
+    """The tools of the agent."""
+    bounds = Bounds()
+    """Most turns of an attempt, and most calls of a turn."""
+    agent_rules = ""
+    """What the agent is told before a request, where `explain` is set; how calls are written
+    and which tools there are follow by themselves."""
+    env_rules = ""
+    """What a program is, for pi_env, where `explain` is set; its aim and an example follow."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        """Make the domain with options out of a configuration; raises ConfigError on bad ones."""
+        self.options = read_options(self.options_type, options or {}, self.name)
+        self.tools: Sequence[JsonObject] = self.toolbox.schemas
+
+    @abstractmethod
+    def draw(self, rng: random.Random, level: int) -> str:
+        """Return a random program of a level in its canonical spelling.
+
+        What `read` refuses is drawn again.
+        """
+
+    @abstractmethod
+    def read(self, text: str) -> TaskDraft | Rejected:
+        """Return the task that a program spells, made by `task`, or why it is none.
+
+        The text fits `pattern`, without blanks around. Reasons are UNPARSEABLE for what is wrongly
+        spelled, OUT_OF_RANGE for what is beyond the options, INCONSISTENT for what makes no sense.
+        """
+
+    @abstractmethod
+    def judge(self, draft: TaskDraft, answer: str) -> Verdict:
+        """Return the verdict on an answer; pure. Module `judges` has some."""
+
+    def levels(self) -> int:
+        """Return the highest level of difficulty, from 1; a task above it is out of range."""
+        return 1
+
+    def extract(self, text: str) -> str:
+        """Return the answer in the agent's last turn; module `answers` has ways."""
+        return marked_answer(text)
+
+    def state(self, draft: TaskDraft, seed: int) -> Any:
+        """Return what the tools of one attempt share, of the type that `toolbox` names."""
+        return None
+
+    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct tasks outside the held-out bucket, most of them easy."""
+        rng = random.Random(seed_from(self.name, "base", seed))
+        pick = by_weight(rng, mixed_weights(self.levels()))
+        return self._distinct(rng, count, pick, heldout=False)
+
+    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return `count` distinct tasks of the held-out bucket, levels in equal shares."""
+        rng = random.Random(seed_from(self.name, "heldout", seed))
+        drafts = self._distinct(rng, count, in_turn(), heldout=True)
+        rng.shuffle(drafts)
+        return drafts
+
+    def env_messages(self, context: Context) -> list[Message]:
+        """Return pi_env's prompt: the agent's success in tenths and a program to vary."""
+        return self.env_prompt(context.history.success_rate, context.base.program)
+
+    def env_prompt(self, rate: float | None, base: str) -> list[Message]:
+        """Return pi_env's prompt; its rules end with an example of two drawn programs."""
+        rules = self.env_rules if self.options.explain else ""
+        if rules:
+            rng = random.Random(seed_from(self.name, "shown"))
+            weights = mixed_weights(self.levels())
+            drawn = [self.draw_open(rng, weights) for _ in range(_DRAWN_TO_SHOW)]
+            easy, *_, hard = sorted(drawn, key=lambda draft: draft.difficulty)
+            rules = f"{rules}\n{AIM}\n{env_request(0.9, easy.program)}\n{hard.program}"
+        return with_rules(rules, env_request(rate, base))
+
+    def parse(self, text: str) -> list[TaskDraft | Rejected]:
+        """Return the task that the text spells, or why it spells none; never raises."""
+        text = text.strip()
+        if self.pattern and not re.fullmatch(self.pattern, text):
+            return [Rejected(Rejection.UNPARSEABLE, f"no program: {text[:_SHOWN]!a}")]
+        try:
+            found = self.read(text)
+        except FAILURES as error:
+            found = Rejected(Rejection.UNPARSEABLE, f"read failed: {error_line(error)[:_SHOWN]}")
+        if isinstance(found, TaskDraft) and found.difficulty > self.levels():
+            why = f"level {found.difficulty:g}, at most {self.levels()}"
+            return [Rejected(Rejection.OUT_OF_RANGE, why)]
+        return [found]
+
+    def agent_messages(self, draft: TaskDraft) -> list[Message]:
+        """Return the request, after the rules where they are asked for."""
+        parts = (self.agent_rules, self.toolbox.described(), how_to_call(self.tools))
+        rules = "\n".join(filter(None, parts)) if self.options.explain else ""
+        return with_rules(rules, draft.prompt)
+
+    def episode(self, draft: TaskDraft, seed: int) -> ToolEpisode:
+        """Return a fresh attempt; raises DomainError for a state of another type than declared."""
+        state, declared = self.state(draft, seed), self.toolbox.state
+        if declared is not None and not isinstance(state, declared):
+            raise DomainError(
+                f"{self.name}: state returned {type(state).__name__}; the tools take "
+                f"{declared.__name__}"
+            )
+        return ToolEpisode(self.toolbox, state, self.bounds)
+
+    def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Return the verdict on the last turn's answer; without one nothing is earned."""
+        text = final_text(messages)
+        if text is None:
+            return Verdict(0.0, False, "no_answer")
+        return self.judge(draft, self.extract(text))
+
+    def trivial_answers(self, draft: TaskDraft) -> list[str]:
+        """Return an empty answer, a constant, and echoes of request and program."""
+        return ["", "ok", draft.prompt, draft.program]
+
+    def _drawn(self, rng: random.Random, level: int) -> TaskDraft:
+        refused = "none"
+        for _ in range(TRIES):
+            program = self.draw(rng, level)
+            found = self.parse(program)[0]
+            if isinstance(found, TaskDraft):
+                return self._canonical(program, found)
+            refused = f"{program[:_SHOWN]!r} as {found.reason}: {found.detail}"
+        raise DomainError(
+            f"{self.name}: draw makes programs of level {level} that read refuses, {refused}"
+        )
+
+    def _canonical(self, program: str, found: TaskDraft) -> TaskDraft:
+        if found.program != program:
+            raise DomainError(
+                f"{self.name}: draw made {program[:_SHOWN]!r}, which read spells "
+                f"{found.program[:_SHOWN]!r}: draw the canonical spelling"
+            )
+        return found
+
+    def draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
+        """Return a drawn task that is none of the held-out bucket; weights are those of levels."""
+        return draw_open(rng, weights, lambda level: self._drawn(rng, level), _program)
+
+    def _distinct(
+        self,
+        rng: random.Random,
+        count: int,
+        pick: Callable[[Sequence[int]], int],
+        *,
+        heldout: bool,
+    ) -> list[TaskDraft]:
+        own = self.options.model_dump(exclude={"explain"})
+        return distinct(
+            count,
+            self.levels(),
+            pick,
+            lambda level: self._drawn(rng, level),
+            heldout=heldout,
+            domain=self.name,
+            bounds=", ".join(f"{key} {value}" for key, value in own.items()) or "no options",
+        )
+
+
+def _program(draft: TaskDraft) -> str:
+    return draft.program

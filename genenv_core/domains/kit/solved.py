@@ -1,0 +1,108 @@
+"""A domain whose author also says how a task is solved: `solve` is played, checked, and shown.
+
+From one generator come the solution that certificates play, what each turn reveals, and the
+supervised examples of which `bootstrap` makes tiny models.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+
+from genenv_core.algorithm.saying import holds
+from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
+from genenv_core.domains.kit.tools import ERROR
+from genenv_core.domains.parts import env_weights, mixed_weights
+from genenv_core.domains.protocol import SeedExample, SolutionTurn
+from genenv_core.errors import DomainError
+from genenv_core.ids import seed_from
+from genenv_core.types import Message, TaskDraft
+
+_NO_RATE = 0.1  # of pi_env's examples: the agent's success is not known yet
+
+
+class SolvedDomain(ProgramDomain[OptionsT]):
+    """A domain of programs that can attempt its own tasks."""
+
+    @abstractmethod
+    def solve(self, draft: TaskDraft) -> Solving | str:
+        """Yield each turn with calls, as `call` writes them; return the answer.
+
+        `yield` gives what the tools say, answers to several calls on a line each. The generator
+        should follow the request and the tools, not what `read` worked out: then it finds tasks
+        that cannot be solved. One that needs no calls returns just the answer, without `yield`.
+        """
+
+    def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
+        """Return the turns of `solve`, played against the tools; raises DomainError if one fails.
+
+        A turn reveals what a tool then says, where neither the request nor an earlier turn said
+        it.
+        """
+        return [SolutionTurn(says, reveals) for says, reveals, _ in self._played(draft)]
+
+    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
+        """Return `count` turns of right attempts, few of them at hard tasks."""
+        rng = random.Random(seed_from(self.name, "agent_examples", seed))
+        weights = mixed_weights(self.levels())
+        return [self._one_turn(self.draw_open(rng, weights), rng) for _ in range(count)]
+
+    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
+        """Return `count` prompts of pi_env, each with a program independent of it."""
+        rng = random.Random(seed_from(self.name, "env_examples", seed))
+        weights = env_weights(self.levels(), easy_skew)
+        base_weights = mixed_weights(self.levels())
+        examples: list[SeedExample] = []
+        for _ in range(count):
+            rate = None if rng.random() < _NO_RATE else rng.randint(0, 10) / 10
+            prompt = self.env_prompt(rate, self.draw_open(rng, base_weights).program)
+            examples.append((prompt, self.draw_open(rng, weights).program))
+        return examples
+
+    def _one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
+        turns = self._played(draft)
+        chosen = rng.randrange(len(turns))
+        messages = self.agent_messages(draft)
+        for says, _, answers in turns[:chosen]:
+            messages.append({"role": "assistant", "content": says})
+            messages += answers
+        return messages, turns[chosen][0]
+
+    def _played(self, draft: TaskDraft) -> list[tuple[str, tuple[str, ...], tuple[Message, ...]]]:
+        """Return what the agent says in each turn, what that reveals, and the tools' answers."""
+        solving, episode = self.solve(draft), self.episode(draft, 0)
+        if isinstance(solving, str):
+            return [(solving, (), ())]
+        turns: list[tuple[str, tuple[str, ...], tuple[Message, ...]]] = []
+        known = draft.prompt
+        heard: list[str] = []
+        try:
+            says = next(solving)
+            while True:
+                observed = episode.step(says)
+                self._sound(draft, says, observed.messages, done=observed.done)
+                answers = [message["content"] for message in observed.messages]
+                known = f"{known}\n{says}"
+                new = [one for one in dict.fromkeys(answers) if _is_new(one, known, heard)]
+                turns.append((says, tuple(new), observed.messages))
+                heard += answers
+                says = solving.send("\n".join(answers))
+        except StopIteration as end:
+            return [*turns, (str(end.value), (), ())]
+
+    def _sound(
+        self, draft: TaskDraft, says: str, answers: tuple[Message, ...], *, done: bool
+    ) -> None:
+        wrong = [one["content"] for one in answers if one["content"].startswith(ERROR)]
+        ended = f"this ends the attempt, as a turn without a call and turn {self.bounds.turns} do"
+        why = wrong[0] if wrong else ended
+        if wrong or done:
+            raise DomainError(f"{self.name}: solve says {says[:120]!r} at {draft.program!r}: {why}")
+
+
+def _is_new(part: str, known: str, heard: list[str]) -> bool:
+    """Return whether an answer tells something: neither request nor calls say it, and it is new.
+
+    Certificates look for it in the tools' other answers.
+    """
+    return bool(part) and part not in heard and not holds(known, part)

@@ -1,0 +1,132 @@
+"""Typed Python functions as the tools of a domain: schemas, and answers to the agent's calls.
+
+`Tools(look, move)` has the schemas that the agent reads, and answers the calls in its text. Tools
+that remember something share a state, one for each attempt: `Tools(put, total, state=Cart)`. A
+function whose first parameter is annotated with this type gets the state there; the agent does not
+see that parameter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pydantic_core import to_json
+
+from genenv_core.benchmarks.protocol import Call
+from genenv_core.domains.kit.signatures import Function, Signature, WrongArguments, signature_of
+from genenv_core.domains.tool_calls import CLOSE, OPEN, parsed, written
+from genenv_core.errors import DomainError
+from genenv_core.play.steps import FAILURES, error_line
+from genenv_core.types import JsonObject, Message
+
+ERROR = "error:"
+"""What an answer begins with that tells of a call that did not work."""
+
+DONE = "done"
+"""What a tool answers that returns nothing."""
+
+_SHOWN = 40
+
+
+class Tools:
+    """A set of functions that an agent can call."""
+
+    def __init__(self, *functions: Function, state: type | None = None) -> None:
+        """Read the signatures.
+
+        Raises DomainError for a function that cannot be a tool, and for two of one name.
+        """
+        self.state = state
+        self._known: dict[str, Signature] = {}
+        for function in functions:
+            tool = signature_of(function, state)
+            if tool.name in self._known:
+                raise DomainError(f"there are two tools {tool.name}; rename one")
+            self._known[tool.name] = tool
+
+    @property
+    def schemas(self) -> list[JsonObject]:
+        """The tools in OpenAI's form, as chat templates read them."""
+        return [tool.schema for tool in self._known.values()]
+
+    def described(self) -> str:
+        """Return a line for each tool, as rules show them; '' without tools."""
+        return "\n".join(tool.described() for tool in self._known.values())
+
+    def answer(self, call: Call | str, state: Any = None) -> Message:
+        """Return the message that answers a call, or a text that was meant as one.
+
+        Raises nothing: whatever goes wrong becomes an answer that begins with `error:` and says
+        what to do. `state` is that of the attempt.
+        """
+        content = self._run(call, state) if isinstance(call, Call) else self._unreadable()
+        return {"role": "tool", "name": self._meant(call)[:64], "content": content}
+
+    def refused(self, call: Call | str, why: str) -> Message:
+        """Return the message that answers a call which is not made."""
+        return {"role": "tool", "name": self._meant(call)[:64], "content": f"{ERROR} {why}"}
+
+    def _run(self, call: Call, state: Any) -> str:
+        tool = self._known.get(call.name)
+        if tool is None:
+            return f"{ERROR} there is no tool {call.name[:_SHOWN]!a}; {self._all()}"
+        try:
+            arguments = tool.arguments(call.arguments)
+        except WrongArguments as error:
+            return f"{ERROR} {error}"
+        try:
+            result = tool.function(*([state] if tool.takes_state else []), **arguments)
+            return told(result)
+        except FAILURES as error:
+            return f"{ERROR} {tool.name} failed: {error_line(error)}; change the arguments"
+
+    def _unreadable(self) -> str:
+        form = written({"name": next(iter(self._known), "..."), "arguments": {}})
+        form = form.replace("{}", '{"...": "..."}')
+        return f"{ERROR} the call is no JSON object with name and arguments; write {form}"
+
+    def _meant(self, call: Call | str) -> str:
+        """Return the name that a call gives, or the only tool's."""
+        if isinstance(call, Call):
+            return call.name
+        value = parsed(call)
+        name = cast(JsonObject, value).get("name") if isinstance(value, dict) else None
+        if isinstance(name, str):
+            return name
+        return next(iter(self._known)) if len(self._known) == 1 else "unknown"
+
+    def _all(self) -> str:
+        return f"the tools are {', '.join(self._known)}" if self._known else "there are no tools"
+
+
+def call(tool: Function, **arguments: Any) -> str:
+    """Return a call of a tool as the agent writes it; of several, join the texts."""
+    return written({"name": tool.__name__, "arguments": arguments})
+
+
+def how_to_call(tools: Sequence[JsonObject]) -> str:
+    """Return the sentence of an agent's rules on how calls are written; '' without tools."""
+    if not tools:
+        return ""
+    return (
+        f"A call is one JSON object between {OPEN} and {CLOSE}, such as "
+        f"{OPEN}{json.dumps({'name': '...', 'arguments': {'...': '...'}})}{CLOSE}. Make calls and "
+        "wait for what the tools say. A turn without a call is your answer."
+    )
+
+
+def told(result: object) -> str:
+    """Return what a tool's result looks like to the agent: text as it is, else JSON.
+
+    A set is told in the order of its texts, because Python's own differs between processes.
+    Raises what pydantic raises for a value that JSON does not have.
+    """
+    if result is None:
+        return DONE
+    if isinstance(result, str):
+        return result
+    if isinstance(result, set | frozenset):
+        result = sorted(cast("set[object]", result), key=str)
+    return to_json(result, inf_nan_mode="constants").decode()

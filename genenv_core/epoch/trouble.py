@@ -1,0 +1,60 @@
+"""An epoch from which nothing can be learned: it is told, and the second in a row stops the run.
+
+A stage puts a text into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI and
+`genenv status` show it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from genenv_core.errors import StageError
+
+NO_TASK, BROKEN = "no_task", "broken"
+
+TROUBLES = {
+    NO_TASK: "The epoch before had none either, so the run stops: change the domain's prompt for "
+    "pi_env, the section generation, or the model of pi_env",
+    BROKEN: "So did those of the epoch before, and nothing can be learned from them, so the run "
+    "stops: mend the domain (`genenv domain check` plays it without models), its tools or the "
+    "engine",
+}
+"""By name of the fact: what is said, with what to do, when two epochs in a row have it."""
+
+SHOWN = 200
+"""Characters of an error that are shown."""
+
+
+def troubles(facts: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with an epoch, by the facts of one of its stages."""
+    return [str(facts[name]) for name in TROUBLES if name in facts]
+
+
+def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
+    """Raise StageError when a stage of this epoch and of the one before have the same trouble.
+
+    `now` are the facts of the stage, `before` those of the epoch before, if there is one.
+    """
+    for name, remedy in TROUBLES.items():
+        if name in now and any(name in facts for facts in before):
+            raise StageError(f"{now[name]}. {remedy}")
+
+
+def broken_attempts(traces: pl.DataFrame, epoch: int) -> str:
+    """Return in words that every attempt of an epoch ended in an error; '' where one did not.
+
+    It names the commonest error, and an attempt that had it. Columns: trace_id, error.
+    """
+    counts = Counter[str](traces["error"])
+    if "" in counts or not counts:
+        return ""
+    ((error, count),) = counts.most_common(1)
+    example = traces.filter(pl.col("error") == error)["trace_id"].min()
+    return (
+        f"epoch {epoch}: all {traces.height} attempts ended in an error, {count} of them: "
+        f"{error[:SHOWN]!r}, for example {example} (`genenv trace {example}`)"
+    )

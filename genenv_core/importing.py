@@ -1,0 +1,39 @@
+"""Whether Python finds genenv's own packages under their names.
+
+`schemas` and `tasks` are names that people give files of their own, and Python looks into the
+working folder first. What it then imports fails somewhere inside genenv, without a reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+"""The folder that holds genenv's packages."""
+
+
+def check_ours(*names: str) -> None:
+    """Raise ImportError, with what to do, where something else has the name of a package."""
+    for name in names:
+        found = _place(name)
+        if found is not None and found.parents[1] != HOME:
+            other = found.parent if found.name == "__init__.py" else found
+            raise ImportError(
+                f"genenv needs its own package {name!r}, and Python finds {other} under this name: "
+                f"rename that, or put it into a package of your own (from mine import {name}); "
+                "docs/quickstart.md says more (names that are taken)",
+                name=name,
+            )
+
+
+def _place(name: str) -> Path | None:
+    """Return the file that is, or would be, imported under a name; None where there is none."""
+    module = sys.modules.get(name)
+    if module is not None:
+        place = getattr(module, "__file__", None)
+    else:
+        spec = find_spec(name)
+        place = spec.origin if spec else None
+    return Path(place).resolve() if place else None

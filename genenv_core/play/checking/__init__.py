@@ -1,0 +1,1 @@
+"""Plays a domain without models before a run does."""

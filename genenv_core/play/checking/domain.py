@@ -1,0 +1,398 @@
+"""Plays a domain without models, and names what is wrong with it: method, value, remedy.
+
+A run would meet most of these faults too, after minutes, as an error of some library or as an epoch
+that teaches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from genenv_core.domains.protocol import Domain, KnowsSolution, SeedData, WritesAnswers, tools_of
+from genenv_core.domains.registry import get_domain
+from genenv_core.domains.tool_calls import reader_of
+from genenv_core.errors import ConfigError
+from genenv_core.play.certificate import answer_verdict, certify
+from genenv_core.play.checking.shapes import (
+    SHOWN,
+    Fault,
+    Stop,
+    check_fields,
+    check_verdict,
+    items_of,
+    of_messages,
+    of_schemas,
+    shown,
+)
+from genenv_core.play.steps import FAILURES, error_line, stepped
+from genenv_core.storage.canonical import digest
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    Observation,
+    Rejected,
+    Rejection,
+    TaskDraft,
+)
+
+Value = TypeVar("Value")
+
+CHILD_S = 300.0
+"""Longest wait for the other process."""
+
+OF_A_FAMILY = 5
+"""Tasks of a family that are played."""
+
+EXAMPLES = 30
+
+HOSTILE = (
+    "",
+    " \n\t",
+    "\0",
+    "\ud83d",
+    "null",
+    "[]",
+    "{}",
+    '{"question": 7}',
+    '{"a": ' * 2000,
+    "[" * 5000,
+    "NaN",
+    "-1e999",
+    "<tool_call>{</tool_call>",
+    "💥 \u202e﷽",
+    "A" * 100_000,
+    "1 + " * 5000,
+    "'; DROP TABLE tasks; --",
+)
+"""Texts that a model may write, none of which may make `parse` raise."""
+
+ACTIONS = ("", "<tool_call>{", "A" * 10_000)
+"""Texts that an agent may say in place of an answer."""
+
+METHODS = (
+    "base_tasks",
+    "heldout_tasks",
+    "env_messages",
+    "parse",
+    "agent_messages",
+    "episode",
+    "score",
+    "trivial_answers",
+)
+
+
+def check_domain(
+    name: str, options: Mapping[str, Any], *, base: int = 100, heldout: int = 50
+) -> list[Fault]:
+    """Return what is wrong with a domain, [] for nothing; raises ConfigError where it is not made.
+
+    Args:
+        name: as in `domain.name`.
+        options: as in `domain.options`.
+        base: how many base tasks are asked for.
+        heldout: how many held-out tasks are asked for.
+    """
+    domain = get_domain(name, options)
+    try:
+        faults = list(_attributes(domain))
+        drafts, kept = _tasks(domain, base, heldout)
+        faults += _separate(domain, drafts, kept)
+        for draft in some_of([*drafts, *kept]):
+            faults += _of_task(domain, draft)
+        faults += _parsing(domain)
+        faults += [] if faults else _calls(domain, [*drafts, *kept])
+        faults += _seed_data(domain, kept)
+    except Stop as stop:
+        return [stop.fault]
+    if not faults:  # which would fail there too
+        faults += _elsewhere(domain, name, options, base, heldout)
+    return _first_of_each(faults)
+
+
+def check_shortly(domain: Domain, *, base: int, heldout: int) -> None:
+    """Raise ConfigError with the first fault of a domain that is seen in a moment.
+
+    Without base tasks, which then come from a file, it is seen at a held-out one.
+    """
+    try:
+        faults = list(_attributes(domain))
+        drafts, kept = _tasks(domain, base, heldout)
+        for draft in (*drafts, *kept)[:1]:
+            faults += _of_task(domain, draft)
+    except Stop as stop:
+        faults = [stop.fault]
+    if faults:
+        raise ConfigError(
+            f"domain {domain.name}: {faults[0]} (`genenv domain check` names all that is wrong)"
+        )
+
+
+def some_of(drafts: Sequence[TaskDraft]) -> list[TaskDraft]:
+    """Return a few tasks of each family."""
+    families: dict[str, list[TaskDraft]] = {}
+    for draft in drafts:
+        families.setdefault(draft.family, []).append(draft)
+    return [draft for same in families.values() for draft in same[:OF_A_FAMILY]]
+
+
+def context_of(base: TaskDraft, rate: float | None) -> Context:
+    """Return a context of pi_env with a base task and the agent's success, None for not known."""
+    families = {} if rate is None else {base.family: (3, 6)}
+    return Context("c", "t", base, AgentHistory(rate, families))
+
+
+def answers_digest(domain: Domain, base: int, heldout: int) -> str:
+    """Return a digest of what a domain answers, equal in every process for a sound one."""
+    drafts, kept = _tasks(domain, base, heldout)
+    answers: list[Any] = []
+    for draft in (*drafts, *kept):
+        answers.append([getattr(draft, field.name) for field in fields(draft)])
+        answers.append(domain.agent_messages(draft))
+        answers.append(domain.trivial_answers(draft))
+    for draft in some_of([*drafts, *kept]):
+        answers.append(domain.env_messages(context_of(draft, 0.5)))
+        verdict = answer_verdict(draft, domain, draft.ground_truth)
+        answers.append([verdict.reward, verdict.success, verdict.failure])
+        seen = stepped(domain.episode(draft, 7).step, draft.ground_truth)
+        answers.append([list(seen.messages), seen.done])
+    return digest(answers)
+
+
+def _attributes(domain: Domain) -> Iterator[Fault]:
+    missing = [name for name in METHODS if not callable(getattr(domain, name, None))]
+    if missing:
+        raise Stop(missing[0], "there is no such method", f"write {', '.join(missing)}")
+    for name in ("name", "version"):
+        value: Any = getattr(domain, name, None)
+        if not isinstance(value, str) or not value:
+            raise Stop(name, f"is {shown(value)}", "give the class a text of that name")
+    tools: Any = getattr(domain, "tools", None)
+    if not isinstance(tools, Sequence) or isinstance(tools, str):
+        raise Stop("tools", f"is {shown(tools)}", "give a list of JSON schemas, () if none")
+    yield from of_schemas("tools", cast("Sequence[object]", tools))
+
+
+def _tasks(domain: Domain, base: int, heldout: int) -> tuple[list[TaskDraft], list[TaskDraft]]:
+    """Return base and held-out tasks; raises Stop where they are not what they should be."""
+    return (
+        _drawn("base_tasks", domain.base_tasks, base, "data.base_tasks") if base else [],
+        _drawn("heldout_tasks", domain.heldout_tasks, heldout, "data.test_tasks"),
+    )
+
+
+def _drawn(
+    method: str, draw: Callable[[int, int], Any], count: int, option: str
+) -> list[TaskDraft]:
+    made = _called(method, lambda: draw(0, count))
+    drafts = items_of(made)
+    if drafts is None:
+        raise Stop(method, f"returned {shown(made)}", "return a list of TaskDraft")
+    for draft in drafts:
+        if not isinstance(draft, TaskDraft):
+            raise Stop(method, f"has {shown(draft)}", "return a list of TaskDraft")
+        check_fields(method, draft)
+    if len(drafts) != count:
+        raise Stop(
+            method,
+            f"returned {len(drafts)} tasks, {count} were asked for",
+            f"make more, or raise ConfigError that says to lower {option}",
+        )
+    if len({draft.fingerprint for draft in drafts}) < count:
+        raise Stop(method, "has two tasks of one fingerprint", "return distinct tasks")
+    return drafts
+
+
+def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> Iterator[Fault]:
+    again = [("base_tasks", domain.base_tasks, base), ("heldout_tasks", domain.heldout_tasks, kept)]
+    for method, draw, drafts in again:
+        if _called(method, partial(draw, 0, len(drafts))) != drafts:
+            yield Fault(
+                method,
+                "gives other tasks when it is called again with the same arguments",
+                "draw from random.Random(seed) alone",
+            )
+    others = _called("base_tasks", lambda: domain.base_tasks(1, len(base)))
+    held = {draft.fingerprint for draft in kept}
+    both = [one for one in (*base, *others) if one.fingerprint in held]
+    if both:
+        yield Fault(
+            "heldout_tasks",
+            f"{shown(both[0].prompt)} is a base task too",
+            "decide by a hash of the task which of the two it can be (parts.in_heldout)",
+        )
+
+
+def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+    opening = _called("agent_messages", lambda: domain.agent_messages(draft))
+    yield from of_messages("agent_messages", opening)
+    for rate in (None, 0.5):
+        context = context_of(draft, rate)
+        asked = _called("env_messages", lambda c=context: domain.env_messages(c))
+        yield from of_messages("env_messages", asked)
+    yield from of_schemas("tools_of", _called("tools_of", lambda: tools_of(domain, draft)))
+    trivial = _called("trivial_answers", lambda: domain.trivial_answers(draft))
+    texts = items_of(trivial)
+    if not texts or any(type(one) is not str for one in texts):
+        raise Stop("trivial_answers", f"returned {shown(trivial)}", "return a list of texts")
+    for answer in (draft.ground_truth, ""):
+        verdict = _called("score", lambda a=answer: answer_verdict(draft, domain, a))
+        check_verdict(verdict)
+    if draft.program:
+        yield from _read_again(domain, draft)
+    yield from _played(domain, draft)
+    for check in certify(draft, domain):
+        if not check.passed:
+            what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
+            yield Fault("base_tasks", what, f"docs/domain.md says what {check.flaw.value} means")
+
+
+def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+    read = _called("parse", lambda: domain.parse(draft.program))
+    found = (items_of(read) or [read])[0]
+    held_out = isinstance(found, Rejected) and found.reason is Rejection.IN_HELDOUT
+    if read != [draft] and not held_out:
+        yield Fault(
+            "parse",
+            f"does not read a task's own program {shown(draft.program)}: {shown(found)}",
+            "program is what pi_env would write for the task, so parse gives the same task",
+        )
+
+
+def _played(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+    for action in (draft.ground_truth, *ACTIONS):
+        episode: Any = _called("episode", lambda: domain.episode(draft, 0))
+        if not callable(getattr(episode, "step", None)):
+            yield Fault("episode", f"returned {shown(episode)}", "return an object with step(text)")
+            return
+        seen = stepped(episode.step, action)
+        yield from of_messages("episode.step", list(seen.messages), may_be_empty=True)
+        if action != draft.ground_truth:
+            continue
+        if seen.failed:
+            said = seen.messages[0]["content"][:SHOWN]
+            yield Fault("episode.step", f"on the ground truth: {said}", "return an Observation")
+        elif not seen.done and not isinstance(domain, KnowsSolution | WritesAnswers):
+            yield Fault(
+                "episode.step",
+                "goes on after the ground truth was said",
+                "end the attempt (Observation(done=True)), or say how it is attempted "
+                "(KnowsSolution)",
+            )
+
+
+def _parsing(domain: Domain) -> Iterator[Fault]:
+    for text in HOSTILE:
+        try:
+            found = domain.parse(text)
+        except FAILURES as error:
+            what = f"raised on {shown(text)}: {error_line(error)}"
+            yield Fault("parse", what, "return Rejected")
+            continue
+        many = items_of(found)
+        if not many or any(type(one) not in (TaskDraft, Rejected) for one in many):
+            yield Fault(
+                "parse",
+                f"returned {shown(found)} for {shown(text)}",
+                "return a list with a TaskDraft or a Rejected, never an empty one",
+            )
+
+
+def _calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
+    """Yield where a domain does not know the calls that its agent makes."""
+    read = reader_of(domain)
+    for text in (*HOSTILE, *ACTIONS):
+        try:
+            read(text)
+        except FAILURES as error:
+            what = f"fails on {shown(text)}: {error_line(error)}"
+            yield Fault("read_calls", what, "return [] for a text without a call")
+    for draft in some_of(drafts):
+        episode = domain.episode(draft, 0)
+        for text in _called("solution", lambda d=draft: _right_turns(domain, d)):
+            seen = stepped(episode.step, text)
+            known = _called("read_calls", lambda t=text: read(t))
+            if not known and not seen.failed and _tools_speak(seen):
+                yield Fault(
+                    "read_calls",
+                    f"tools answer {shown(text)}, in which there is no call",
+                    "write read_calls(text), which gives the place, name and arguments of each "
+                    "call (ReadsCalls), so that tables and exports have them",
+                )
+
+
+def _right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
+    """Return what the agent says in a right attempt, as far as the domain knows one."""
+    if isinstance(domain, KnowsSolution):
+        return [turn.says for turn in domain.solution(draft)]
+    return list(domain.answer_turns(draft)) if isinstance(domain, WritesAnswers) else []
+
+
+def _tools_speak(observation: Observation) -> bool:
+    return any(message["role"] == "tool" for message in observation.messages)
+
+
+def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[Fault]:
+    if not isinstance(domain, SeedData):
+        return
+    held = {draft.fingerprint for draft in kept}
+    agent = _called("agent_examples", lambda: domain.agent_examples(0, EXAMPLES))
+    env = _called("env_examples", lambda: domain.env_examples(0, EXAMPLES, 0.5))
+    for method, given in (("agent_examples", agent), ("env_examples", env)):
+        examples = items_of(given)
+        if examples is None or len(examples) != EXAMPLES:
+            yield Fault(method, f"returned {shown(given)}", f"return {EXAMPLES}, as was asked")
+            continue
+        for example in examples:
+            try:
+                messages, text = example
+            except (TypeError, ValueError):
+                yield Fault(method, f"has {shown(example)}", "an example is (messages, text)")
+                continue
+            yield from of_messages(method, messages)
+            written = domain.parse(text) if method == "env_examples" else []
+            if any(isinstance(one, TaskDraft) and one.fingerprint in held for one in written):
+                yield Fault(method, f"shows the held-out task {shown(text)}", "leave it out")
+
+
+def _elsewhere(
+    domain: Domain, name: str, options: Mapping[str, Any], base: int, heldout: int
+) -> Iterator[Fault]:
+    """Compare the answers with those of another process, whose hashes have another seed."""
+    request = json.dumps([sys.path, name, dict(options), base, heldout])
+    done = subprocess.run(
+        [sys.executable, "-m", "genenv_core.play.checking.child", request],
+        env={**os.environ, "PYTHONHASHSEED": "97"},
+        capture_output=True, text=True, timeout=CHILD_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][: 3 * SHOWN]
+        yield Fault("domain", f"fails in another process: {why}", "let it be imported anywhere")
+    elif done.stdout.split()[-1:] != [answers_digest(domain, base, heldout)]:
+        yield Fault(
+            "domain",
+            "answers otherwise in another process",
+            "depend on no hash() of texts, order of sets, clock, or global random state",
+        )
+
+
+def _called(method: str, call: Callable[[], Value]) -> Value:
+    """Return what a method gives; raises Stop where it raises."""
+    try:
+        return call()
+    except FAILURES as error:
+        raise Stop(method, f"raised {error_line(error)}", "mend the method") from error
+
+
+def _first_of_each(faults: Sequence[Fault]) -> list[Fault]:
+    """Return the first fault of each kind: many tasks have the same one."""
+    first: dict[tuple[str, str], Fault] = {}
+    for fault in faults:
+        first.setdefault((fault.method, fault.remedy), fault)
+    return list(first.values())

@@ -1,0 +1,123 @@
+"""What a domain's methods should give, and how a fault is put into words."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from genenv_core.errors import GenenvError
+from genenv_core.play.simulator import checked
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.types import JsonObject, TaskDraft, Verdict
+
+SHOWN = 100
+"""Characters of a value that are shown."""
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong: the method or attribute, what it gave, and what to do."""
+
+    method: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"{self.method}: {self.found}; {self.remedy}"
+
+
+class Stop(Exception):
+    """A fault after which nothing else can be looked at."""
+
+    def __init__(self, method: str, found: str, remedy: str) -> None:
+        """Keep the fault."""
+        self.fault = Fault(method, found, remedy)
+        super().__init__(str(self.fault))
+
+
+def field_of(value: object, name: str) -> object:
+    """Return a field of a mapping, None for anything else."""
+    return cast("dict[str, object]", value).get(name) if isinstance(value, dict) else None
+
+
+def items_of(value: object) -> list[Any] | None:
+    """Return a list, None for anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def shown(value: object) -> str:
+    """Return a value as it is shown to people."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def of_schemas(method: str, tools: Sequence[object]) -> Iterator[Fault]:
+    """Yield what is wrong with tools in OpenAI's form."""
+    for tool in tools:
+        function = field_of(tool, "function")
+        name = field_of(function, "name")
+        if not isinstance(name, str) or not name:
+            yield Fault(
+                method,
+                f"has {shown(tool)}",
+                'a tool is {"type": "function", "function": {"name", "description", "parameters"}}',
+            )
+            continue
+        try:
+            checked(cast("JsonObject", field_of(function, "parameters") or {}))
+        except (ValueError, TypeError) as error:
+            yield Fault(method, f"{name}: parameters are no JSON schema: {error}", "mend them")
+
+
+def of_messages(method: str, messages: object, *, may_be_empty: bool = False) -> Iterator[Fault]:
+    """Yield what is wrong with chat messages."""
+    remedy = 'return a list of {"role": "system|user|assistant|tool", "content": text}'
+    given = items_of(messages)
+    if given is None or not (given or may_be_empty):
+        yield Fault(method, f"returned {shown(messages)}", remedy)
+        return
+    for message in given:
+        text = field_of(message, "content")
+        if field_of(message, "role") not in ROLES or not isinstance(text, str):
+            yield Fault(method, f"has the message {shown(message)}", remedy)
+
+
+def check_verdict(verdict: object) -> None:
+    """Raise Stop for a verdict that is not what it should be."""
+    if not isinstance(verdict, Verdict):
+        raise Stop("score", f"returned {shown(verdict)}", "return Verdict(reward, success, why)")
+    reward: Any = verdict.reward
+    number = isinstance(reward, int | float) and not isinstance(reward, bool)
+    if not number or not 0 <= reward <= 1:
+        raise Stop("score", f"gives the reward {shown(reward)}", "a reward is from 0 to 1")
+    success: Any = verdict.success
+    if not isinstance(success, bool):
+        raise Stop("score", f"gives the success {shown(success)}", "it is True or False")
+
+
+def check_fields(method: str, draft: TaskDraft) -> None:
+    """Raise Stop for a task whose fields are not what they should be."""
+    for name in ("prompt", "ground_truth", "program", "family", "fingerprint"):
+        value: Any = getattr(draft, name)
+        if not isinstance(value, str) or (name in ("family", "fingerprint") and not value):
+            raise Stop(method, f"a task's {name} is {shown(value)}", "make it a text")
+    difficulty: Any = draft.difficulty
+    number = isinstance(difficulty, int | float) and not isinstance(difficulty, bool)
+    if not number or not math.isfinite(difficulty):
+        raise Stop(method, f"a task's difficulty is {shown(difficulty)}", "make it a finite number")
+    try:
+        kept = json.loads(canonical_json(draft.spec))
+    except (TypeError, ValueError, RecursionError, GenenvError) as error:
+        raise Stop(method, f"a task's spec is no JSON: {error}", "keep JSON in it") from None
+    if kept != draft.spec:
+        raise Stop(
+            method,
+            f"a task's spec comes back from storage as {shown(kept)}",
+            "keep lists (no tuples), texts as keys, and plain numbers in it",
+        )

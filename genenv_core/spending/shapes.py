@@ -1,0 +1,121 @@
+"""When two stages have a like shape, so that one's seconds, tokens and memory tell the other's.
+
+A stage is like another one of its name when the fields are equal that decide what a unit of its
+work takes; its seconds and tokens grow with the units. Fields that change results and not the work,
+such as learning rates, may differ. Values are those of a resolved configuration, plain and nested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from genenv_core.config.arms import ARMS, Arm
+from genenv_core.config.stages import STAGES
+from genenv_core.types import Policy
+
+Values = Mapping[str, Any]
+
+_BASE = ("domain", "compute")
+_AGENT = ("models.agent", "bootstrap.agent")
+_ENV = ("models.env", "bootstrap.env")
+_PLAYED = ("rollout.max_tokens", "rollout.max_turns", "rollout.max_length", "tools.execution")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The fields that must be equal, and the amount of work of a configuration in units."""
+
+    same: tuple[str, ...]
+    units: Callable[[Values], float]
+
+
+def _rollouts(values: Values) -> float:
+    return values["generation"]["tasks"] * values["rollout"]["n"]
+
+
+def _written(values: Values) -> float:
+    return values["data"]["set_tasks"] or values["generation"]["tasks"]
+
+
+def _warm_starts(values: Values) -> float:
+    made = [p for p in ("agent", "env") if values["models"][p] == "bootstrap"]
+    return sum(values["bootstrap"][f"{p}_steps"] for p in made) or 1
+
+
+def _drawn(values: Values) -> float:
+    groups = min(values["grpo"]["max_groups"], values["generation"]["tasks"])
+    return groups * values["rollout"]["n"] * values["grpo"]["passes"]
+
+
+def _heldout(values: Values) -> float:
+    data, settings = values["data"], values["evaluation"]
+    return (data["validation_tasks"] + data["test_tasks"]) * (
+        settings["samples"] + settings["greedy"]
+    )
+
+
+SHAPES: dict[str, Shape] = {
+    "bootstrap": Shape(
+        (
+            *_BASE, *_AGENT, *_ENV, "bootstrap.batch_rows", "data.base_tasks",
+            "data.validation_tasks", "data.test_tasks",
+        ),
+        _warm_starts,
+    ),
+    "generate_tasks": Shape(
+        (
+            *_BASE, *_ENV, "generation.tasks_per_context", "generation.candidates",
+            "generation.max_tokens", "teacher.model", "teacher.url", "data.offline_file",
+        ),
+        _written,
+    ),
+    "rollout": Shape((*_BASE, *_AGENT, *_PLAYED, "mixture.new", "mixture.base"), _rollouts),
+    "score": Shape(("domain",), _rollouts),
+    "filter": Shape(("domain",), _rollouts),
+    "pool": Shape(("domain",), _rollouts),
+    "grpo_update": Shape(
+        (*_BASE, *_AGENT, "training", "grpo.micro_batch_rows", "rollout.max_length"), _drawn
+    ),
+    "rwr_update": Shape(
+        (
+            *_BASE, *_ENV, "training", "rwr.micro_batch_rows", "rwr.kl_rows",
+            "rwr.probe_generations", "generation.max_tokens",
+        ),
+        lambda values: values["rwr"]["steps"],
+    ),
+    "evaluate": Shape((*_BASE, *_AGENT, *_PLAYED), _heldout),
+    "publish": Shape(("domain",), lambda values: 1),
+}  # fmt: skip
+"""By stage; a run that measures a model is not predicted."""
+
+
+def likeness(stage: str, values: Values) -> tuple[Any, ...] | None:
+    """Return what is equal for stages of a like shape; None where a field is not there.
+
+    An older version of genenv may have had no such field.
+    """
+    try:
+        found = [reduce(_inner, name.split("."), values) for name in SHAPES[stage].same]
+        return (_trained(stage, values), *found)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def units(stage: str, values: Values) -> float:
+    """Return the amount of a stage's work; 1 at least."""
+    return max(float(SHAPES[stage].units(values)), 1.0)
+
+
+def _inner(values: Any, name: str) -> Any:
+    return values[name]
+
+
+def _trained(stage: str, values: Values) -> bool | None:
+    """Return whether the arm trains the policy of an update; None for other stages."""
+    policy, arm = STAGES[stage].trains, ARMS[Arm(values["arm"])]
+    if policy is None:
+        return None
+    return arm.trains_agent if policy is Policy.AGENT else arm.trains_env

@@ -1,0 +1,121 @@
+"""How two runs of a store differ: configuration, data, code, versions, and from which stage on.
+
+Everything is read off the parts of the stages' keys, so a difference that changes no key is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from genenv_core.config.stages import STAGES
+from genenv_core.errors import IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.records.branches import origin_of
+from genenv_core.storage.records.keys import difference
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.store.protocol import Store
+
+GIVEN = ("base_file", "agent_model", "env_model", "offline", "teacher", "model", "simulator")
+"""Inputs of stages that no stage made: files and models that people give."""
+
+NO_SETTING = ("run_id", "root")
+"""Fields of a configuration in which two runs of one root differ always, or never."""
+
+GONE = "its manifest is missing or damaged: `genenv verify` says what to do"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first stage, in the order of a run, whose keys differ, and which parts of them do."""
+
+    epoch: int
+    stage: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """What differs, a line each: `rwr.steps 16 -> 12`.
+
+    Of `compared` stages, which both runs have, `same` have equal keys. `only` counts the stages
+    that one of them has alone. `branches` says of each where it branches off, '' for nowhere.
+    """
+
+    configuration: tuple[str, ...]
+    data: tuple[str, ...]
+    code: tuple[str, ...]
+    versions: tuple[str, ...]
+    same: int
+    compared: int
+    only: tuple[int, int]
+    first: FirstDifference | None
+    branches: tuple[str, str] = ("", "")
+
+
+def differing(store: Store, one: str, other: str) -> Differing:
+    """Return how the run `other` differs from the run `one`; raises NotFound for an unknown run."""
+    runs = RunLog(store, one), RunLog(store, other)
+    configs = [_settings(run.info().config) for run in runs]
+    places = [dict(_places(run)) for run in runs]
+    both = sorted(places[0].keys() & places[1].keys(), key=_order)
+    first: FirstDifference | None = None
+    data, code, versions = dict[str, None](), dict[str, None](), dict[str, None]()
+    for place in both:
+        keys = places[0][place], places[1][place]
+        if keys[0] == keys[1]:
+            continue
+        epoch, stage = place
+        parts = [_parts(store, stage, key) for key in keys]
+        lines = [GONE] if None in parts else difference(parts[0] or {}, parts[1] or {})
+        first = first or FirstDifference(epoch, stage, tuple(lines))
+        for line in lines:
+            kind, _, rest = line.partition(".")
+            if kind == "inputs" and rest.split(" ")[0].split(".")[0] in GIVEN:
+                data[rest] = None
+            elif kind == "runtime":
+                versions[rest] = None
+            elif line.startswith("code "):
+                code[f"{stage} {line.removeprefix('code ')}"] = None
+    return Differing(
+        configuration=tuple(difference(configs[0], configs[1])),
+        data=tuple(data),
+        code=tuple(code),
+        versions=tuple(versions),
+        same=sum(places[0][place] == places[1][place] for place in both),
+        compared=len(both),
+        only=(len(places[0]) - len(both), len(places[1]) - len(both)),
+        first=first,
+        branches=(_origin(store, one), _origin(store, other)),
+    )
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in NO_SETTING}
+
+
+def _places(run: RunLog) -> Iterator[tuple[tuple[int, str], str]]:
+    """Yield epoch and stage, and the key, of everything that a run has finished."""
+    for epoch in run.epochs():
+        for stage, key in run.keys(epoch).items():
+            if stage != TRACKED:
+                yield (epoch, stage), key
+
+
+def _origin(store: Store, run: str) -> str:
+    point = origin_of(store, run)
+    return point.words if point else ""
+
+
+def _order(place: tuple[int, str]) -> tuple[int, int]:
+    """Return where a stage is in a run."""
+    return place[0], list(STAGES).index(place[1])
+
+
+def _parts(store: Store, stage: str, key: str) -> dict[str, Any] | None:
+    try:
+        return Manifest.from_bytes(store.read(paths.manifest(stage, key))).key_parts
+    except (NotFound, IntegrityError):
+        return None

@@ -1,0 +1,119 @@
+"""Further draws of stages: a run that has one stage drawn anew, and what follows from it.
+
+Stage and epoch have a number of draws, 0 without a record; a number above 0 is part of the stage's
+key and of its seeds. The number is written before the work, so whatever continues the run repeats
+that draw. Until the run has come to its end, a command that asks for the draw gets the same one.
+The outputs of earlier draws are named here, so gc keeps them.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from genenv_core.config.stages import STAGES
+from genenv_core.errors import ConfigError, IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.protocol import Store
+
+
+class Draws(SealedRecord):
+    """The draws of a run by `STAGE@EPOCH`, those not carried through, and the earlier outputs."""
+
+    numbers: dict[str, int] = Field(default_factory=dict[str, int])
+    open: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+
+    def number(self, stage: str, epoch: int) -> int:
+        """Return which draw of a stage counts; 0 is the first."""
+        return self.numbers.get(f"{stage}@{epoch}", 0)
+
+    def forced(self, stage: str, epoch: int, earlier: tuple[tuple[str, str], ...]) -> Draws:
+        """Return the draws with one more of a stage, or these if it is not carried through yet."""
+        name = f"{stage}@{epoch}"
+        if name in self.open:
+            return self
+        return Draws(
+            numbers={**self.numbers, name: self.number(stage, epoch) + 1},
+            open=(*self.open, name),
+            kept=tuple(sorted({*self.kept, *earlier})),
+        )
+
+
+def read_draws(store: Store, run_id: str) -> Draws:
+    """Return the draws of a run; raises IntegrityError for a damaged record."""
+    return _read(store, run_id)[1]
+
+
+def next_draws(store: Store, run_id: str, stage: str, epoch: int) -> Draws:
+    """Return the draws after one more of a stage, without noting it.
+
+    Raises ConfigError when the run has no earlier draw of it.
+    """
+    return read_draws(store, run_id).forced(stage, epoch, _earlier(store, run_id, stage, epoch))
+
+
+def force_draw(store: Store, run_id: str, stage: str, epoch: int) -> Draws:
+    """Note one more draw of a stage; returns all draws. Raises as `next_draws`."""
+    earlier = _earlier(store, run_id, stage, epoch)
+    while True:
+        before, draws = _read(store, run_id)
+        after = draws.forced(stage, epoch, earlier)
+        if after == draws or store.swap(paths.run_draws(run_id), before, after.to_bytes()):
+            return after
+
+
+def close_draws(store: Store, run_id: str) -> None:
+    """Note that the run has come to its end with its draws."""
+    while True:
+        before, draws = _read(store, run_id)
+        after = draws.model_copy(update={"open": ()})
+        if not draws.open or store.swap(paths.run_draws(run_id), before, after.to_bytes()):
+            return
+
+
+def merge_draws(store: Store, run_id: str, coming: Draws) -> None:
+    """Note the draws of a run that is copied to this store."""
+    while True:
+        before, there = _read(store, run_id)
+        numbers = {
+            name: max(there.numbers.get(name, 0), coming.numbers.get(name, 0))
+            for name in there.numbers | coming.numbers
+        }
+        kept, waiting = {*there.kept, *coming.kept}, {*there.open, *coming.open}
+        after = Draws(numbers=numbers, open=tuple(sorted(waiting)), kept=tuple(sorted(kept)))
+        if after == there or store.swap(paths.run_draws(run_id), before, after.to_bytes()):
+            return
+
+
+def _earlier(store: Store, run_id: str, stage: str, epoch: int) -> tuple[tuple[str, str], ...]:
+    """Return the outputs that a further draw replaces: of the stage and of all that comes after."""
+    run, order = RunLog(store, run_id), list(STAGES)
+    if stage not in run.keys(epoch):
+        raise ConfigError(
+            f"run {run_id!r} has not finished {stage} of epoch {epoch}, so there is no draw to "
+            "follow: run it first"
+        )
+    return tuple(
+        (name, key)
+        for number in run.epochs()
+        if number >= epoch
+        for name, key in run.keys(number).items()
+        if name != TRACKED and (number > epoch or order.index(name) >= order.index(stage))
+    )
+
+
+def _read(store: Store, run_id: str) -> tuple[bytes | None, Draws]:
+    path = paths.run_draws(run_id)
+    try:
+        data = store.read(path)
+    except NotFound:
+        return None, Draws()
+    try:
+        return data, Draws.from_bytes(data)
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"{path}: {error}: which draws of its stages run {run_id} uses is unknown; delete the "
+            "file to go on with the first ones"
+        ) from error

@@ -1,0 +1,63 @@
+"""Who computed a stage: the run, when, and what it cost then.
+
+A manifest says nothing of it, because equal work must leave equal bytes. The note lies apart, is
+written by the process whose manifest won, and goes when the manifest goes. It is history: without
+it, or with a damaged one, the stage is reused all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from datetime import datetime
+
+from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.protocol import Store
+
+log = logging.getLogger("genenv.storage")
+
+
+class Origin(SealedRecord):
+    """The attempt that computed a stage; `seconds` is None when it was killed before it knew.
+
+    `root` is where that was, None for this root.
+    """
+
+    stage: str
+    key: str
+    run_id: str
+    host: str
+    started_at: datetime
+    seconds: float | None = None
+    root: str | None = None
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        cost = "" if self.seconds is None else f" in {self.seconds:.1f} s"
+        where = f" of {self.root}" if self.root else ""
+        when = f"{self.started_at:%Y-%m-%d %H:%M} UTC"
+        return f"computed by run {self.run_id}{where} on {when}{cost}"
+
+
+def note_origin(store: Store, origin: Origin, *, replace: bool = True) -> None:
+    """Note who computed a stage; without `replace`, only where nothing is noted."""
+    path = paths.origin(origin.stage, origin.key)
+    if replace:
+        store.replace(path, origin.to_bytes())
+        return
+    with contextlib.suppress(AlreadyExists):
+        store.create(path, origin.to_bytes())
+
+
+def find_origin(store: Store, stage: str, key: str) -> Origin | None:
+    """Return who computed a stage, None where nobody noted it; damage is warned about."""
+    path = paths.origin(stage, key)
+    try:
+        return Origin.from_bytes(store.read(path))
+    except NotFound:
+        return None
+    except IntegrityError as error:
+        log.warning("origin=%s unreadable, taken as not there: %s", path, error)
+        return None

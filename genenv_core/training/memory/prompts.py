@@ -1,0 +1,46 @@
+"""How long the prompts of pi_env are, read off the run's own domain before there are any.
+
+torch is not needed for it, but the tokenizer of the given model is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.registry import get_domain
+from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
+from genenv_core.exchange.external import Given
+from genenv_core.ids import seed_from
+from genenv_core.types import AgentHistory, Context
+
+TRIED = 64
+"""Base tasks whose prompts are measured."""
+
+
+def longest_prompt(config: RunConfig, given: Given) -> int | None:
+    """Return the tokens of pi_env's longest prompt, None where its tokenizer is not made yet.
+
+    Measured on base tasks of the run, with the agent's success in each of their families, as
+    prompts have it from the second epoch on. Raises ModelError for a checkpoint without a
+    tokenizer, and what the domain raises.
+    """
+    if given.env_model is None:
+        return None
+    from genenv_core.play.chat import ChatFormat
+
+    domain = get_domain(config.domain.name, config.domain.options)
+    data = config.data.model_copy(update={"base_tasks": min(config.data.base_tasks, TRIED)})
+    if given.base_file is None:
+        drafts = domain.base_tasks(seed_from(config.seed, "base"), data.base_tasks)
+    else:
+        heldout = heldout_fingerprints(domain, config.seed, config.data)
+        drafts = configured_base(data, Path(given.base_file.path), domain, heldout).drafts
+    rates = {family: (4, 8) for family in sorted({draft.family for draft in drafts})}
+    history = replace(AgentHistory(), success_rate=0.5, by_family=rates)
+    chat = ChatFormat.load(Path(given.env_model.path), config.models.env_chat_template_kwargs)
+    return max(
+        len(chat.first_prompt(domain.env_messages(Context("", "", draft, history))))
+        for draft in drafts
+    )

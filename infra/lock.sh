@@ -1,0 +1,24 @@
+#!/bin/sh
+# Resolves the locks for every platform and Python at once: `make lock`.
+set -eu
+compile() { # FILE, what it is, uv's arguments
+    file=$1 about=$2; shift 2
+    sed '/^#/d' "$file" > "$file.new" # versions that are there are kept
+    "$VENV/bin/uv" pip compile -q --universal --python-version 3.11 --generate-hashes \
+        --no-annotate --no-header "$@" -o "$file.new"
+    { printf '# Written by `make lock`: %b.\n' "$about"; cat "$file.new"; } > "$file"
+    rm "$file.new"
+}
+without_torch="--override infra/torch.overrides infra/torch.in pyproject.toml --extra kubernetes"
+compile requirements.lock "what genenv needs, for Linux and macOS and Python 3.11 to 3.13. torch is apart, in\n\
+# infra/torch-cpu.lock and infra/torch-cuda.lock, because the right build is a matter of the machine" \
+    $without_torch
+compile requirements-dev.lock "requirements.lock, and what tests and checks need" \
+    $without_torch --extra dev -c requirements.lock
+torch=$(sed -n 's/.*"\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
+printf '%s\n' "$torch" > infra/torch.one
+compile infra/torch-cuda.lock "the CUDA build of torch, which PyPI has, for machines with a GPU" \
+    infra/torch.one -c requirements.lock
+rm infra/torch.one
+grep -q "^$torch+cpu" infra/torch-cpu.lock \
+    || { echo "infra/torch-cpu.lock has another torch than pyproject.toml: take its hashes from download.pytorch.org"; exit 1; }

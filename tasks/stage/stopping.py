@@ -1,0 +1,103 @@
+"""Ending a run cleanly before its last stage: where it was asked to, or when a limit is reached.
+
+Inside `stopping`, a stage after the end is not started: the work that would need it ends there,
+once what runs beside it is finished. Nothing has failed, so no flow run or stage task is Failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+
+from genenv_core.config.until import Until
+from genenv_core.spending.spent import Reached
+
+T = TypeVar("T")
+
+
+class Waitable(Protocol):
+    """A stage at work."""
+
+    def result(self) -> Any:
+        """Return its output once it is there; raises what the stage raised."""
+        ...
+
+
+class Budget(Protocol):
+    """What a run may still spend."""
+
+    def reached(self, epoch: int) -> tuple[Reached, ...]:
+        """Return the limits that are reached before the next stage, which is of this epoch."""
+        ...
+
+
+class Ended(Exception):
+    """The next stage comes after the end."""
+
+
+class End:
+    """The end of a command's work, and the stages that it has started.
+
+    `reached` are the limits that ended it, `passed` the (epoch, stage) that came before.
+    """
+
+    def __init__(self, until: Until | None, budget: Budget | None = None) -> None:
+        """Set the end; None: no end of this kind."""
+        self._until, self._budget = until, budget
+        self._started: list[Waitable] = []
+        self.reached: tuple[Reached, ...] = ()
+        self.passed: set[tuple[int, str]] = set()
+
+    def check(self, stage: str, epoch: int, is_stored: Callable[[], bool]) -> None:
+        """Raise Ended when a stage comes after the end.
+
+        A limit lets pass what `is_stored`: it is reused, and costs nothing.
+        """
+        if self._until and not self._until.covers(stage, epoch):
+            raise Ended
+        reached = self._budget.reached(epoch) if self._budget else ()
+        if reached and not is_stored():
+            self.reached = reached
+            raise Ended
+        self.passed.add((epoch, stage))
+
+    def started(self, stage: Waitable) -> None:
+        """Note a stage that may still be at work when the end comes."""
+        self._started.append(stage)
+
+    def wait(self) -> None:
+        """Return once every started stage is finished; raises what a stage raised."""
+        for stage in self._started:
+            stage.result()
+
+
+_end: ContextVar[End | None] = ContextVar("end", default=None)
+
+
+@contextlib.contextmanager
+def stopping(until: Until | None, budget: Budget | None = None) -> Generator[End | None]:
+    """Start no stage after the end inside the block; yields the end, None if there is none."""
+    end = End(until, budget) if until or budget else None
+    token = _end.set(end)
+    try:
+        yield end
+    finally:
+        _end.reset(token)
+
+
+def current_end() -> End | None:
+    """Return the end that `stopping` set, None outside of it."""
+    return _end.get()
+
+
+def to_the_end(work: Callable[[], T]) -> T | None:
+    """Return what `work` returns, None when the end came first; raises what a stage raised."""
+    try:
+        return work()
+    except Ended:
+        end = current_end()
+        if end:
+            end.wait()
+        return None

@@ -1,0 +1,57 @@
+"""Where a run is asked to end.
+
+Invariants: an end covers what comes before it in the order of a run, and nothing after; a bad text
+is refused with the text, what is wrong and what there is; the configuration does not know of it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from genenv_core.config.load import dump, resolve
+from genenv_core.config.until import Until, read_until
+from genenv_core.errors import ConfigError
+
+CONFIG = resolve("tiny", fields={"epochs": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "stage", "epoch"),
+    [
+        ("rollout@2", "rollout", 2),
+        ("rollout", "rollout", 1),
+        ("bootstrap", "bootstrap", 0),
+        ("evaluate", "evaluate", 1),
+        ("evaluate@0", "evaluate", 0),
+        (" publish@3 ", "publish", 3),
+    ],
+)
+def test_an_end_is_a_stage_of_an_epoch(text: str, stage: str, epoch: int) -> None:
+    assert read_until(text, CONFIG) == Until(stage=stage, epoch=epoch)
+    assert "until" not in dump(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rolout@1", "'rolout' is no stage of .*did you mean 'rollout'"),
+        ("benchmark", "'benchmark' is no stage"),
+        ("rollout@two", "'two' is no number"),
+        ("rollout@-1", "'-1' is no number"),
+        ("rollout@", "'' is no number"),
+        ("rollout@4", "the run ends with epoch 3"),
+        ("bootstrap@1", "epoch 1 has no bootstrap, only generate_tasks"),
+        ("rollout@0", "epoch 0 has no rollout, only bootstrap, evaluate, publish"),
+    ],
+)
+def test_a_bad_end_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        read_until(text, CONFIG)
+
+
+def test_what_an_end_covers() -> None:
+    end = Until(stage="grpo_update", epoch=2)
+    for stage, epoch in (("publish", 1), ("bootstrap", 0), ("pool", 2), ("grpo_update", 2)):
+        assert end.covers(stage, epoch)
+    for stage, epoch in (("rwr_update", 2), ("evaluate", 2), ("generate_tasks", 3)):
+        assert not end.covers(stage, epoch)

@@ -1,0 +1,48 @@
+"""An epoch that teaches nothing: what is said of it, and when it stops the run.
+
+Invariants: one epoch of a trouble is told, two in a row stop the run, two different ones do not; an
+epoch is broken only when every attempt ended in an error, and the commonest one is named.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from genenv_core.epoch.trouble import BROKEN, NO_TASK, broken_attempts, check_epoch, troubles
+from genenv_core.errors import StageError
+
+NONE = {NO_TASK: "epoch 3 has no valid task: 6 rejected"}
+ALL_BROKEN = {BROKEN: "epoch 3: all 8 attempts ended in an error"}
+
+
+def traces(*errors: str) -> pl.DataFrame:
+    names = [f"t{place}" for place in range(len(errors))]
+    return pl.DataFrame(
+        {"trace_id": names, "error": errors}, schema={"trace_id": str, "error": str}
+    )
+
+
+@pytest.mark.parametrize(
+    ("trouble", "remedy"), [(NONE, "change the domain's prompt"), (ALL_BROKEN, "mend the domain")]
+)
+def test_two_epochs_of_one_trouble_stop_the_run(trouble: dict[str, str], remedy: str) -> None:
+    check_epoch(trouble, [])
+    check_epoch(trouble, [{"valid": 1}])
+    check_epoch({"valid": 1}, [trouble])
+    with pytest.raises(StageError, match=rf"epoch 3.* the run stops: {remedy}"):
+        check_epoch(trouble, [trouble])
+    assert troubles({"valid": 1, **trouble}) == list(trouble.values())
+
+
+def test_two_different_troubles_do_not_stop_it() -> None:
+    check_epoch(NONE, [ALL_BROKEN])
+
+
+def test_all_attempts_have_to_be_broken() -> None:
+    assert broken_attempts(traces("no tool", "", "no tool"), 2) == ""
+    assert broken_attempts(traces(), 2) == ""
+    assert broken_attempts(traces("no room", "no tool", "no tool"), 2) == (
+        "epoch 2: all 3 attempts ended in an error, 2 of them: 'no tool', for example t1 "
+        "(`genenv trace t1`)"
+    )

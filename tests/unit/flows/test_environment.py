@@ -1,0 +1,89 @@
+"""What a root must be so that the databases of Prefect and MLflow can lie in it.
+
+Invariants: a path that SQLite or a database's URL cannot name is refused before anything is made,
+with what is wrong with it; the longest that is let through works. Libraries are asked to be quiet
+before anything imports them.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from flows.cli import app as cli
+from flows.cli.runs.run import open_root
+from flows.running import environment
+from flows.running.environment import LONGEST, check_home
+from genenv_core.errors import ConfigError, StorageError
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.opening import open_store
+from tasks.tracking.client import create_database
+from tests.pipeline.builders import tiny
+
+
+def folder_of(length: int, above: Path) -> Path:
+    """Return a path of so many bytes."""
+    while (left := length - len(os.fsencode(above))) > 0:
+        above /= "d" * min(200, left - 1)
+    assert len(os.fsencode(above)) == length
+    return above
+
+
+def test_the_longest_root_holds_the_databases(tmp_path: Path) -> None:
+    root = folder_of(LONGEST, tmp_path)
+    check_home(root)
+    LocalStore(root)
+    create_database(root)
+    longer = folder_of(LONGEST + 1, tmp_path)
+    deepest = LocalStore(longer).scratch() / "mlflow.db"
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        sqlite3.connect(deepest).execute("CREATE TABLE t (a)")
+    with pytest.raises(ConfigError, match=f"{LONGEST + 1} bytes.*choose a shorter --root"):
+        check_home(longer)
+
+
+def test_a_link_to_a_long_path_is_as_long(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder_of(600, tmp_path))
+    with pytest.raises(ConfigError, match="600 bytes"):
+        check_home(tmp_path / "link")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "100%", "a?b", "d" * 600])
+def test_a_root_that_cannot_be_used_is_not_made(name: str, tmp_path: Path) -> None:
+    config = tiny(tmp_path / "/".join([name[:200]] * (1 + len(name) // 200)), run_id="x")
+    with pytest.raises(ConfigError, match="choose a"):
+        open_root(config)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "aé🦆", "a\nb", "a[1]*", "a'b\"c", "a\\b", "a&b;c"])
+def test_other_characters_are_fine(name: str, tmp_path: Path) -> None:
+    check_home(tmp_path / name)
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="too long: choose a shorter --root"):
+        open_store(str(tmp_path / ("d" * 300)))
+
+
+def test_libraries_are_quiet_before_any_command_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command looks at given models, and so imports transformers, before it prepares Prefect."""
+    for name in environment.QUIET:
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRANSFORMERS_VERBOSITY", "info")  # somebody wants to see more
+    seen: dict[str, str] = {}
+
+    def command(**_: object) -> None:
+        seen.update(os.environ)
+        raise SystemExit
+
+    monkeypatch.setattr(cli, "app", command)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert seen["HF_HUB_DISABLE_PROGRESS_BARS"] == "1"
+    assert environment.QUIET.keys() <= seen.keys()
+    assert seen["TRANSFORMERS_VERBOSITY"] == "info"

@@ -1,0 +1,96 @@
+"""What options that take a file say of what is none.
+
+Invariants: pipes, sockets, devices, directories, links in a circle and unreadable files are refused
+at once with what they are; a pipe that the shell has opened is read where a file is read once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.cli.app import app
+from genenv_core.errors import GenenvError
+from genenv_core.storage.files import unreadable
+from tests.unit.builders_root import small_root
+
+KINDS = {
+    "pipe.jsonl": "a named pipe, not a file: write a file first",
+    "socket.jsonl": "a socket, not a file",
+    "device.jsonl": "a device, not a file",
+    "circle.jsonl": "Too many levels of symbolic links",
+    "folder.jsonl": "a directory, not a file",
+}
+OPTIONS = {
+    "base": ["run", "tiny", "--root", "new", "--set", "data.base_file={}"],
+    "offline": ["plan", "tiny", "--root", "new", "--set", "arm=offline", "--set",
+                "data.offline_file={}"],
+    "config": ["run", "{}", "--root", "new"],
+    "validate": ["config", "validate", "{}"],
+    "import": ["import", "{}", "-o", "out.jsonl"],
+    "query": ["sql", "--root", "old", "--file", "{}"],
+    "predictions": ["eval", "bamboogle", "--data", "data", "--predictions", "{}"],
+}  # fmt: skip
+FOLDERS_TOO = {"base", "offline", "import"}
+
+
+@pytest.fixture(name="area")
+def an_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory with one path of each kind."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.jsonl")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket.jsonl")
+    Path("device.jsonl").symlink_to("/dev/zero")
+    Path("circle.jsonl").symlink_to("circle.jsonl")
+    Path("folder.jsonl").mkdir()
+    Path("data").mkdir()
+    Path("data/test.csv").write_text("Question,Answer\nWho?,Me\n")
+    small_root(tmp_path / "old")
+    return tmp_path
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_is_no_file_is_refused(option: str, kind: str, area: Path) -> None:
+    if kind == "folder.jsonl" and option in FOLDERS_TOO:
+        pytest.skip("a folder may be a data set")
+    arguments = [word.format(kind) for word in OPTIONS[option]]
+    with pytest.raises(GenenvError, match=KINDS[kind]):
+        app(arguments, standalone_mode=False)
+    assert not (area / "new").exists()
+
+
+def test_unreadable_says_why(area: Path) -> None:
+    assert unreadable(area / "nowhere") == "No such file or directory"
+    assert unreadable(Path("a\0b")) == "embedded null byte"
+    (area / "file").write_text("")
+    assert unreadable(area / "file") is None
+    (area / "file").chmod(0)
+    assert unreadable(area / "file") == (None if os.geteuid() == 0 else "Permission denied")
+
+
+def test_a_pipe_of_the_shell_is_a_query(area: Path) -> None:
+    words = [sys.executable, "-m", "flows.cli.app", "sql", "--root", "old", "--format", "csv"]
+    done = subprocess.run(
+        ["bash", "-c", '"$@" --file <(echo "SELECT 7 AS a")', "bash", *words],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == b"a\n7\n", done.stderr
+
+
+@pytest.mark.parametrize("command", [["sql", "FROM epochs", "-o"], ["run", "tiny", "--root"]])
+def test_links_in_a_circle_are_no_place_to_write(command: list[str], area: Path) -> None:
+    root = ["--root", "old"] if command[0] == "sql" else []
+    with pytest.raises(GenenvError, match=r"symbolic links|circle"):
+        app([*command, "circle.jsonl", *root, *(["--format=csv"] if root else [])],
+            standalone_mode=False)  # fmt: skip

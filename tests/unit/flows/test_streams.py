@@ -1,0 +1,88 @@
+"""Commands whose standard streams are closed, full, or of few letters, as real processes.
+
+Invariants: a closed pipe ends a command quietly with status 141; a full disk is one line and status
+1; a stream closed from the start changes nothing; an ASCII terminal gets question marks; what a
+command says about its failure and its status stay.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.builders_root import small_root
+
+COMMANDS = {
+    "help": ["--help"],
+    "schema": ["sql", "--schema"],
+    "status": ["status"],
+    "json": ["status", "--json"],
+    "rows": ["sql", "--format", "csv", "FROM epochs"],
+    "table": ["sql", "FROM epochs"],
+    "verify": ["verify"],
+}
+
+
+@pytest.fixture(name="root", scope="module")
+def a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small root."""
+    return small_root(tmp_path_factory.mktemp("streams") / "root").root
+
+
+def genenv(command: list[str], root: Path, redirect: str = "", **env: str) -> tuple[int, str, str]:
+    """Return status, output and errors of a command under a shell that redirects its streams."""
+    words = [sys.executable, "-m", "flows.cli.app", *command]
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {redirect}; exit "${{PIPESTATUS[0]}}"', "bash", *words],
+        env={**os.environ, "GENENV_ROOT": str(root), "PYTHONPATH": os.getcwd(), **env},
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_closed_pipe_ends_quietly(name: str, root: Path) -> None:
+    assert genenv(COMMANDS[name], root, "| :") == (141, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("name", ["help", "rows", "table"])
+def test_a_full_device_is_one_line(name: str, root: Path) -> None:
+    status, _, said = genenv(COMMANDS[name], root, ">/dev/full")
+    assert (status, said) == (1, "genenv: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("redirect", [">&-", ">&- 2>&-", ">&- 2>&- <&-", "2>&- >/dev/null", "<&-"])
+def test_closed_streams_change_nothing(redirect: str, root: Path) -> None:
+    status, _, said = genenv(COMMANDS["rows"], root, redirect)
+    assert (status, said) == (0, "")
+
+
+@pytest.mark.parametrize("redirect", [">&-", "2>/dev/full", "2>&-", ">&- 2>&-", "| :"])
+def test_a_failure_keeps_its_status(redirect: str, root: Path) -> None:
+    assert genenv(["sql", "nonsense"], root, redirect)[0] == 2
+
+
+def test_an_ascii_terminal_gets_question_marks(root: Path) -> None:
+    ascii_ = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    status, out, said = genenv(["sql", "SELECT 'é\n' AS a, '€' AS b"], root, **ascii_)
+    assert (status, said) == (0, "")
+    assert out.split() == ["a", "b", "??", "?", "1", "row"]
+    status, out, said = genenv(["sql", "FROM nöwhere"], root, **ascii_)
+    assert status == 2
+    assert "n\\xf6where" in said
+
+
+def test_a_query_that_is_no_utf8_is_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_bytes(b"SELECT '\xff'")
+    for query in (["-"], ["--file", str(tmp_path / "q.sql")]):
+        status, _, said = genenv(["sql", *query], root, f"< {tmp_path / 'q.sql'}")
+        assert status == 2
+        assert "is no UTF-8" in said

@@ -1,0 +1,275 @@
+"""A domain that is played without models: each fault is named with its method and what to do.
+
+Invariants: a sound domain has no fault; each fault that an author makes is found, under the name of
+its method; an answer that changes from process to process is found; a run does not start with a
+domain whose first task is broken.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.app import app
+from genenv_core.config.load import resolve
+from genenv_core.domains.protocol import SeedExample
+from genenv_core.domains.registry import get_domain
+from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.play.checking import domain as checking
+from genenv_core.play.checking.domain import check_domain, check_shortly
+from genenv_core.types import Context, Message, Observation, TaskDraft, Verdict
+
+SMALL = {"base": 20, "heldout": 10}
+PLACE = "countings.py:Countings"
+BUILT_IN: list[tuple[str, dict[str, Any]]] = [("desk", {}), ("trails", {}), (PLACE, {"steps": 2})]
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the file that `genenv domain new` writes, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    result = CliRunner().invoke(app, ["domain", "new", "countings"])
+    assert result.exit_code == 0 and f"genenv domain check {PLACE}" in result.output
+    yield tmp_path / "countings.py"
+    sys.modules.pop("countings", None)
+
+
+@pytest.mark.parametrize(("name", "options"), BUILT_IN)
+def test_a_sound_domain_has_no_fault(begun: Path, name: str, options: dict[str, Any]) -> None:
+    assert check_domain(name, options, **SMALL) == []
+    check_shortly(get_domain(name, options), **SMALL)
+
+
+def test_what_is_begun_comes_with_a_test_that_passes(begun: Path) -> None:
+    text = begun.with_name("test_countings.py").read_text(encoding="utf-8")
+    assert "countdown" not in text.casefold() + begun.read_text(encoding="utf-8").casefold()
+    monkey = pytest.MonkeyPatch()
+    monkey.syspath_prepend(str(begun.parent))
+    names = runpy.run_path(str(begun.with_name("test_countings.py")))
+    tests = [one for name, one in names.items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for test in tests:
+        test()
+    monkey.undo()
+
+
+def test_nothing_is_written_over(begun: Path) -> None:
+    result = CliRunner().invoke(app, ["domain", "new", "countings"])
+    assert isinstance(result.exception, ConfigError) and "is there already" in str(result.exception)
+    result = CliRunner().invoke(app, ["domain", "new", "../up"])
+    assert isinstance(result.exception, ConfigError) and "small letters" in str(result.exception)
+
+
+class Wrapped:
+    """A sound domain, some of whose attributes are others; methods get the sound one as self."""
+
+    def __init__(self, whole: Any, change: dict[str, Any]) -> None:
+        for name in dir(whole):
+            if not name.startswith("_"):
+                setattr(self, name, getattr(whole, name))
+        for name, value in change.items():
+            setattr(self, name, partial(value, whole) if callable(value) else value)
+
+
+def base_tasks(change: Any) -> Any:
+    """Return a method that gives the sound tasks changed."""
+    return lambda self, seed, count: change(self.base_tasks(seed, count))
+
+
+def each(**changes: Any) -> Any:
+    return base_tasks(lambda drafts: [replace(draft, **changes) for draft in drafts])
+
+
+def nothing(self: Any, *arguments: Any) -> None:
+    return None
+
+
+def raising(self: Any, *arguments: Any) -> Any:
+    raise KeyError("no such field")
+
+
+class Endless:
+    def step(self, action: str) -> Observation:
+        return Observation(done=False)
+
+
+class Silent:
+    pass
+
+
+BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
+    # (what is broken, the method or attribute, the method that is named, what is said)
+    ("no version", {"version": ""}, "version", "is ''"),
+    ("tools as a text", {"tools": "look"}, "tools", "is 'look'"),
+    ("a tool without a name", {"tools": [{"function": {}}]}, "tools", "has {'function': {}}"),
+    (
+        "a schema that is none",
+        {"tools": [{"function": {"name": "look", "parameters": {"type": "thing"}}}]},
+        "tools",
+        "parameters are no JSON schema",
+    ),
+    ("no method", {"score": None}, "score", "no such method"),
+    ("no list of tasks", {"base_tasks": nothing}, "base_tasks", "returned None"),
+    ("texts for tasks", {"base_tasks": base_tasks(lambda d: ["a"] * len(d))}, "base_tasks", "'a'"),
+    (
+        "too few tasks",
+        {"base_tasks": base_tasks(lambda d: d[:3])},
+        "base_tasks",
+        "3 tasks, 20 were",
+    ),
+    (
+        "the same task",
+        {"base_tasks": base_tasks(lambda d: d[:1] * len(d))},
+        "base_tasks",
+        "one fin",
+    ),
+    ("a broken draw", {"base_tasks": raising}, "base_tasks", "raised KeyError: 'no such field'"),
+    ("a number as prompt", {"base_tasks": each(prompt=7)}, "base_tasks", "prompt is 7"),
+    ("difficulty as text", {"base_tasks": each(difficulty="3")}, "base_tasks", "difficulty is '3'"),
+    ("a set in the spec", {"base_tasks": each(spec={"a": {1}})}, "base_tasks", "spec is no JSON"),
+    ("a tuple in it", {"base_tasks": each(spec={"a": (1,)})}, "base_tasks", "comes back"),
+    (
+        "held-out tasks that are base tasks",
+        {"heldout_tasks": lambda self, seed, count: self.base_tasks(seed, count)},
+        "heldout_tasks",
+        "is a base task too",
+    ),
+    ("no prompt for pi_env", {"env_messages": nothing}, "env_messages", "returned None"),
+    (
+        "a prompt as text",
+        {"agent_messages": lambda self, d: d.prompt},
+        "agent_messages",
+        "returned",
+    ),
+    (
+        "a message without a role",
+        {"agent_messages": lambda self, d: [{"content": d.prompt}]},
+        "agent_messages",
+        "has the message",
+    ),
+    ("no verdict", {"score": nothing}, "score", "returned None"),
+    ("a reward of 2", {"score": lambda self, d, m: Verdict(2.0, True)}, "score", "the reward 2.0"),
+    ("success as number", {"score": lambda self, d, m: Verdict(1.0, 1)}, "score", "the success 1"),
+    (
+        "everything succeeds",
+        {"score": lambda self, d, m: Verdict(1.0, True)},
+        "base_tasks",
+        "accepts_trivial",
+    ),
+    ("nothing succeeds", {"score": lambda *a: Verdict(0.0, False)}, "base_tasks", "rejects_ground"),
+    ("no trivial answers", {"trivial_answers": lambda *a: []}, "trivial_answers", "returned []"),
+    ("no episode", {"episode": lambda *a: Silent()}, "episode", "Silent"),
+    ("an episode that raises", {"episode": raising}, "episode", "raised KeyError"),
+    ("a parser that raises", {"parse": raising}, "parse", "raised"),
+    ("a parser of another", {"parse": lambda self, t: []}, "parse", "own program"),
+    (
+        "examples of the held-out set",
+        {"env_examples": lambda self, s, c, e: _shown(self, c)},
+        "env_examples",
+        "shows the held-out task",
+    ),
+    ("a reader that raises", {"read_calls": raising}, "read_calls", "KeyError"),
+    ("a reader of texts", {"read_calls": lambda self, t: [t]}, "read_calls", "give SaidCall"),
+    ("too few examples", {"agent_examples": lambda *a: []}, "agent_examples", "returned []"),
+]
+
+
+def _shown(domain: Any, count: int) -> list[SeedExample]:
+    messages: list[Message] = [{"role": "user", "content": "write"}]
+    return [(messages, domain.heldout_tasks(0, 1)[0].program)] * count
+
+
+@pytest.mark.parametrize(
+    ("change", "method", "words"), [one[1:] for one in BROKEN], ids=[one[0] for one in BROKEN]
+)
+def test_each_fault_is_named_by_its_method(
+    begun: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    method: str,
+    words: str,
+) -> None:
+    broken = Wrapped(get_domain(PLACE), change)
+    monkeypatch.setattr(checking, "get_domain", lambda name, options: broken)
+    monkeypatch.setattr(checking, "_elsewhere", lambda *arguments: [])
+    faults = check_domain("broken", {}, **SMALL)
+    assert any(fault.method == method and words in fault.found for fault in faults), faults
+    assert all(fault.remedy for fault in faults)
+
+
+def test_calls_that_a_domain_does_not_know_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown: Any = Wrapped(get_domain("trails"), {"read_calls": lambda self, text: []})
+    monkeypatch.setattr(checking, "get_domain", lambda name, options: unknown)
+    monkeypatch.setattr(checking, "_elsewhere", lambda *arguments: [])
+    (fault,) = check_domain("trails", {}, **SMALL)
+    assert fault.method == "read_calls" and "in which there is no call" in fault.found
+    assert "write read_calls(text)" in fault.remedy
+    check_shortly(unknown, **SMALL)  # a run goes on
+
+
+def test_a_domain_without_a_solution_has_to_end_its_attempts(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Wrapped(get_domain(PLACE), {})
+    del plain.solution  # type: ignore[attr-defined]
+    monkeypatch.setattr(checking, "get_domain", lambda name, options: plain)
+    monkeypatch.setattr(checking, "_elsewhere", lambda *arguments: [])
+    assert check_domain("plain", {}, **SMALL) == []
+    plain.episode = lambda draft, seed: Endless()  # type: ignore[attr-defined]
+    (fault,) = check_domain("plain", {}, **SMALL)
+    assert fault.method == "episode.step" and "goes on" in fault.found
+
+
+def test_an_answer_that_changes_in_another_process_is_found(begun: Path) -> None:
+    text = begun.read_text(encoding="utf-8")
+    assert "take away {' take" in text
+    begun.write_text(text.replace("take away {'", "take {hash('away')} {'", 1), encoding="utf-8")
+    (fault,) = check_domain(PLACE, {}, **SMALL)
+    assert fault.found == "answers otherwise in another process"
+    begun.write_text(text + "\nimport os\nif 'PYTHONHASHSEED' in os.environ: raise OSError('no')\n")
+    (fault,) = check_domain(PLACE, {}, **SMALL)
+    assert "fails in another process" in fault.found and "OSError: no" in fault.found
+
+
+def test_faults_end_the_command_with_status_1(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = CliRunner().invoke(app, ["domain", "check", PLACE])
+    assert shown.exit_code == 0 and "no fault in 100 base and 50 held-out" in shown.output
+    for words in ("pi_env reads", "[user] success 5/10", "pi_agent reads", "right is"):
+        assert words in shown.output
+    cls = type(get_domain(PLACE))
+    monkeypatch.setattr(cls, "score", lambda *arguments: None)
+    failed = CliRunner().invoke(app, ["domain", "check", PLACE])
+    assert isinstance(failed.exception, GenenvError) and failed.exception.exit_status == 1
+    assert "score: returned None" in failed.output and "-> return Verdict" in failed.output
+    with pytest.raises(ConfigError, match=r"countings: score: returned None.*domain check"):
+        check_shortly(get_domain(PLACE), **SMALL)
+
+
+def test_a_context_has_the_base_task(begun: Path) -> None:
+    draft: TaskDraft = get_domain(PLACE).base_tasks(0, 1)[0]
+    context: Context = checking.context_of(draft, None)
+    assert context.base == draft and context.history.success_rate is None
+
+
+def test_a_run_does_not_start_with_a_broken_domain_of_ones_own(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows.coevolution import check_own_domain
+
+    config = resolve("tiny", overrides=[f"domain.name={PLACE}"])
+    check_own_domain(config)
+    monkeypatch.setattr(type(get_domain(PLACE)), "score", lambda *arguments: None)
+    with pytest.raises(ConfigError, match="score: returned None"):
+        check_own_domain(config)
+    with pytest.raises(ConfigError, match="score: returned None"):
+        check_own_domain(resolve("tiny", overrides=[f"domain.name={PLACE}", "data.base_file=x"]))
+    check_own_domain(resolve("tiny"))

@@ -1,0 +1,60 @@
+"""Files of people's own that have the names of genenv's packages.
+
+Invariants: a file or a folder in the working folder is named with what to do, before anything of
+genenv fails; genenv's own packages, and a folder that is no package, are no fault; who uses only
+`genenv_core` may have a `tasks.py`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from genenv_core.importing import check_ours
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["schemas.py", "tasks.py", "schemas/__init__.py"])
+def test_what_has_the_name_of_a_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    package = name.partition("/")[0].removesuffix(".py")
+    check_ours("schemas", "tasks")
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    check_ours("schemas", "tasks")  # where it is not imported yet
+    (tmp_path / package).mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    check_ours("schemas", "tasks")  # a folder of files is no package
+    (tmp_path / package).rmdir()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(ImportError) as caught:
+        check_ours("schemas", "tasks")
+    found = tmp_path / name.removesuffix("/__init__.py")
+    assert f"its own package {package!r}, and Python finds {found} under this name" in str(
+        caught.value
+    )
+    assert "rename that" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "imported", "told"),
+    [
+        ("schemas.py", "genenv_core", "ImportError: genenv needs its own package 'schemas'"),
+        ("tasks.py", "flows", "ImportError: genenv needs its own package 'tasks'"),
+        ("tasks.py", "genenv_core", ""),
+    ],
+)
+def test_a_notebook_beside_such_a_file(tmp_path: Path, name: str, imported: str, told: str) -> None:
+    (tmp_path / name).touch()
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {imported}"],
+        cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stderr.strip().rpartition("\n")[2].startswith(told)
+    assert bool(told) == bool(done.returncode)

@@ -1,0 +1,71 @@
+"""What tests read from a page: its tables and lists, each with the SQL that stands beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+
+@dataclass
+class Shown:
+    """One table or list of facts as text: its columns, its rows, and its SQL ('' for none)."""
+
+    name: str
+    columns: list[str] = field(default_factory=list[str])
+    rows: list[list[str]] = field(default_factory=list[list[str]])
+    sql: str = ""
+
+
+class Pages(HTMLParser):
+    """The tables of a page, in order, and its links."""
+
+    def __init__(self, text: str) -> None:
+        """Read a page."""
+        super().__init__()
+        self.shown: list[Shown] = []
+        self.links: list[str] = []
+        self._into: list[str] | None = None
+        self._words: list[str] = []
+        self._in_sql = False
+        self._in_list = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "a":
+            self.links.append(given.get("href", ""))
+        if "data-panel" in given:
+            self.shown.append(Shown(given["data-panel"]))
+            self._in_list = tag == "dl"
+            if self._in_list:
+                self.shown[-1].rows.append([])
+        if tag in ("th", "dt") and "data-column" in given and self.shown:
+            self.shown[-1].columns.append(given["data-column"])
+        if tag == "tr" and self.shown and not self._in_list:
+            self.shown[-1].rows.append([])
+        if tag in ("td", "dd") and self.shown and self.shown[-1].rows:
+            self._into, self._words = self.shown[-1].rows[-1], []
+        if tag == "details":
+            self._in_sql = given.get("class") == "sql"
+        if tag == "pre" and self._in_sql:
+            self._words = []
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "dd") and self._into is not None:
+            self._into.append("".join(self._words).strip())
+            self._into = None
+        if tag == "pre" and self._in_sql:
+            self._in_sql = False
+            if self.shown and not self.shown[-1].sql:
+                self.shown[-1].sql = "".join(self._words)
+
+
+def tables(text: str) -> list[Shown]:
+    """Return the tables and lists of facts of a page that have rows."""
+    found = Pages(text).shown
+    for one in found:
+        one.rows = [row for row in one.rows if row]
+    return [one for one in found if one.rows]

@@ -1,0 +1,212 @@
+"""The pages of `genenv view`.
+
+Invariants: every number of a table is what its SQL gives; a page shows what a run has written since
+the last one; texts of models are text; whatever an address holds, the answer is a page that says
+what is wrong, and the next one works.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from starlette.testclient import TestClient
+
+from flows.view import reading
+from flows.view.app import application
+from flows.view.shown import shown
+from genenv_core import pools
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.store.local import LocalStore
+from tests.unit.builders_root import START, commit_epoch, fill, small_root
+from tests.unit.view.reading_pages import Pages, tables
+
+TASK, TRACE = "e0001-t000000", "e0001-g000000-s0000"
+PAGES = {
+    "runs": "/",
+    "filtered": "/?q=run-a+desk",
+    "compared": "/compare?run=run-a&run=run-b",
+    "run": "/runs/run-a",
+    "tasks": "/runs/run-a/tasks",
+    "tasks of an update": "/runs/run-a/tasks?epoch=1&used=agent&by=family&sort=p_hat",
+    "story": f"/runs/run-a/tasks/{TASK}",
+    "trace": f"/runs/run-a/traces/{TRACE}",
+    "two traces": f"/runs/run-a/traces/{TRACE}?with=e0001-g000000-s0001",
+    "rejections": "/runs/run-a/rejections",
+    "lineage": "/runs/run-a/lineage",
+    "checkpoint": "/runs/run-a/checkpoints/agent/1",
+    "checkpoint of pi_env": "/runs/run-a/checkpoints/env/1",
+    "search": "/find?q=bolts",
+    "console": "/sql?q=SELECT+*+FROM+epochs",
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root with two runs."""
+    place = tmp_path_factory.mktemp("view") / "root"
+    fill(small_root(place), "run-b")
+    return place
+
+
+@pytest.fixture(scope="module")
+def pool(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return the same tables, asked without what the pages ask through."""
+    with pools.connect(root) as con:
+        yield con
+
+
+@pytest.fixture(scope="module")
+def client(root: Path) -> Iterator[TestClient]:
+    """Return a browser of the pages of that root."""
+    with TestClient(application(LocalStore(root)), base_url="http://127.0.0.1:4300") as made:
+        yield made
+
+
+def test_the_ids_of_these_tests_are_there(pool):
+    found = query(pool, f"SELECT 1 FROM traces WHERE trace_id = '{TRACE}' AND run_id = 'run-a'")
+    assert found.height == 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_number_is_what_its_sql_gives(name: str, client: TestClient, pool):
+    answer = client.get(PAGES[name])
+    assert answer.status_code == 200, answer.text
+    found = tables(answer.text)
+    for one in found:
+        if one.name == "answer":  # the console's, whose question is in its field
+            continue
+        assert one.sql, one.name
+        rows = query(pool, one.sql).to_dicts()
+        assert rows, one.name
+        if one.rows[0] and len(one.columns) != len(one.rows[0]):  # a box to choose the row
+            one.rows = [row[1:] for row in one.rows]
+        for said, row in zip(one.rows, rows, strict=False):
+            assert said == [shown(row[column]).strip() for column in one.columns], one.name
+        assert len(one.rows) == min(len(rows), 200 if one.name in ("tasks", "suspects") else 500)
+    assert found or name == "compared"
+
+
+@pytest.fixture(scope="module")
+def visited() -> set[str]:
+    """Return the links that were followed already."""
+    return set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_to_a_page(name: str, client: TestClient, visited: set[str]):
+    links = {link for link in Pages(client.get(PAGES[name]).text).links if link.startswith("/")}
+    # Questions for the console are those of the tables, which another test asks.
+    for link in sorted(link for link in links - visited if not link.startswith("/sql?")):
+        visited.add(link)
+        assert client.get(link).status_code == 200, link
+
+
+def test_the_run_whose_ids_are_searched_for_opens(client: TestClient):
+    for asked, place in (
+        ("run-b", "/runs/run-b"),
+        (TASK, f"/tasks/{TASK}"),
+        (TRACE, f"/traces/{TRACE}"),
+    ):
+        answer = client.get("/find", params={"q": asked}, follow_redirects=False)
+        assert answer.status_code == 303
+        assert answer.headers["location"].endswith(place)
+
+
+def test_a_page_shows_what_was_written_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reading, "FRESH_S", 0.0)
+    store = small_root(tmp_path / "root", epochs=3)
+    shutil.rmtree(tmp_path / "root" / "runs" / "run-a")
+    log = RunLog(store, "run-a")
+    config = {"arm": "genenv", "domain": {"name": "desk"}, "seed": 0, "epochs": 3}
+    log.open(config, START)
+    commit_epoch(store, log, 1)
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        assert [row[0] for row in epochs(browser)] == ["1"]
+        commit_epoch(store, log, 2)
+        assert [row[0] for row in epochs(browser)] == ["1", "2"]
+
+
+def epochs(browser: TestClient) -> list[list[str]]:
+    """Return the rows of the epochs on a run's page."""
+    text = browser.get("/runs/run-a").text
+    return next(one.rows for one in tables(text) if one.name == "rows")
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "'; DROP TABLE tasks; --",
+    "' OR '1'='1",
+    "../../etc/passwd",
+    "%2e%2e%2f%2e%2e%2f",
+    "\x00",
+    "\udcff".encode("utf-8", "surrogatepass").decode("latin-1"),
+    "A" * 20_000,
+    "{{ 7 * 7 }}",
+    "${7*7}",
+    "\r\nset-cookie: a=b",
+    "🦆" * 50,
+    "a/b?c#d",
+    '"><img src=x onerror=alert(1)>',
+    "SELECT * FROM read_csv('/etc/passwd')",
+]
+PLACES = [
+    "/runs/{}",
+    "/runs/run-a/tasks/{}",
+    "/runs/run-a/traces/{}",
+    "/runs/run-a/traces/" + TRACE + "?with={}",
+    "/runs/run-a/tasks?epoch={}",
+    "/runs/run-a/tasks?by={}",
+    "/runs/run-a/tasks?q={}",
+    "/find?q={}",
+    "/?q={}",
+    "/sql?q={}",
+    "/sql?q=SELECT+1&as={}",
+    "/compare?run=run-a&run={}",
+    "/{}",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_hostile_addresses_are_answered_with_a_page(place: str, client: TestClient):
+    from urllib.parse import quote
+
+    for text in HOSTILE:
+        answer = client.get(place.replace("{}", quote(text, safe="")))
+        assert answer.status_code in (200, 400, 404), (place, text[:60], answer.status_code)
+        assert "<script>alert" not in answer.text
+        assert "<img src=x" not in answer.text
+        assert "root:x:0" not in answer.text
+        assert "Traceback" not in answer.text
+        assert "set-cookie" not in answer.headers
+    assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("FROM nowhere", "no table or view"),
+        ("COPY tasks TO '/tmp/x'", ""),
+        ("ATTACH '/tmp/x.db'", ""),
+        ("SELECT * FROM read_text('/etc/passwd')", ""),
+        ("SELECT 1; SELECT 2", ""),
+    ],
+)
+def test_the_console_says_what_is_wrong_with_a_question(sql: str, words: str, client: TestClient):
+    answer = client.get("/sql", params={"q": sql})
+    assert answer.status_code == 400
+    assert 'role="alert"' in answer.text
+    assert words in answer.text.lower()
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_an_answer_can_be_kept(kind: str, client: TestClient):
+    answer = client.get("/sql", params={"q": "SELECT 1 AS one", "as": kind})
+    assert answer.status_code == 200
+    assert f"answer.{kind}" in answer.headers["content-disposition"]
+    assert answer.content

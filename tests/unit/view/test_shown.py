@@ -1,0 +1,38 @@
+"""Values as the pages of `genenv view` show them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from flows.view.shown import LONGEST, cell, shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (True, "yes"),
+        (False, "no"),
+        (12345, "12,345"),
+        (0.5, "0.500"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (datetime(2026, 11, 24, 4, 5, 6, tzinfo=UTC), "2026-11-24 04:05:06"),
+        (date(2026, 11, 24), "2026-11-24"),
+        ([1, "a", None], "1, a, "),
+        ("x" * 1000, "x" * LONGEST + "…"),
+    ],
+)
+def test_values_as_pages_show_them(value: Any, text: str):
+    assert shown(value) == text
+
+
+def test_a_cell_is_text_and_ids_lead_to_their_pages():
+    assert cell("<b>") == '<td class="s">&lt;b&gt;</td>'
+    assert cell(3) == '<td class="n">3</td>'
+    assert 'href="/runs/a%2Fb/tasks/t%2F1"' in cell("t/1", "task_id", "a/b")
+    assert "href" not in cell("t/1", "task_id")
+    assert 'href="/runs/r"' in cell("r", "computed_by")
