@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.spread import spread
-from genenv_core.epoch.attempts import attempt, attempted
+from genenv_core.epoch.attempts import attempt, attempted, scored_again
 from genenv_core.epoch.trouble import BROKEN, broken_attempts
 from genenv_core.epoch.windows import Window
 from genenv_core.errors import EngineError
@@ -114,7 +114,7 @@ def _compared(
 ) -> dict[str, float]:
     """Return how far the engine's logprobs are from the trainer's, on rows spread over the stage.
 
-    Raises EngineError above the configured bound. It first forgets the shards, because
+    The trainer's are written as `trainer_logprobs`. Raises EngineError above the configured bound. It first forgets the shards, because
     the next attempt must sample again.
     """
     settings = context.config.rollout
@@ -149,6 +149,7 @@ def _compared(
             "has other weights, another dtype or other logprobs (vLLM: --logprobs-mode "
             "processed_logprobs); nothing was kept"
         )
+    context.out.table("trainer_logprobs", scored_again(rows, gap.trainer, context.epoch))
     return {"logprob_gap": gap.mean, "logprob_gap_max": gap.largest}
 
 

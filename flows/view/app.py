@@ -32,7 +32,7 @@ from flows.view.pages import (
     trace,
 )
 from flows.view.reading import Reader
-from flows.view.shown import cell, colour_of, segment, shown
+from flows.view.shown import cell, colour_of, segment, setting, shown
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, NotFound
 from genenv_core.report.page import templates
@@ -62,7 +62,7 @@ def application(
     reader = Reader(store)
     environment = templates(
         "flows.view", shown=shown, cell=cell, url=segment, query=urlencode,
-        data=_data, colour=colour_of,
+        data=_data, colour=colour_of, setting=setting,
     )  # fmt: skip
     environment.globals |= {"root": store.uri, "version": __version__}
 

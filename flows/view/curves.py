@@ -41,32 +41,54 @@ class Curves:
     data: dict[str, Any]
 
 
-def curves(reader: Reader, runs: Sequence[str]) -> Curves:
-    """Return the curves of runs, one line each; raises QueryError."""
-    columns = ", ".join(f"e.{curve.column}" for curve in CURVES)
-    panel = reader.panel(
-        "epochs", "Epochs",
-        f"SELECT e.run_id, e.epoch, {columns}, e.seconds, s.alpha, s.k_min\n"
-        "FROM epochs AS e JOIN settings AS s ON s.run_id = e.run_id\n"
-        f"WHERE e.run_id IN ({', '.join(map(text, runs))})\nORDER BY e.run_id, e.epoch",
-    )  # fmt: skip
+def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
+    """Return the curves of runs: a line each, or by `arm` the mean of each arm's; QueryError."""
+    panel = reader.panel("epochs", "Epochs", _by_arm(runs) if by == "arm" else _by_run(runs))
+    names = list(dict.fromkeys(row["line"] for row in panel)) if by == "arm" else list(runs)
     epochs = sorted({row["epoch"] for row in panel})
     place = {epoch: index for index, epoch in enumerate(epochs)}
     values: dict[str, dict[str, list[float | None]]] = {}
     for curve in CURVES:
-        lines: dict[str, list[float | None]] = {run: [None] * len(epochs) for run in runs}
+        lines: dict[str, list[float | None]] = {name: [None] * len(epochs) for name in names}
         for row in panel:
-            lines[row["run_id"]][place[row["epoch"]]] = row[curve.column]
+            lines[row["line"]][place[row["epoch"]]] = row[curve.column]
         values[curve.column] = lines
-    settings = {row["run_id"]: (row["alpha"], row["k_min"]) for row in panel}
-    found = [settings[run] for run in runs if run in settings]
-    alpha, k_min = found[0] if found and len(set(found)) == 1 else (None, None)
+    targets = {(row["alpha"], row["k_min"]) for row in panel}
+    alpha, k_min = targets.pop() if len(targets) == 1 else (None, None)
     charts = tuple(
         curve
         for curve in CURVES
         if any(value is not None for line in values[curve.column].values() for value in line)
     )
     data = {
-        "runs": list(runs), "epochs": epochs, "values": values, "alpha": alpha, "k_min": k_min,
+        "lines": names, "epochs": epochs, "values": values, "alpha": alpha, "k_min": k_min,
     }  # fmt: skip
     return Curves(panel, charts, data)
+
+
+def _by_run(runs: Sequence[str]) -> str:
+    columns = ", ".join(f"e.{curve.column}" for curve in CURVES)
+    return (
+        f"SELECT e.run_id AS line, e.epoch, {columns}, e.seconds, s.alpha, s.k_min\n"
+        "FROM epochs AS e JOIN settings AS s ON s.run_id = e.run_id\n"
+        f"WHERE e.run_id IN ({listed(runs)})\nORDER BY line, e.epoch"
+    )
+
+
+def _by_arm(runs: Sequence[str]) -> str:
+    """Return the question for means over the runs of an arm; settings that differ are null."""
+    means = ", ".join(f"avg(e.{curve.column}) AS {curve.column}" for curve in CURVES)
+    target = ", ".join(
+        f"CASE WHEN count(DISTINCT s.{name}) = 1 THEN any_value(s.{name}) END AS {name}"
+        for name in ("alpha", "k_min")
+    )
+    return (
+        f"SELECT e.arm AS line, e.epoch, count(*) AS runs, {means}, {target}\n"
+        "FROM epochs AS e JOIN settings AS s ON s.run_id = e.run_id\n"
+        f"WHERE e.run_id IN ({listed(runs)})\nGROUP BY line, e.epoch ORDER BY line, e.epoch"
+    )
+
+
+def listed(runs: Sequence[str]) -> str:
+    """Return names of runs as SQL writes a list of texts."""
+    return ", ".join(map(text, runs))

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from genenv_core.play.transcript import visible
+from genenv_core.report.data import without_secrets
 from genenv_core.report.page import number
 
 LONGEST = 400
@@ -50,6 +51,12 @@ def cell(value: Any, column: str = "", run: str = "") -> Markup:
         said = Markup('<a href="{}">{}</a>').format(place, said)
     kind = "n" if is_number else "s" if len(str(value)) <= SHORT else "t"
     return Markup('<td class="{}">{}</td>').format(kind, said)
+
+
+def setting(value: Any, name: str) -> Any:
+    """Return the value of a setting, hidden where its name says that it is secret."""
+    last = name.rsplit(".", 1)[-1]
+    return without_secrets({last: value})[last]
 
 
 def segment(text: object) -> str:

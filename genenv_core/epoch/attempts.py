@@ -92,6 +92,18 @@ def attempt(
         )
 
 
+def scored_again(
+    rows: Sequence[Mapping[str, Any]], logprobs: Sequence[list[float] | None], epoch: int
+) -> pl.DataFrame:
+    """Return `trainer_logprobs` of these rows of `trace_tokens`, but for those that have none."""
+    scored = [
+        {"trace_id": row["trace_id"], "epoch": epoch, "logprobs": made}
+        for row, made in zip(rows, logprobs, strict=True)
+        if made is not None
+    ]
+    return frame("trainer_logprobs", scored).sort("trace_id")
+
+
 def _scalars(group: str, rollout: Rollout, epoch: int, version: int) -> dict[str, Any]:
     read, wrote = rollout.usage or (len(rollout.prompt_ids), sum(rollout.loss_mask))
     return {

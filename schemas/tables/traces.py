@@ -49,3 +49,14 @@ class TraceTokens(
     )
     messages: str = fields.json_array("Whole transcript, JSON array of chat messages.")
     response_text: str = fields.text("Text of the agent's completions, all turns.")
+
+
+class TrainerLogprobs(Table, key=("trace_id",)):
+    """One row a rollout whose tokens the trainer scored again, before any update learned from it."""
+
+    trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
+    epoch: int = fields.count("Epoch of the rollout.")
+    logprobs: fields.Logprobs = fields.logprobs(
+        "Natural-log probability of each token of `trace_tokens` by the trainer's arithmetic, at "
+        "the sampling temperature; 0 for observation tokens."
+    )

@@ -269,3 +269,10 @@ def test_logprobs_of_another_model_close_the_gate_and_leave_no_shard(
         "WHERE policy = 'agent' AND epoch = 1",
     ).to_dicts()
     assert float(row["gap"]) == facts["logprob_gap"]
+    [kept] = sql(
+        config,
+        "SELECT avg(abs(l - t)) AS gap FROM (SELECT unnest(k.logprobs) AS l, "
+        "unnest(x.logprobs) AS t, unnest(k.loss_mask) AS m FROM trainer_logprobs AS x "
+        "JOIN trace_tokens AS k ON k.run_id = x.run_id AND k.trace_id = x.trace_id) WHERE m = 1",
+    ).to_dicts()
+    assert kept["gap"] == pytest.approx(facts["logprob_gap"], rel=1e-3)

@@ -24,7 +24,7 @@ START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 
 EPOCH_STAGES: dict[str, tuple[str, ...]] = {
     "generate_tasks": ("tasks", "certificates", "contexts", "generations"),
-    "rollout": ("traces", "trace_tokens"),
+    "rollout": ("traces", "trace_tokens", "trainer_logprobs"),
     "score": ("scores", "observations", "task_scores"),
     "filter": ("selections",),
     "pool": ("d_train", "d_env"),

@@ -224,6 +224,14 @@ def _add_rollouts(rows: dict[str, list[Row]], epoch: int, tasks: int, n: int) ->
                     "response_text": "<tool_call>",
                 }
             )
+            if sample == 0:
+                rows["trainer_logprobs"].append(
+                    {
+                        "trace_id": trace_id,
+                        "epoch": epoch,
+                        "logprobs": [-1.25, -0.125, -0.75, 0.0],
+                    }
+                )
             alike = 0.5 if sample == 0 else 1.0
             rows["observations"].append(
                 {

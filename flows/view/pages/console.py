@@ -1,11 +1,12 @@
 """The SQL console: a question of one's own, in a process of its own, under limits of its own.
 
 A question is part of the address, so it can be kept and sent. A link from another page fills it in
-and does not ask it.
+and does not ask it. What a person asked and kept stays in the browser: the server writes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from starlette.requests import Request
@@ -14,10 +15,12 @@ from starlette.responses import Response
 from flows.cli.rows import encode
 from flows.view.pages import Page
 from flows.view.reading import Panel, Reader, parameter
+from flows.view.shown import shown
 from genenv_core.errors import QueryError
 from genenv_core.storage.sql.catalog import id_named, tables_named
 from genenv_core.storage.sql.sandbox import Limits, ask
 from genenv_core.storage.sql.sources import sources
+from schemas.questions import questions
 from schemas.relations import describe
 
 LIMITS = Limits(timeout_s=30.0, memory="1GB", rows=1000)
@@ -47,9 +50,46 @@ def page(reader: Reader, request: Request) -> Page | Response:
             error = str(problem)
     return Page(
         "console.html.j2", "SQL",
-        {"sql": sql, "panel": panel, "error": error, "relations": _relations()},
+        {
+            "sql": sql, "panel": panel, "error": error, "plot": plot(panel) if panel else None,
+            "questions": questions(), "relations": _relations(),
+        },
         400 if error else 200,
     )  # fmt: skip
+
+
+def plot(panel: Panel) -> dict[str, Any] | None:
+    """Return what the chart of an answer is drawn from, None where there is nothing to draw.
+
+    Numbers stay numbers, anything else is text as the table shows it. Raises nothing.
+    """
+    numeric = [name for name in panel.columns if _is_numeric(panel, name)]
+    if len(panel) < 2 or not numeric:
+        return None
+    return {
+        "columns": panel.columns,
+        "numeric": numeric,
+        "rows": [
+            [_number(row[name]) if name in numeric else shown(row[name]) for name in panel.columns]
+            for row in panel
+        ],
+    }
+
+
+def _is_numeric(panel: Panel, name: str) -> bool:
+    """Return whether a column has numbers that can be drawn, and nothing but numbers and nulls."""
+    values = [row[name] for row in panel if row[name] is not None]
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+        return False
+    return any(_number(value) is not None for value in values)
+
+
+def _number(value: float | None) -> float | None:
+    """Return a number that JSON and a chart can hold, None for any other."""
+    try:
+        return value if value is not None and math.isfinite(float(value)) else None
+    except OverflowError:
+        return None
 
 
 def _answer(reader: Reader, sql: str, limits: Limits) -> Panel:

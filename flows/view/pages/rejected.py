@@ -8,6 +8,9 @@ from flows.view.pages import Page, about
 from flows.view.reading import Reader
 from genenv_core.storage.sql.duck import text
 
+EXAMPLES = 50
+"""Suspects that are listed of each reason, the first ones; all are counted."""
+
 
 def page(reader: Reader, request: Request) -> Page:
     """Return the rejections and suspects of a run; raises NotFound."""
@@ -18,6 +21,7 @@ def page(reader: Reader, request: Request) -> Page:
         "rejected.html.j2", f"Rejections and suspects of {run}",
         {
             "run": run,
+            "examples": EXAMPLES,
             "reasons": reader.panel(
                 "reasons", "Reasons",
                 "SELECT kept_from, rejection, sum(rejections) AS rows, min(epoch) AS first_epoch, "
@@ -31,16 +35,14 @@ def page(reader: Reader, request: Request) -> Page:
                 "SELECT epoch, kept_from, rejection, rejections, share FROM rejections "
                 f"WHERE {own} ORDER BY epoch, kept_from, rejections DESC, rejection",
             ),
-            "kinds": reader.panel(
-                "kinds", "Suspects by reason",
-                "SELECT reason, count(*) AS suspects, min(epoch) AS first_epoch, "
-                f"max(epoch) AS last_epoch FROM suspects WHERE {own} "
-                "GROUP BY reason ORDER BY suspects DESC, reason",
-            ),
             "suspects": reader.panel(
                 "suspects", "Suspects",
-                "SELECT epoch, reason, task_id, family, value, threshold, detail FROM suspects "
-                f"WHERE {own} ORDER BY reason, epoch, task_id LIMIT 1000",
+                "SELECT reason, count(*) OVER same AS with_this_reason, epoch, task_id, family, "
+                "value, threshold, detail\n"
+                f"FROM suspects WHERE {own}\n"
+                "WINDOW same AS (PARTITION BY reason)\n"
+                f"QUALIFY row_number() OVER (same ORDER BY epoch, task_id) <= {EXAMPLES}\n"
+                "ORDER BY reason, epoch, task_id",
             ),
         },
     )  # fmt: skip

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, cast
-
 from starlette.requests import Request
 
-from flows.view.curves import curves
+from flows.view.curves import curves, listed
 from flows.view.pages import Page, about
-from flows.view.reading import Reader
+from flows.view.reading import Reader, parameter
 from genenv_core.errors import QueryError
-from genenv_core.report.data import without_secrets
-from genenv_core.storage.sql.duck import text
+from genenv_core.storage.sql.duck import name, text
 
 MOST = 8
-"""Runs that are compared at once: as many as can be told apart."""
+"""Lines that are compared at once: as many as can be told apart."""
+
+MOST_OF_ARMS = 200
+"""Runs whose arms are compared at once; their names stand in the address."""
+
+BY = {"run": "a line a run", "arm": "a line an arm, the mean of its runs"}
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -26,7 +27,7 @@ def page(reader: Reader, request: Request) -> Page:
         f"array_to_string(r.tags, ' '), r.note)), {text(word.lower())})"
         for word in words
     )
-    listed = reader.panel(
+    found = reader.panel(
         "runs", "Runs",
         "SELECT r.run_id, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
         "count(e.epoch) FILTER (e.epoch > 0) AS epochs, r.epochs_planned AS planned, "
@@ -36,46 +37,46 @@ def page(reader: Reader, request: Request) -> Page:
         + (f"WHERE {where}\n" if where else "")
         + "GROUP BY ALL ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
-    return Page("runs.html.j2", "Runs", {"listed": listed, "q": " ".join(words)})
+    return Page("runs.html.j2", "Runs", {"listed": found, "q": " ".join(words)})
 
 
 def compare(reader: Reader, request: Request) -> Page:
-    """Return the curves of some runs on top of each other, and where their settings differ."""
+    """Return the curves of runs, or of their arms, in one picture, and where settings differ."""
     names = list(dict.fromkeys(request.query_params.getlist("run")))
-    if not 2 <= len(names) <= MOST:
-        raise QueryError(f"choose two to {MOST} runs in the list of runs; {len(names)} were given")
-    configurations = [json.loads(about(reader, name).rows[0]["config"]) for name in names]
+    by = parameter(request.query_params, "by", BY)
+    most = MOST if by == "run" else MOST_OF_ARMS
+    if not 2 <= len(names) <= most:
+        raise QueryError(f"choose two to {most} runs in the list of runs; {len(names)} were given")
+    for run in names:
+        about(reader, run)
+    few = names[:MOST]
     return Page(
-        "compare.html.j2", "Compare runs",
+        "compare.html.j2", "Compare runs" if by == "run" else "Compare arms",
         {
             "names": names,
-            "curves": curves(reader, names),
-            "differences": _differences([without_secrets(one) for one in configurations]),
-            "configurations": reader.panel(
-                "configurations", "Configurations",
-                f"SELECT run_id, config FROM runs WHERE run_id IN ({_listed(names)})",
+            "by": by,
+            "BY": BY,
+            "curves": curves(reader, names, by),
+            "compared": few,
+            "differences": reader.panel(
+                "differences", "Where the configurations differ", _differing(few)
             ),
         },
     )  # fmt: skip
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(text, names))
-
-
-def _differences(configurations: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Return the settings in which configurations differ, with the value of each."""
-    flat = [dict(_flat(one)) for one in configurations]
-    names = sorted({name for one in flat for name in one})
-    rows = [(name, [one.get(name, "") for one in flat]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1]
-
-
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [
-            pair
-            for key, inner in cast(dict[str, Any], value).items()
-            for pair in _flat(inner, f"{name}.{key}" if name else str(key))
-        ]
-    return [(name, json.dumps(value, ensure_ascii=False))]
+def _differing(names: list[str]) -> str:
+    """Return the question for the settings that differ, a column for the value in each run."""
+    values = ", ".join(
+        f"max(value) FILTER (run_id = {text(run)}) AS {name(run)}" for run in names
+    )  # fmt: skip
+    return (
+        f"SELECT setting, {values}\n"
+        "FROM (\n"
+        "    SELECT r.run_id, substr(n.fullkey, 3) AS setting, CAST(n.atom AS VARCHAR) AS value\n"
+        "    FROM runs AS r, json_tree(r.config) AS n\n"
+        f"    WHERE n.type NOT IN ('OBJECT', 'ARRAY') AND r.run_id IN ({listed(names)})\n"
+        ")\n"
+        f"GROUP BY setting HAVING count(DISTINCT value) > 1 OR count(*) < {len(names)}\n"
+        "ORDER BY setting"
+    )

@@ -20,20 +20,39 @@ from genenv_core.types import Policy
 LEVELS = 10
 """Shades of a token's probability."""
 
+APART = 0.01
+"""Nats by which sampler and trainer differ on a token that is marked."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """One token: its text, its probability when it was sampled, and whether the loss sees it."""
+    """One token: its text, whether the loss sees it, its logprobs by sampler and trainer."""
 
     text: str
-    probability: float | None
-    logprob: float | None
+    token_id: int
     sampled: bool
+    logprob: float
+    trainer: float | None
 
     @property
     def level(self) -> int:
         """Return the shade: 0 for what was never likely, 9 for what was nearly sure."""
-        return 0 if self.probability is None else min(LEVELS - 1, int(self.probability * LEVELS))
+        return min(LEVELS - 1, int(math.exp(self.logprob) * LEVELS))
+
+    @property
+    def said(self) -> str:
+        """Return what a person reads of it."""
+        if not self.sampled:
+            return f"id {self.token_id}, not sampled: the loss does not count it"
+        known = f"id {self.token_id}, p = {math.exp(self.logprob):.4f}, logprob {self.logprob:.3f}"
+        if self.trainer is None:
+            return known
+        return f"{known}, by the trainer {self.trainer:.3f} ({self.trainer - self.logprob:+.1g})"
+
+    @property
+    def apart(self) -> bool:
+        """Return whether sampler and trainer disagree on it."""
+        return self.trainer is not None and abs(self.trainer - self.logprob) > APART
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +61,7 @@ class ShownTrace:
 
     facts: Panel
     tokens: Panel
+    trainer: Panel
     turns: list[Any]
     shown: list[ShownToken]
     updates: Panel
@@ -62,7 +82,10 @@ def page(reader: Reader, request: Request) -> Page:
     )  # fmt: skip
     return Page(
         "trace.html.j2", trace,
-        {"run": run, "trace": trace, "traces": traces, "others": others, "task_id": task},
+        {
+            "run": run, "trace": trace, "traces": traces, "others": others, "task_id": task,
+            "apart": APART,
+        },
     )  # fmt: skip
 
 
@@ -71,9 +94,12 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     facts = reader.panel(
         "facts", "The attempt",
         "SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.policy_version, s.success, "
-        "s.reward, s.failure, r.error, r.finish_reason, r.turns, r.tool_calls, r.prompt_tokens, "
-        "r.response_tokens\nFROM traces AS r LEFT JOIN scores AS s ON s.run_id = r.run_id "
-        f"AND s.trace_id = r.trace_id\nWHERE r.{own} AND r.trace_id = {text(trace)}",
+        "s.reward, u.advantage, s.failure, r.error, r.finish_reason, r.turns, r.tool_calls, "
+        "r.prompt_tokens, r.response_tokens\nFROM traces AS r\n"
+        "LEFT JOIN scores AS s ON s.run_id = r.run_id AND s.trace_id = r.trace_id\n"
+        "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
+        "AND u.policy = 'agent'\n"
+        f"WHERE r.{own} AND r.trace_id = {text(trace)}\nORDER BY u.epoch LIMIT 1",
     )  # fmt: skip
     if facts.first is None:
         raise NotFound(f"run {run} has no trace {trace!r}: search for its id")
@@ -82,6 +108,10 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         "SELECT token_ids, logprobs, loss_mask, messages FROM trace_tokens "
         f"WHERE trace_id = {text(trace)}",
     )  # fmt: skip
+    trainer = reader.panel(
+        "trainer", "The same tokens by the trainer",
+        f"SELECT logprobs FROM trainer_logprobs WHERE trace_id = {text(trace)}",
+    )  # fmt: skip
     updates = reader.panel(
         "updates", "Updates that trained on it",
         "SELECT epoch, source, advantage, checkpoint, published FROM lineage "
@@ -89,19 +119,20 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     )  # fmt: skip
     row = tokens.first
     return ShownTrace(
-        facts, tokens, turns(json.loads(row["messages"])) if row else [],
-        _tokens(reader, run, row) if row else [], updates,
+        facts, tokens, trainer, turns(json.loads(row["messages"])) if row else [],
+        _tokens(reader, run, row, trainer.first) if row else [], updates,
     )  # fmt: skip
 
 
-def _tokens(reader: Reader, run: str, row: dict[str, Any]) -> list[ShownToken]:
-    texts = token_texts(tokenizer_of(reader.store, run, Policy.AGENT), row["token_ids"])
+def _tokens(
+    reader: Reader, run: str, row: dict[str, Any], trainer: dict[str, Any] | None
+) -> list[ShownToken]:
+    ids: list[int] = row["token_ids"]
+    texts = token_texts(tokenizer_of(reader.store, run, Policy.AGENT), ids)
+    again = trainer["logprobs"] if trainer else [None] * len(ids)
     return [
-        ShownToken(
-            shown,
-            math.exp(logprob) if sampled else None,
-            logprob if sampled else None,
-            bool(sampled),
+        ShownToken(shown, token, bool(sampled), logprob, scored)
+        for shown, token, sampled, logprob, scored in zip(
+            texts, ids, row["loss_mask"], row["logprobs"], again, strict=True
         )
-        for shown, logprob, sampled in zip(texts, row["logprobs"], row["loss_mask"], strict=True)
     ]

@@ -1,4 +1,4 @@
-// What pages do beside their markup: curves, the copy buttons, Ctrl+Enter in the console.
+// What pages do beside their markup: curves, and buttons that copy.
 "use strict";
 
 const PLOT_HEIGHT = 190;
@@ -9,8 +9,8 @@ function drawn(figure, data) {
   const column = figure.dataset.curve;
   const place = figure.querySelector(".plot");
   const share = figure.dataset.share === "1";
-  const series = data.runs.map((run, index) => ({
-    label: data.runs.length > 1 ? run : "value",
+  const series = data.lines.map((name, index) => ({
+    label: data.lines.length > 1 ? name : "value",
     stroke: tone(`s${index % 7}`),
     width: 2,
     spanGaps: true,
@@ -34,10 +34,10 @@ function drawn(figure, data) {
     scales: { x: { time: false }, y: share ? { range: [0, 1] } : {} },
     axes: [{ ...axis, size: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }, { ...axis, size: 44 }],
     series: [{ label: "epoch" }, ...series],
-    legend: { show: data.runs.length <= 8 },
+    legend: { show: data.lines.length <= 8 },
     plugins: [band],
   };
-  const lines = data.runs.map((run) => data.values[column][run]);
+  const lines = data.lines.map((name) => data.values[column][name]);
   return new uPlot(options, [data.epochs, ...lines], place);
 }
 
@@ -59,11 +59,3 @@ for (const button of document.querySelectorAll("button.copy")) {
     button.textContent = "copied";
   });
 }
-
-const question = document.getElementById("sql");
-question?.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-    event.preventDefault();
-    question.form.requestSubmit();
-  }
-});

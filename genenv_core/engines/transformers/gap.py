@@ -28,11 +28,16 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class LogprobGap:
-    """|sampler's - trainer's| in nats over the sampled tokens: mean and largest."""
+    """|sampler's - trainer's| in nats over the sampled tokens: mean and largest.
+
+    `trainer` has the trainer's logprobs of each row's tokens, 0 where nothing was sampled; None for
+    a row without a sampled token.
+    """
 
     mean: float
     largest: float
     tokens: int
+    trainer: tuple[list[float] | None, ...]
 
 
 def logprob_gap(
@@ -43,20 +48,30 @@ def logprob_gap(
     A row is scored alone; see `genenv_core.engines.transformers.scoring` for the dtype.
     """
     with scoring(checkpoint, threads=threads) as models:
-        gaps = [_row(models[0], row, temperature) for row in rows]
-    every = torch.cat([gap for gap in gaps if gap is not None] or [torch.empty(0)]).double()
+        scored = [_scored(models[0], row, temperature) for row in rows]
+    gaps = [
+        (made - torch.tensor(list(row.logprobs))).abs()[_mask(row)]
+        for made, row in zip(scored, rows, strict=True)
+        if made is not None
+    ]
+    every = torch.cat(gaps or [torch.empty(0)]).double()
     if not len(every):
         return None
     check_scores(every, checkpoint)
-    return LogprobGap(float(every.mean()), float(every.max()), len(every))
+    trainer = tuple(made if made is None else [float(value) for value in made] for made in scored)
+    return LogprobGap(float(every.mean()), float(every.max()), len(every), trainer)
 
 
-def _row(model: torch.nn.Module, row: Sampled, temperature: float) -> torch.Tensor | None:
-    """Return the gaps of a row's sampled tokens, `(tokens,)`."""
-    mask = torch.tensor(list(row.mask), dtype=torch.bool)
+def _scored(model: torch.nn.Module, row: Sampled, temperature: float) -> torch.Tensor | None:
+    """Return the logprobs of a row's tokens, `(tokens,)`, 0 where nothing was sampled."""
+    mask = _mask(row)
     if not row.prompt_ids or not bool(mask.any()):
         return None
     logits = completion_logits(model, row.prompt_ids, row.token_ids) / temperature
     tokens = torch.tensor(list(row.token_ids), device=logits.device)
     made = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].cpu()
-    return (made - torch.tensor(list(row.logprobs))).abs()[mask]
+    return torch.where(mask, made, 0.0)
+
+
+def _mask(row: Sampled) -> torch.Tensor:
+    return torch.tensor(list(row.mask), dtype=torch.bool)

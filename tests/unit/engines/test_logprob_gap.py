@@ -74,6 +74,9 @@ def test_only_sampled_tokens_count(checkpoint: Path) -> None:
     )
     assert alone is not None and both is not None
     assert both.tokens == alone.tokens and both.largest < 1e-4
+    assert both.trainer[0] is not None and both.trainer[1] is None
+    assert both.trainer[0][-2:] == [0.0, 0.0]
+    assert both.trainer[0][:-2] == pytest.approx(list(row.logprobs), abs=1e-4)
     empty = [Sampled((3,), (5,), (0.0,), (0,))]
     assert logprob_gap(checkpoint, empty, temperature=1.0, threads=1) is None
     assert logprob_gap(checkpoint, [], temperature=1.0, threads=1) is None

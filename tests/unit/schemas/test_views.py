@@ -34,6 +34,7 @@ from genenv_core.epoch.selecting import select
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect, query
 from genenv_core.types import Flaw
+from schemas.questions import questions
 from schemas.registry import TABLES
 from schemas.relations import Relation, describe
 from tests.unit.builders_tables import CONFIG, START, world
@@ -754,6 +755,13 @@ def test_the_readme_and_the_page_on_sql_show_queries_of_several_views() -> None:
     assert {view.name for view in VIEWS if view.name in texts} >= {
         *("near_alpha", "rejections", "lineage", "calibration", "cost")
     }
+
+
+def test_the_questions_that_are_ready_to_ask_are_those_of_the_pages() -> None:
+    text = "".join((REPOSITORY / page).read_text(encoding="utf-8") for page in QUERIES)
+    asked = [" ".join(question.sql.split()) for question in questions()]
+    assert asked == [sql for page in QUERIES.values() for sql in page]
+    assert [one.title for one in questions() if f"\n{one.title}" not in text] == []
 
 
 @pytest.mark.parametrize("sql", [sql for page in QUERIES.values() for sql in page])
