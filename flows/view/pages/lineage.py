@@ -12,8 +12,11 @@ from genenv_core.errors import NotFound
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import Policy
 
-STEP, LEFT, TOP, LANE = 96, 84, 70, 170
-"""Units of the drawing: between epochs, before the first, above the first lane, between lanes."""
+LEFT, TOP, LANE, RIGHT = 84, 70, 170, 70
+"""Units of the drawing: before the first epoch, above the first lane, between lanes, at the end."""
+
+WIDE, CLOSE, FAR = 1200, 66, 96
+"""How wide the drawing is where that leaves enough, but not too much, between two epochs."""
 
 NAMES = {Policy.AGENT: "pi_agent", Policy.ENV: "pi_env"}
 
@@ -71,8 +74,11 @@ def _map(checkpoints: Panel, rows: Panel) -> dict[str, Any]:
     lanes = {policy: TOP + number * LANE for number, policy in enumerate(NAMES)}
     most = max((row["rows"] for row in rows), default=1)
 
+    last = max((row["epoch"] for row in checkpoints), default=0)
+    step = max(CLOSE, min(FAR, (WIDE - LEFT - RIGHT) / max(1, last)))
+
     def x(epoch: int) -> float:
-        return LEFT + epoch * STEP
+        return round(LEFT + epoch * step, 1)
 
     nodes = [
         {"x": x(row["epoch"]), "y": lanes[Policy(row["policy"])], **row} for row in checkpoints
@@ -95,9 +101,8 @@ def _map(checkpoints: Panel, rows: Panel) -> dict[str, Any]:
                 f"update of epoch {row['epoch']}",
             }
         )
-    last = max((row["epoch"] for row in checkpoints), default=0)
     return {
         "nodes": nodes, "arcs": arcs, "counts": counts, "lanes": lanes,
         "epochs": [(x(epoch), epoch) for epoch in range(last + 1)],
-        "width": x(last) + 70, "height": TOP + LANE * (len(NAMES) - 1) + 84,
+        "width": x(last) + RIGHT, "height": TOP + LANE * (len(NAMES) - 1) + 84,
     }  # fmt: skip

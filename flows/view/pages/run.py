@@ -38,7 +38,28 @@ def page(reader: Reader, request: Request) -> Page:
             "epochs": epochs,
             "stages": stages,
             "grid": _grid(stages),
+            "results": _results(reader, run),
+            "items": _items(reader, run),
         },
+    )  # fmt: skip
+
+
+def _results(reader: Reader, run: str) -> Panel:
+    """Return what a model did on a benchmark, where this run measured one."""
+    return reader.panel(
+        "results", "Results on the benchmark",
+        "SELECT benchmark, metric, headline, points, low, high, items, not_run FROM benchmarks "
+        f"WHERE run_id = {text(run)} ORDER BY headline DESC, metric",
+    )  # fmt: skip
+
+
+def _items(reader: Reader, run: str) -> Panel:
+    """Return its verdicts, those that are not right first."""
+    return reader.panel(
+        "items", "Items",
+        "SELECT item, category, sample_index, valid, score, reason, task_id, trace_id "
+        f"FROM benchmark_items WHERE run_id = {text(run)} "
+        "ORDER BY coalesce(valid, false), category, task_id, sample_index",
     )  # fmt: skip
 
 

@@ -116,6 +116,7 @@ function plotting(part) {
     return values.size > 1 && values.size <= 8;
   });
   by.value = few ?? "";
+  points.checked = !data.numeric.includes(x.value); // a line between names would say nothing
   let drawn = null;
 
   function draw() {
@@ -129,6 +130,7 @@ function plotting(part) {
       {
         width: place.clientWidth,
         height: 320,
+        padding: [8, 28, 0, 0],
         scales: { x: { time: false } },
         axes: [{ ...axis, ...named, size: 30, label: x.value, labelSize: 18 }, { ...axis, size: 60 }],
         series: [
