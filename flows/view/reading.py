@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
+from flows.cli.spelling import spelled
 from genenv_core.errors import QueryError
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
@@ -49,6 +48,12 @@ class Panel:
     columns: list[str]
     truncated: bool = False
 
+    @classmethod
+    def of(cls, name: str, title: str, sql: str, answer: Answer) -> Panel:
+        """Return the panel of an answer; what Python has no value for is text."""
+        frame = spelled(answer.frame)
+        return cls(name, title, sql, frame.to_dicts(), frame.columns, answer.truncated)
+
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
@@ -76,13 +81,7 @@ class Reader:
 
     def panel(self, name: str, title: str, sql: str) -> Panel:
         """Ask one question; raises QueryError."""
-        answer = self.ask(sql)
-        frame = answer.frame
-        return Panel(name, title, sql, frame.to_dicts(), frame.columns, answer.truncated)
-
-    def frame(self, sql: str) -> pl.DataFrame:
-        """Return the rows of one question; raises QueryError."""
-        return self.ask(sql).frame
+        return Panel.of(name, title, sql, self.ask(sql))
 
     def ask(self, sql: str) -> Answer:
         """Return the answer to one question; raises QueryError."""

@@ -94,10 +94,7 @@ def _number(value: float | None) -> float | None:
 
 def _answer(reader: Reader, sql: str, limits: Limits) -> Panel:
     found = sources(reader.store, tables=tables_named(sql), only=id_named(sql))
-    answer = ask(found, sql, limits)
-    return Panel(
-        "answer", "Answer", sql, answer.frame.to_dicts(), answer.frame.columns, answer.truncated
-    )
+    return Panel.of("answer", "Answer", sql, ask(found, sql, limits))
 
 
 def _download(reader: Reader, sql: str, kind: str) -> Response:
