@@ -1,16 +1,24 @@
 """`genenv view` in a real browser, over a real run.
 
-Invariants: a person gets from the list of runs to a task and a token with clicks or keys alone; no
-page logs an error or asks another host; the console answers. Screenshots of each page, on a desk,
-on a phone and in the dark, are kept in `.ci/out/screenshots`.
+Invariants: every page of a run is reached by clicks, and each of its numbers is what its SQL gives;
+ten questions are answered in two clicks or one search each (docs/view.md); the keyboard alone
+reaches everything; what is asked and kept in the console comes back; nothing that a model or a
+person wrote is carried out; no page logs an error or asks another host. Pages can be read on a
+desk, on a phone, in the dark and on paper.
+
+Screenshots are kept in `.ci/out/screenshots`. GENENV_VIEW_ROOT names a root to walk in place of a
+small one that is made here: that of `make run`, for example.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +26,12 @@ import pytest
 playwright = pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
 
+from genenv_core import pools  # noqa: E402
+from genenv_core.storage.sql.catalog import query  # noqa: E402
 from tests.infra.test_browser import CHROMIUM, SHOTS  # noqa: E402
 from tests.pipeline.commands import environment, genenv  # noqa: E402
+from tests.unit.view.hostile_root import RUN_NAMES, hostile_root  # noqa: E402
+from tests.unit.view.reading_pages import Pages, held_against_sql  # noqa: E402
 from tests.waiting import until  # noqa: E402
 
 pytestmark = [
@@ -28,22 +40,36 @@ pytestmark = [
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no chromium: apt-get install chromium"),
 ]
 
-
 WIDER = "document.documentElement.scrollWidth - innerWidth"
 """By how many pixels a page is wider than the screen."""
 
+REACHABLE = """() => {
+  window.reachable = [...document.querySelectorAll(
+    'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"]'
+  )].filter((one) => !one.disabled && one.checkVisibility());
+  return window.reachable.length;
+}"""
+"""Finds everything on a page that a person can act on, and returns how much that is."""
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a `genenv view` over a run of two epochs."""
-    folder = tmp_path_factory.mktemp("view")
-    done = genenv("run", "tiny", "--set", "epochs=2", "--root", "root", cwd=folder, timeout=600)
-    assert done.returncode == 0, done.stderr
-    log = folder / "view.log"
+FOCUSED = """() => {
+  const one = document.activeElement;
+  const ring = getComputedStyle(one).outlineStyle !== 'none';
+  const mark = one.querySelector('.mark, .node');
+  return [window.reachable.indexOf(one), ring || Boolean(mark)];
+}"""
+"""Which of those has the focus, and whether a person sees that."""
+
+OF_A_KIND = 12
+"""Tasks, and traces, whose pages are walked; there are thousands in a root of `make run`."""
+
+
+@contextmanager
+def served(root: Path, log: Path) -> Iterator[str]:
+    """Yield the address of a `genenv view` over a root; it may print no traceback."""
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "flows.cli.app", "view", "--root", "root", "--port", "0"],
-            cwd=folder, env=environment(), stdout=out, stderr=subprocess.STDOUT,
+            [sys.executable, "-m", "flows.cli.app", "view", "--root", str(root), "--port", "0"],
+            cwd=log.parent, env=environment(), stdout=out, stderr=subprocess.STDOUT,
         )  # fmt: skip
     try:
         yield until(lambda: (re.search(r"http://\S+", log.read_text()) or [""])[0]).rstrip("/")
@@ -51,6 +77,32 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.terminate()
         process.wait(60)
     assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the root to walk, with a run of five epochs."""
+    if given := os.environ.get("GENENV_VIEW_ROOT"):
+        return Path(given).absolute()
+    folder = tmp_path_factory.mktemp("view")
+    done = genenv("run", "tiny", "--set", "epochs=5", "--root", "root", cwd=folder, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return folder / "root"
+
+
+@pytest.fixture(scope="module")
+def run(root: Path) -> str:
+    """Return the name of its run with the most epochs."""
+    with pools.connect(root) as con:
+        asked = "SELECT arg_max(run_id, epochs_planned) AS run FROM runs"
+        return query(con, asked)["run"].item()
+
+
+@pytest.fixture(scope="module")
+def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of the pages over the root."""
+    with served(root, tmp_path_factory.mktemp("served") / "view.log") as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -62,20 +114,29 @@ def browser() -> Iterator[Browser]:
         made.close()
 
 
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """Return an open page, which may log no error and ask no other host."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+@contextmanager
+def opened(browser: Browser, address: str) -> Iterator[Page]:
+    """Yield a page that may log no error, show no dialog and ask no other host."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
     wrong: list[str] = []
-    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    opened.on("pageerror", lambda error: wrong.append(str(error)))
-    opened.on(
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss())[1])
+    page.on(
         "request",
         lambda asked: wrong.append(asked.url) if not asked.url.startswith(address) else None,
     )
-    yield opened
-    opened.close()
+    yield page
+    context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """Return an open page of the root."""
+    with opened(browser, address) as made:
+        yield made
 
 
 def shot(page: Page, name: str) -> None:
@@ -84,10 +145,156 @@ def shot(page: Page, name: str) -> None:
     page.screenshot(path=SHOTS / f"view-{name}.png", full_page=True, animations="disabled")
 
 
-def test_a_person_gets_from_the_runs_to_a_token(page: Page, address: str):
+def fetched(address: str, path: str) -> str:
+    with urllib.request.urlopen(address + path, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def kind_of(path: str) -> str:
+    """Return what kind of page a link leads to, '' for one that is not walked."""
+    plain = path.split("?")[0].split("#")[0]
+    if plain.startswith(("/static", "/sql")):
+        return ""
+    parts = plain.strip("/").split("/")
+    return "/".join(part for index, part in enumerate(parts) if index not in (1, 3)) or "runs"
+
+
+def test_every_number_of_every_page_is_what_its_sql_gives(root: Path, address: str):
+    waiting, seen, counted = ["/"], {"/"}, dict[str, int]()
+    with pools.connect(root) as con:
+        while waiting:
+            path = waiting.pop(0)
+            text = fetched(address, path)
+            counted[kind_of(path)] = counted.get(kind_of(path), 0) + 1
+            held_against_sql(text, lambda sql: query(con, sql).to_dicts())
+            for link in Pages(text).links:
+                kind = kind_of(link) if link.startswith("/") else ""
+                known = sum(kind_of(one) == kind for one in seen)
+                if kind and link not in seen and known < OF_A_KIND:
+                    seen.add(link)
+                    waiting.append(link)
+    kinds = {"runs", "runs/tasks", "runs/rejections", "runs/lineage", "runs/checkpoints/1"}
+    assert counted.keys() >= kinds - {"runs/checkpoints/1"}, counted
+    assert counted["runs/tasks"] > 5 and counted["runs/traces"] > 5
+
+
+class Person:
+    """Somebody at the page of a run, who has two clicks or one search for a question."""
+
+    def __init__(self, page: Page, start: str) -> None:
+        """Open the page of the run."""
+        self.page = page
+        self.start = start
+        self._left = 2
+
+    def begin(self) -> None:
+        """Go back to the page of the run for another question."""
+        self.page.goto(self.start)
+        self._left = 2
+
+    def click(self, name: str | re.Pattern[str]) -> None:
+        """Follow a link."""
+        self.follow("a", name)
+
+    def follow(self, css: str, name: str | re.Pattern[str] = "") -> None:
+        """Follow the first link that fits."""
+        assert self._left >= 1, "a third click"
+        self._left -= 1
+        found = self.page.locator(css)
+        (found.filter(has_text=name) if name else found).first.click()
+
+    def search(self, words: str) -> None:
+        """Search by the field at the top."""
+        assert self._left == 2, "a search and a click"
+        self._left = 0
+        field = self.page.locator("#find")
+        field.fill(words)
+        field.press("Enter")
+        self.page.wait_for_load_state()
+
+    def reads(self, *words: str | re.Pattern[str]) -> None:
+        """See these words on the page."""
+        for one in words:
+            expect(self.page.get_by_text(one).first).to_be_visible()
+
+
+def test_ten_questions_are_answered_in_two_clicks_or_one_search(
+    page: Page, address: str, root: Path, run: str
+):
+    with pools.connect(root) as con:
+
+        def one(sql: str) -> str:
+            return str(query(con, f"SELECT {sql}").item())
+
+        own = f"run_id = '{run}'"
+        unused = one(f"min(task_id) FROM selections WHERE {own} AND NOT kept AND epoch > 0")
+        failed = one(f"min(s.trace_id) FROM scores AS s WHERE {own} AND NOT success")
+        failed_task = one(f"task_id FROM scores WHERE {own} AND trace_id = '{failed}'")
+        last = one(f"max(epoch) FROM epochs WHERE {own}")
+    person = Person(page, f"{address}/runs/{run}")
+
+    def better() -> None:
+        person.reads("Success on test tasks")
+        expect(page.locator("[data-curve=heldout_success] canvas")).to_be_visible()
+
+    def edge() -> None:
+        person.reads("Success on new tasks", "the band is around alpha")
+
+    def learned_from() -> None:
+        person.follow("[data-panel=rows] td a", re.compile("^5$"))
+        person.click("those that trained the agent")
+        assert "epoch=5" in page.url and "used=agent" in page.url
+        expect(page.get_by_role("heading", name="Task map")).to_be_visible()
+
+    def solved_half_the_time() -> None:
+        person.click("Task map")
+        person.follow("[data-panel=tasks] td a")
+        person.reads("What pi_env wrote", "Expected answer")
+
+    def not_used() -> None:
+        person.search(unused)
+        person.reads("What the updates might use, and why")
+        expect(page.locator("[data-panel=decisions] td").first).to_be_visible()
+
+    def why_failed() -> None:
+        person.search(failed_task)
+        person.reads(re.compile("✗"))
+
+    def unsure() -> None:
+        person.search(failed)
+        person.reads("Token by token")
+        assert page.locator(".tok[title*='p = ']").count() > 0
+
+    def refused() -> None:
+        person.click("Rejections")
+        person.reads("What was rejected, and why")
+        expect(page.locator("[data-panel=reasons] td").first).to_be_visible()
+
+    def rows_of_a_checkpoint() -> None:
+        person.click("Lineage")
+        person.follow(f"svg a[href$='/agent/{last}']")
+        person.reads("Rows that the update trained on")
+
+    def who_computed() -> None:
+        expect(page.locator("#stages")).to_be_visible()
+        assert page.locator("table.grid .state").count() > 9
+
+    questions: list[Callable[[], None]] = [
+        better, edge, learned_from, solved_half_the_time, not_used, why_failed, unsure, refused,
+        rows_of_a_checkpoint, who_computed,
+    ]  # fmt: skip
+    assert len(questions) == 10
+    for answered in questions:
+        person.begin()
+        answered()
+
+
+def test_a_person_gets_from_the_runs_to_two_attempts_beside_each_other(
+    page: Page, address: str, run: str
+):
     page.goto(address)
     shot(page, "runs")
-    page.get_by_role("link", name=re.compile("^tiny-")).click()
+    page.get_by_role("link", name=run, exact=True).click()
     curves = page.locator("[data-curve] canvas")
     expect(curves.first).to_be_visible()
     assert curves.count() >= 4
@@ -100,30 +307,67 @@ def test_a_person_gets_from_the_runs_to_a_token(page: Page, address: str):
     expect(page.get_by_role("heading", name="What pi_env wrote")).to_be_visible()
     shot(page, "story")
     page.locator(".attempt h3 a").first.click()
-    expect(page.get_by_role("heading", name="Token by token")).to_be_visible()
-    assert page.locator(".tok[title]").count() > 0
     page.get_by_label("beside").select_option(index=1)
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("heading", name="Token by token")).to_have_count(2)
     shot(page, "traces")
+    for way in ("rejections", "lineage", "checkpoints/agent/1"):
+        page.goto(f"{address}/runs/{run}/{way}")
+        shot(page, way.replace("/", "-"))
 
 
-def test_rejections_and_lineage_are_a_click_from_the_run(page: Page, address: str):
-    page.goto(address)
-    page.get_by_role("link", name=re.compile("^tiny-")).click()
-    run = page.url
-    page.get_by_role("link", name="Rejections").click()
-    expect(page.get_by_role("heading", name="What was rejected, and why")).to_be_visible()
-    shot(page, "rejections")
-    page.goto(run)
-    page.get_by_role("link", name="Lineage").click()
-    shot(page, "lineage")
-    page.locator("svg a .node").last.click()
-    expect(page.get_by_role("heading", name="Rows that the update trained on")).to_be_visible()
-    shot(page, "checkpoint")
+def test_tokens_are_chosen_and_words_found_by_keys(page: Page, address: str, root: Path, run: str):
+    with pools.connect(root) as con:
+        asked = f"SELECT min(trace_id) AS one FROM %s WHERE run_id = '{run}'"
+        scored = query(con, asked % "trainer_logprobs")["one"].item()
+        trace = scored or query(con, asked % "traces")["one"].item()
+    page.goto(f"{address}/runs/{run}/traces/{trace}")
+    page.locator(".tokens").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    said = page.locator(".chosen[role=status]")
+    expect(said).to_contain_text(re.compile(r"Token 2 of \d+: id \d+"))
+    if scored:  # the trainer scored it again
+        expect(said).to_contain_text("by the trainer")
+    page.keyboard.press("Home")
+    expect(said).to_contain_text("Token 1 of")
+    field = page.locator("#within input")
+    words = page.locator(".turn .words").first.inner_text()[:12]
+    field.fill(words.upper())
+    expect(page.locator("#within [role=status]")).to_contain_text(re.compile(r"^1 of [1-9]"))
+    field.fill("no attempt says this")
+    expect(page.locator("#within [role=status]")).to_have_text("0 of 0")
+    shot(page, "trace")
 
 
-def test_the_console_is_reached_and_used_by_keys_alone(page: Page, address: str):
+@pytest.mark.parametrize(
+    "way", ["", "/tasks?epoch=2", "/rejections", "/lineage", "a task", "a trace", "the console"]
+)
+def test_the_keyboard_alone_reaches_everything(way: str, page: Page, address: str, run: str):
+    page.goto(f"{address}/runs/{run}{way if way.startswith('/') else ''}")
+    if way == "the console":
+        page.goto(f"{address}/sql?q=SELECT+epoch,p_hat+FROM+epochs+ORDER+BY+1")
+    if way in ("a task", "a trace"):
+        page.goto(f"{address}/runs/{run}/tasks")
+        page.locator("[data-panel=tasks] td a").first.click()
+    if way == "a trace":
+        page.locator(".attempt h3 a").first.click()
+    count = page.evaluate(REACHABLE)
+    assert count > 5
+    reached: set[int] = set()
+    for _ in range(count + 5):
+        page.keyboard.press("Tab")
+        index, seen = page.evaluate(FOCUSED)
+        assert seen or index < 0, page.evaluate("document.activeElement.outerHTML")
+        reached.add(index)
+    radios = page.locator("input[type=radio]").count()  # one stop for all of a name
+    missed = set(range(count)) - reached
+    assert len(missed) <= max(0, radios - 1), [
+        page.evaluate("(index) => window.reachable[index].outerHTML", one) for one in missed
+    ]
+
+
+def test_the_console_keeps_what_was_asked_and_draws_the_answer(page: Page, address: str):
     page.goto(address)
     for _ in range(12):
         page.keyboard.press("Tab")
@@ -132,26 +376,67 @@ def test_the_console_is_reached_and_used_by_keys_alone(page: Page, address: str)
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/sql"))
     page.locator("#sql").focus()
-    page.keyboard.type("SELECT count(*) AS attempts FROM traces")
+    asked = "SELECT epoch, count(*) AS attempts FROM traces GROUP BY epoch ORDER BY epoch"
+    page.keyboard.type(asked)
     page.keyboard.press("Control+Enter")
-    expect(page.get_by_role("cell")).to_have_count(1)
-    assert int(page.get_by_role("cell").inner_text().replace(",", "")) > 0
+    expect(page.locator("[data-panel=answer] td").first).to_be_visible()
+    expect(page.locator("#asked a")).to_have_text([asked])
+    page.locator("#keep input").fill("How many attempts?")
+    page.keyboard.press("Enter")
+    expect(page.locator("#kept a")).to_have_text(["How many attempts?"])
+    page.get_by_text("Plot", exact=True).click()
+    expect(page.locator("#plotting canvas")).to_be_visible()
+    assert page.locator("#plotting [name=y]").input_value() == "attempts"
     shot(page, "console")
+    page.get_by_role("link", name="How did the tasks change?").click()
+    expect(page.locator("[data-panel=answer] td").first).to_be_visible()
+    page.get_by_role("link", name="How many attempts?").click()
+    expect(page.locator("#sql")).to_have_value(asked)
+    page.get_by_role("button", name="remove How many attempts?").click()
+    expect(page.locator("#kept")).to_be_hidden()
+    page.get_by_role("button", name="forget these").click()
+    expect(page.locator("#asked")).to_be_hidden()
 
 
 @pytest.mark.parametrize("look", ["dark", "phone", "print"])
-def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(look, page: Page, address: str):
+def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
+    look: str, page: Page, address: str, run: str
+):
     if look == "phone":
         page.set_viewport_size({"width": 390, "height": 800})
     page.emulate_media(
         color_scheme="dark" if look == "dark" else "light",
         media="print" if look == "print" else "screen",
     )
-    page.goto(address)
-    page.get_by_role("link", name=re.compile("^tiny-")).click()
-    expect(page.locator("[data-curve] canvas").first).to_be_visible()
-    assert page.evaluate(WIDER) <= 0
-    shot(page, f"run-{look}")
-    page.goto(f"{page.url}/tasks")
-    assert page.evaluate(WIDER) <= 0
-    shot(page, f"tasks-{look}")
+    page.goto(f"{address}/runs/{run}/tasks?epoch=2")
+    task = page.locator("[data-panel=tasks] td a").first.get_attribute("href") or ""
+    ways = {
+        "run": f"/runs/{run}", "tasks": f"/runs/{run}/tasks?epoch=2", "story": task,
+        "lineage": f"/runs/{run}/lineage", "rejections": f"/runs/{run}/rejections",
+        "console": "/sql?q=SELECT+epoch,p_hat+FROM+epochs",
+    }  # fmt: skip
+    for name, way in ways.items():
+        page.goto(address + way)
+        if name == "run":
+            expect(page.locator("[data-curve] canvas").first).to_be_visible()
+        assert page.evaluate(WIDER) <= 0, name
+        shot(page, f"{name}-{look}")
+
+
+def test_nothing_that_somebody_wrote_is_carried_out(browser: Browser, tmp_path: Path):
+    hostile_root(tmp_path / "root")
+    with (
+        served(tmp_path / "root", tmp_path / "view.log") as address,
+        opened(browser, address) as page,
+    ):
+        page.goto(address)
+        shot(page, "hostile-runs")
+        assert page.get_by_role("link", name=RUN_NAMES[0]).count() == 1
+        page.goto(f"{address}/runs/run-a/tasks")
+        page.locator("[data-panel=tasks] td a").first.click()
+        shot(page, "hostile-story")
+        page.locator(".attempt h3 a").first.click()
+        expect(page.get_by_role("heading", name="Token by token")).to_be_visible()
+        page.goto(f"{address}/runs/run-a/rejections")
+        page.goto(f"{address}/find?q=%3Cscript%3E")
+        expect(page.get_by_text("<script>alert(document.domain)</script>").first).to_be_visible()

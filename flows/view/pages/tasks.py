@@ -13,7 +13,7 @@ from flows.view.reading import Panel, Reader, Row, parameter, whole_number
 from flows.view.shown import colour_of
 from genenv_core.storage.sql.duck import text
 
-POINTS = 1500
+POINTS = 2500
 """Tasks that the map draws one by one; more are drawn as how many there are in each place."""
 
 BY = {"difficulty": "difficulty", "family": "family"}

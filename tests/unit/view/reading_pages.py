@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
+
+from flows.view.reading import PAGE
+from flows.view.shown import shown
+
+CUT = {"tasks": 200, "items": 200, "made_of": 500}
+"""Tables of which a page shows the first rows alone, and how many."""
 
 
 @dataclass
@@ -69,3 +77,37 @@ def tables(text: str) -> list[Shown]:
     for one in found:
         one.rows = [row for row in one.rows if row]
     return [one for one in found if one.rows]
+
+
+def held_against_sql(text: str, ask: Callable[[str], list[dict[str, Any]]]) -> int:
+    """Return how many tables and lists a page has; each has all rows that its SQL gives, as shown.
+
+    A long table may show the first rows alone, as many as pages show of it.
+    """
+    found = tables(text)
+    for one in found:
+        if one.name == "answer":  # the console's, whose question is in its field
+            continue
+        assert one.sql, one.name
+        rows = ask(one.sql)
+        assert rows, one.name
+        if one.name == "stages":
+            assert sorted(_cells(one)) == sorted(map(_state, rows))
+            continue
+        if one.rows[0] and len(one.columns) != len(one.rows[0]):  # a box to choose the row
+            one.rows = [row[1:] for row in one.rows]
+        for said, row in zip(one.rows, rows, strict=False):
+            assert said == [shown(row[column]).strip() for column in one.columns], one.name
+        most = CUT.get(one.name, PAGE.rows or 0)
+        assert len(one.rows) == min(len(rows), most), one.name
+    return len(found)
+
+
+def _cells(grid: Shown) -> list[str]:
+    """Return the cells of the grid of stages that have a stage, without the run it came from."""
+    return [" ".join(cell.split()[:3]) for row in grid.rows for cell in row if cell]
+
+
+def _state(row: dict[str, Any]) -> str:
+    seconds = row["computed_seconds"] if row["state"] == "cached" else row["seconds"]
+    return f"{row['state']} {shown(seconds)} s".replace("  ", " ")

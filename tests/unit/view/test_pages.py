@@ -17,13 +17,12 @@ from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
-from flows.view.shown import shown
 from genenv_core import pools
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
 from tests.unit.builders_root import START, commit_epoch, fill, small_root
-from tests.unit.view.reading_pages import Pages, tables
+from tests.unit.view.reading_pages import Pages, held_against_sql, tables
 
 TASK, TRACE = "e0001-t000000", "e0001-g000000-s0000"
 PAGES = {
@@ -77,19 +76,7 @@ def test_the_ids_of_these_tests_are_there(pool):
 def test_every_number_is_what_its_sql_gives(name: str, client: TestClient, pool):
     answer = client.get(PAGES[name])
     assert answer.status_code == 200, answer.text
-    found = tables(answer.text)
-    for one in found:
-        if one.name == "answer":  # the console's, whose question is in its field
-            continue
-        assert one.sql, one.name
-        rows = query(pool, one.sql).to_dicts()
-        assert rows, one.name
-        if one.rows[0] and len(one.columns) != len(one.rows[0]):  # a box to choose the row
-            one.rows = [row[1:] for row in one.rows]
-        for said, row in zip(one.rows, rows, strict=False):
-            assert said == [shown(row[column]).strip() for column in one.columns], one.name
-        assert len(one.rows) == min(len(rows), 200 if one.name in ("tasks", "items") else 500)
-    assert found or name == "compared"
+    assert held_against_sql(answer.text, lambda sql: query(pool, sql).to_dicts()) > 0
 
 
 @pytest.fixture(scope="module")
