@@ -114,8 +114,8 @@ def _compared(
 ) -> dict[str, float]:
     """Return how far the engine's logprobs are from the trainer's, on rows spread over the stage.
 
-    The trainer's are written as `trainer_logprobs`. Raises EngineError above the configured bound. It first forgets the shards, because
-    the next attempt must sample again.
+    The trainer's are written as `trainer_logprobs`. Raises EngineError above the configured bound.
+    It first forgets the shards, because the next attempt must sample again.
     """
     settings = context.config.rollout
     parts = [part for part in made if part.table == "trace_tokens"]

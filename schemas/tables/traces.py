@@ -52,7 +52,7 @@ class TraceTokens(
 
 
 class TrainerLogprobs(Table, key=("trace_id",)):
-    """One row a rollout whose tokens the trainer scored again, before any update learned from it."""
+    """One row a rollout that the trainer scored again before any update learned from it."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
