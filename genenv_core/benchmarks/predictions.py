@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
+from genenv_core.benchmarks.lines import read_line
 from genenv_core.benchmarks.protocol import ItemVerdict, Suite
 from genenv_core.benchmarks.summary import Metric, Tally
 from genenv_core.errors import one_line
@@ -83,6 +84,7 @@ class Results:
         self._tallies: dict[str, Tally] = defaultdict(Tally)
         self._counts: Counter[str] = Counter()
         self._run: dict[str, set[str]] = defaultdict(set)
+        self._groups = Counter(suite.items.values())
 
     def add(self, judged: Judged) -> None:
         """Add a verdict; one on no item of the data belongs to no key."""
@@ -110,19 +112,38 @@ class Results:
         ]
 
     def _not_run(self, run: set[str]) -> dict[str, int]:
-        groups = Counter(group for item, group in self._suite.items.items() if item not in run)
-        return dict(groups)
+        done = Counter(self._suite.items[item] for item in run)
+        left = {group: count - done[group] for group, count in self._groups.items()}
+        return {group: count for group, count in left.items() if count}
 
 
 def as_json(result: Result) -> JsonObject:
     """Return a result as plain JSON."""
-    return {**asdict(result), "key": json.loads(_dumped(result.key))}
+    key: Any = json.loads(_dumped(result.key))
+    # Field by field: a file may have a key for each line, and `asdict` copies each name.
+    return {
+        "key": key,
+        "predictions": result.predictions,
+        "items": result.items,
+        "metrics": [
+            {
+                "name": one.name,
+                "items": one.items,
+                "value": one.value,
+                "low": one.low,
+                "high": one.high,
+                "missing": list(one.missing),
+            }
+            for one in result.metrics
+        ],
+        "not_run": result.not_run,
+    }
 
 
 def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:
     try:
-        read = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        read = read_line(line)
+    except ValueError as error:
         return Judged(number, None, None, _unscored(f"line {number} is no JSON: {error}"))
     if not isinstance(read, dict):
         shown = one_line(repr(read), SHOWN)

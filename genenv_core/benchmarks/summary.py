@@ -58,25 +58,26 @@ class Tally:
             name: np.array([np.mean(ratios, axis=0) for ratios in items.values()])
             for name, items in self._given.items()
         }
-        drawn = {
-            name: _drawn(one, np.random.default_rng(_seed(self._given[name])))
-            for name, one in rows.items()
-        }
-        found = [
-            _metric(name, len(one), float(one[:, 0].sum() / one[:, 1].sum()), drawn[name])
-            for name, one in rows.items()
-        ]
+        drawn = {name: _drawn(one, self._given[name]) for name, one in rows.items()}
+        found = [_metric(name, len(one), _ratio(one), drawn[name]) for name, one in rows.items()]
         values: dict[str, Any] = {metric.name: metric.value for metric in found}
         return found + [_composite(one, rows, values, drawn) for one in composites]
+
+
+def _ratio(rows: NDArray[np.float64]) -> float:
+    return float(rows[:, 0].sum() / rows[:, 1].sum())
 
 
 def _seed(items: Iterable[str]) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(items).encode()).digest()[:8])
 
 
-def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _drawn(rows: NDArray[np.float64], items: Iterable[str]) -> NDArray[np.float64]:
     """Return the metric of each draw, (DRAWS,); `rows` is (items, 2)."""
     count = len(rows)
+    if (rows == rows[0]).all():
+        return np.full(DRAWS, _ratio(rows))
+    rng = np.random.default_rng(_seed(items))
     at_once = max(1, DRAWN_AT_ONCE // count)
     totals = np.concatenate(
         [

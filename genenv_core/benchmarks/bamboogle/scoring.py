@@ -17,6 +17,9 @@ from dateutil import parser as dates
 from genenv_core.benchmarks.answers import LONGEST, extracted
 from genenv_core.benchmarks.protocol import ItemVerdict
 
+SHOWN = 1000
+"""Characters of an answer that a verdict shows."""
+
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _SPREADSHEET = re.compile(r"\d{1,2}-[A-Z][a-z]{2}-\d{2}")
@@ -76,7 +79,7 @@ def judged(gold: str, prediction: Any, mode: str) -> ItemVerdict:
     dated = is_spreadsheet_date(gold.strip()) and same_date(answer, gold)
     valid = matched or (mode == "lenient" and dated)
     parts = {
-        "answer": answer,
+        "answer": answer[:SHOWN],
         "exact_match": matched,
         "f1": f1(answer, gold),
         "contains": contains(answer, gold),

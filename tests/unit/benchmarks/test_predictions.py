@@ -12,11 +12,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from flows.cli.data.results import LISTED
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
+from genenv_core.benchmarks.lines import DEEPEST, read_line
 from genenv_core.benchmarks.predictions import Judged, Results, as_json, judge_lines
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
@@ -48,7 +51,8 @@ def test_a_line_comes_back_with_its_id_and_key() -> None:
         (b"{oops", "is no JSON"),
         (b"[" * 100_000, "is no JSON"),
         (b"\xff\xfe\xfd", "is no JSON"),
-        (b'{"id": "0", "prediction": ' + b"9" * 5000 + b"}", "is no JSON"),
+        (b'{"id": "0", "prediction": ' + b"[" * 9000 + b"]" * 8999 + b"}", "is no JSON"),
+        (b'{"id": "0", "prediction": ["' + b"[" * 9000 + b"}", "is no JSON"),
         (b"[1]", r"is no object: \[1\]"),
         ({"id": "2", "prediction": "x"}, "has no item '2'"),
         ({"prediction": "x"}, "has no item None"),
@@ -66,6 +70,38 @@ def test_what_cannot_be_scored_is_null_with_its_reason(
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(row["reason"])
     assert second.verdict.valid and second.line == 2
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [
+        b"[" * DEEP + b"]" * DEEP,
+        b'{"a": ' * DEEP + b"1" + b"}" * DEEP,
+        b'[{"a]}": ' * DEEP + rb'"\\\"]}"' + b"}]" * DEEP,
+        b"9" * 5000,
+        b"-" + b"9" * 5000,
+    ],
+)
+def test_a_line_that_python_does_not_read_has_its_id_key_and_verdict(prediction: bytes) -> None:
+    (one,) = judged(b'{"prediction": ' + prediction + b', "id": "0", "key": "]\\"["}')
+    row = json.loads(one.row())
+    assert (row["id"], row["key"], row["valid"]) == ("0", ']"[', False)
+
+
+def test_what_is_not_too_deep_is_read_as_it_is() -> None:
+    wide = [{"a": ["[", '"]', "\\", i, "\ud83d", {}]} for i in range(1000)]
+    deep: Any = "end"
+    for _ in range(DEEPEST - 1):
+        deep = {"b": deep}
+    value = {"wide": wide, "deep": deep}
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        assert read_line(text.encode("utf-8", "surrogatepass")) == value
+    cut = read_line(json.dumps([deep, [[deep]], 7]).encode())
+    assert cut[0] == deep and cut[1] != [[deep]] and cut[2] == 7
+    assert "end" not in repr(cut[1])
 
 
 def test_numbers_that_json_has_not_come_back_as_text() -> None:
@@ -92,6 +128,25 @@ def test_keys_have_results_of_their_own() -> None:
     assert (first.key, first.predictions, first.items) == ("a", 2, 1)
     assert first.not_run == {"questions": 1}
     assert [one.metrics[0].value for one in (second, first)] == [0.5, 1]
+
+
+def test_a_key_for_each_line_costs_no_draws_and_is_not_listed_whole(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*_: Any, **__: Any) -> None:
+        raise AssertionError("one item has one score, whatever is drawn")
+
+    monkeypatch.setattr(np.random, "default_rng", drawn)
+    given = tmp_path / "p.jsonl"
+    lines = [{"id": "0", "key": f"k{n}", "prediction": "Salem"} for n in range(LISTED + 3)]
+    given.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ("--data", str(data), "--predictions", str(given))
+    shown = asked(*arguments)
+    assert shown.exit_code == 0, shown.output
+    assert f"k{LISTED - 1} " in shown.output and f"k{LISTED}" not in shown.output
+    assert "3 more keys" in shown.output
+    facts = json.loads(asked(*arguments, "--json").stdout)
+    assert [one["key"] for one in facts["results"]] == [line["key"] for line in lines]
 
 
 def asked(*arguments: str) -> Any:
