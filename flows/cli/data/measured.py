@@ -180,6 +180,7 @@ def _facts(one: _Measured) -> JsonObject:
         "attempts": facts["attempts"],
         "not_scored": facts["not_scored"],
         "broken": facts["broken"],
+        "broken_first": facts["broken_first"],
         "results": [as_json(result)],
     }
 

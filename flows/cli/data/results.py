@@ -68,6 +68,8 @@ def show_result(
         for metric in result.metrics:
             if metric.missing:
                 typer.echo(f"no value{key}: {metric.name}, which needs {', '.join(metric.missing)}")
+            elif metric.value is None:
+                typer.echo(f"no value{key}: {metric.name}, of which no item was scored")
         if result.not_run:
             missing = ", ".join(f"{count} of {group}" for group, count in result.not_run.items())
             typer.echo(f"not run{key}: {missing}")
