@@ -14,8 +14,8 @@ import pytest
 
 from genenv_core.benchmarks.bamboogle import BENCHMARK
 from genenv_core.benchmarks.bamboogle.scoring import (
-    SHOWN,
     LONGEST,
+    SHOWN,
     contains,
     exact_match,
     extracted,
