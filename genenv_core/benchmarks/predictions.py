@@ -27,7 +27,8 @@ SHOWN = 120
 class Judged:
     """The verdict on one line; `id` and `key` are as given, None where the line has none.
 
-    `failed` says that the scorer itself raised an error, which is a fault of genenv.
+    `failed` says that the scorer itself raised an error, which is a fault of genenv; `unread` that
+    the line is none with an id of the data and a prediction.
     """
 
     line: int
@@ -36,6 +37,7 @@ class Judged:
     verdict: ItemVerdict
     item: str | None = None
     failed: bool = False
+    unread: bool = False
 
     def row(self) -> str:
         """Return the line of a file of verdicts, as JSON."""
@@ -144,25 +146,31 @@ def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:
     try:
         read = read_line(line)
     except ValueError as error:
-        return Judged(number, None, None, _unscored(f"line {number} is no JSON: {error}"))
+        return _unread(number, f"is no JSON: {error}")
     if not isinstance(read, dict):
-        shown = one_line(repr(read), SHOWN)
-        return Judged(number, None, None, _unscored(f"line {number} is no object: {shown}"))
+        return _unread(number, f"is no object: {one_line(repr(read), SHOWN)}")
     values = cast("JsonObject", read)
     ident, key = values.get("id"), values.get("key")
     item = str(ident) if isinstance(ident, int | str) and not isinstance(ident, bool) else None
     if item is None or item not in suite.items:
-        shown = one_line(repr(ident), SHOWN)
-        return Judged(number, ident, key, _unscored(f"line {number}: the data has no item {shown}"))
+        return _unread(
+            number, f"names no item of the data: {one_line(repr(ident), SHOWN)}", ident, key
+        )
     if "prediction" not in values:
-        why = _unscored(f"line {number} has no field prediction")
-        return Judged(number, ident, key, why, item)
+        return _unread(number, "has no field prediction", ident, key, item)
     try:
         verdict = suite.judge(item, values["prediction"], mode)
     except Exception as error:  # judge promises not to: one more line must not be lost for it
         why = _unscored(f"line {number}: the scorer failed: {type(error).__name__}: {error}")
         return Judged(number, ident, key, why, item, failed=True)
     return Judged(number, ident, key, verdict, item)
+
+
+def _unread(
+    number: int, why: str, ident: Any = None, key: Any = None, item: str | None = None
+) -> Judged:
+    verdict = _unscored(f"line {number} {why}")
+    return Judged(number, ident, key, verdict, item, unread=True)
 
 
 def _unscored(reason: str) -> ItemVerdict:

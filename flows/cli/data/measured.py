@@ -167,6 +167,7 @@ def _facts(one: _Measured) -> JsonObject:
     given = config.benchmark
     return found | {
         "mode": facts["mode"],
+        "rule": get_benchmark(config.domain.name).modes[facts["mode"]],
         "protocol": {"played": True, **facts["protocol"]},
         "genenv": __version__,
         "model": {"model": given.model, "url": given.url, "model_name": given.model_name},

@@ -21,6 +21,7 @@ from flows.cli.data.results import LISTED
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
 from genenv_core.benchmarks.lines import DEEPEST, read_line
 from genenv_core.benchmarks.predictions import Judged, Results, as_json, judge_lines
+from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
 
@@ -54,10 +55,10 @@ def test_a_line_comes_back_with_its_id_and_key() -> None:
         (b'{"id": "0", "prediction": ' + b"[" * 9000 + b"]" * 8999 + b"}", "is no JSON"),
         (b'{"id": "0", "prediction": ["' + b"[" * 9000 + b"}", "is no JSON"),
         (b"[1]", r"is no object: \[1\]"),
-        ({"id": "2", "prediction": "x"}, "has no item '2'"),
-        ({"prediction": "x"}, "has no item None"),
-        ({"id": True, "prediction": "x"}, "has no item True"),
-        ({"id": ["0"], "prediction": "x"}, "has no item"),
+        ({"id": "2", "prediction": "x"}, "line 1 names no item of the data: '2'"),
+        ({"prediction": "x"}, "no item of the data: None"),
+        ({"id": True, "prediction": "x"}, "no item of the data: True"),
+        ({"id": ["0"], "prediction": "x"}, "no item of the data"),
         ({"id": "0"}, "has no field prediction"),
     ],
 )
@@ -171,15 +172,28 @@ def test_the_command_scores_a_file(data: Path, tmp_path: Path) -> None:
     shown = asked(*arguments)
     assert shown.exit_code == 0, shown.output
     assert "[red]m" in shown.output and "not run under key [red]m: 1 of questions" in shown.output
-    assert "not scored: line 2: the data has no item '7'" in shown.stderr
+    assert "not scored: line 2 names no item of the data: '7'" in shown.stderr
     assert "as the prediction the answer's text" in shown.stderr
     assert [json.loads(row)["valid"] for row in out.read_text().splitlines()] == [True, None]
     facts = json.loads(asked(*arguments, "--json").stdout)
     assert facts["predictions"]["lines"] == 2 and facts["predictions"]["not_scored"] == 1
+    assert facts["rule"] == get_benchmark("bamboogle").modes["official"]
     assert facts["mode"] == "official" and facts["data"]["items"] == 2
     assert facts["results"][0]["metrics"][0] == {
         "name": "exact_match", "items": 1, "value": 1.0, "low": 1.0, "high": 1.0, "missing": [],
     }  # fmt: skip
+
+
+def test_one_reason_of_many_lines_is_told_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = ItemVerdict(None, reason="no game can be played: say make games")
+    monkeypatch.setattr(Bamboogle, "judge", lambda *_: absent)
+    given = tmp_path / "p.jsonl"
+    given.write_text('{"id": "0", "prediction": "Salem"}\n' * 7)
+    shown = asked("--data", str(data), "--predictions", str(given))
+    assert shown.exit_code == 0
+    assert shown.stderr == f"not scored, 7 lines: {absent.reason}\n"
 
 
 def test_wrong_names_are_refused(data: Path, tmp_path: Path) -> None:
