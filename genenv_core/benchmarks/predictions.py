@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
+from genenv_core.benchmarks.lines import read_line
 from genenv_core.benchmarks.protocol import ItemVerdict, Suite
 from genenv_core.benchmarks.summary import Metric, Tally
 from genenv_core.errors import one_line
@@ -26,7 +27,8 @@ SHOWN = 120
 class Judged:
     """The verdict on one line; `id` and `key` are as given, None where the line has none.
 
-    `failed` says that the scorer itself raised an error, which is a fault of genenv.
+    `failed` says that the scorer itself raised an error, which is a fault of genenv; `unread` that
+    the line is none with an id of the data and a prediction.
     """
 
     line: int
@@ -35,6 +37,7 @@ class Judged:
     verdict: ItemVerdict
     item: str | None = None
     failed: bool = False
+    unread: bool = False
 
     def row(self) -> str:
         """Return the line of a file of verdicts, as JSON."""
@@ -83,6 +86,7 @@ class Results:
         self._tallies: dict[str, Tally] = defaultdict(Tally)
         self._counts: Counter[str] = Counter()
         self._run: dict[str, set[str]] = defaultdict(set)
+        self._groups = Counter(suite.items.values())
 
     def add(self, judged: Judged) -> None:
         """Add a verdict; one on no item of the data belongs to no key."""
@@ -110,38 +114,63 @@ class Results:
         ]
 
     def _not_run(self, run: set[str]) -> dict[str, int]:
-        groups = Counter(group for item, group in self._suite.items.items() if item not in run)
-        return dict(groups)
+        done = Counter(self._suite.items[item] for item in run)
+        left = {group: count - done[group] for group, count in self._groups.items()}
+        return {group: count for group, count in left.items() if count}
 
 
 def as_json(result: Result) -> JsonObject:
     """Return a result as plain JSON."""
-    return {**asdict(result), "key": json.loads(_dumped(result.key))}
+    key: Any = json.loads(_dumped(result.key))
+    # Field by field: a file may have a key for each line, and `asdict` copies each name.
+    return {
+        "key": key,
+        "predictions": result.predictions,
+        "items": result.items,
+        "metrics": [
+            {
+                "name": one.name,
+                "items": one.items,
+                "value": one.value,
+                "low": one.low,
+                "high": one.high,
+                "missing": list(one.missing),
+            }
+            for one in result.metrics
+        ],
+        "not_run": result.not_run,
+    }
 
 
 def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:
     try:
-        read = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return Judged(number, None, None, _unscored(f"line {number} is no JSON: {error}"))
+        read = read_line(line)
+    except ValueError as error:
+        return _unread(number, f"is no JSON: {error}")
     if not isinstance(read, dict):
-        shown = one_line(repr(read), SHOWN)
-        return Judged(number, None, None, _unscored(f"line {number} is no object: {shown}"))
+        return _unread(number, f"is no object: {one_line(repr(read), SHOWN)}")
     values = cast("JsonObject", read)
     ident, key = values.get("id"), values.get("key")
     item = str(ident) if isinstance(ident, int | str) and not isinstance(ident, bool) else None
     if item is None or item not in suite.items:
-        shown = one_line(repr(ident), SHOWN)
-        return Judged(number, ident, key, _unscored(f"line {number}: the data has no item {shown}"))
+        return _unread(
+            number, f"names no item of the data: {one_line(repr(ident), SHOWN)}", ident, key
+        )
     if "prediction" not in values:
-        why = _unscored(f"line {number} has no field prediction")
-        return Judged(number, ident, key, why, item)
+        return _unread(number, "has no field prediction", ident, key, item)
     try:
         verdict = suite.judge(item, values["prediction"], mode)
     except Exception as error:  # judge promises not to: one more line must not be lost for it
         why = _unscored(f"line {number}: the scorer failed: {type(error).__name__}: {error}")
         return Judged(number, ident, key, why, item, failed=True)
     return Judged(number, ident, key, verdict, item)
+
+
+def _unread(
+    number: int, why: str, ident: Any = None, key: Any = None, item: str | None = None
+) -> Judged:
+    verdict = _unscored(f"line {number} {why}")
+    return Judged(number, ident, key, verdict, item, unread=True)
 
 
 def _unscored(reason: str) -> ItemVerdict:

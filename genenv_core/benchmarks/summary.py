@@ -58,25 +58,26 @@ class Tally:
             name: np.array([np.mean(ratios, axis=0) for ratios in items.values()])
             for name, items in self._given.items()
         }
-        drawn = {
-            name: _drawn(one, np.random.default_rng(_seed(self._given[name])))
-            for name, one in rows.items()
-        }
-        found = [
-            _metric(name, len(one), float(one[:, 0].sum() / one[:, 1].sum()), drawn[name])
-            for name, one in rows.items()
-        ]
+        drawn = {name: _drawn(one, self._given[name]) for name, one in rows.items()}
+        found = [_metric(name, len(one), _ratio(one), drawn[name]) for name, one in rows.items()]
         values: dict[str, Any] = {metric.name: metric.value for metric in found}
-        return found + [_composite(one, rows, values, drawn) for one in composites]
+        return found + [_composite(one, self._given, values, drawn) for one in composites]
+
+
+def _ratio(rows: NDArray[np.float64]) -> float:
+    return float(rows[:, 0].sum() / rows[:, 1].sum())
 
 
 def _seed(items: Iterable[str]) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(items).encode()).digest()[:8])
 
 
-def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def _drawn(rows: NDArray[np.float64], items: Iterable[str]) -> NDArray[np.float64]:
     """Return the metric of each draw, (DRAWS,); `rows` is (items, 2)."""
     count = len(rows)
+    if (rows == rows[0]).all():
+        return np.full(DRAWS, _ratio(rows))
+    rng = np.random.default_rng(_seed(items))
     at_once = max(1, DRAWN_AT_ONCE // count)
     totals = np.concatenate(
         [
@@ -95,15 +96,16 @@ def _metric(name: str, items: int, value: float, drawn: NDArray[np.float64]) -> 
 
 def _composite(
     composite: Composite,
-    rows: Mapping[str, NDArray[np.float64]],
+    given: Mapping[str, Mapping[str, object]],
     values: Mapping[str, float],
     drawn: Mapping[str, NDArray[np.float64]],
 ) -> Metric:
-    missing = [name for name in composite.weights if name not in rows]
+    missing = [name for name in composite.weights if name not in given]
     if missing:
         return Metric(composite.name, 0, None, None, None, missing)
     total = sum(composite.weights.values())
     shares = {name: weight / total for name, weight in composite.weights.items()}
     value = sum(share * values[name] for name, share in shares.items())
     draws = sum((share * drawn[name] for name, share in shares.items()), np.zeros(DRAWS))
-    return _metric(composite.name, sum(len(rows[name]) for name in shares), value, draws)
+    items = {item for name in shares for item in given[name]}
+    return _metric(composite.name, len(items), value, draws)

@@ -14,7 +14,7 @@ import polars as pl
 
 from genenv_core.errors import StageError
 
-NO_TASK, BROKEN = "no_task", "broken"
+NO_TASK, BROKEN = "no_task", "all_broken"
 
 TROUBLES = {
     NO_TASK: "The epoch before had none either, so the run stops: change the domain's prompt for "

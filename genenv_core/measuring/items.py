@@ -90,12 +90,15 @@ def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
 
 
 def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
-    """Return `benchmark_metrics`."""
+    """Return `benchmark_metrics`, with a row of the headline also where none of it was scored."""
+    headline, metrics = domain.benchmark.headline, list(result.metrics)
+    if headline not in [one.name for one in metrics]:
+        metrics.append(Metric(headline, 0, None, None, None))
     rows = [
         {
             "benchmark": domain.name,
             "metric": one.name,
-            "headline": one.name == domain.benchmark.headline,
+            "headline": one.name == headline,
             "items": one.items,
             "not_run": sum(result.not_run.values()),
             "value": one.value,
@@ -103,7 +106,7 @@ def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
             "high": one.high,
             "missing": ", ".join(one.missing),
         }
-        for one in result.metrics
+        for one in metrics
     ]
     return frame("benchmark_metrics", rows)
 

@@ -131,7 +131,8 @@ def _measured_row(model: str, cells: dict[str, Cell]) -> list[str]:
     found = [_cell(cells.get(name)) for name in COLUMNS]
     points = [cells[name].points for name in COLUMNS if name in cells]
     known = [value for value in points if value is not None]
-    average = f"{sum(known) / len(known):.1f}" if len(known) == len(COLUMNS) else ""
+    part = "*" if any(cells[name].left_out for name in COLUMNS if name in cells) else ""
+    average = f"{sum(known) / len(known):.1f}{part}" if len(known) == len(COLUMNS) else ""
     return [model.replace("|", "\\|"), *found, average]
 
 
@@ -152,6 +153,8 @@ def _notes(measured: Measured) -> Sequence[str]:
     for model, cells in measured.items():
         for name, cell in sorted(cells.items()):
             left = f", * {cell.left_out} items not run" if cell.left_out else ""
+            if cell.points is None:
+                left += f": no value, and `genenv resume {cell.run_id}` says why"
             notes.append(
                 f"- {model}, {COLUMNS[name]}: {cell.metric}, mode {cell.mode}, {cell.items} "
                 f"items{left} (run {cell.run_id})"

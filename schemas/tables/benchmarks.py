@@ -42,7 +42,7 @@ class BenchmarkMetrics(Table, key=("metric",)):
     items: int = fields.count("Items that it is over.")
     not_run: int = fields.count("Items of the whole benchmark that have no verdict.")
     value: float = fields.share(
-        "The metric; null for a mean of metrics of which one has no item.", nullable=True
+        "The metric; null where it has no item, or a metric that it is a mean of.", nullable=True
     )
     low: float = fields.share("Lower end of the 95 % bootstrap interval.", nullable=True)
     high: float = fields.share("Upper end of that interval.", nullable=True)

@@ -58,12 +58,12 @@ def test_all_walkthroughs_win(suite: Alfworld, walks: dict[str, list[str]]) -> N
         raw = walkthrough_of(suite.games[item].path)
         strict = suite.judge(item, walk, "strict")
         assert strict.valid and strict.parts["steps"] == len(walk), strict
-        assert strict.parts["invalid_commands"] == strict.parts["repairs"]["count"] == 0
+        assert strict.parts["invalid_commands"] == len(strict.parts["repairs"]) == 0
         verdict = suite.judge(item, raw, "official")
         assert verdict.valid and verdict.parts["invalid_commands"] == 0, verdict
         if raw != walk:
             with_ids += 1
-            assert verdict.parts["repairs"]["count"] > 0
+            assert verdict.parts["repairs"]
             assert suite.judge(item, raw, "strict").valid is False
     assert len(walks) == 24 and with_ids == WITH_IDS
 
@@ -81,8 +81,8 @@ def test_other_spellings_win_in_mode_official_alone(
             for command in walk
         ]
         verdict = suite.judge(item, spelled, "official")
-        assert verdict.valid and verdict.parts["repairs"]["count"] == len(walk)
-        assert [repair["played"] for repair in verdict.parts["repairs"]["first"]] == walk[:5]
+        assert verdict.valid
+        assert [repair["played"] for repair in verdict.parts["repairs"]] == walk
         strict = suite.judge(item, spelled, "strict")
         assert strict.valid is False and strict.parts["invalid_commands"] == len(walk)
 

@@ -28,6 +28,7 @@ from genenv_core.benchmarks.bamboogle import BENCHMARK
 from genenv_core.config.requests_beside import BenchmarkRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
+from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, ModelError
 from genenv_core.measuring.request import Asked, measurement
 from genenv_core.measuring.table import read_measured, written
@@ -97,6 +98,7 @@ def test_a_checkpoint_of_a_run_is_measured_and_its_attempts_can_be_asked_for(
     assert str(config.run_id).startswith("eval-measured-run-1-bamboogle-s0-")
     facts = measured(config).facts
     assert (facts["items"], facts["attempts"], facts["not_run"]) == (6, 6, {})
+    assert troubles(facts) == []  # a run that measures its agent shows those of every stage
     assert facts["protocol"] == {"search": "none"}
     rows = sql(
         config,

@@ -167,6 +167,7 @@ def _facts(one: _Measured) -> JsonObject:
     given = config.benchmark
     return found | {
         "mode": facts["mode"],
+        "rule": get_benchmark(config.domain.name).modes[facts["mode"]],
         "protocol": {"played": True, **facts["protocol"]},
         "genenv": __version__,
         "model": {"model": given.model, "url": given.url, "model_name": given.model_name},
@@ -180,6 +181,7 @@ def _facts(one: _Measured) -> JsonObject:
         "attempts": facts["attempts"],
         "not_scored": facts["not_scored"],
         "broken": facts["broken"],
+        "broken_first": facts["broken_first"],
         "results": [as_json(result)],
     }
 

@@ -23,7 +23,7 @@ from genenv_core.storage.files import unreadable
 from genenv_core.types import JsonObject
 
 LISTED = 3
-"""Reasons of unscored lines that the terminal shows."""
+"""Reasons of unscored lines that the terminal shows, each once."""
 
 
 def judge_predictions(
@@ -52,20 +52,23 @@ def judge_predictions(
     ):
         raise ConfigError(f"--items {items} is the file of the predictions: name another one")
     suite = benchmark.load(data)
-    results, counts, shown = Results(suite), Counter[str](), list[str]()
+    results, counts, shown = Results(suite), Counter[str](), Counter[str]()
     digest = hashlib.sha256()
     with _reading(predictions) as file, verdicts_file(items) as out:
         for judged in judge_lines(_hashed(file, digest), suite, chosen):
             results.add(judged)
             unscored = judged.verdict.valid is None
-            counts.update(lines=1, unscored=unscored, failed=judged.failed)
-            if unscored and len(shown) < LISTED:
-                shown.append(judged.verdict.reason)
+            unread = judged.unread
+            counts.update(lines=1, unscored=unscored, failed=judged.failed, unread=unread)
+            reason = judged.verdict.reason
+            if unscored and (reason in shown or len(shown) < LISTED):
+                shown[reason] += 1
             if out:
                 out.write(judged.row() + "\n")
     facts: JsonObject = {
         "benchmark": name,
         "mode": chosen,
+        "rule": benchmark.modes[chosen],
         "protocol": "predictions",
         "genenv": __version__,
         "data": {"folder": str(data), "digest": suite.digest, "items": len(suite.items)},
@@ -84,12 +87,11 @@ def judge_predictions(
         given = facts["predictions"]
         counted = f"{given['lines']} predictions, {given['not_scored']} of them not scored"
         show_result(facts, benchmark.modes[chosen], counted, facts["data"], found)
-    for reason in shown:
-        typer.echo(f"not scored: {reason}", err=True)
-    if counts["unscored"] > LISTED:
-        rest = f"and {counts['unscored'] - LISTED} more"
-        typer.echo(f"{rest}; {items or '--items FILE'} names them all", err=True)
-    if counts["unscored"]:
+    for reason, lines in shown.items():
+        typer.echo(f"not scored{f', {lines} lines' if lines > 1 else ''}: {reason}", err=True)
+    if left := counts["unscored"] - shown.total():
+        typer.echo(f"and {left} more; {items or '--items FILE'} names them all", err=True)
+    if counts["unread"]:
         wanted = f"an id of the data, and as the prediction {benchmark.prediction}"
         typer.echo(f"a line needs {wanted}", err=True)
     if counts["failed"]:

@@ -15,6 +15,9 @@ from flows.cli.tables import console, plain_table
 from genenv_core.benchmarks.predictions import Result
 from genenv_core.errors import ConfigError
 
+LISTED = 20
+"""Keys whose results the terminal shows; a file may have one for each line."""
+
 
 @contextmanager
 def verdicts_file(path: Path | None) -> Generator[IO[str] | None]:
@@ -51,7 +54,7 @@ def show_result(
         table.add_column(title)
     for title in ("points of 100", "95 % interval", "items"):
         table.add_column(title, justify="right")
-    for result in results:
+    for result in results[:LISTED]:
         own = [Text("" if result.key is None else str(result.key))] if keyed else []  # no markup
         for metric in result.metrics:
             if metric.value is not None and metric.low is not None and metric.high is not None:
@@ -60,11 +63,15 @@ def show_result(
                 table.add_row(*own, *cells)
     if results:
         console().print(table)
-    for result in results:
+    for result in results[:LISTED]:
         key = f" under key {result.key}" if keyed else ""
         for metric in result.metrics:
             if metric.missing:
                 typer.echo(f"no value{key}: {metric.name}, which needs {', '.join(metric.missing)}")
+            elif metric.value is None:
+                typer.echo(f"no value{key}: {metric.name}, of which no item was scored")
         if result.not_run:
             missing = ", ".join(f"{count} of {group}" for group, count in result.not_run.items())
             typer.echo(f"not run{key}: {missing}")
+    if len(results) > LISTED:
+        typer.echo(f"and the results of {len(results) - LISTED} more keys, which --json has")

@@ -13,10 +13,9 @@ from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.types import JsonObject
 
 STEPS = 50
-SHOWN = 5
-"""Repairs that a verdict shows."""
-
 SHOWN_LETTERS = 100
+"""Letters that a repair shows of the command as it was given."""
+
 UNKNOWN = "Nothing happens."
 """What a game says to a command that it does not know in its state."""
 
@@ -65,7 +64,7 @@ class Replay:
             "won": self.state.won,
             "done": self.state.done,
             "invalid_commands": self._unknown,
-            "repairs": {"count": len(self._repairs), "first": list(self._repairs[:SHOWN])},
+            "repairs": list(self._repairs),
         }
 
 

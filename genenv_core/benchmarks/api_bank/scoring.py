@@ -12,6 +12,9 @@ from genenv_core.benchmarks.api_bank.rules import ToolRules
 from genenv_core.benchmarks.api_bank.state import State
 from genenv_core.benchmarks.api_bank.values import LOOSE, anything, exact, typed
 
+PREFIX = "API-Request:"
+"""What the official prompts want before a call, and the official test files write there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -61,7 +64,8 @@ def recorded(tool: Tool, arguments: Mapping[str, Any]) -> RecordedCall:
 def judge_call(text: str, gold: RecordedCall, state: State, strict: bool) -> CallVerdict:
     """Return the verdict on the first call of a text; strict wants the text to be the call."""
     found = find_call(text)
-    if found is None or (strict and found.text != text.strip()):
+    alone = found is not None and found.text == text.strip().removeprefix(PREFIX).lstrip()
+    if found is None or (strict and not alone):
         return CallVerdict("no_call")
     if found.name != gold.tool.name:
         return CallVerdict("wrong_api", found.text)

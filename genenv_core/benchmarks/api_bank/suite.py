@@ -20,7 +20,8 @@ from genenv_core.types import JsonObject
 MODES = {
     "match": "the first call in the text counts as the recorded one, as the official tools compare",
     "official": "the same as match, under the name that it has for other benchmarks",
-    "strict": "the text is the call and nothing else, and free text equals the recorded one",
+    "strict": "the text is the call alone, or the prompt's API-Request: and the call, and "
+    "free text equals the recorded one",
 }
 LOW = 0.2
 """ROUGE-L below which the official loop logs a response as a low score."""

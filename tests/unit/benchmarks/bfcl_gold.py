@@ -19,7 +19,7 @@ def _call(row: Row, gold: dict[str, Any]) -> dict[str, Any]:
     function = next(one for one in row.functions if simple or one["name"] == name)
     needed, described = (function["parameters"][key] for key in ("required", "properties"))
     arguments = {
-        parameter: _argument(values, described[parameter], row.category.language)
+        parameter: _argument(values, described.get(parameter, {}), row.category.language)
         for parameter, values in accepted.items()
         if parameter in needed or values[0] != ""
         if parameter in described or "" not in values

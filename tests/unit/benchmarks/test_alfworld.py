@@ -96,7 +96,7 @@ def test_the_walkthrough_wins_and_parts_say_how(tmp_path: Path) -> None:
             "won": True,
             "done": True,
             "invalid_commands": 0,
-            "repairs": {"count": 0, "first": []},
+            "repairs": [],
             "cut": 0,
         }
     verdict = suite.judge(item, WALK[:2], "official")
@@ -113,20 +113,17 @@ def test_repairs_are_recorded_and_strict_makes_none(tmp_path: Path) -> None:
         "won": True,
         "done": True,
         "invalid_commands": 1,
-        "repairs": {
-            "count": 2,  # the game itself takes space around a command off
-            "first": [
-                {"step": 2, "given": loose[1], "played": WALK[1]},
-                {"step": 4, "given": loose[3], "played": WALK[2]},
-            ],
-        },
+        "repairs": [  # the game itself takes space around a command off
+            {"step": 2, "given": loose[1], "played": WALK[1]},
+            {"step": 4, "given": loose[3], "played": WALK[2]},
+        ],
         "cut": 0,
     }
     verdict = suite.judge(item, loose, "strict")
     assert verdict.valid is False and verdict.parts["invalid_commands"] == 3
-    assert verdict.parts["repairs"] == {"count": 0, "first": []}
+    assert verdict.parts["repairs"] == []
     many = suite.judge(item, ["LOOK"] * 9, "official").parts["repairs"]
-    assert many["count"] == 9 and [repair["step"] for repair in many["first"]] == [1, 2, 3, 4, 5]
+    assert [repair["step"] for repair in many] == [*range(1, 10)]
 
 
 def test_fifty_commands_are_played(tmp_path: Path) -> None:

@@ -211,9 +211,11 @@ def test_nothing_vouches_for_an_argument_where_the_recorded_call_fails(tmp_path:
 
 def test_strict_wants_the_call_alone_and_the_recorded_text(suite: ApiBank) -> None:
     call = of_ours("AddAgenda")
-    assert judged(suite, "AddAgenda", f" {call}\n", "strict").valid
+    for said in (f" {call}\n", f"API-Request: {call}", f"\nAPI-Request:{call}"):
+        assert judged(suite, "AddAgenda", said, "strict").valid
     for said in (
-        f"API-Request: {call}",
+        f"I call API-Request: {call}",
+        f"API-Request: API-Request: {call}",
         f"{call}.",
         of_ours("AddAgenda", content="Review the budget"),
         of_ours("AddAgenda", token=BOB),
@@ -505,8 +507,7 @@ def test_all_official_gold_is_right(mode: str) -> None:
     assert said.keys() == suite.items.keys()
     right: Counter[str] = Counter()
     for item, text in said.items():
-        call = text.removeprefix("API-Request: ") if mode == "strict" else text
-        right[suite.items[item]] += suite.judge(item, call, mode).valid is True
+        right[suite.items[item]] += suite.judge(item, text, mode).valid is True
     assert right == counts
 
 

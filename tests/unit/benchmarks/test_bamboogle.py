@@ -15,6 +15,7 @@ import pytest
 from genenv_core.benchmarks.bamboogle import BENCHMARK
 from genenv_core.benchmarks.bamboogle.scoring import (
     LONGEST,
+    SHOWN,
     contains,
     exact_match,
     extracted,
@@ -98,6 +99,7 @@ def test_strict_takes_the_text_whole() -> None:
     assert verdict.valid is False and verdict.parts["contains"]
 
 
+@pytest.mark.filterwarnings("error")  # dateutil's, about time zones, would stand in the terminal
 def test_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for() -> None:
     one = suite("29-May-32")
     for said in (
@@ -105,6 +107,7 @@ def test_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for() -> N
         "29 May 1932",
         "1932-05-29",
         "the answer is <answer>29/5/32</answer>",
+        "May 29, 1932, 10:00 EST",
     ):
         assert one.judge("0", said, "official").valid is False
         assert one.judge("0", said, "lenient").valid
@@ -120,11 +123,17 @@ def test_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for() -> N
     "prediction",
     [None, 1, 1.5, True, [], {}, [["a"]], "", " ", "\0", "9" * 5000, "9" * 20_000,
      "\ud800", "-" * 99,
-     "<answer>" * 5000, r"\boxed{" * 5000, "finish[" * 5000, "29-" * 3000, "٣٢", "1e999999999"],
+     "<answer>" * 5000, r"\boxed{" * 5000, "finish[" * 5000, "29-" * 3000, "٣٢", "1e999999999",
+     "jan 20240229 " + "9" * 30 + "m"],
 )  # fmt: skip
 def test_no_prediction_raises(prediction: Any) -> None:
     for mode in BENCHMARK.modes:
         assert suite("29-May-32").judge("0", prediction, mode).valid is False
+
+
+def test_a_verdict_shows_the_beginning_of_a_long_answer() -> None:
+    verdict = suite("Olympia").judge("0", "Olympia " * 9000, "official")
+    assert verdict.parts["answer"] == ("Olympia " * 9000)[:SHOWN] and verdict.parts["contains"]
 
 
 def test_a_file_that_is_another_is_refused(tmp_path: Path) -> None:

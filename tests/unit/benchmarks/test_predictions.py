@@ -12,12 +12,16 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from flows.cli.data.results import LISTED
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
+from genenv_core.benchmarks.lines import DEEPEST, read_line
 from genenv_core.benchmarks.predictions import Judged, Results, as_json, judge_lines
+from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
 
@@ -48,12 +52,13 @@ def test_a_line_comes_back_with_its_id_and_key() -> None:
         (b"{oops", "is no JSON"),
         (b"[" * 100_000, "is no JSON"),
         (b"\xff\xfe\xfd", "is no JSON"),
-        (b'{"id": "0", "prediction": ' + b"9" * 5000 + b"}", "is no JSON"),
+        (b'{"id": "0", "prediction": ' + b"[" * 9000 + b"]" * 8999 + b"}", "is no JSON"),
+        (b'{"id": "0", "prediction": ["' + b"[" * 9000 + b"}", "is no JSON"),
         (b"[1]", r"is no object: \[1\]"),
-        ({"id": "2", "prediction": "x"}, "has no item '2'"),
-        ({"prediction": "x"}, "has no item None"),
-        ({"id": True, "prediction": "x"}, "has no item True"),
-        ({"id": ["0"], "prediction": "x"}, "has no item"),
+        ({"id": "2", "prediction": "x"}, "line 1 names no item of the data: '2'"),
+        ({"prediction": "x"}, "no item of the data: None"),
+        ({"id": True, "prediction": "x"}, "no item of the data: True"),
+        ({"id": ["0"], "prediction": "x"}, "no item of the data"),
         ({"id": "0"}, "has no field prediction"),
     ],
 )
@@ -66,6 +71,38 @@ def test_what_cannot_be_scored_is_null_with_its_reason(
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(row["reason"])
     assert second.verdict.valid and second.line == 2
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [
+        b"[" * DEEP + b"]" * DEEP,
+        b'{"a": ' * DEEP + b"1" + b"}" * DEEP,
+        b'[{"a]}": ' * DEEP + rb'"\\\"]}"' + b"}]" * DEEP,
+        b"9" * 5000,
+        b"-" + b"9" * 5000,
+    ],
+)
+def test_a_line_that_python_does_not_read_has_its_id_key_and_verdict(prediction: bytes) -> None:
+    (one,) = judged(b'{"prediction": ' + prediction + b', "id": "0", "key": "]\\"["}')
+    row = json.loads(one.row())
+    assert (row["id"], row["key"], row["valid"]) == ("0", ']"[', False)
+
+
+def test_what_is_not_too_deep_is_read_as_it_is() -> None:
+    wide = [{"a": ["[", '"]', "\\", i, "\ud83d", {}]} for i in range(1000)]
+    deep: Any = "end"
+    for _ in range(DEEPEST - 1):
+        deep = {"b": deep}
+    value = {"wide": wide, "deep": deep}
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
+        assert read_line(text.encode("utf-8", "surrogatepass")) == value
+    cut = read_line(json.dumps([deep, [[deep]], 7]).encode())
+    assert cut[0] == deep and cut[1] != [[deep]] and cut[2] == 7
+    assert "end" not in repr(cut[1])
 
 
 def test_numbers_that_json_has_not_come_back_as_text() -> None:
@@ -94,6 +131,25 @@ def test_keys_have_results_of_their_own() -> None:
     assert [one.metrics[0].value for one in (second, first)] == [0.5, 1]
 
 
+def test_a_key_for_each_line_costs_no_draws_and_is_not_listed_whole(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*_: Any, **__: Any) -> None:
+        raise AssertionError("one item has one score, whatever is drawn")
+
+    monkeypatch.setattr(np.random, "default_rng", drawn)
+    given = tmp_path / "p.jsonl"
+    lines = [{"id": "0", "key": f"k{n}", "prediction": "Salem"} for n in range(LISTED + 3)]
+    given.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    arguments = ("--data", str(data), "--predictions", str(given))
+    shown = asked(*arguments)
+    assert shown.exit_code == 0, shown.output
+    assert f"k{LISTED - 1} " in shown.output and f"k{LISTED}" not in shown.output
+    assert "3 more keys" in shown.output
+    facts = json.loads(asked(*arguments, "--json").stdout)
+    assert [one["key"] for one in facts["results"]] == [line["key"] for line in lines]
+
+
 def asked(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["eval", "bamboogle", *arguments])
 
@@ -116,15 +172,28 @@ def test_the_command_scores_a_file(data: Path, tmp_path: Path) -> None:
     shown = asked(*arguments)
     assert shown.exit_code == 0, shown.output
     assert "[red]m" in shown.output and "not run under key [red]m: 1 of questions" in shown.output
-    assert "not scored: line 2: the data has no item '7'" in shown.stderr
+    assert "not scored: line 2 names no item of the data: '7'" in shown.stderr
     assert "as the prediction the answer's text" in shown.stderr
     assert [json.loads(row)["valid"] for row in out.read_text().splitlines()] == [True, None]
     facts = json.loads(asked(*arguments, "--json").stdout)
     assert facts["predictions"]["lines"] == 2 and facts["predictions"]["not_scored"] == 1
+    assert facts["rule"] == get_benchmark("bamboogle").modes["official"]
     assert facts["mode"] == "official" and facts["data"]["items"] == 2
     assert facts["results"][0]["metrics"][0] == {
         "name": "exact_match", "items": 1, "value": 1.0, "low": 1.0, "high": 1.0, "missing": [],
     }  # fmt: skip
+
+
+def test_one_reason_of_many_lines_is_told_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = ItemVerdict(None, reason="no game can be played: say make games")
+    monkeypatch.setattr(Bamboogle, "judge", lambda *_: absent)
+    given = tmp_path / "p.jsonl"
+    given.write_text('{"id": "0", "prediction": "Salem"}\n' * 7)
+    shown = asked("--data", str(data), "--predictions", str(given))
+    assert shown.exit_code == 0
+    assert shown.stderr == f"not scored, 7 lines: {absent.reason}\n"
 
 
 def test_wrong_names_are_refused(data: Path, tmp_path: Path) -> None:

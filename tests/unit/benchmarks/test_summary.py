@@ -68,7 +68,7 @@ def test_metrics_over_the_same_items_share_their_draws() -> None:
 def test_a_composite_is_a_weighted_mean_and_needs_all_of_its_metrics() -> None:
     tally = Tally()
     tally.add("a", {"x": (1, 1)})
-    tally.add("b", {"y": (0, 1)})
+    tally.add("b", {"x": (1, 1), "y": (0, 1)})
     found = metrics(
         tally, Composite("overall", {"x": 3, "y": 1}), Composite("more", {"x": 1, "z": 1})
     )

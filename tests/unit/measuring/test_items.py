@@ -9,15 +9,17 @@ model, an average only over five numbers, and says what was not run.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from genenv_core.benchmarks.predictions import Results, judge_lines
+from genenv_core.benchmarks.predictions import Result, Results, judge_lines
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import known_benchmarks
+from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.requests_beside import BenchmarkName
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.epoch.rows import frame, to_tasks
@@ -137,6 +139,19 @@ def test_no_attempt_is_no_result(domain: BamboogleDomain) -> None:
         result_of(domain, frame("benchmark_items", []))
 
 
+def test_a_headline_without_an_item_has_a_row_and_stands_in_the_table(
+    domain: BamboogleDomain,
+) -> None:
+    other = Result(None, 1, 1, [Metric("f1", 1, 0.5, 0.5, 0.5)], {"questions": 3})
+    table = metric_rows(domain, other)
+    assert table.filter("headline")["metric"].to_list() == ["exact_match"]
+    assert table["value"].to_list() == [0.5, None] and table["items"].to_list() == [1, 0]
+    none = replace(cell(0, left_out=3), points=None, low=None, high=None, items=0)
+    text = written({"part": {"bamboogle": none}})
+    assert "| part |  |  |  |  |  |  |" in text
+    assert "m, mode official, 0 items, * 3 items not run: no value, and `genenv resume run`" in text
+
+
 def cell(points: float, left_out: int = 0) -> Cell:
     return Cell("run", "m", points, points - 5, points + 5, 10, "official", left_out)
 
@@ -144,9 +159,10 @@ def cell(points: float, left_out: int = 0) -> Cell:
 def test_the_table_has_an_average_only_over_all_five() -> None:
     names = ("api_bank", "alfworld", "bfcl", "bamboogle", "travelplanner")
     whole = {name: cell(10.0 * place) for place, name in enumerate(names)}
-    text = written({"a|b": whole, "part": {"bfcl": cell(50.0, left_out=3)}})
+    some = {**whole, "bfcl": cell(20.0, left_out=1)}
+    text = written({"a|b": whole, "some": some, "part": {"bfcl": cell(50.0, left_out=3)}})
     rows = {line.split(" | ")[0]: line for line in text.splitlines() if line.startswith("| ")}
-    assert rows["| a\\|b"].endswith("| 20.0 |")
+    assert rows["| a\\|b"].endswith("| 20.0 |") and rows["| some"].endswith("| 20.0* |")
     assert rows["| part"] == "| part |  |  | 50.0* [45.0, 55.0] |  |  |  |"
     assert rows["| GenEnv 7B"] == "| GenEnv 7B | 79.1 | 54.5 | 41.8 | 76.0 | 16.6 | 53.6 |"
     assert "* 3 items not run" in text

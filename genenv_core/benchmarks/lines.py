@@ -1,0 +1,55 @@
+"""A line of a file of predictions, read as JSON whatever a model wrote into it.
+
+Python reads neither values nested to any depth nor integers of any length. No item has such an
+answer, so both are read as something near, and the line's id and key are known all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+DEEPEST = 300
+"""Levels of lists and objects that are read; what lies deeper is null. Gold has eight at most.
+Python gives up at about 900, and sooner the more functions are being called."""
+
+_MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.S)
+
+
+def read_line(line: bytes) -> Any:
+    """Return the JSON value of a line; raises ValueError where it is none.
+
+    An integer of more digits than Python reads is infinite.
+    """
+    if line.count(b"[") + line.count(b"{") <= DEEPEST:
+        return json.loads(line, parse_int=_integer)
+    text = line.decode(json.detect_encoding(line), "surrogatepass")
+    return json.loads(_shallow(text), parse_int=_integer)
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
+
+
+def _shallow(text: str) -> str:
+    """Return the text of a JSON value with null for what lies too deep."""
+    kept: list[str] = []
+    depth = begun = 0
+    for mark in _MARK.finditer(text):
+        if mark[0] in ("[", "{"):
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += (text[begun : mark.start()], "null")
+        elif mark[0] in ("]", "}"):
+            if depth == DEEPEST + 1:
+                begun = mark.end()
+            depth -= 1
+        elif mark[0] == '"':
+            raise ValueError(f"a text has no end: char {mark.start()}")
+    if depth > 0:
+        raise ValueError(f"{depth} lists or objects have no end")
+    return "".join((*kept, text[begun:]))
