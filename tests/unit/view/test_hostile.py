@@ -48,7 +48,7 @@ ANSWERS = [
     "SELECT 170141183460469231731687303715884105727 AS n FROM range(3)",
     "SELECT 1 AS x, 2 AS x, 'infinity'::TIMESTAMP AS t, INTERVAL 1 YEAR AS i FROM range(2)",
     "SELECT '\\x00\\xff'::BLOB AS b, [1, NULL] AS l, {'a': '</script>'} AS s, MAP {1: 2} AS m",
-    "SELECT unnest(range(5000)) AS n",
+    "SELECT '</script><script>alert(1)</script>' AS t, unnest(range(5000)) AS n",
 ]
 
 

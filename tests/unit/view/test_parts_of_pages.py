@@ -1,0 +1,91 @@
+"""What pages are made of, without a server: tokens, plots, settings, the lines of a comparison.
+
+Invariants: a token says what it was and who scored it; a plot has numbers where a chart can draw
+them and texts elsewhere; a secret setting is hidden; an arm's line is the mean of its runs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+
+from flows.view.curves import curves
+from flows.view.pages.console import plot
+from flows.view.pages.trace import ShownToken
+from flows.view.reading import Panel, Reader
+from flows.view.shown import setting
+from genenv_core.report.data import HIDDEN
+from genenv_core.storage.sql.sandbox import Answer
+from genenv_core.storage.store.local import LocalStore
+from tests.unit import builders_root
+from tests.unit.builders_root import fill, rows_of, small_root
+
+
+def panel(rows: list[dict[str, Any]]) -> Panel:
+    frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    return Panel.of("answer", "Answer", "", Answer(frame, False))
+
+
+def test_a_token_says_what_it_was_and_who_scored_it():
+    alone = ShownToken("a", 7, True, math.log(0.25), None)
+    assert alone.said == "id 7, p = 0.2500, logprob -1.386"
+    assert (alone.level, alone.apart) == (2, False)
+    near = ShownToken("a", 7, True, -0.5, -0.5 + 2e-6)
+    assert near.said.endswith("by the trainer -0.500 (+2e-06)") and not near.apart
+    assert ShownToken("a", 7, True, -0.5, -0.7).apart
+    assert ShownToken("a", 7, True, 0.0, None).level == 9
+    assert "not sampled" in ShownToken("a", 7, False, 0.0, 0.0).said
+
+
+def test_a_plot_has_numbers_where_they_can_be_drawn():
+    made = plot(panel([{"n": 1, "x": 0.5, "t": "a"}, {"n": None, "x": math.inf, "t": "b"}]))
+    assert made is not None
+    assert made["numeric"] == ["n", "x"]
+    assert made["rows"] == [[1, 0.5, "a"], [None, None, "b"]]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"n": 1}],
+        [{"t": "a"}, {"t": "b"}],
+        [{"b": True}, {"b": False}],
+        [{"n": math.nan}, {"n": math.nan}],
+        [{"n": None}, {"n": None}],
+    ],
+)
+def test_there_is_no_plot_where_there_is_nothing_to_draw(rows: list[dict[str, Any]]):
+    assert plot(panel(rows)) is None
+
+
+def test_a_secret_setting_is_hidden():
+    assert setting('"hunter2"', "teacher.password") == HIDDEN
+    assert setting("4", "rwr.steps") == "4"
+
+
+def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    store: LocalStore = small_root(tmp_path / "root")
+
+    def lower(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        return frame.with_columns(p_hat=pl.col("p_hat") / 2) if table == "epochs" else frame
+
+    monkeypatch.setattr(builders_root, "rows_of", lower)
+    fill(store, "run-b")
+    reader = Reader(store)
+    try:
+        single = curves(reader, ["run-a", "run-b"]).data
+        both = curves(reader, ["run-a", "run-b"], by="arm").data
+    finally:
+        reader.close()
+    assert single["lines"] == ["run-a", "run-b"] and both["lines"] == ["genenv"]
+    a, b, mean = (
+        data["values"]["p_hat"][line]
+        for data, line in ((single, "run-a"), (single, "run-b"), (both, "genenv"))
+    )
+    assert a != b
+    assert mean == pytest.approx([(x + y) / 2 for x, y in zip(a, b, strict=True)])
+    assert both["alpha"] == single["alpha"]
