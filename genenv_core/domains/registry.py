@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.protocol import Domain
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import ConfigError, GenenvError, described
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
@@ -58,8 +58,7 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it raises is named here
         raise ConfigError(
-            f"domain.name {name!r}: the plug-in {point.value} failed with "
-            f"{type(error).__name__}: {error}"
+            f"domain.name {name!r}: the plug-in {point.value} failed with {described(error)}"
         ) from error
 
 
