@@ -16,7 +16,7 @@ import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
-from genenv_core.epoch.trouble import BROKEN, broken_attempts
+from genenv_core.epoch.trouble import broken_attempts
 from genenv_core.epoch.windows import Window
 from genenv_core.errors import EngineError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
@@ -97,16 +97,16 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
         "traces": len(tasks) * config.rollout.n,
         "metrics": _compared(context, shards, made),
     }
-    if broken := _broken(context, made):
-        log.warning("stage=%s %s", STAGE.name, broken)
-        facts[BROKEN] = broken
-    return facts
+    broken = _broken(context, made)
+    for said in broken.values():
+        log.warning("stage=%s %s", STAGE.name, said)
+    return facts | broken
 
 
-def _broken(context: StageContext[RolloutInputs], made: Sequence[Part]) -> str:
+def _broken(context: StageContext[RolloutInputs], made: Sequence[Part]) -> dict[str, str]:
     parts = [part for part in made if part.table == "traces"]
     traces = [read_parquet("traces", context.store.local(part.path)) for part in parts]
-    return broken_attempts(pl.concat(traces), context.epoch) if traces else ""
+    return broken_attempts(pl.concat(traces), context.epoch) if traces else {}
 
 
 def _compared(

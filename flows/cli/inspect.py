@@ -50,6 +50,7 @@ def report(
 
     from genenv_core import __version__
     from genenv_core.report import read_report, render
+    from genenv_core.storage.files import write_output
     from genenv_core.storage.sql.sources import open_tables
 
     store = existing(root)
@@ -57,7 +58,7 @@ def report(
         reports = read_report(connection, runs)
     page = render(reports, root=root or store.uri, now=datetime.now(UTC), version=__version__)
     try:
-        output.write_text(page, encoding="utf-8")
+        write_output(output, page.encode())
     except OSError as error:
         raise ConfigError(f"--output {output}: cannot be written: {error.strerror}") from error
     done = ", ".join(f"{r.run_id} {len(r.epochs)}/{r.planned} epochs" for r in reports)

@@ -15,6 +15,7 @@ from flows.cli.spelling import flat, json_of, nested, spelled
 from flows.cli.tables import console, plain_table
 from genenv_core.errors import QueryError, one_line
 from genenv_core.pools import Answer
+from genenv_core.storage.files import write_output
 
 CELL = 60
 """Characters of a cell in a table; a result of one column has room for more."""
@@ -32,7 +33,7 @@ def write(answer: Answer, format_: str, output: Path | None = None) -> None:
         sys.stdout.buffer.flush()
     else:
         try:
-            output.write_bytes(data)
+            write_output(output, data)
         except OSError as error:
             raise QueryError(f"-o {output}: {error.strerror}") from error
     if output is not None or answer.truncated:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.protocol import Domain
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import ConfigError, GenenvError, described
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
@@ -50,12 +50,34 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     module the current one, goes to the end of `sys.path`. Raises ConfigError when the name is
     unknown, a plug-in does not load, or options are refused.
     """
+    point = _point(name)
+    try:
+        made: Any = point.load()
+        return getattr(made, "from_options", made)(dict(options or {}))
+    except GenenvError:
+        raise
+    except Exception as error:  # a plug-in is foreign code: whatever it raises is named here
+        raise ConfigError(
+            f"domain.name {name!r}: the plug-in {point.value} failed with {described(error)}"
+        ) from error
+
+
+def modules_of(name: str, domain: Domain) -> list[str]:
+    """Return the modules whose code a domain is: of its class, and of what made it.
+
+    A plug-in may be a function, or a class that takes over what another module makes of it.
+    """
+    made_in = [] if is_built_in(name) else [_point(name).module]
+    return [type(domain).__module__, *made_in]
+
+
+def _point(name: str) -> EntryPoint:
+    """Return where a domain is made; raises ConfigError unless that is one place."""
     if ":" in name:
-        points = [EntryPoint(name, _placed(name), ENTRY_POINT_GROUP)]
-    elif name in _BUILT_IN:
-        points = [EntryPoint(name, _BUILT_IN[name], ENTRY_POINT_GROUP)]
-    else:
-        points = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
+        return EntryPoint(name, _placed(name), ENTRY_POINT_GROUP)
+    if name in _BUILT_IN:
+        return EntryPoint(name, _BUILT_IN[name], ENTRY_POINT_GROUP)
+    points = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
     if not points:
         raise ConfigError(
             f"domain.name {name!r} is unknown; known: {', '.join(known_domains())} "
@@ -67,16 +89,7 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
             f"domain.name {name!r} is offered by several packages "
             f"({', '.join(sorted(point.value for point in points))}): uninstall all but one"
         )
-    try:
-        made: Any = points[0].load()
-        return getattr(made, "from_options", made)(dict(options or {}))
-    except GenenvError:
-        raise
-    except Exception as error:  # a plug-in is foreign code: whatever it raises is named here
-        raise ConfigError(
-            f"domain.name {name!r}: the plug-in {points[0].value} failed with "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    return points[0]
 
 
 def _placed(name: str) -> str:

@@ -13,10 +13,11 @@ from genenv_core.config.sections.evaluation import EvaluationConfig
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import Output, Progress, SeedFor, frame, of_source, to_tasks
+from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Player
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
-from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
+from genenv_core.types import Rollout, SamplingParams, Task, TaskSource, Verdict
 from schemas.enums import EvaluationMode, Split
 from schemas.registry import spec
 
@@ -146,13 +147,14 @@ def _text(row: dict[str, Any], rollout: Rollout) -> dict[str, Any]:
 
 def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:
     """Return the row of an attempt at a task; a broken one has failed, whatever its answer."""
-    verdict = domain.score(task.draft, rollout.messages)
+    broken = Verdict(0.0, False, rollout.error)
+    verdict = broken if rollout.error else judged(domain, task.draft, rollout.messages)
     return {
         "task_id": rollout.task_id,
         "family": task.draft.family,
         "sample_index": rollout.sample_index,
-        "success": verdict.success and not rollout.error,
-        "reward": 0.0 if rollout.error else verdict.reward,
+        "success": verdict.success,
+        "reward": verdict.reward,
         "response_tokens": sum(rollout.loss_mask),
         "failure": rollout.error[:80] or verdict.failure,
     }

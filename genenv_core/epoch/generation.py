@@ -29,6 +29,7 @@ from genenv_core.epoch.rows import (
 from genenv_core.epoch.trouble import NO_TASK
 from genenv_core.errors import ConfigError
 from genenv_core.ids import task_id
+from genenv_core.play.asked import parsed
 from genenv_core.play.certificate import certify
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import canonical_json
@@ -394,7 +395,7 @@ def _drafts(domain: Domain, done: Completion, text: str) -> list[TaskDraft | Rej
         return [Rejected(Rejection.ENGINE_ERROR, done.error)]
     if done.finish_reason is FinishReason.LENGTH:
         return [Rejected(Rejection.TRUNCATED, f"cut after {len(done.token_ids)} tokens")]
-    return domain.parse(text)
+    return parsed(domain, text)
 
 
 def _fingerprints(tasks: pl.DataFrame) -> set[str]:

@@ -14,12 +14,11 @@ import polars as pl
 from genenv_core.algorithm.advantages import zero_signal
 from genenv_core.algorithm.reward import P_HAT_COLUMNS, TaskCounts, p_hat, rate
 from genenv_core.algorithm.stats import mean, sample_std
-from genenv_core.checks import finite
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.observing import EpisodeSeed, observed
 from genenv_core.epoch.rows import Output, frame
-from genenv_core.errors import DomainError
+from genenv_core.play.asked import judged
 from genenv_core.types import Task, TaskSource, Verdict
 
 R_ENV_COLUMNS = {Level.TASK: "r_env_task", Level.GROUP: "r_env_group", Level.BATCH: "r_env_batch"}
@@ -66,19 +65,13 @@ def score(
 def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any]:
     """Return the row of `scores` of a trace, given with its messages; a broken one gets 0.
 
-    Raises DomainError for a reward outside of [0, 1], NumericalError for NaN or inf.
+    Raises DomainError for a verdict that is none, such as a reward outside of [0, 1] or NaN.
     """
     verdict = (
         Verdict(0.0, False, "error")
         if trace["error"]
-        else domain.score(task.draft, json.loads(trace["messages"]))
+        else judged(domain, task.draft, json.loads(trace["messages"]), trace["trace_id"])
     )
-    finite([verdict.reward], f"R_agent of trace {trace['trace_id']}")
-    if not 0 <= verdict.reward <= 1:
-        raise DomainError(
-            f"R_agent of trace {trace['trace_id']} is {verdict.reward}, and must be within [0, 1]: "
-            f"mend the score() of domain {domain.name}"
-        )
     return {
         **{name: trace[name] for name in ("trace_id", "epoch", "task_id", "group_id")},
         "reward": verdict.reward,

@@ -18,6 +18,7 @@ from genenv_core.domains.protocol import Domain
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.generation import GrammarOf, Intake, asked_contexts
 from genenv_core.epoch.rows import Output, Progress, SeedFor
+from genenv_core.play.asked import parsed
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
     AgentHistory,
@@ -156,4 +157,4 @@ def _drafts(domain: Domain, answer: Answer) -> list[TaskDraft | Rejected]:
         return [Rejected(Rejection.ENGINE_ERROR, answer.error)]
     if answer.finish_reason is FinishReason.LENGTH:
         return [Rejected(Rejection.TRUNCATED, f"cut after {answer.tokens} tokens")]
-    return domain.parse(answer.text)
+    return parsed(domain, answer.text)

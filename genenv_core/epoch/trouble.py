@@ -1,4 +1,4 @@
-"""An epoch from which nothing can be learned: it is told, and the second in a row stops the run.
+"""An epoch from which little or nothing can be learned: it is told; two of nothing stop the run.
 
 A stage puts a text into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI and
 `genenv status` show it.
@@ -14,7 +14,7 @@ import polars as pl
 
 from genenv_core.errors import StageError
 
-NO_TASK, BROKEN = "no_task", "all_broken"
+NO_TASK, BROKEN, BREAKING = "no_task", "all_broken", "half_broken"
 
 TROUBLES = {
     NO_TASK: "The epoch before had none either, so the run stops: change the domain's prompt for "
@@ -25,13 +25,16 @@ TROUBLES = {
 }
 """By name of the fact: what is said, with what to do, when two epochs in a row have it."""
 
+MANY = 0.5
+"""Share of attempts that end in an error from which on they are told."""
+
 SHOWN = 200
 """Characters of an error that are shown."""
 
 
 def troubles(facts: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with an epoch, by the facts of one of its stages."""
-    return [str(facts[name]) for name in TROUBLES if name in facts]
+    return [str(facts[name]) for name in (*TROUBLES, BREAKING) if name in facts]
 
 
 def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
@@ -44,17 +47,21 @@ def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> 
             raise StageError(f"{now[name]}. {remedy}")
 
 
-def broken_attempts(traces: pl.DataFrame, epoch: int) -> str:
-    """Return in words that every attempt of an epoch ended in an error; '' where one did not.
+def broken_attempts(traces: pl.DataFrame, epoch: int) -> dict[str, str]:
+    """Return the fact that all attempts of an epoch, or half of them, ended in an error; else {}.
 
     It names the commonest error, and an attempt that had it. Columns: trace_id, error.
     """
     counts = Counter[str](traces["error"])
-    if "" in counts or not counts:
-        return ""
+    fine = counts.pop("", 0)
+    broken = counts.total()
+    if not broken or broken < MANY * traces.height:
+        return {}
     ((error, count),) = counts.most_common(1)
     example = traces.filter(pl.col("error") == error)["trace_id"].min()
-    return (
-        f"epoch {epoch}: all {traces.height} attempts ended in an error, {count} of them: "
+    many = f"{broken} of {traces.height}" if fine else f"all {broken}"
+    said = (
+        f"epoch {epoch}: {many} attempts ended in an error, {count} of them: "
         f"{error[:SHOWN]!r}, for example {example} (`genenv trace {example}`)"
     )
+    return {BREAKING if fine else BROKEN: said}

@@ -15,6 +15,7 @@ from dataclasses import replace
 from genenv_core.domains.protocol import Domain, WritesAnswers
 from genenv_core.engines.protocol import ScoresTokens, TokenSequence
 from genenv_core.errors import DomainError
+from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Attempt, Play, open_group
 from genenv_core.play.steps import EPISODE_TURN, FAILURES, error_line, stepped
 from genenv_core.types import Completion, FinishReason, TaskDraft
@@ -68,7 +69,7 @@ def _answered(task_id: str, draft: TaskDraft, play: Play, domain: WritesAnswers)
         return None
     if attempt.finish is not FinishReason.STOP:
         raise _refused(play.domain, task_id, attempt.error or "the episode goes on after it")
-    verdict = play.domain.score(draft, attempt.messages)
+    verdict = judged(play.domain, draft, attempt.messages)
     if not verdict.success:
         raise _refused(play.domain, task_id, verdict.failure)
     return attempt

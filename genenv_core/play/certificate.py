@@ -23,6 +23,7 @@ from genenv_core.domains.protocol import (
     tools_of,
 )
 from genenv_core.domains.tool_calls import marked, written
+from genenv_core.play.asked import judged
 from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
@@ -102,10 +103,11 @@ def _solution(draft: TaskDraft, domain: Domain) -> tuple[Sequence[SolutionTurn],
 
 def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
     """Return the verdict on a transcript in which the agent says just `answer`."""
-    return domain.score(draft, _said(draft, domain, answer))
+    return judged(domain, draft, said(draft, domain, answer))
 
 
-def _said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
+def said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
+    """Return the transcript in which the agent says just `answer`."""
     return [*domain.agent_messages(draft), {"role": "assistant", "content": answer}]
 
 
@@ -135,8 +137,13 @@ def _wrong(draft: TaskDraft, domain: Domain) -> str:
     try:
         verdict = answer_verdict(draft, domain, draft.ground_truth)
     except FAILURES as error:
-        return f"the ground truth cannot be judged: {error_line(error)}"
+        return f"the ground truth cannot be judged: {_why(error)}"
     return "" if verdict.success else f"the ground truth fails: {verdict.failure or 'no success'}"
+
+
+def _why(error: BaseException) -> str:
+    """Return an error as it is stored: without the line of the code, which is in no key."""
+    return error_line(error.__cause__ or error)
 
 
 def _accepted(draft: TaskDraft, domain: Domain, answers: Sequence[str]) -> str:
@@ -153,11 +160,11 @@ def _accepted(draft: TaskDraft, domain: Domain, answers: Sequence[str]) -> str:
 def _unsteady(draft: TaskDraft, domain: Domain) -> str:
     for answer in (draft.ground_truth, CANARY):
         try:
-            messages = _said(draft, domain, answer)
-            verdicts = [domain.score(draft, messages) for _ in range(REPEATS)]
+            messages = said(draft, domain, answer)
+            verdicts = [judged(domain, draft, messages) for _ in range(REPEATS)]
             # Stored traces of stored tasks are judged too.
             stored = replace(draft, spec=_stored(draft.spec))
-            verdicts.append(domain.score(stored, _stored(messages)))
+            verdicts.append(judged(domain, stored, _stored(messages)))
         except FAILURES:
             continue  # `_wrong` says so
         if any(verdict != verdicts[0] for verdict in verdicts):
@@ -189,9 +196,9 @@ def _play(draft: TaskDraft, domain: Domain, turns: Sequence[SolutionTurn], seed:
             done = observation.done
             if done:
                 break
-        verdict = domain.score(draft, messages)
+        verdict = judged(domain, draft, messages)
     except FAILURES as error:
-        return _Attempt(error_line(error), observed)
+        return _Attempt(_why(error), observed)
     if not done:
         return _Attempt("the episode goes on after the answer", observed)
     return _Attempt("" if verdict.success else verdict.failure or "no success", observed)
@@ -222,13 +229,13 @@ def _early(
     for attempt in attempts:
         for turn, text in enumerate(attempt.observed):
             later = [part for next_ in turns[turn + 1 :] for part in next_.reveals]
-            if said := _said_of(text, later, f"after turn {turn} the tools say"):
-                return said
+            if told := _said_of(text, later, f"after turn {turn} the tools say"):
+                return told
     parts = [part for turn in turns for part in turn.reveals]
     for action in ("", *CANARIES, draft.prompt):
         text = _answer(draft, domain, action)
-        if said := _said_of(text, parts, f"to {action[:SHOWN]!r} the tools say"):
-            return said
+        if told := _said_of(text, parts, f"to {action[:SHOWN]!r} the tools say"):
+            return told
     return ""
 
 

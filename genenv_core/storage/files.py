@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -34,6 +35,29 @@ def unreadable(path: Path, *, once: bool = False) -> str | None:
         return None
     what = _KINDS.get(kind, "no file")
     return f"it is {what}, not a file" + ("" if kind == stat.S_IFDIR else ": write a file first")
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that somebody named; raises OSError, whose `strerror` is for people.
+
+    A named pipe without a reader would wait for one for ever.
+    """
+    try:
+        pipe = stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:  # it is new, or writing says why not
+        pipe = False
+    if not pipe:
+        path.write_bytes(data)
+        return
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            error.strerror = "it is a named pipe that nobody reads: begin to read it first"
+        raise
+    os.set_blocking(handle, True)
+    with open(handle, "wb") as file:
+        file.write(data)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.protocol import Domain, ReadsFiles
-from genenv_core.domains.registry import get_domain
+from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.code import code_version
@@ -88,7 +88,7 @@ def _file_digest(file: Path, size: int, changed_ns: int) -> str:
 
 def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> list[str]:
     """Return the modules that the configuration chooses for a stage, with its domain's."""
-    chosen = [type(domain).__module__] if domain else []
+    chosen = modules_of(config.domain.name, domain) if domain else []
     if "compute.vllm" in stage.reads:  # what every stage that samples reads
         chosen.append(engine_module(config.compute.engine))
     if "training" in stage.reads and config.training.own_processes:

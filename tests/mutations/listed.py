@@ -3385,6 +3385,43 @@ _VIEW = (
         "unit/view/test_shown.py::test_values_as_pages_show_them",
     ),
     _m(
+        "what an answer holds can end the script of the plot",
+        "flows/view/app.py",
+        '    return Markup(text.replace("<", "\\u003c"))\n',
+        "    return Markup(text)\n",
+        "unit/view/test_hostile.py"
+        "::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
+    ),
+    _m(
+        "an infinite time ends the page that shows it",
+        "flows/view/reading.py",
+        "        frame = spelled(answer.frame)\n",
+        "        frame = answer.frame\n",
+        "unit/view/test_hostile.py"
+        "::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
+    ),
+    _m(
+        "texts of models are markup",
+        "flows/view/shown.py",
+        "    said = escape(shown(value))\n",
+        "    said = Markup(shown(value))\n",
+        "unit/view/test_hostile.py::test_texts_of_models_come_out_as_text",
+    ),
+    _m(
+        "the line of an arm is its best run's",
+        "flows/view/curves.py",
+        'f"avg(e.{curve.column})',
+        'f"max(e.{curve.column})',
+        "unit/view/test_parts_of_pages.py::test_the_line_of_an_arm_is_the_mean_of_its_runs",
+    ),
+    _m(
+        "the trainer's logprobs of an observation are kept",
+        "genenv_core/engines/transformers/gap.py",
+        "    return torch.where(mask, made, 0.0)\n",
+        "    return made\n",
+        "unit/engines/test_logprob_gap.py::test_only_sampled_tokens_count",
+    ),
+    _m(
         "a query that takes too long is said to need memory",
         "genenv_core/storage/sql/session.py",
         "        if late.is_set():\n",

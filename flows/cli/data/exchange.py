@@ -64,7 +64,7 @@ def import_(
     from genenv_core.config.load import resolve
     from genenv_core.domains.registry import get_domain
     from genenv_core.exchange.base_data import LISTED, heldout_fingerprints, read_base
-    from genenv_core.storage.files import unreadable
+    from genenv_core.storage.files import unreadable, write_output
 
     if not os.path.isdir(source) and (why := unreadable(source)):
         raise ConfigError(f"{source}: {why}")
@@ -82,7 +82,7 @@ def import_(
     )
     lines = [json.dumps({"program": draft.program}, ensure_ascii=False) for draft in found.drafts]
     try:
-        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_output(output, "".join(f"{line}\n" for line in lines).encode())
         skipped = output.with_name(f"{output.name}.skipped.txt")
         if found.bad:
             skipped.write_text("".join(f"{row}\n" for row in found.bad), encoding="utf-8")

@@ -168,6 +168,9 @@ class ProgramDomain(ABC, Generic[OptionsT]):
             found = self.read(text)
         except FAILURES as error:
             found = Rejected(Rejection.UNPARSEABLE, f"read failed: {error_line(error)[:_SHOWN]}")
+        if not isinstance(cast(object, found), TaskDraft | Rejected):
+            why = f"read returned {found!r:.{_SHOWN}}, no TaskDraft and no Rejected"
+            return [Rejected(Rejection.UNPARSEABLE, why)]
         if isinstance(found, TaskDraft) and found.difficulty > self.levels():
             why = f"level {found.difficulty:g}, at most {self.levels()}"
             return [Rejected(Rejection.OUT_OF_RANGE, why)]

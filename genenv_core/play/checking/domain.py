@@ -13,36 +13,26 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from genenv_core.domains.protocol import Domain, KnowsSolution, SeedData, WritesAnswers, tools_of
 from genenv_core.domains.registry import get_domain
-from genenv_core.domains.tool_calls import reader_of
 from genenv_core.errors import ConfigError
-from genenv_core.play.certificate import answer_verdict, certify
+from genenv_core.play.asked import SHOWN, shown, wrong_verdict
+from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
+from genenv_core.play.checking.calling import called, limited
 from genenv_core.play.checking.shapes import (
-    SHOWN,
     Fault,
     Stop,
     check_fields,
-    check_verdict,
     items_of,
     of_messages,
     of_schemas,
-    shown,
 )
-from genenv_core.play.steps import FAILURES, error_line, stepped
+from genenv_core.play.checking.texts import ACTIONS, of_calls, of_parse, right_turns
+from genenv_core.play.steps import stepped
 from genenv_core.storage.canonical import digest
-from genenv_core.types import (
-    AgentHistory,
-    Context,
-    Observation,
-    Rejected,
-    Rejection,
-    TaskDraft,
-)
-
-Value = TypeVar("Value")
+from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
 
 CHILD_S = 300.0
 """Longest wait for the other process."""
@@ -51,30 +41,6 @@ OF_A_FAMILY = 5
 """Tasks of a family that are played."""
 
 EXAMPLES = 30
-
-HOSTILE = (
-    "",
-    " \n\t",
-    "\0",
-    "\ud83d",
-    "null",
-    "[]",
-    "{}",
-    '{"question": 7}',
-    '{"a": ' * 2000,
-    "[" * 5000,
-    "NaN",
-    "-1e999",
-    "<tool_call>{</tool_call>",
-    "💥 \u202e﷽",
-    "A" * 100_000,
-    "1 + " * 5000,
-    "'; DROP TABLE tasks; --",
-)
-"""Texts that a model may write, none of which may make `parse` raise."""
-
-ACTIONS = ("", "<tool_call>{", "A" * 10_000)
-"""Texts that an agent may say in place of an answer."""
 
 METHODS = (
     "base_tasks",
@@ -106,8 +72,8 @@ def check_domain(
         faults += _separate(domain, drafts, kept)
         for draft in some_of([*drafts, *kept]):
             faults += _of_task(domain, draft)
-        faults += _parsing(domain)
-        faults += [] if faults else _calls(domain, [*drafts, *kept])
+        faults += of_parse(domain)
+        faults += [] if faults else of_calls(domain, some_of([*drafts, *kept]))
         faults += _seed_data(domain, kept)
     except Stop as stop:
         return [stop.fault]
@@ -190,7 +156,7 @@ def _tasks(domain: Domain, base: int, heldout: int) -> tuple[list[TaskDraft], li
 def _drawn(
     method: str, draw: Callable[[int, int], Any], count: int, option: str
 ) -> list[TaskDraft]:
-    made = _called(method, lambda: draw(0, count))
+    made = called(method, lambda: draw(0, count), more_s=count / 100)
     drafts = items_of(made)
     if drafts is None:
         raise Stop(method, f"returned {shown(made)}", "return a list of TaskDraft")
@@ -212,13 +178,13 @@ def _drawn(
 def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> Iterator[Fault]:
     again = [("base_tasks", domain.base_tasks, base), ("heldout_tasks", domain.heldout_tasks, kept)]
     for method, draw, drafts in again:
-        if _called(method, partial(draw, 0, len(drafts))) != drafts:
+        if called(method, partial(draw, 0, len(drafts)), more_s=len(drafts) / 100) != drafts:
             yield Fault(
                 method,
                 "gives other tasks when it is called again with the same arguments",
                 "draw from random.Random(seed) alone",
             )
-    others = _called("base_tasks", lambda: domain.base_tasks(1, len(base)))
+    others = called("base_tasks", lambda: domain.base_tasks(1, len(base)), more_s=len(base) / 100)
     held = {draft.fingerprint for draft in kept}
     both = [one for one in (*base, *others) if one.fingerprint in held]
     if both:
@@ -230,31 +196,35 @@ def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> I
 
 
 def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
-    opening = _called("agent_messages", lambda: domain.agent_messages(draft))
+    opening = called("agent_messages", lambda: domain.agent_messages(draft))
     yield from of_messages("agent_messages", opening)
     for rate in (None, 0.5):
         context = context_of(draft, rate)
-        asked = _called("env_messages", lambda c=context: domain.env_messages(c))
+        asked = called("env_messages", lambda c=context: domain.env_messages(c))
         yield from of_messages("env_messages", asked)
-    yield from of_schemas("tools_of", _called("tools_of", lambda: tools_of(domain, draft)))
-    trivial = _called("trivial_answers", lambda: domain.trivial_answers(draft))
+    yield from of_schemas("tools_of", called("tools_of", lambda: tools_of(domain, draft)))
+    trivial = called("trivial_answers", lambda: domain.trivial_answers(draft))
     texts = items_of(trivial)
     if not texts or any(type(one) is not str for one in texts):
         raise Stop("trivial_answers", f"returned {shown(trivial)}", "return a list of texts")
-    for answer in (draft.ground_truth, ""):
-        verdict = _called("score", lambda a=answer: answer_verdict(draft, domain, a))
-        check_verdict(verdict)
+    for answer in (draft.ground_truth, draft.prompt, *texts, *CANARIES, *ACTIONS):
+        verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)))
+        if wrong := wrong_verdict(verdict):
+            raise Stop("score", f"{wrong.found} for the answer {shown(answer)}", wrong.remedy)
     if draft.program:
         yield from _read_again(domain, draft)
     yield from _played(domain, draft)
-    for check in certify(draft, domain):
+    called("solution", lambda: right_turns(domain, draft))
+    with limited("solution"):
+        checks = certify(draft, domain)
+    for check in checks:
         if not check.passed:
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
             yield Fault("base_tasks", what, f"docs/domain.md says what {check.flaw.value} means")
 
 
 def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
-    read = _called("parse", lambda: domain.parse(draft.program))
+    read = called("parse", lambda: domain.parse(draft.program))
     found = (items_of(read) or [read])[0]
     held_out = isinstance(found, Rejected) and found.reason is Rejection.IN_HELDOUT
     if read != [draft] and not held_out:
@@ -267,11 +237,12 @@ def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
 
 def _played(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
     for action in (draft.ground_truth, *ACTIONS):
-        episode: Any = _called("episode", lambda: domain.episode(draft, 0))
+        episode: Any = called("episode", lambda: domain.episode(draft, 0))
         if not callable(getattr(episode, "step", None)):
             yield Fault("episode", f"returned {shown(episode)}", "return an object with step(text)")
             return
-        seen = stepped(episode.step, action)
+        with limited("episode.step", f" on {shown(action)}"):
+            seen = stepped(episode.step, action)
         yield from of_messages("episode.step", list(seen.messages), may_be_empty=True)
         if action != draft.ground_truth:
             continue
@@ -287,63 +258,12 @@ def _played(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
             )
 
 
-def _parsing(domain: Domain) -> Iterator[Fault]:
-    for text in HOSTILE:
-        try:
-            found = domain.parse(text)
-        except FAILURES as error:
-            what = f"raised on {shown(text)}: {error_line(error)}"
-            yield Fault("parse", what, "return Rejected")
-            continue
-        many = items_of(found)
-        if not many or any(type(one) not in (TaskDraft, Rejected) for one in many):
-            yield Fault(
-                "parse",
-                f"returned {shown(found)} for {shown(text)}",
-                "return a list with a TaskDraft or a Rejected, never an empty one",
-            )
-
-
-def _calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
-    """Yield where a domain does not know the calls that its agent makes."""
-    read = reader_of(domain)
-    for text in (*HOSTILE, *ACTIONS):
-        try:
-            read(text)
-        except FAILURES as error:
-            what = f"fails on {shown(text)}: {error_line(error)}"
-            yield Fault("read_calls", what, "return [] for a text without a call")
-    for draft in some_of(drafts):
-        episode = domain.episode(draft, 0)
-        for text in _called("solution", lambda d=draft: _right_turns(domain, d)):
-            seen = stepped(episode.step, text)
-            known = _called("read_calls", lambda t=text: read(t))
-            if not known and not seen.failed and _tools_speak(seen):
-                yield Fault(
-                    "read_calls",
-                    f"tools answer {shown(text)}, in which there is no call",
-                    "write read_calls(text), which gives the place, name and arguments of each "
-                    "call (ReadsCalls), so that tables and exports have them",
-                )
-
-
-def _right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
-    """Return what the agent says in a right attempt, as far as the domain knows one."""
-    if isinstance(domain, KnowsSolution):
-        return [turn.says for turn in domain.solution(draft)]
-    return list(domain.answer_turns(draft)) if isinstance(domain, WritesAnswers) else []
-
-
-def _tools_speak(observation: Observation) -> bool:
-    return any(message["role"] == "tool" for message in observation.messages)
-
-
 def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[Fault]:
     if not isinstance(domain, SeedData):
         return
     held = {draft.fingerprint for draft in kept}
-    agent = _called("agent_examples", lambda: domain.agent_examples(0, EXAMPLES))
-    env = _called("env_examples", lambda: domain.env_examples(0, EXAMPLES, 0.5))
+    agent = called("agent_examples", lambda: domain.agent_examples(0, EXAMPLES))
+    env = called("env_examples", lambda: domain.env_examples(0, EXAMPLES, 0.5))
     for method, given in (("agent_examples", agent), ("env_examples", env)):
         examples = items_of(given)
         if examples is None or len(examples) != EXAMPLES:
@@ -366,11 +286,16 @@ def _elsewhere(
 ) -> Iterator[Fault]:
     """Compare the answers with those of another process, whose hashes have another seed."""
     request = json.dumps([sys.path, name, dict(options), base, heldout])
-    done = subprocess.run(
-        [sys.executable, "-m", "genenv_core.play.checking.child", request],
-        env={**os.environ, "PYTHONHASHSEED": "97"},
-        capture_output=True, text=True, timeout=CHILD_S, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "genenv_core.play.checking.child", request],
+            env={**os.environ, "PYTHONHASHSEED": "97"},
+            capture_output=True, text=True, timeout=CHILD_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        what = f"takes longer than {CHILD_S:g} s in another process"
+        yield Fault("domain", what, "let it be imported anywhere, without waiting for anything")
+        return
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][: 3 * SHOWN]
         yield Fault("domain", f"fails in another process: {why}", "let it be imported anywhere")
@@ -380,14 +305,6 @@ def _elsewhere(
             "answers otherwise in another process",
             "depend on no hash() of texts, order of sets, clock, or global random state",
         )
-
-
-def _called(method: str, call: Callable[[], Value]) -> Value:
-    """Return what a method gives; raises Stop where it raises."""
-    try:
-        return call()
-    except FAILURES as error:
-        raise Stop(method, f"raised {error_line(error)}", "mend the method") from error
 
 
 def _first_of_each(faults: Sequence[Fault]) -> list[Fault]:

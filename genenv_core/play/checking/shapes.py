@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv_core.errors import GenenvError
+from genenv_core.play.asked import shown
 from genenv_core.play.simulator import checked
 from genenv_core.storage.canonical import canonical_json
-from genenv_core.types import JsonObject, TaskDraft, Verdict
-
-SHOWN = 100
-"""Characters of a value that are shown."""
+from genenv_core.types import JsonObject, TaskDraft
 
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -51,12 +49,6 @@ def items_of(value: object) -> list[Any] | None:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
-def shown(value: object) -> str:
-    """Return a value as it is shown to people."""
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
 def of_schemas(method: str, tools: Sequence[object]) -> Iterator[Fault]:
     """Yield what is wrong with tools in OpenAI's form."""
     for tool in tools:
@@ -86,19 +78,6 @@ def of_messages(method: str, messages: object, *, may_be_empty: bool = False) ->
         text = field_of(message, "content")
         if field_of(message, "role") not in ROLES or not isinstance(text, str):
             yield Fault(method, f"has the message {shown(message)}", remedy)
-
-
-def check_verdict(verdict: object) -> None:
-    """Raise Stop for a verdict that is not what it should be."""
-    if not isinstance(verdict, Verdict):
-        raise Stop("score", f"returned {shown(verdict)}", "return Verdict(reward, success, why)")
-    reward: Any = verdict.reward
-    number = isinstance(reward, int | float) and not isinstance(reward, bool)
-    if not number or not 0 <= reward <= 1:
-        raise Stop("score", f"gives the reward {shown(reward)}", "a reward is from 0 to 1")
-    success: Any = verdict.success
-    if not isinstance(success, bool):
-        raise Stop("score", f"gives the success {shown(success)}", "it is True or False")
 
 
 def check_fields(method: str, draft: TaskDraft) -> None:

@@ -15,8 +15,9 @@ import sysconfig
 import threading
 from collections.abc import Mapping
 from functools import cache
+from importlib.machinery import ModuleSpec
 from importlib.metadata import packages_distributions
-from importlib.util import find_spec
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 
 PROJECT = ("genenv_core", "schemas", "tasks")
@@ -95,9 +96,14 @@ def _read(module: str) -> tuple[str, tuple[str, ...]]:
     path = _source(module)
     if path is None:
         return "", ()
-    source = path.read_text(encoding="utf-8")
+    content = path.read_bytes()
+    try:
+        source = decode_source(content)
+        tree = _parse(source)
+    except (SyntaxError, ValueError, RecursionError):  # which no import gets past either
+        return hashlib.sha256(content).hexdigest(), ()
     found: set[str] = set()
-    for node in ast.walk(_parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -126,21 +132,22 @@ def _together(one: str, plug_in: str) -> bool:
     """Return whether a top-level module belongs to a plug-in's: by distribution, else by folder."""
     if plug_in in PROJECT:
         return False
-    folders = [_folder(name) for name in (one, plug_in)]
-    if folders[0] is None or folders[0] != folders[1]:
-        return False
-    if str(folders[0]) not in _installed():
+    shared = _folders(one) & _folders(plug_in)
+    if not shared <= _installed():
         return True
     owners = _distributions()
-    return bool(set(owners.get(one, ())) & set(owners.get(plug_in, ())))
+    return bool(shared and set(owners.get(one, ())) & set(owners.get(plug_in, ())))
 
 
-def _folder(top: str) -> Path | None:
-    """Return the folder from which a top-level module is imported."""
+def _folders(top: str) -> set[str]:
+    """Return the folders from which a top-level module is imported: several without a file."""
+    spec = _spec(top)
+    if spec is None:
+        return set()
+    if spec.submodule_search_locations is not None:
+        return {str(Path(place).parent) for place in spec.submodule_search_locations}
     path = _source(top)
-    if path is None:
-        return None
-    return path.parent.parent if path.name == "__init__.py" else path.parent
+    return set() if path is None else {str(path.parent)}
 
 
 @cache
@@ -172,17 +179,25 @@ def _parse(source: str) -> ast.Module:
 def _source(module: str) -> Path | None:
     # By path, because find_spec of a submodule would import its parents, torch and all.
     top, *rest = module.split(".")
-    spec = find_spec(top)
-    if spec is None or spec.origin is None:
+    spec = _spec(top)
+    if spec is None:
         return None
-    origin = Path(spec.origin)
-    if not rest and origin.name != "__init__.py":  # a plug-in that is one file
-        return origin if origin.suffix == ".py" else None
-    stem = origin.parent.joinpath(*rest)
-    for path in (stem / "__init__.py", stem.with_suffix(".py")):
-        if path.is_file():
-            return path
+    if spec.submodule_search_locations is None:  # no package
+        origin = Path(spec.origin or "")
+        return origin if not rest and origin.suffix == ".py" else None
+    for place in spec.submodule_search_locations:  # several where the package has no file
+        stem = Path(place).joinpath(*rest)
+        for path in (stem / "__init__.py", *([stem.with_suffix(".py")] if rest else [])):
+            if path.is_file():
+                return path
     return None
+
+
+def _spec(top: str) -> ModuleSpec | None:
+    try:
+        return find_spec(top)
+    except (ImportError, ValueError):  # of `__main__`, of a module that made itself
+        return None
 
 
 def _is_docstring(node: ast.stmt) -> bool:

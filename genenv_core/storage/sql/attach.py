@@ -59,6 +59,8 @@ def _may_replace(place: Path) -> None:
         return
     found = None
     try:
+        if not place.is_file():  # DuckDB would wait for a writer of a pipe
+            raise duckdb.IOException("no file")
         with duckdb.connect(place, read_only=True) as con:
             found = con.execute("SELECT what FROM held.written").fetchone()
     except duckdb.Error as error:

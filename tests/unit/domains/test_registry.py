@@ -114,6 +114,54 @@ def test_a_file_of_a_package_is_imported_as_its_module(write: Write, tmp_path: P
         before = after
 
 
+@pytest.mark.parametrize("name", ["loose.py:Units", "loose/inner.py:Units", "loose.inner:Units"])
+def test_folders_without_a_package_file_count(write: Write, tmp_path: Path, name: str) -> None:
+    write("loose.py", DOMAIN.format(judging="rules.judging"))
+    write("loose/inner.py", DOMAIN.format(judging="rules.judging"))
+    (tmp_path / "rules").mkdir()
+    write("rules/judging.py", "def judge():\n    return 1\n")
+    if name == "loose.inner:Units":
+        (tmp_path / "loose.py").unlink()
+    elif name == "loose/inner.py:Units":
+        (tmp_path / "loose" / "rules").mkdir()
+        (tmp_path / "rules").rename(tmp_path / "loose" / "rules")
+        write("loose/helpers_of_units.py", "VALUE = 1\n")
+    before = part(name)
+    for path in (*tmp_path.rglob("judging.py"), *tmp_path.rglob("inner.py")):
+        path.write_text(path.read_text() + "MORE = 1\n")
+        if path.name == "judging.py" or "inner" in name:
+            assert part(name) != before, path
+            before = part(name)
+
+
+def test_a_function_that_makes_the_domain_counts(write: Write) -> None:
+    made = "from lengths import Units\n\ndef make(options):\n    return Units({'top': %d})\n"
+    write("making.py", made % 1)
+    before = part("making.py:make")
+    write("making.py", made % 2)
+    assert part("making.py:make")[0] != before[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# -*- coding: latin-1 -*-\nWORD = 'caf\xe9'\n",
+        b"\xef\xbb\xbfVALUE = 1\n",
+        b"def (\n",
+        b"VALUE = '\xff'\n",
+        b"VALUE = 1\0\n",
+    ],
+)
+def test_a_module_counts_in_any_encoding_and_broken(
+    write: Write, tmp_path: Path, content: bytes
+) -> None:
+    write("lengths.py", DOMAIN.format(judging="judging_units") + "\ndef later():\n    import odd\n")
+    (tmp_path / "odd.py").write_bytes(content)
+    before = part("lengths.py:Units")
+    (tmp_path / "odd.py").write_bytes(content + b"MORE = 1\n")
+    assert part("lengths.py:Units") != before
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

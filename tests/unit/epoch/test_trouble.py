@@ -1,7 +1,8 @@
 """An epoch that teaches nothing: what is said of it, and when it stops the run.
 
 Invariants: one epoch of a trouble is told, two in a row stop the run, two different ones do not; an
-epoch is broken only when every attempt ended in an error, and the commonest one is named.
+epoch is broken only when every attempt ended in an error, one with half of them is told; the
+commonest error is named.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from genenv_core.epoch.trouble import BROKEN, NO_TASK, broken_attempts, check_epoch, troubles
+from genenv_core.epoch.trouble import (
+    BREAKING,
+    BROKEN,
+    NO_TASK,
+    broken_attempts,
+    check_epoch,
+    troubles,
+)
 from genenv_core.errors import StageError
 
 NONE = {NO_TASK: "epoch 3 has no valid task: 6 rejected"}
@@ -39,10 +47,20 @@ def test_two_different_troubles_do_not_stop_it() -> None:
     check_epoch(NONE, [ALL_BROKEN])
 
 
-def test_all_attempts_have_to_be_broken() -> None:
-    assert broken_attempts(traces("no tool", "", "no tool"), 2) == ""
-    assert broken_attempts(traces(), 2) == ""
-    assert broken_attempts(traces("no room", "no tool", "no tool"), 2) == (
-        "epoch 2: all 3 attempts ended in an error, 2 of them: 'no tool', for example t1 "
+def test_all_attempts_have_to_be_broken_to_stop_it() -> None:
+    assert broken_attempts(traces(), 2) == {}
+    assert broken_attempts(traces("no room", "no tool", "no tool"), 2) == {
+        BROKEN: "epoch 2: all 3 attempts ended in an error, 2 of them: 'no tool', for example t1 "
         "(`genenv trace t1`)"
-    )
+    }
+
+
+def test_half_of_them_are_told_and_stop_nothing() -> None:
+    assert broken_attempts(traces("", "no tool", ""), 2) == {}
+    told = broken_attempts(traces("", "no tool", "", "no room", "no tool", ""), 2)
+    assert told == {
+        BREAKING: "epoch 2: 3 of 6 attempts ended in an error, 2 of them: 'no tool', for example "
+        "t1 (`genenv trace t1`)"
+    }
+    assert troubles(told) == list(told.values())
+    check_epoch(told, [told])

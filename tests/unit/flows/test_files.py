@@ -1,23 +1,30 @@
 """What options that take a file say of what is none.
 
 Invariants: pipes, sockets, devices, directories, links in a circle and unreadable files are refused
-at once with what they are; a pipe that the shell has opened is read where a file is read once.
+at once with what they are; a pipe that the shell has opened is read where a file is read once;
+what is written goes into a pipe only where somebody reads it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from flows.cli.app import app
+from genenv_core.config.load import resolve
 from genenv_core.errors import GenenvError
-from genenv_core.storage.files import unreadable
-from tests.unit.builders_root import small_root
+from genenv_core.storage.files import unreadable, write_output
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
+from tests.unit.builders_root import commit_epoch, small_root
 
 KINDS = {
     "pipe.jsonl": "a named pipe, not a file: write a file first",
@@ -65,6 +72,41 @@ def test_what_is_no_file_is_refused(option: str, kind: str, area: Path) -> None:
     with pytest.raises(GenenvError, match=KINDS[kind]):
         app(arguments, standalone_mode=False)
     assert not (area / "new").exists()
+
+
+OUTPUTS = {
+    "rows": (["sql", "SELECT 1", "--root", "old", "--format", "csv", "-o"], "a named pipe that"),
+    "views": (["sql", "--root", "old", "--attach-file"], "is there already, and no database"),
+    "report": (["report", "run-whole", "--root", "old", "-o"], "a named pipe that nobody reads"),
+    "import": (["import", "some.jsonl", "-o"], "a named pipe that nobody reads: begin to read it"),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("option", OUTPUTS)
+def test_a_pipe_that_nobody_reads_is_not_written_to(option: str, area: Path) -> None:
+    config = resolve("tiny", fields={"root": str(area / "old"), "epochs": 2})
+    store = LocalStore(area / "old")
+    log = RunLog(store, "run-whole")
+    log.open(config.model_dump(mode="json"), datetime(2026, 11, 1, tzinfo=UTC))
+    for epoch in range(3):
+        commit_epoch(store, log, epoch)
+    Path("some.jsonl").write_text('{"program": "+ 1 bolts 2"}\n')
+    arguments, words = OUTPUTS[option]
+    with pytest.raises(GenenvError, match=words):
+        app([*arguments, "pipe.jsonl"], standalone_mode=False)
+
+
+def test_a_pipe_that_somebody_reads_is_written_to(area: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(Path("pipe.jsonl").read_bytes)
+        while True:
+            try:
+                write_output(Path("pipe.jsonl"), b"a" * 200_000)  # more than a pipe holds
+                break
+            except OSError as error:
+                assert error.errno == errno.ENXIO
+        assert len(reading.result()) == 200_000
 
 
 def test_unreadable_says_why(area: Path) -> None:

@@ -7,12 +7,14 @@ domain whose first task is broken.
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from genenv_core.config.load import resolve
 from genenv_core.domains.protocol import SeedExample
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.play.checking import calling
 from genenv_core.play.checking import domain as checking
 from genenv_core.play.checking.domain import check_domain, check_shortly
 from genenv_core.types import Context, Message, Observation, TaskDraft, Verdict
@@ -177,10 +180,28 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "env_examples",
         "shows the held-out task",
     ),
+    (
+        "a number for a verdict on what is wrong",
+        {"score": lambda self, d, m: _half(self, d, m)},
+        "score",
+        "returned 0.5 for the answer",
+    ),
+    ("a judge that raises on a wrong answer", {"score": lambda *a: _picky(*a)}, "score", "no such"),
     ("a reader that raises", {"read_calls": raising}, "read_calls", "KeyError"),
     ("a reader of texts", {"read_calls": lambda self, t: [t]}, "read_calls", "give SaidCall"),
     ("too few examples", {"agent_examples": lambda *a: []}, "agent_examples", "returned []"),
 ]
+
+
+def _half(domain: Any, draft: TaskDraft, messages: list[Message]) -> Any:
+    verdict = domain.score(draft, messages)
+    return verdict if verdict.success or not messages[-1]["content"] else 0.5
+
+
+def _picky(domain: Any, draft: TaskDraft, messages: list[Message]) -> Any:
+    if messages[-1]["content"] not in ("", "ok", draft.ground_truth):
+        raise KeyError("no such answer")
+    return domain.score(draft, messages)
 
 
 def _shown(domain: Any, count: int) -> list[SeedExample]:
@@ -204,6 +225,49 @@ def test_each_fault_is_named_by_its_method(
     faults = check_domain("broken", {}, **SMALL)
     assert any(fault.method == method and words in fault.found for fault in faults), faults
     assert all(fault.remedy for fault in faults)
+
+
+def hang(self: Any, text: str = "", *more: Any) -> Any:
+    return re.fullmatch("(A+)+1", "A" * 40)
+
+
+@pytest.mark.parametrize(
+    ("change", "method", "words"),
+    [
+        ({"parse": lambda self, t: self.parse(t) if t else hang(None)}, "parse", " on ''"),
+        ({"heldout_tasks": hang}, "heldout_tasks", ""),
+        ({"solution": hang}, "solution", ""),
+        ({"episode": lambda *a: SimpleNamespace(step=partial(hang, None))}, "episode.step", " on "),
+    ],
+)
+def test_a_method_that_hangs_is_named_with_its_line(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], method: str, words: str
+) -> None:
+    monkeypatch.setattr(calling, "CALL_S", 0.3)
+    changed = {**change, "base_tasks": lambda self, seed, count: self.base_tasks(seed, count)}
+    broken = Wrapped(get_domain(PLACE), changed)
+    monkeypatch.setattr(checking, "get_domain", lambda name, options: broken)
+    (fault,) = check_domain("broken", {}, base=2, heldout=1)
+    assert fault.method == method and f"s{words}" in fault.found, fault
+    line = hang.__code__.co_firstlineno + 1
+    assert (
+        "takes longer than 0.3" in fault.found and f"test_checking.py, line {line}" in fault.found
+    )
+
+
+def test_what_is_raised_is_said_with_the_authors_line(begun: Path) -> None:
+    text = begun.read_text(encoding="utf-8")
+    line = 1 + text[: text.index("return judges.number(")].count("\n")
+    begun.write_text(text.replace("return judges.number(", "return judges.nothing("))
+    (fault,) = check_domain(PLACE, {}, **SMALL)
+    assert fault.method == "score" and f"(countings.py, line {line})" in fault.found
+
+
+def test_a_reader_of_programs_that_forgets_to_return_is_named(begun: Path) -> None:
+    text = begun.read_text(encoding="utf-8")
+    begun.write_text(text.replace("return task(", "task("))
+    (fault,) = check_domain(PLACE, {}, **SMALL)
+    assert "read returned None" in fault.found
 
 
 def test_calls_that_a_domain_does_not_know_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

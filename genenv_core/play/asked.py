@@ -1,0 +1,138 @@
+"""What a domain's methods give where a stage asks: checked, and a fault is named with its method.
+
+Unchecked it would end a stage as an error of whatever used it, such as "'NoneType' object is not
+iterable". `genenv domain check` finds the same faults by the same rules.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, cast
+
+from genenv_core.domains.protocol import Domain
+from genenv_core.errors import DomainError, GenenvError
+from genenv_core.importing import HOME
+from genenv_core.play.steps import FAILURES, error_line
+from genenv_core.types import Message, Rejected, TaskDraft, Verdict
+
+SHOWN = 100
+"""Characters of a value that are shown."""
+
+_FOREIGN = (str(HOME / "genenv_core"), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+"""Where the code lies that an author did not write."""
+_CHECKING = str(HOME / "genenv_core" / "play" / "checking")
+
+
+class Wrong(NamedTuple):
+    """What a method gave, and what to do."""
+
+    found: str
+    remedy: str
+
+
+def shown(value: object) -> str:
+    """Return a value as it is shown to people."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def raised(error: BaseException) -> str:
+    """Return an error with the author's own line that it came through last."""
+    if isinstance(error, GenenvError):  # says itself where
+        return f"raised {error_line(error)}"
+    frames = traceback.walk_tb(error.__traceback__)
+    return f"raised {error_line(error)}{_last_own(list(frames))}"
+
+
+def line_of(frame: FrameType | None) -> str:
+    """Return the author's own line that is at work, as it is shown; '' if none is."""
+    inner = takewhile(
+        lambda at: not at[0].f_code.co_filename.startswith(_CHECKING), traceback.walk_stack(frame)
+    )
+    return _last_own(list(inner)[::-1])
+
+
+def _last_own(frames: Sequence[tuple[FrameType, int]]) -> str:
+    """Return the innermost line of code that is not genenv's and no library's."""
+    for frame, line in reversed(frames):
+        file = frame.f_code.co_filename
+        if not file.startswith((*_FOREIGN, "<")):
+            return f" ({Path(file).name}, line {line})"
+    return ""
+
+
+def wrong_verdict(verdict: object) -> Wrong | None:
+    """Return what is wrong with what `score` gave, None if nothing is."""
+    if not isinstance(verdict, Verdict):
+        return Wrong(f"returned {shown(verdict)}", "return Verdict(reward, success, why)")
+    reward: Any = verdict.reward
+    number = isinstance(reward, int | float) and not isinstance(reward, bool)
+    if not number or not 0 <= reward <= 1:
+        return Wrong(f"gives the reward {shown(reward)}", "a reward is from 0 to 1")
+    success: Any = verdict.success
+    if not isinstance(success, bool):
+        return Wrong(f"gives the success {shown(success)}", "it is True or False")
+    failure: Any = verdict.failure
+    if not isinstance(failure, str):
+        return Wrong(f"gives the failure {shown(failure)}", "it is a text, '' for none")
+    return None
+
+
+def wrong_drafts(found: object) -> Wrong | None:
+    """Return what is wrong with what `parse` gave, None if nothing is."""
+    many = cast("list[Any]", found) if isinstance(found, list) else []
+    if many and all(type(one) in (TaskDraft, Rejected) for one in many):
+        return None
+    return Wrong(
+        f"returned {shown(found)}",
+        "return a list with a TaskDraft or a Rejected, never an empty one",
+    )
+
+
+def judged(
+    domain: Domain, draft: TaskDraft, messages: Sequence[Message], trace: str = ""
+) -> Verdict:
+    """Return the verdict on a transcript; raises DomainError for a `score` that gives none."""
+    try:
+        verdict = domain.score(draft, messages)
+    except GenenvError:
+        raise
+    except FAILURES as error:
+        wrong = Wrong(raised(error), "return a Verdict for any answer")
+        raise _broken(domain, "score", wrong, _of(draft, messages, trace)) from error
+    if wrong := wrong_verdict(verdict):
+        raise _broken(domain, "score", wrong, _of(draft, messages, trace))
+    return verdict
+
+
+def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
+    """Return the tasks in a text of pi_env; raises DomainError for a `parse` that gives none."""
+    try:
+        found = domain.parse(text)
+    except GenenvError:
+        raise
+    except FAILURES as error:
+        wrong = Wrong(raised(error), "return Rejected")
+        raise _broken(domain, "parse", wrong, f" for {shown(text)}") from error
+    if wrong := wrong_drafts(found):
+        raise _broken(domain, "parse", wrong, f" for {shown(text)}")
+    return found
+
+
+def _of(draft: TaskDraft, messages: Sequence[Message], trace: str) -> str:
+    said = [one["content"] for one in messages if one["role"] == "assistant"]
+    of_trace = f" of trace {trace}" if trace else ""
+    answer = shown(said[-1] if said else "")
+    return f" for the answer {answer}{of_trace} to the task {shown(draft.prompt)}"
+
+
+def _broken(domain: Domain, method: str, wrong: Wrong, what: str) -> DomainError:
+    return DomainError(
+        f"domain {domain.name}: {method} {wrong.found}{what}: {wrong.remedy} "
+        "(`genenv domain check` plays the domain without models)"
+    )

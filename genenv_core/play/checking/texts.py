@@ -1,0 +1,85 @@
+"""What a domain makes of texts: those of pi_env in `parse`, and the calls in those of its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from genenv_core.domains.protocol import Domain, KnowsSolution, WritesAnswers
+from genenv_core.domains.tool_calls import reader_of
+from genenv_core.play.asked import raised, shown, wrong_drafts
+from genenv_core.play.checking.calling import called, limited
+from genenv_core.play.checking.shapes import Fault
+from genenv_core.play.steps import FAILURES, error_line, stepped
+from genenv_core.types import Observation, TaskDraft
+
+HOSTILE = (
+    "",
+    " \n\t",
+    "\0",
+    "\ud83d",
+    "null",
+    "[]",
+    "{}",
+    '{"question": 7}',
+    '{"a": ' * 2000,
+    "[" * 5000,
+    "NaN",
+    "-1e999",
+    "<tool_call>{</tool_call>",
+    "💥 \u202e﷽",
+    "A" * 100_000,
+    "1 + " * 5000,
+    "'; DROP TABLE tasks; --",
+)
+"""Texts that a model may write, none of which may make `parse` raise."""
+
+ACTIONS = ("", "<tool_call>{", "A" * 10_000)
+"""Texts that an agent may say in place of an answer."""
+
+
+def of_parse(domain: Domain) -> Iterator[Fault]:
+    """Yield where `parse` does not survive a text that is no task."""
+    for text in HOSTILE:
+        with limited("parse", f" on {shown(text)}"):
+            try:
+                found = domain.parse(text)
+            except FAILURES as error:
+                yield Fault("parse", f"{raised(error)} on {shown(text)}", "return Rejected")
+                continue
+        if wrong := wrong_drafts(found):
+            yield Fault("parse", f"{wrong.found} for {shown(text)}", wrong.remedy)
+
+
+def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
+    """Yield where a domain does not know the calls that its agent makes."""
+    read = reader_of(domain)
+    for text in (*HOSTILE, *ACTIONS):
+        with limited("read_calls", f" on {shown(text)}"):
+            try:
+                read(text)
+            except FAILURES as error:
+                what = f"fails on {shown(text)}: {error_line(error)}"
+                yield Fault("read_calls", what, "return [] for a text without a call")
+    for draft in drafts:
+        episode = domain.episode(draft, 0)
+        for text in called("solution", lambda d=draft: right_turns(domain, d)):
+            seen = stepped(episode.step, text)
+            known = called("read_calls", lambda t=text: read(t))
+            if not known and not seen.failed and _tools_speak(seen):
+                yield Fault(
+                    "read_calls",
+                    f"tools answer {shown(text)}, in which there is no call",
+                    "write read_calls(text), which gives the place, name and arguments of each "
+                    "call (ReadsCalls), so that tables and exports have them",
+                )
+
+
+def right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
+    """Return what the agent says in a right attempt, as far as the domain knows one."""
+    if isinstance(domain, KnowsSolution):
+        return [turn.says for turn in domain.solution(draft)]
+    return list(domain.answer_turns(draft)) if isinstance(domain, WritesAnswers) else []
+
+
+def _tools_speak(observation: Observation) -> bool:
+    return any(message["role"] == "tool" for message in observation.messages)

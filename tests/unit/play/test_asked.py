@@ -1,0 +1,90 @@
+"""What a domain's methods give where a stage asks.
+
+Invariants: a verdict and drafts go through as they are; anything else, and whatever is raised, ends
+in one line with domain, method, value, the author's line and what to do; an attempt that broke is
+judged by nobody.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from genenv_core.epoch.evaluating import _row
+from genenv_core.errors import ConfigError, DomainError
+from genenv_core.play.asked import judged, parsed
+from genenv_core.types import FinishReason, Rejected, Rejection, Rollout, Verdict
+from tests.unit.epoch.builders_epoch import task
+
+SAID: Any = [{"role": "user", "content": "how many?"}, {"role": "assistant", "content": "seven"}]
+FINE = [Rejected(Rejection.UNPARSEABLE, "no")]
+
+
+def raising(*arguments: Any) -> Any:
+    raise KeyError("no field\nof this name")
+
+
+def own(method: Any) -> Any:
+    return SimpleNamespace(name="own", score=method, parse=method)
+
+
+@pytest.mark.parametrize("verdict", [Verdict(1.0, True), Verdict(0, False, "wrong")])
+def test_a_verdict_goes_through(verdict: Verdict) -> None:
+    assert judged(own(lambda *a: verdict), task("a").draft, SAID) is verdict
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (lambda *a: None, "score returned None"),
+        (lambda *a: 0.5, "score returned 0.5"),
+        (lambda *a: Verdict(True, True), "score gives the reward True"),
+        (lambda *a: Verdict(0.5, 1), "score gives the success 1"),  # type: ignore[arg-type]
+        (lambda *a: Verdict(0.5, False, None), "score gives the failure None"),  # type: ignore[arg-type]
+        (raising, r"score raised KeyError: .*\(test_asked.py, line \d+\)"),
+    ],
+)
+def test_what_is_no_verdict_is_named(method: Any, words: str) -> None:
+    with pytest.raises(
+        DomainError, match=rf"domain own: {words}.*'seven'.* of trace t-7 "
+    ) as caught:
+        judged(own(method), task("a").draft, SAID, "t-7")
+    assert "\n" not in str(caught.value) and "genenv domain check" in str(caught.value)
+
+
+def test_drafts_go_through() -> None:
+    assert parsed(own(lambda text: FINE), "a") is FINE
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (lambda text: None, "parse returned None"),
+        (lambda text: [], r"parse returned \[\]"),
+        (lambda text: ["a"], r"parse returned \['a'\]"),
+        (lambda text: tuple(FINE), "parse returned "),
+        (raising, "parse raised KeyError"),
+    ],
+)
+def test_what_are_no_drafts_is_named(method: Any, words: str) -> None:
+    with pytest.raises(DomainError, match=rf"domain own: {words}.* for '9 - 4': return") as caught:
+        parsed(own(method), "9 - 4")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_domains_own_words_are_kept() -> None:
+    def refusing(*arguments: Any) -> Any:
+        raise ConfigError("the games are missing: make alfworld")
+
+    for ask in (lambda d: judged(d, task("a").draft, SAID), lambda d: parsed(d, "a")):
+        with pytest.raises(ConfigError, match="the games are missing"):
+            ask(own(refusing))
+
+
+def test_a_broken_attempt_at_a_heldout_task_is_judged_by_nobody() -> None:
+    why = "the environment failed"
+    broken = Rollout("a", 0, (), (), (), (), (), 0, FinishReason.ERROR, error=why)
+    row = _row(task("a"), broken, own(raising))
+    assert (row["success"], row["reward"], row["failure"]) == (False, 0.0, broken.error)
