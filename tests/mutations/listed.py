@@ -3389,16 +3389,14 @@ _VIEW = (
         "flows/view/app.py",
         '    return Markup(text.replace("<", "\\u003c"))\n',
         "    return Markup(text)\n",
-        "unit/view/test_hostile.py"
-        "::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
+        "unit/view/test_hostile.py::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
     ),
     _m(
         "an infinite time ends the page that shows it",
         "flows/view/reading.py",
         "        frame = spelled(answer.frame)\n",
         "        frame = answer.frame\n",
-        "unit/view/test_hostile.py"
-        "::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
+        "unit/view/test_hostile.py::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
     ),
     _m(
         "texts of models are markup",
