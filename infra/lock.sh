@@ -20,5 +20,9 @@ printf '%s\n' "$torch" > infra/torch.one
 compile infra/torch-cuda.lock "the CUDA build of torch, which PyPI has, for machines with a GPU" \
     infra/torch.one -c requirements.lock
 rm infra/torch.one
+sed -n 's/^\(inspect-ai==[0-9.]*\).*/\1/p' infra/inspect.lock > infra/inspect.one
+compile infra/inspect.lock "Inspect, with which tests read what genenv export writes for it. Its pins\n\
+# are its own: an environment beside ours" infra/inspect.one
+rm infra/inspect.one
 grep -q "^$torch+cpu" infra/torch-cpu.lock \
     || { echo "infra/torch-cpu.lock has another torch than pyproject.toml: take its hashes from download.pytorch.org"; exit 1; }

@@ -78,7 +78,7 @@ class AttemptReader:
             GROUP BY ALL ORDER BY ALL""",
         )
         rows = found.iter_rows(named=True)
-        return [Kind(**{**row, "source": TaskSource(row["source"])}) for row in rows]
+        return [Kind(source=TaskSource(row.pop("source")), **row) for row in rows]
 
     def rows(self, kind: Kind) -> Iterator[Row]:
         """Yield the attempts of a log, in the order of tasks and repeats."""

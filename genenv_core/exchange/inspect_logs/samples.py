@@ -10,8 +10,9 @@ from hashlib import sha256
 from typing import Any, cast
 
 from genenv_core.domains.tool_calls import parsed
+from genenv_core.exchange.inspect_logs.archive import to_json
 from genenv_core.play.transcript import openai_messages
-from genenv_core.types import FinishReason, JsonObject, Message
+from genenv_core.types import FinishReason, JsonObject, Message, TaskSource
 
 Row = dict[str, Any]
 
@@ -26,6 +27,7 @@ _STOPPED = {
     FinishReason.LENGTH.value: "max_tokens",
     FinishReason.ERROR.value: "unknown",
 }
+_MEASURED = TaskSource.BENCHMARK.value
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,119}")
 _FACTS = (
     "run_id",
@@ -82,7 +84,7 @@ def sample_of(row: Row, messages: Sequence[Message], model: str) -> JsonObject:
     usage = _usage(row)
     last = chat[own[-1]] if own else None
     return {
-        "id": file_safe(row["item"] or row["task_id"]),
+        "id": file_safe(row["item"] if row["source"] == _MEASURED else row["task_id"]),
         "epoch": row["sample_index"] + 1,
         "input": _input(opening),
         "target": row["ground_truth"] or "",
@@ -111,7 +113,8 @@ def summary_of(sample: JsonObject) -> JsonObject:
         for name, score in sample["scores"].items()
     }
     for score in scores.values():
-        score.pop("metadata", None)
+        if len(to_json(score.get("metadata"))) > SHOWN:
+            del score["metadata"]
     return {
         **{name: sample[name] for name in ("id", "epoch", "metadata", "model_usage", "uuid")},
         "input": _short(said),
@@ -209,8 +212,9 @@ def _scores(row: Row, said: str) -> JsonObject:
             "answer": said,
             "explanation": row["failure"] or "",
         }
-        if row["parts"]:
-            found["success"]["metadata"] = {"parts": parsed(row["parts"])}
+        parts = parsed(row["parts"] or "")
+        if parts and _is_writable(parts):
+            found["success"]["metadata"] = {"parts": parts}
     if row["reward"] is not None:
         found["reward"] = {"value": row["reward"]}
     return found

@@ -244,7 +244,7 @@ class _Writer:
 
 
 STDERR = "inspect_ai/stderr"
-_PLAN = {"name": "plan", "steps": [{"solver": "genenv", "params": {}}], "config": {}}
+_PLAN: JsonObject = {"name": "plan", "steps": [{"solver": "genenv", "params": {}}], "config": {}}
 
 
 def _args(kind: Kind) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _utc(time: datetime) -> datetime:
 
 
 def _iso(time: datetime) -> str:
-    return time.isoformat(timespec="seconds")
+    return time.isoformat(timespec="milliseconds")
 
 
 def _card(run: str, lines: list[tuple[str, Kind]], selection: Selection) -> str:
