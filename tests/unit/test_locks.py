@@ -52,7 +52,7 @@ def project() -> dict[str, Any]:
     return tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.mark.parametrize("name", [USER, DEV, CPU, CUDA])
+@pytest.mark.parametrize("name", [USER, DEV, CPU, CUDA, "infra/inspect.lock"])
 def test_every_requirement_is_pinned_and_hashed(name: str) -> None:
     found = blocks(name)
     assert found
