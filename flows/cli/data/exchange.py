@@ -45,8 +45,8 @@ def export(
         typer.Option(
             "--tasks",
             metavar="SOURCE",
-            help="inspect: attempts at these tasks alone: generated, base, validation, test, "
-            "benchmark.",
+            help="inspect: attempts at these tasks alone: generated, base, teacher, validation, "
+            "test, benchmark.",
         ),
     ] = None,
     root: Root = None,
