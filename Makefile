@@ -73,7 +73,8 @@ $(BFCL_STAMP): infra/bfcl.lock | $(DEV_STAMP)
 
 bfcl-backends: $(BFCL_STAMP) ## Install the back ends of BFCL's multi-turn categories (15 MB)
 
-$(OTEL_STAMP): infra/otel.lock $(STAMP)
+$(OTEL_STAMP): infra/otel.lock | $(STAMP)
+	@echo "== adding what sends spans, from infra/otel.lock"
 	@$(PIP) --require-hashes -r infra/otel.lock
 	@touch $@
 

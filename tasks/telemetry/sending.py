@@ -107,10 +107,8 @@ def _open() -> TracerProvider | None:
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     try:
         exporters = [_exporter(name) for name in exporter_names()]
-        given = f"{os.environ.get('OTEL_SERVICE_NAME', '')} " + os.environ.get(
-            "OTEL_RESOURCE_ATTRIBUTES", ""
-        )
-        named = bool(os.environ.get("OTEL_SERVICE_NAME")) or "service.name=" in given
+        about = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in about
         resource = Resource.create({} if named else {"service.name": SERVICE})
         provider = TracerProvider(resource=resource, id_generator=Ids())
         for name, exporter in exporters:

@@ -33,7 +33,6 @@ APART = {
     "tasks.policies.trainer": "holds the training workers of this process",
     "tasks.stage": "the machinery around a stage; what it decides is in genenv_core.ids, which "
     "counts for every stage",
-    "tasks.telemetry": "tells a collector what was done",
     "tasks.tracking": "tells MLflow what a stage committed",
     "tasks.upkeep": "merges and collects files of finished epochs",
 }

@@ -23,7 +23,9 @@ from opentelemetry.trace import StatusCode
 
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import StageError
+from genenv_core.storage.records import code
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, EndpointRef, FileRef
 from tasks.stage import Stage, StageContext
 from tasks.stage.execution import run_stage
@@ -106,6 +108,9 @@ def test_a_key_does_not_know_of_spans(tmp_path: Path, monkeypatch: pytest.Monkey
     with kept(monkeypatch):
         told = run_stage(STAGE, nothing, configured(tmp_path / "b"), 1, NO_INPUTS)
     assert told.ref == plain.ref
+    counted = code.counted(*(f"tasks.{name}" for name in STAGES))
+    assert "tasks.rollout" in counted
+    assert not any(name.startswith("tasks.telemetry") for name in counted)
 
 
 def test_a_stage_computed_by_another_run_names_it(
