@@ -2,14 +2,17 @@
 
 Invariants: every stage is in its epoch and every epoch in the run, in whatever thread Prefect runs
 them; each attempt that was made has a span, none twice; a run that is reused has the stages and no
-attempt; Prefect's own spans are not among them; a collector gets all of it over HTTP.
+attempt; Prefect's own spans are not among them; a collector gets all of it over HTTP, from stages
+on work pools too.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
+import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import entry_points
@@ -21,6 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tasks.telemetry import sending
 from tests.pipeline.builders import run, sql, tiny
+from tests.pipeline.workers import REPOSITORY, environment, worker
 from tests.unit.builders_spans import VARIABLES, kept, parents
 
 pytestmark = pytest.mark.slow
@@ -97,26 +101,55 @@ def collecting() -> Generator[Collector]:
         thread.join()
 
 
-def test_a_collector_gets_the_spans_over_http(
-    api: None, tiny_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """Yield a collector that the environment names."""
     if not entry_points(group="opentelemetry_traces_exporter", name="otlp_proto_http"):
         pytest.skip("no exporter here: `make otel` installs it")
-    config = tiny(tiny_root, "rollout.top_p=0.98", epochs=1, run_id="sent")
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    with collecting() as collector:
-        address = f"http://127.0.0.1:{collector.server_address[1]}"
+    with collecting() as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}"
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "trainer")
         sending.close()
-        try:
-            run(config)
-        finally:
-            sending.close()
+        yield server
+        sending.close()
+
+
+def test_a_collector_gets_the_spans_over_http(
+    api: None, tiny_root: Path, collector: Collector
+) -> None:
+    config = tiny(tiny_root, "rollout.top_p=0.98", epochs=1, run_id="sent")
+    run(config)
     assert collector.service == "trainer"
     names = [one.name for one in collector.taken]
     assert names.count("run") == 1 and names.count("epoch") == 2
     assert names.count(ATTEMPT) == sql(config, "SELECT count(*) AS n FROM traces")["n"][0]
     whole = next(one for one in collector.taken if one.name == "run")
     assert {one.parent_span_id for one in collector.taken if one.name == "epoch"} == {whole.span_id}
+
+
+def test_a_stage_on_a_work_pool_goes_on_in_the_trace_of_its_run(
+    api: None, tiny_root: Path, tmp_path: Path, collector: Collector
+) -> None:
+    from flows.deploy.stage_on_pool import make_work_pool
+
+    make_work_pool("told", kind="process", stages=("rollout",))
+    places = ("placement.rollout=told", "placement.poll_seconds=0.3")
+    config = tiny(tiny_root, *places, "rollout.top_p=0.97", epochs=1, run_id="placed-told")
+    # The worker's processes find the exporter where this one does.
+    variables = {**environment(), "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])}
+    with worker("told", tmp_path / "log", variables=variables):
+        run(config)
+    assert len({one.trace_id for one in collector.taken}) == 1
+    rollouts = [one for one in collector.taken if one.name == "stage rollout"]
+    by_id = {one.span_id: one for one in rollouts}
+    there = next(one for one in rollouts if one.parent_span_id in by_id)
+    here = by_id[there.parent_span_id]
+    assert {one.key: one.value.string_value for one in here.attributes}[
+        "genenv.work_pool"
+    ] == "told"
+    made = [one for one in collector.taken if one.name == ATTEMPT]
+    assert {one.parent_span_id for one in made} == {there.span_id}
+    assert len(made) == sql(config, "SELECT count(*) AS n FROM traces")["n"][0]
