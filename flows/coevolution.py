@@ -26,6 +26,7 @@ from tasks.stage.limiting import within_limits
 from tasks.stage.stopping import to_the_end
 from tasks.stage.stores import check_roots
 from tasks.taking_over import take_over
+from tasks.telemetry.spans import epoch_span, run_span
 from tasks.tracking.track import check_tracking
 from tasks.upkeep.opening import draw_anew, end_draws, end_early, open_branch, open_run
 
@@ -74,6 +75,18 @@ def play(
     check_tracking(config)
     check_measured(config)
     check_own_domain(config)
+    with run_span(config):
+        return _played(config, said, until, force, point)
+
+
+def _played(
+    config: RunConfig,
+    said: Change | None,
+    until: Until | None,
+    force: Until | None,
+    point: BranchPoint | None,
+) -> EpochState | None:
+    """Return what `play` does, once the configuration has been looked at."""
     branch = find_branch(open_store(config.root), config, point)
     if branch is not None:
         branch.check_later(until, force)
@@ -82,7 +95,8 @@ def play(
     draw_anew(config, force)
     taken = branch.epoch if branch else None
     with within_limits(config, until, taken=taken) as end:
-        state = to_the_end(lambda: begin(config, branch))
+        with epoch_span(config, taken or 0):
+            state = to_the_end(lambda: begin(config, branch))
         first = branch.epoch + 1 if branch else 1
         for number in range(first, (until.epoch if until else config.epochs) + 1):
             state = epoch(config, number, state) if state else None

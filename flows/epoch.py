@@ -21,6 +21,7 @@ from tasks.rollout import RolloutInputs, rollout
 from tasks.rwr_update import RwrUpdateInputs, Simulated, rwr_update
 from tasks.score import ScoreInputs, score
 from tasks.stage.stopping import to_the_end
+from tasks.telemetry.spans import epoch_span
 
 
 @flow(
@@ -39,7 +40,8 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState | None
         epoch: Number of the round, from 1.
         state: What the round before published.
     """
-    return to_the_end(lambda: round_of(config, epoch, state))
+    with epoch_span(config, epoch):
+        return to_the_end(lambda: round_of(config, epoch, state))
 
 
 def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:

@@ -20,5 +20,13 @@ printf '%s\n' "$torch" > infra/torch.one
 compile infra/torch-cuda.lock "the CUDA build of torch, which PyPI has, for machines with a GPU" \
     infra/torch.one -c requirements.lock
 rm infra/torch.one
+echo "opentelemetry-exporter-otlp-proto-http" > infra/otel.one
+compile infra/otel.lock "what sends OpenTelemetry's spans over OTLP, added to .venv (make otel). What\n\
+# requirements.lock has too is of the same version" infra/otel.one -c requirements.lock
+rm infra/otel.one
+sed -n 's/^\(inspect-ai==[0-9.]*\).*/\1/p' infra/inspect.lock > infra/inspect.one
+compile infra/inspect.lock "Inspect, with which tests read what genenv export writes for it. Its pins\n\
+# are its own: an environment beside ours" infra/inspect.one
+rm infra/inspect.one
 grep -q "^$torch+cpu" infra/torch-cpu.lock \
     || { echo "infra/torch-cpu.lock has another torch than pyproject.toml: take its hashes from download.pytorch.org"; exit 1; }

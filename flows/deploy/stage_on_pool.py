@@ -23,6 +23,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError
 from tasks.placement.names import FLOW, OURS, deployment_name
 from tasks.policies.trainer import ended
+from tasks.telemetry.spans import continued
 
 ENTRYPOINT = "flows.deploy.stage_on_pool.stage"
 
@@ -34,6 +35,7 @@ def stage(
     epoch: int,
     inputs: dict[str, Any],
     parts: dict[str, Any],
+    traceparent: str = "",
 ) -> None:
     """Compute one stage for the flow that sent its inputs.
 
@@ -43,9 +45,10 @@ def stage(
         epoch: Number of the epoch.
         inputs: References to its inputs.
         parts: The parts of its key in that flow.
+        traceparent: The span of the stage in that flow, '' where nobody asked for spans.
     """
     logging.getLogger("genenv").setLevel(logging.INFO)  # for the stages' lines in the log
-    with ended():
+    with ended(), continued(traceparent):
         # After SIGTERM, as in an eviction, it works on to a point where the next attempt continues.
         supervise(
             lambda: TASKS[stage].compute_here(config, epoch, inputs, parts),

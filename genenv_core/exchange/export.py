@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,19 +85,12 @@ def export(
 
     Raises ConfigError when the folder is not empty, QueryError when no row fits.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"-o {folder}: is there already: name another folder or remove it")
     runs = query(con, "SELECT run_id, config FROM runs")
     config = json.loads(dict(runs.iter_rows())[run])
     options = config["domain"].get("options") or {}
     domain = get_domain(config["domain"]["name"], options)
     reader = PoolReader(con, run, pool, selection.condition(pool), domain, options)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise ConfigError(f"-o {folder}: cannot be written: {error.strerror}") from error
-    try:
+    with new_folder(folder) as scratch:
         chunks = reader.chunks(format_)
         rows = (
             _write_jsonl(scratch / "train.jsonl", chunks)
@@ -111,14 +105,36 @@ def export(
         changes = {what: count for what, count in reader.changes.items() if count}
         text = card(run, pool, format_, selection, rows, config, changes)
         (scratch / "README.md").write_text(text, encoding="utf-8")
-        size = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
+        size = size_of(scratch)
+    return Exported(folder, rows, size, changes)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Generator[Path]:
+    """Yield a folder to write into, which takes this place once the block has ended well.
+
+    Raises ConfigError when there is something already, or nothing can be written there.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"-o {folder}: is there already: name another folder or remove it")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise ConfigError(f"-o {folder}: cannot be written: {error.strerror}") from error
+    try:
+        yield scratch
         scratch.chmod(0o755)
         scratch.replace(folder)
     except OSError as error:
         raise StorageError(f"-o {folder}: cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Exported(folder, rows, size, changes)
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def card(

@@ -35,6 +35,7 @@ from tasks.placement.pods import Pods, pods_of
 from tasks.stage.inputs import Inputs, encode
 from tasks.stage.progress import Cancelled, Event, check, emit
 from tasks.stage.stores import artifacts_of
+from tasks.telemetry.spans import current
 
 log = logging.getLogger("genenv.stage")
 
@@ -197,13 +198,15 @@ class Child:
         own = self._config.model_copy(
             update={"root": self._store.uri, "placement": PlacementConfig()}
         )
-        return {
+        sent = {
             "config": dump(own),
             "stage": self._stage,
             "epoch": self._epoch,
             "inputs": encode(inputs),
             "parts": parts,
         }
+        span = current().traceparent
+        return {**sent, "traceparent": span} if span else sent
 
     def _attempt(self, tag: str) -> int:
         """Return the number of the child that is not over yet, or the next one's."""

@@ -34,6 +34,7 @@ from tasks.stage.key import ConfigView, parts_of
 from tasks.stage.origin import computed_then, found_origin, origin_of
 from tasks.stage.progress import Event, check, emit
 from tasks.stage.stores import artifacts_of, leases_of, readers_of
+from tasks.telemetry.spans import Telling, stage_span
 
 FAULTS_VARIABLE = "GENENV_TEST_FAULTS"
 """Set to 1, it allows a stage that fails on purpose, so that tests can press Retry."""
@@ -69,6 +70,15 @@ def run_stage(
     """
     parts = parts_of(stage, config, epoch, inputs, draw)
     call = _Call(stage, config, epoch, inputs, parts, stage_key(parts), artifacts_of(config.root))
+    with stage_span(call.run.run_id, stage.name, epoch, call.key) as span:
+        return _carried_out(call, compute, elsewhere, span)
+
+
+def _carried_out(
+    call: _Call[In], compute: Compute[In], elsewhere: Elsewhere | None, span: Telling
+) -> Outcome:
+    """Return what `run_stage` does, and tell the stage's span how it came out."""
+    stage, config, epoch, parts = call.stage, call.config, call.epoch, call.parts
     emit(Event("started", stage.name, epoch))
     record = AttemptRecord(call.run, stage.name, epoch, call.key)
     manifest = call.find() or readers_of(config).take_in(stage.name, call.key)
@@ -101,6 +111,16 @@ def run_stage(
         "stage=%s epoch=%d key=%s state=%s rows=%d seconds=%.2f",
         stage.name, epoch, call.key[:12], state, manifest.rows, seconds,
     )  # fmt: skip
+    span.tell(
+        {
+            "genenv.state": state.value,
+            "genenv.work_pool": config.placement.of(stage.name) if away else None,
+            "genenv.computed_by": origin.run_id if origin else None,
+            "genenv.rows": manifest.rows,
+            "genenv.seconds": round(seconds, 4),
+            "genenv.tokens": took.tokens,
+        }
+    )
     told = str(origin or "")
     emit(Event("finished", stage.name, epoch, state, seconds, message=told, facts=manifest.facts))
     return Outcome(reference(manifest), reused, origin)

@@ -23,9 +23,10 @@ class Event:
     interrupted. An advanced stage has finished `done` of `total` units (`unit`: groups, steps,
     ...). The `facts` of a finished stage are its manifest's. The `message` of a waiting stage says
     what it waits for, that of a reused one who computed it. The kind `run` opens a run; its facts
-    name it. The `message` of the kind `tracking` says that MLflow is away, or that it is back, that
-    of the kind `root` that another root cannot be read. A `limit` is reached; the message says so,
-    and the facts what is left, or nothing where the run goes on with what is stored.
+    name it. The `message` of the kind `tracking` says that MLflow is away, or that it is back, or
+    that no spans are sent, that of the kind `root` that another root cannot be read. A `limit` is
+    reached; the message says so, and the facts what is left, or nothing where the run goes on with
+    what is stored.
     """
 
     kind: EventKind

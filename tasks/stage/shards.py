@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import Part, Shard
 from tasks.stage.context import StageContext, log
+from tasks.telemetry.attempts import tell_attempts
 
 
 class Shards:
@@ -21,6 +23,7 @@ class Shards:
         self._context = context
         self._all = [range(start, min(start + size, tasks)) for start in range(0, tasks, size)]
         self._done: dict[int, list[Part]] = {}
+        self._began_ns = time.time_ns()
         for number in range(len(self._all)):
             if (parts := self._finished(number)) is not None:
                 self._done[number] = parts
@@ -49,6 +52,9 @@ class Shards:
         except AlreadyExists:  # the record of a damaged shard
             context.store.replace(path, data)
         self._done[number] = parts
+        began, self._began_ns = self._began_ns, time.time_ns()
+        times = (began, self._began_ns)
+        tell_attempts(context.inputs, tables, times)
 
     def adopt(self) -> list[Part]:
         """Make the parts of all shards the stage's own; return them in order."""

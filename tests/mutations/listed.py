@@ -3387,7 +3387,7 @@ _VIEW = (
     _m(
         "what an answer holds can end the script of the plot",
         "flows/view/app.py",
-        '    return Markup(text.replace("<", "\\u003c"))\n',
+        '    return Markup(text.replace("<", "\\\\u003c"))\n',
         "    return Markup(text)\n",
         "unit/view/test_hostile.py::test_any_answer_is_shown_and_drawn_from_as_text_and_numbers",
     ),
@@ -3435,6 +3435,88 @@ _VIEW = (
     ),
 )
 
+INSPECT_TESTS = "unit/exchange/test_inspect_logs.py::test"
+SPAN_TESTS = "unit/tasks/test_telemetry.py::test"
+_OTHER_VIEWERS = (
+    _m(
+        "an item's name is a path in a log",
+        "genenv_core/exchange/inspect_logs/samples.py",
+        "    if _NAME.fullmatch(text):",
+        "    if True:",
+        f"{INSPECT_TESTS}_a_name_from_outside_is_one_plain_part_of_a_file_name",
+    ),
+    _m(
+        "half a character stops a log",
+        "genenv_core/exchange/inspect_logs/archive.py",
+        'text.encode("utf-8", "replace")',
+        "text.encode()",
+        f"{INSPECT_TESTS}_halves_of_characters_and_long_texts_are_written",
+    ),
+    _m(
+        "a log has numbers that no reader of JSON takes",
+        "genenv_core/exchange/inspect_logs/samples.py",
+        "return math.isfinite(value)",
+        "return True",
+        f"{INSPECT_TESTS}_arguments_that_no_reader_takes_are_text",
+    ),
+    _m(
+        "Inspect's repeats count from 0",
+        "genenv_core/exchange/inspect_logs/samples.py",
+        '"epoch": row["sample_index"] + 1,',
+        '"epoch": row["sample_index"],',
+        f"{INSPECT_TESTS}_a_sample_tells_what_the_tables_know",
+    ),
+    _m(
+        "the error of a log's metric is too small",
+        "genenv_core/exchange/inspect_logs/writing.py",
+        "error = float(means.std(ddof=1)",
+        "error = float(means.std(ddof=0)",
+        f"{INSPECT_TESTS}_metrics_are_means_over_tasks_of_the_means_of_their_attempts",
+    ),
+    _m(
+        "spans are sent although nobody asked",
+        "tasks/telemetry/spans.py",
+        'exporter != "none" and any(',
+        'exporter != "none" or any(',
+        f"{SPAN_TESTS}_the_usual_variables_ask_for_spans",
+    ),
+    _m(
+        "a span holds what a model said",
+        "tasks/telemetry/attempts.py",
+        'str(row["error"]).partition(":")[0][:200]',
+        'str(row["error"])',
+        f"{SPAN_TESTS}_an_attempt_has_its_numbers_and_no_word_of_a_model",
+    ),
+    _m(
+        "a failed span holds the error's text",
+        "tasks/telemetry/spans.py",
+        '{"error.type": type(error).__name__}',
+        '{"error.type": str(error)}',
+        f"{SPAN_TESTS}_a_failure_marks_the_span_by_its_type_alone",
+    ),
+    _m(
+        "a collector that is away is waited for again and again",
+        "tasks/telemetry/sending.py",
+        "if time.monotonic() < self._until:",
+        "if False:",
+        f"{SPAN_TESTS}_a_collector_that_is_away_is_tried_once_and_told_once",
+    ),
+    _m(
+        "ids of spans are drawn from the seed of a run",
+        "tasks/telemetry/sending.py",
+        ", id_generator=Ids()",
+        "",
+        f"{SPAN_TESTS}_spans_draw_nothing_from_pythons_random_numbers",
+    ),
+    _m(
+        "a stage on a work pool begins a trace of its own",
+        "tasks/telemetry/spans.py",
+        "elsewhere = _from_elsewhere.get() or",
+        'elsewhere = "" or',
+        f"{SPAN_TESTS}_a_span_goes_on_in_another_process",
+    ),
+)
+
 MUTATIONS: tuple[Mutation, ...] = (
     *_ALGORITHM,
     *_EPOCH,
@@ -3465,4 +3547,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_READERS,
     *_BUNDLES,
     *_VIEW,
+    *_OTHER_VIEWERS,
 )

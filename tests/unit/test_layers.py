@@ -3,9 +3,10 @@
 Invariants: flows -> tasks -> genenv_core + schemas, never back, and no module imports another in a
 circle, not even inside a function; the rooms of the storage import only the rooms before them, and
 the scorers of benchmarks only words and errors; genenv_core and schemas import neither prefect nor
-mlflow, tasks no mlflow at import; only modules that sample or train import torch, and packages that
-need it, at load; no relative imports (the code version follows absolute ones); help, validation,
-the algorithm and the tables load neither torch nor prefect nor mlflow.
+mlflow, tasks no mlflow and no SDK of OpenTelemetry at import; only modules that sample or train
+import torch, and packages that need it, at load; no relative imports (the code version follows
+absolute ones); help, validation, the algorithm and the tables load neither torch nor prefect nor
+mlflow.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ STORAGE_ROOMS = ("store", "records", "upkeep", "sql")
 
 EXTENDS_MLFLOW = "tasks.tracking.references"
 """Subclasses of MLflow's own, which functions import."""
+
+SENDS_SPANS = "tasks.telemetry.sending"
+"""All of OpenTelemetry's SDK, which functions import."""
 
 HEAVY = {"torch", "transformers", "trl", "vllm", "accelerate", "peft", "datasets", "safetensors"}
 MODELS = ("genenv_core.engines.", "genenv_core.training.")
@@ -160,6 +164,20 @@ def test_mlflow_is_loaded_only_when_it_is_used() -> None:
         EXTENDS_MLFLOW
     }
     assert [module for module, names in at_load.items() if EXTENDS_MLFLOW in names] == []
+
+
+def test_the_sdk_of_opentelemetry_is_loaded_only_when_spans_are_asked_for() -> None:
+    at_load = {
+        module: {name for name, _ in imports(tree, at_load=True)}
+        for module, tree in modules().items()
+    }
+    sdk = {
+        module
+        for module, names in at_load.items()
+        if "opentelemetry" in {n.split(".")[0] for n in names}
+    }
+    assert sdk == {SENDS_SPANS}
+    assert [module for module, names in at_load.items() if SENDS_SPANS in names] == []
 
 
 def test_torch_is_loaded_only_where_models_are_sampled_or_trained() -> None:

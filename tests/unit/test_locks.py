@@ -1,8 +1,9 @@
 """The lock files: what is installed is what they say, to the byte.
 
 Invariants: every requirement is pinned and has hashes; the user's lock has what pyproject.toml
-names and no developer's tool; the developers' lock agrees with it; both builds of torch are of the
-version that pyproject.toml pins, need nothing that no lock has, and agree with the user's lock.
+names and no developer's tool; the developers' lock and that of the spans agree with it; both
+builds of torch are of the version that pyproject.toml pins, need nothing that no lock has, and
+agree with the user's lock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[2]
 USER, DEV = "requirements.lock", "requirements-dev.lock"
+OTEL, INSPECT = "infra/otel.lock", "infra/inspect.lock"
 CPU, CUDA = "infra/torch-cpu.lock", "infra/torch-cuda.lock"
 PLATFORMS: list[dict[str, str]] = [
     {"python_version": version, "python_full_version": f"{version}.9", "sys_platform": system}
@@ -52,7 +54,7 @@ def project() -> dict[str, Any]:
     return tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.mark.parametrize("name", [USER, DEV, CPU, CUDA])
+@pytest.mark.parametrize("name", [USER, DEV, CPU, CUDA, OTEL, INSPECT])
 def test_every_requirement_is_pinned_and_hashed(name: str) -> None:
     found = blocks(name)
     assert found
@@ -65,10 +67,13 @@ def test_every_requirement_is_pinned_and_hashed(name: str) -> None:
 def test_the_locks_have_what_the_project_names_and_agree(platform: dict[str, str]) -> None:
     user, dev = pins(USER, platform), pins(DEV, platform)
     assert user.items() <= dev.items()
+    otel = pins(OTEL, platform)
+    assert all(user.get(name, version) == version for name, version in otel.items())
     extras = project()["optional-dependencies"]
     for lock, wanted in (
         (user, [*project()["dependencies"], *extras["kubernetes"]]),
         (dev, extras["dev"]),
+        (otel, extras["otel"]),
     ):
         for requirement in map(Requirement, wanted):
             name = canonicalize_name(requirement.name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,11 +16,19 @@ from flows.cli.options import Overrides, Root, existing
 from genenv_core.errors import ConfigError
 from genenv_core.exchange import Format, Pool
 
+if TYPE_CHECKING:
+    from genenv_core.exchange.export import Exported
+
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run.")],
-    pool: Annotated[Pool, typer.Option(help="d_train: rollouts; d_env: generations.")],
-    format_: Annotated[Format, typer.Option("--format", help="The data set's format.")] = "hf",
+    pool: Annotated[
+        Pool | None, typer.Option(help="d_train: rollouts; d_env: generations; inspect needs none.")
+    ] = None,
+    format_: Annotated[
+        Literal[Format, "inspect"],
+        typer.Option("--format", help="A data set of a pool (hf, jsonl, verl), or Inspect's logs."),
+    ] = "hf",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="A new folder (default: RUN-POOL-FORMAT)."),
@@ -28,19 +38,63 @@ def export(
     ] = None,
     kept: Annotated[bool, typer.Option("--kept", help="d_env: only what the filter kept.")] = False,
     min_reward: Annotated[
-        float | None, typer.Option(help="Least R_agent (d_train) or R_env (d_env).")
+        float | None, typer.Option(help="Least R_agent (d_train, inspect) or R_env (d_env).")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tasks",
+            metavar="SOURCE",
+            help="inspect: attempts at these tasks alone: generated, base, teacher, validation, "
+            "test, benchmark.",
+        ),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Write a pool as a data set: Parquet for Hugging Face tools or verl, or JSONL."""
+    """Write a pool as a data set, or the attempts of a run as logs for `inspect view`."""
     from genenv_core.exchange import export as core
     from genenv_core.storage.sql.sources import open_tables
 
+    if format_ == "inspect":
+        if pool or kept:
+            raise ConfigError(
+                f"{'--pool' if pool else '--kept'} does nothing for --format inspect, which has "
+                "all attempts of a run: leave it out"
+            )
+        _export_logs(run, output, _epochs(epochs), min_reward, tasks or (), root)
+        return
+    if pool is None:
+        raise ConfigError(f"--pool is missing: --format {format_} writes d_train or d_env")
+    if tasks:
+        raise ConfigError("--tasks is for --format inspect: leave it out")
     selection = core.Selection(_epochs(epochs), kept, min_reward)
     folder = output or Path(f"{run}-{pool}-{format_}")
     with open_tables(existing(root), [run]) as connection:
         done = core.export(connection, run, pool, format_, folder, selection)
-    typer.echo(f"{done.folder}: {done.rows} rows, {done.bytes / 1e6:.1f} MB, see its README.md")
+    _say(done, "rows")
+
+
+def _export_logs(
+    run: str,
+    output: Path | None,
+    epochs: tuple[int, int] | None,
+    min_reward: float | None,
+    tasks: Sequence[str],
+    root: str | None,
+) -> None:
+    from genenv_core.exchange.inspect_logs.reading import Selection, sources_of
+    from genenv_core.exchange.inspect_logs.writing import export_logs
+    from genenv_core.storage.sql.sources import open_tables
+
+    selection = Selection(epochs, sources_of(tasks), min_reward)
+    with open_tables(existing(root), [run]) as connection:
+        done = export_logs(connection, run, output or Path(f"{run}-inspect"), selection)
+    _say(done, "attempts")
+    typer.echo(f"  inspect view --log-dir {shlex.quote(str(done.folder))}")
+
+
+def _say(done: Exported, unit: str) -> None:
+    typer.echo(f"{done.folder}: {done.rows} {unit}, {done.bytes / 1e6:.1f} MB, see its README.md")
     for what, count in done.changes.items():
         typer.echo(f"  {count} {what}")
 

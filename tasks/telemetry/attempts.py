@@ -1,0 +1,82 @@
+"""Spans of the agent's attempts, told when their shard is stored.
+
+Attempts of a shard are sampled together, so a span lasts as long as its shard was made. Attempts
+that an earlier process made have theirs from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import polars as pl
+
+from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, FileRef
+from tasks.stage.inputs import Inputs
+from tasks.telemetry.spans import current
+
+NAME = "invoke_agent pi_agent"
+BATCH = 1000
+"""Spans after which is waited until they are sent: the SDK keeps 2,048 and drops more."""
+
+
+def tell_attempts(
+    inputs: Inputs, tables: Mapping[str, pl.DataFrame], times_ns: tuple[int, int]
+) -> None:
+    """Tell of each attempt in a shard's tables; `times_ns` are when it began and ended."""
+    stage = current()
+    if stage.span is None or "traces" not in tables:
+        return
+    from tasks.telemetry.sending import record, send
+
+    traces = tables["traces"]
+    if (verdicts := tables.get("benchmark_items")) is not None:
+        traces = traces.join(verdicts.select("trace_id", "valid"), on="trace_id", how="left")
+    common = {"genenv.run": stage.run, "gen_ai.request.model": model_of(inputs)}
+    for number, row in enumerate(traces.iter_rows(named=True), start=1):
+        known = {**common, **attributes_of(row)}
+        record(NAME, stage.span, times_ns, {k: v for k, v in known.items() if v is not None})
+        if number % BATCH == 0:
+            send()
+
+
+def attributes_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a span says of an attempt, in the words of the GenAI conventions where they fit.
+
+    Of an error only what is before its first colon: the rest may be what a model said.
+    """
+    error = str(row["error"]).partition(":")[0][:200]
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "pi_agent",
+        "gen_ai.usage.input_tokens": row["prompt_tokens"],
+        "gen_ai.usage.output_tokens": row["response_tokens"],
+        "gen_ai.response.finish_reasons": (row["finish_reason"],),
+        "genenv.epoch": row["epoch"],
+        "genenv.task_id": row["task_id"],
+        "genenv.trace_id": row["trace_id"],
+        "genenv.group_id": row["group_id"],
+        "genenv.sample_index": row["sample_index"],
+        "genenv.policy_version": row["policy_version"],
+        "genenv.turns": row["turns"],
+        "genenv.tool_calls": row["tool_calls"],
+        "genenv.success": row.get("valid"),
+        "genenv.timing": "shard",
+        "error.type": error or None,
+    }
+
+
+def model_of(inputs: Inputs) -> str | None:
+    """Return the model that a stage's inputs name first: a digest of weights, or a name."""
+    for field in fields(inputs):
+        match getattr(inputs, field.name):
+            case CheckpointRef(digest=digest):
+                return digest
+            case FileRef(sha256=digest):
+                return digest
+            case EndpointRef(model_name=name):
+                return name
+            case _:
+                continue
+    return None
