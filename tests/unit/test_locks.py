@@ -2,8 +2,8 @@
 
 Invariants: every requirement is pinned and has hashes; the user's lock has what pyproject.toml
 names and no developer's tool; the developers' lock agrees with it; both builds of torch are of the
-version that pyproject.toml pins, need nothing that no lock has, and agree with the user's lock; where a build cannot be had, `make`
-says what to do.
+version that pyproject.toml pins, need nothing that no lock has, and agree with the user's lock;
+where a build cannot be had, `make` says what to do.
 """
 
 from __future__ import annotations
