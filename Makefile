@@ -37,7 +37,9 @@ $(STAMP): requirements.lock infra/torch-$(TORCH).lock pyproject.toml
 		|| { echo "genenv needs Python 3.11 or later; say make PYTHON=/path/to/python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) --require-hashes -r infra/torch-$(TORCH).lock 2>/dev/null \
-		|| $(PIP) --require-hashes -r infra/torch-$(TORCH).lock --extra-index-url $(TORCH_INDEX)
+		|| $(PIP) --require-hashes -r infra/torch-$(TORCH).lock --extra-index-url $(TORCH_INDEX) \
+		|| { echo "The $(TORCH) build of torch for $$($(PYTHON) -V) is neither where pip is set up to look nor at" \
+		"$(TORCH_INDEX): see to one of them, or take the CUDA build from PyPI (3 GB): make install TORCH=cuda"; exit 2; }
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-build-isolation -e .
 	@$(BIN)/python -m flows.running.blank

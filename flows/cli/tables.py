@@ -140,10 +140,10 @@ def plain_table() -> Table:
     return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
 
 
-def console() -> Console:
-    """Return a console for results; wide enough for a row when the output is no terminal."""
+def console(*, width: int = 140) -> Console:
+    """Return a console for results; `width` is for an output that is no terminal."""
     found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=140)
+    return found if found.is_terminal else Console(highlight=False, width=width)
 
 
 def show_needs(lines: list[str], problem: str) -> None:

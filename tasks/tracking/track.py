@@ -16,6 +16,7 @@ from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, update_of
 from genenv_core.errors import ConfigError, Retired
+from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.foreign import find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
@@ -25,6 +26,7 @@ from tasks.stage.progress import check
 from tasks.stage.stores import leases_of
 from tasks.tracking.client import (
     URI_VARIABLE,
+    database_of,
     is_remote,
     open_client,
     scrubbed,
@@ -82,8 +84,8 @@ def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts)
     run = RunLog(artifacts.store, config.run_id)
     if epoch == 0:
         begin((config.root, run.run_id))
-    behind = _behind(config, run, epoch)
-    if run.keys(epoch).get(TRACKED) != ref.key:
+    behind = _behind(config, run, epoch, artifacts)
+    if run.keys(epoch).get(TRACKED) != _noted(config, ref.key, artifacts):
         behind[epoch] = ref.key
     if not behind:
         return
@@ -106,7 +108,19 @@ def not_logged(config: RunConfig) -> list[int]:
     return sorted(_missed.get((config.root, str(config.run_id)), {}))
 
 
-def _behind(config: RunConfig, run: RunLog, epoch: int) -> dict[int, str]:
+def _noted(config: RunConfig, key: str, artifacts: Artifacts) -> str:
+    """Return what a run notes when the epoch of a publish key is logged: the key, and where.
+
+    A run that is logged elsewhere from now on is logged there whole. The database of the root goes
+    without saying, so that a root may be moved.
+    """
+    uri = tracking_uri(config, artifacts.store.home)
+    if uri == database_of(artifacts.store.home):
+        return key
+    return sha256(f"{key} {shown(uri).rstrip('/')}".encode())
+
+
+def _behind(config: RunConfig, run: RunLog, epoch: int, artifacts: Artifacts) -> dict[int, str]:
     """Return epoch -> publish key of what is not logged; kept from call to call in this process.
 
     A whole run begins with epoch 0 and passes every epoch. A single epoch looks back once.
@@ -116,7 +130,7 @@ def _behind(config: RunConfig, run: RunLog, epoch: int) -> dict[int, str]:
         known = _missed[config.root, run.run_id] = {}
         for past in range(epoch):
             keys = run.keys(past)
-            if LAST in keys and keys.get(TRACKED) != keys[LAST]:
+            if LAST in keys and keys.get(TRACKED) != _noted(config, keys[LAST], artifacts):
                 known[past] = keys[LAST]
     return known
 
@@ -129,7 +143,11 @@ def _log_behind(
     from mlflow.exceptions import MlflowException
 
     def tracked() -> bool | None:
-        done = [e for e, key in behind.items() if run.keys(e).get(TRACKED) == key]
+        done = [
+            epoch
+            for epoch, key in behind.items()
+            if run.keys(epoch).get(TRACKED) == _noted(config, key, artifacts)
+        ]
         for epoch in done:
             del behind[epoch]
         return True if not behind else None
@@ -175,7 +193,7 @@ def _log_epoch(
             _register(client, config, run_uuid, row, run, artifacts)
     if epoch == config.epochs:
         client.set_terminated(run_uuid)
-    run.note_key(epoch, TRACKED, key)
+    run.note_key(epoch, TRACKED, _noted(config, key, artifacts))
 
 
 def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:

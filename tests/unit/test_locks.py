@@ -3,12 +3,14 @@
 Invariants: every requirement is pinned and has hashes; the user's lock has what pyproject.toml
 names and no developer's tool; the developers' lock and that of the spans agree with it; both
 builds of torch are of the version that pyproject.toml pins, need nothing that no lock has, and
-agree with the user's lock.
+agree with the user's lock; where a build cannot be had, `make` says what to do.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -98,6 +100,18 @@ def test_both_builds_of_torch_are_of_the_pinned_version(platform: dict[str, str]
     cuda = pins(CUDA, platform)
     assert cuda["torch"] == wanted
     assert all(user.get(name, version) == version for name, version in cuda.items())
+
+
+def test_make_says_what_to_do_where_the_cpu_build_cannot_be_had(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    given = ["TORCH=cpu", "PIP=false", f"VENV={tmp_path}/venv", f"PYTHON={sys.executable}"]
+    done = subprocess.run(
+        ["make", "install", *given], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "make install TORCH=cuda" in done.stdout
+    assert not (tmp_path / "venv" / ".installed").exists()
 
 
 def test_torch_needs_nothing_that_no_lock_has() -> None:

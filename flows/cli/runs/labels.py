@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.options import Json, Root, check_run, existing
+from genenv_core.errors import ConfigError
 
 
 def tag(
@@ -70,7 +71,10 @@ def runs(
 ) -> None:
     """List the runs of a root, all of them or those that fit."""
     from flows.cli.runs.listing import Filter, show_runs
+    from genenv_core.config.arms import Arm
 
+    if arm and arm not in list(Arm):
+        raise ConfigError(f"--arm {arm!r} is no arm; there are {', '.join(Arm)}")
     where = Filter(tuple(tags or ()), arm, domain, name, pinned, finished)
     show_runs(existing(root), as_json=as_json, where=where)
 

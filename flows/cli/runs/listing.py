@@ -15,6 +15,9 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.protocol import Store
 
+WIDEST = 10_000
+"""Columns of a list that is no terminal's: a run is a line, so that other programs can read it."""
+
 MEASURED = "coalesce((r.config ->> '$.benchmark.model'), (r.config ->> '$.benchmark.url'))"
 """What a run measures; null for one that trains."""
 
@@ -71,7 +74,8 @@ def show_runs(store: Store, *, as_json: bool, where: Filter | None = None) -> No
     titles = ["run", "arm", "seed", "epochs", "p_hat", "test", "started"]
     table = plain_table()
     for title in titles + ["branch of"] * branches + ["tags"] * labelled:
-        table.add_column(title, no_wrap=title == "run")
+        # A name that is cut short could not be given to another command.
+        table.add_column(title, no_wrap=title in ("run", "started"), overflow="fold")
     if said:
         table.add_column("note", overflow="fold", ratio=1)
     for row in rows:
@@ -88,7 +92,7 @@ def show_runs(store: Store, *, as_json: bool, where: Filter | None = None) -> No
         cells += [str(point_of(row) or "")] * branches
         cells += [tags_of(row)] * labelled + [row["note"]] * said
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    out = console()
+    out = console(width=WIDEST)
     if rows:
         out.print(table)
     elif where is not None:

@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import packages_distributions
 from importlib.util import decode_source, find_spec
 from pathlib import Path
+from typing import cast
 
 PROJECT = ("genenv_core", "schemas", "tasks")
 """Packages whose modules count; libraries are in the key by their versions."""
@@ -73,12 +74,16 @@ def is_apart(module: str) -> bool:
 
 
 def source_digest(source: str) -> str:
-    """Return the digest of a module's syntax tree without docstrings, comments and positions."""
+    """Return the digest of a module's syntax tree without docstrings, comments and positions.
+
+    Every Python from 3.11 on gives the same digest, so that machines with several of them share
+    what is stored.
+    """
     tree = _parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [item for item in node.body if not _is_docstring(item)]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return hashlib.sha256(_form(tree).encode()).hexdigest()
 
 
 def imported_modules(module: str) -> tuple[str, ...]:
@@ -117,6 +122,34 @@ def _read(module: str) -> tuple[str, tuple[str, ...]]:
     own = {one for one in tops if one in (*PROJECT, top) or _together(one, top)}
     names = sorted(n for n in found if n.partition(".")[0] in own and _source(n) is not None)
     return source_digest(source), tuple(names)
+
+
+def _form(value: object) -> str:
+    """Return a syntax tree as a text that does not depend on the version of Python.
+
+    `ast.dump` writes empty fields in one version and leaves them out in another, and newer versions
+    have fields that older ones lack. Here, fields are sorted, and what is empty is left out, such
+    as the empty texts that 3.12 puts into an f-string.
+    """
+    if isinstance(value, ast.JoinedStr):
+        parts = [
+            part
+            for part in value.values
+            if not (isinstance(part, ast.Constant) and part.value == "")
+        ]
+        return f"JoinedStr({','.join(map(_form, parts))})"
+    if isinstance(value, ast.AST):
+        fields = ((name, getattr(value, name, None)) for name in sorted(value._fields))
+        constant = isinstance(value, ast.Constant)
+        held = [
+            f"{name}={_form(inner)}"
+            for name, inner in fields
+            if inner not in (None, []) or (constant and name == "value")
+        ]
+        return f"{type(value).__name__}({','.join(held)})"
+    if isinstance(value, list):
+        return f"[{','.join(_form(item) for item in cast('list[object]', value))}]"
+    return ascii(value)
 
 
 def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:

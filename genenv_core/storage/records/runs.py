@@ -26,7 +26,7 @@ from schemas.enums import StageState
 log = logging.getLogger("genenv.storage")
 
 TRACKED = "tracked"
-"""Pseudo-stage under which a run notes that an epoch is logged, with the publish stage's key."""
+"""Pseudo-stage under which a run notes which publish stage's output is logged, and where."""
 
 _EVENT = re.compile(r"(\d+-\w+)-(\d+)-(?:start|end)\.json")
 

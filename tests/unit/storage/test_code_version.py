@@ -2,8 +2,9 @@
 
 Invariants: comments, docstrings, blanks and positions do not change a digest, any code does; the
 version of a module covers what it imports, directly and indirectly, anywhere in a function, and
-nothing else; excluded modules are left out unless they are named; nothing is imported to compute
-it; a plug-in counts with all of its modules, as a single file or as a package.
+nothing else; every version of Python gives the same digest; excluded modules are left out unless
+they are named; nothing is imported to compute it; a plug-in counts with all of its modules, as a
+single file or as a package.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from genenv_core.storage.records import code
 from genenv_core.storage.records.code import code_version, imported_modules, source_digest
 from tests.waiting import BOUND_S
 
+REPOSITORY = Path(__file__).parents[3]
 SOURCE = '''
 """Module."""
 import math
@@ -75,6 +77,31 @@ def test_code_counts(old: str, new: str) -> None:
 def test_a_text_that_is_used_is_no_docstring() -> None:
     assert source_digest("x = 'a'") != source_digest("x = 'b'")
     assert source_digest("def f():\n    return 'a'") != source_digest("def f():\n    return 'b'")
+
+
+VARIED = """
+@wrap
+def f(a, /, *b: int, c=None, **d): return None
+class Empty: pass
+async def g() -> str: return f"{x!r:>{width}} and {y=}"
+call(); lambda: (); {**a, 'b': None}; x[:]; y: int; print(*[], end=u'')
+try: ...
+except* OSError: raise
+match z:
+    case {"k": [_, *rest], **more} | None: pass
+"""
+
+
+def test_every_python_gives_the_same_digest() -> None:
+    # From Python 3.11.7, 3.12.1 and 3.13.0. Another number computes every stored stage anew.
+    assert source_digest(VARIED).startswith("968c2f4ea3c0a49b")
+    script = f"from genenv_core.storage.records.code import *; print(source_digest({VARIED!r}))"
+    others = Path(sys.base_prefix).parent.glob("3.1[2-9]*/bin/python")  # pyenv's, where it is
+    for python in others:
+        done = subprocess.run(
+            [python, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == source_digest(VARIED), python
 
 
 @pytest.fixture

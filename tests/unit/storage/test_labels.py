@@ -109,6 +109,20 @@ def test_every_filter_must_hold() -> None:
     assert not Filter(finished=True).fits(measured | {"headline": None})
 
 
+def test_a_run_is_one_line_where_no_terminal_reads_it(tmp_path: Path) -> None:
+    small_root(tmp_path)
+    note = "what people say of a run may be longer than a line of a terminal; " * 3
+    genenv("tag", "run-a", "one", "two", "--note", note, root=tmp_path)
+    (line,) = genenv("runs", root=tmp_path).splitlines()[1:]
+    assert line.startswith("run-a ") and "one, two" in line and note.strip() in line
+
+
+def test_an_arm_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    small_root(tmp_path)
+    with pytest.raises(ConfigError, match=r"--arm 'genev' is no arm; there are genenv, random"):
+        genenv("runs", "--arm", "genev", root=tmp_path)
+
+
 def test_labels_go_along_with_a_copy_and_those_of_the_copy_stay(tmp_path: Path) -> None:
     store, target = small_root(tmp_path / "a"), LocalStore(tmp_path / "b")
     change_labels(store, "run-a", change_of(["one"], note="from a", pinned=True))

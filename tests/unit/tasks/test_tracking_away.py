@@ -55,11 +55,13 @@ class Stage:
         monkeypatch.setattr(tracking, "open_client", lambda *_: None)
         monkeypatch.setattr(tracking, "_log_epoch", self._log)
 
-    def _log(self, client: Any, config: Any, run: RunLog, epoch: int, key: str, _: Any) -> None:
+    def _log(
+        self, client: Any, config: Any, run: RunLog, epoch: int, key: str, artifacts: Any
+    ) -> None:
         if epoch == self.fails_at:
             raise MlflowException("API request to http://ann:hunter2@host failed: ann:hunter2")
         self.sent.append(epoch)
-        run.note_key(epoch, TRACKED, key)
+        run.note_key(epoch, TRACKED, tracking._noted(config, key, artifacts))
 
     def publish(self, epoch: int) -> None:
         key = f"{epoch:064d}"
@@ -89,6 +91,26 @@ def test_what_was_missed_is_logged_first_and_once(
     for epoch in range(4):  # the same command again
         stage.publish(epoch)
     assert stage.sent == [0, 1, 2, 3]
+
+
+def test_a_run_that_is_logged_elsewhere_from_now_on_is_logged_there_whole(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def logged_to(uri: str, *epochs: int) -> list[int]:
+        tracking_of = stage.config.tracking.model_copy(update={"uri": uri or None})
+        stage.config = stage.config.model_copy(update={"tracking": tracking_of})
+        stage.sent.clear()
+        for epoch in epochs:
+            stage.publish(epoch)
+        return list(stage.sent)
+
+    monkeypatch.delenv(mlflow_client.URI_VARIABLE, raising=False)
+    assert logged_to("", 0, 1) == [0, 1]
+    assert logged_to("http://host:1", 0, 1, 2) == [0, 1, 2]
+    assert logged_to("http://host:1/", 0, 1, 2) == []
+    stage.away = "no answer"
+    assert logged_to("http://other:1", 0, 1, 2) == []
+    assert tracking.not_logged(stage.config) == [0, 1, 2]  # so the closing text says
 
 
 def test_people_hear_once_that_the_server_is_away_and_once_that_it_is_back(

@@ -29,6 +29,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import s3fs
+from botocore.handlers import add_expect_header
 
 from genenv_core.errors import NotFound, StorageError
 from genenv_core.storage.store.s3.faults import (
@@ -80,6 +81,16 @@ class Head:
 
 class _OneTry(s3fs.S3FileSystem):
     retries = 1
+
+    async def set_session(self, refresh: bool = False, kwargs: Any = None) -> Any:
+        """Return the client; it sends a body at once.
+
+        botocore would first ask whether it may (Expect: 100-continue), and aiohttp waits for that
+        answer without end: a server that knows no such question would hold a run for ever.
+        """
+        client = await super().set_session(refresh, kwargs or {})
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
 
     async def request(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Make one request of S3's API."""
@@ -254,12 +265,8 @@ class Requests:
         folders: list[str] = []
         more: dict[str, Any] = {}
         while True:
-            page = await self._tried(
-                prefix,
-                lambda more=more: self._call(
-                    "list_objects_v2", None, Prefix=begin, Delimiter=delimiter, **more
-                ),
-            )
+            asked = {"Prefix": begin, "Delimiter": delimiter, **more}
+            page = await self._tried(prefix, lambda asked=asked: self._page(asked))
             for item in page.get("Contents", ()):
                 path = str(item["Key"]).removeprefix(self._prefix)
                 if not path.endswith("/"):  # what some tools make to show a folder
@@ -271,6 +278,13 @@ class Requests:
             if not page.get("IsTruncated"):
                 return found, folders
             more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def _page(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        page = await self._call("list_objects_v2", None, **asked)
+        if not page.keys() & {"Name", "IsTruncated", "KeyCount", "Contents"}:
+            # botocore takes any XML, a web page too, for a listing of nothing.
+            raise Foreign("a listing without Name")
+        return page
 
 
 async def together(work: Sequence[Awaitable[T]]) -> list[T]:

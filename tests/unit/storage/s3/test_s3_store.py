@@ -295,6 +295,25 @@ def test_an_endpoint_that_is_no_store_is_named(
     assert "in AWS_ENDPOINT_URL or --endpoint-url" in said and "credentials" not in said
 
 
+def test_a_page_is_no_empty_listing(usual: str, page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Page, "answer", (200, "text/html", "<html>Console</html>"))
+    with pytest.raises(StorageError) as caught:
+        S3Store(usual, writable=False).names("runs")
+    said = str(caught.value)
+    assert f"{page} answers, but not as S3 does (a listing without Name): it is no S3" in said
+
+
+@pytest.mark.timeout(60)  # where it fails, it hangs
+def test_a_server_that_cannot_say_continue_holds_nothing_up(
+    usual: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # HTTP/1.0 has no answer 100, which a body with `Expect: 100-continue` waits for.
+    monkeypatch.setattr(_Page, "protocol_version", "HTTP/1.0")
+    monkeypatch.setattr(_Page, "answer", (501, "text/html", "Unsupported method ('PUT')"))
+    with pytest.raises(StorageError, match=f"{page} answers, but not as S3 does"):
+        S3Store(usual).create("x", b"1")
+
+
 def test_a_clock_that_is_off_is_named(
     usual: str, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
