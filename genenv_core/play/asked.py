@@ -85,11 +85,12 @@ def wrong_verdict(verdict: object) -> Wrong | None:
 
 def wrong_drafts(found: object) -> Wrong | None:
     """Return what is wrong with what `parse` gave, None if nothing is."""
+    said = f"returned {shown(found)}"
     many = cast("list[Any]", found) if isinstance(found, list) else []
     if many and all(type(one) in (TaskDraft, Rejected) for one in many):
         return None
     return Wrong(
-        f"returned {shown(found)}",
+        said,
         "return a list with a TaskDraft or a Rejected, never an empty one",
     )
 
