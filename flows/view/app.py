@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from jinja2 import Template
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -35,8 +36,12 @@ from flows.view.reading import Reader
 from flows.view.shown import cell, colour_of, segment, setting, shown
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, NotFound
+from genenv_core.play.transcript import visible
 from genenv_core.report.page import templates
 from genenv_core.storage.store.protocol import Store
+
+PIECE = 5
+"""Parts of a template that are sent together, of a page that is sent as it is made."""
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -45,6 +50,7 @@ PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/runs/{run}": run.page,
     "/runs/{run}/tasks": tasks.page,
     "/runs/{run}/rejections": rejected.page,
+    "/runs/{run}/suspects": rejected.suspects,
     "/runs/{run}/lineage": lineage.page,
     "/runs/{run}/checkpoints/{policy}/{epoch:int}": lineage.checkpoint,
     "/runs/{run}/tasks/{task}": story.page,
@@ -77,8 +83,10 @@ def application(
                 return made
             template = environment.get_template(f"templates/{made.template}")
             path = request.url.path
-            text = template.render(title=made.title, path=path, **made.values)
-            return HTMLResponse(text, made.status)
+            values = {"title": made.title, "path": path, **made.values}
+            if made.streams:
+                return StreamingResponse(pieces(template, values), media_type="text/html")
+            return HTMLResponse(template.render(values), made.status)
 
         return endpoint
 
@@ -101,6 +109,16 @@ def application(
         ],
         lifespan=lifespan,
     )
+
+
+def pieces(template: Template, values: dict[str, Any]) -> Iterator[str]:
+    """Yield a page as it is made; what goes wrong once it is under way is said where it ends."""
+    stream = template.stream(values)
+    stream.enable_buffering(PIECE)
+    try:
+        yield from stream
+    except GenenvError as error:
+        yield Markup('<p class="bad" role="alert">{}</p>').format(visible(str(error)))
 
 
 def _health(request: Request) -> Response:

@@ -173,8 +173,8 @@ def test_every_number_of_every_page_is_what_its_sql_gives(root: Path, address: s
                 if kind and link not in seen and known < OF_A_KIND:
                     seen.add(link)
                     waiting.append(link)
-    kinds = {"runs", "runs/tasks", "runs/rejections", "runs/lineage", "runs/checkpoints/1"}
-    assert counted.keys() >= kinds - {"runs/checkpoints/1"}, counted
+    kinds = {"runs", "runs/tasks", "runs/rejections", "runs/suspects", "runs/lineage"}
+    assert counted.keys() >= kinds, counted
     assert counted["runs/tasks"] > 5 and counted["runs/traces"] > 5
 
 
@@ -311,7 +311,7 @@ def test_a_person_gets_from_the_runs_to_two_attempts_beside_each_other(
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("heading", name="Token by token")).to_have_count(2)
     shot(page, "traces")
-    for way in ("rejections", "lineage", "checkpoints/agent/1"):
+    for way in ("rejections", "suspects", "lineage", "checkpoints/agent/1"):
         page.goto(f"{address}/runs/{run}/{way}")
         shot(page, way.replace("/", "-"))
 

@@ -12,12 +12,17 @@ from genenv_core.storage.sql.duck import text
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page before it is text: its template, its title, and what the template needs."""
+    """A page before it is text: its template, its title, and what the template needs.
+
+    A page that `streams` is sent as it is made: its head is there while the template calls a value
+    that takes long.
+    """
 
     template: str
     title: str
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     status: int = 200
+    streams: bool = False
 
 
 def about(reader: Reader, run: str) -> Panel:

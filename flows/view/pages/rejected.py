@@ -1,4 +1,7 @@
-"""What was rejected and why, and what looks as if pi_env were gaming its reward."""
+"""What was rejected and why, and what looks as if pi_env were gaming its reward.
+
+Suspects are a page of their own: their question reads every attempt with its text.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,14 @@ EXAMPLES = 50
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the rejections and suspects of a run; raises NotFound."""
+    """Return the rejections of a run; raises NotFound."""
     run = request.path_params["run"]
     about(reader, run)
     own = f"run_id = {text(run)}"
     return Page(
-        "rejected.html.j2", f"Rejections and suspects of {run}",
+        "rejected.html.j2", f"Rejections of {run}",
         {
             "run": run,
-            "examples": EXAMPLES,
             "reasons": reader.panel(
                 "reasons", "Reasons",
                 "SELECT kept_from, rejection, sum(rejections) AS rows, min(epoch) AS first_epoch, "
@@ -35,14 +37,23 @@ def page(reader: Reader, request: Request) -> Page:
                 "SELECT epoch, kept_from, rejection, rejections, share FROM rejections "
                 f"WHERE {own} ORDER BY epoch, kept_from, rejections DESC, rejection",
             ),
-            "suspects": reader.panel(
-                "suspects", "Suspects",
-                "SELECT reason, count(*) OVER same AS with_this_reason, epoch, task_id, family, "
-                "value, threshold, detail\n"
-                f"FROM suspects WHERE {own}\n"
-                "WINDOW same AS (PARTITION BY reason)\n"
-                f"QUALIFY row_number() OVER (same ORDER BY epoch, task_id) <= {EXAMPLES}\n"
-                "ORDER BY reason, epoch, task_id",
-            ),
         },
     )  # fmt: skip
+
+
+def suspects(reader: Reader, request: Request) -> Page:
+    """Return the suspects of a run, which are asked for while the page is on its way; NotFound."""
+    run = request.path_params["run"]
+    about(reader, run)
+    sql = (
+        "SELECT reason, count(*) OVER same AS with_this_reason, epoch, task_id, family, value, "
+        f"threshold, detail\nFROM suspects WHERE run_id = {text(run)}\n"
+        "WINDOW same AS (PARTITION BY reason)\n"
+        f"QUALIFY row_number() OVER (same ORDER BY epoch, task_id) <= {EXAMPLES}\n"
+        "ORDER BY reason, epoch, task_id"
+    )
+    values = {
+        "run": run, "examples": EXAMPLES,
+        "suspects": lambda: reader.panel("suspects", "Suspects", sql),
+    }  # fmt: skip
+    return Page("suspects.html.j2", f"Suspects of {run}", values, streams=True)

@@ -59,7 +59,7 @@ def _items(reader: Reader, run: str) -> Panel:
         "items", "Items",
         "SELECT item, category, sample_index, valid, score, reason, task_id, trace_id "
         f"FROM benchmark_items WHERE run_id = {text(run)} "
-        "ORDER BY coalesce(valid, false), category, task_id, sample_index",
+        "ORDER BY coalesce(valid, false), category, task_id, sample_index, trace_id",
     )  # fmt: skip
 
 

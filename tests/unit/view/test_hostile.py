@@ -96,7 +96,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield made
 
 
-PAGES = ("", "/tasks", "/tasks?by=family", "/rejections", "/lineage", "/checkpoints/agent/1")
+PAGES = (
+    "",
+    "/tasks",
+    "/tasks?by=family",
+    "/rejections",
+    "/suspects",
+    "/lineage",
+    "/checkpoints/agent/1",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -37,6 +37,7 @@ PAGES = {
     "trace": f"/runs/run-a/traces/{TRACE}",
     "two traces": f"/runs/run-a/traces/{TRACE}?with=e0001-g000000-s0001",
     "rejections": "/runs/run-a/rejections",
+    "suspects": "/runs/run-a/suspects",
     "lineage": "/runs/run-a/lineage",
     "checkpoint": "/runs/run-a/checkpoints/agent/1",
     "checkpoint of pi_env": "/runs/run-a/checkpoints/env/1",

@@ -1,7 +1,8 @@
 """What pages are made of, without a server: tokens, plots, settings, the lines of a comparison.
 
 Invariants: a token says what it was and who scored it; a plot has numbers where a chart can draw
-them and texts elsewhere; a secret setting is hidden; an arm's line is the mean of its runs.
+them and texts elsewhere; a secret setting is hidden; an arm's line is the mean of its runs;
+what goes wrong in a page that is under way is said.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import Any
 
 import polars as pl
 import pytest
+from jinja2 import Environment
 
+from flows.view.app import pieces
 from flows.view.curves import curves
 from flows.view.pages.console import plot
 from flows.view.pages.trace import ShownToken
 from flows.view.reading import Panel, Reader
 from flows.view.shown import setting
+from genenv_core.errors import QueryError
 from genenv_core.report.data import HIDDEN
 from genenv_core.storage.sql.sandbox import Answer
 from genenv_core.storage.store.local import LocalStore
@@ -64,6 +68,16 @@ def test_there_is_no_plot_where_there_is_nothing_to_draw(rows: list[dict[str, An
 def test_a_secret_setting_is_hidden():
     assert setting('"hunter2"', "teacher.password") == HIDDEN
     assert setting("4", "rwr.steps") == "4"
+
+
+def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
+    def late() -> str:
+        raise QueryError("more than 20 s of <work>")
+
+    page = Environment().from_string("head{% for n in range(9) %}.{% endfor %}{{ late() }}tail")
+    sent = list(pieces(page, {"late": late}))
+    assert sent[0].startswith("head") and "tail" not in "".join(sent)
+    assert sent[-1] == '<p class="bad" role="alert">more than 20 s of &lt;work&gt;</p>'
 
 
 def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytest.MonkeyPatch):
