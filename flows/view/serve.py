@@ -54,4 +54,4 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 if __name__ == "__main__":  # as a child of `genenv up`, whose root may still be empty
-    serve(open_store(sys.argv[1]), sys.argv[2], int(sys.argv[3]), lambda _: None)
+    serve(open_store(sys.argv[1], writable=False), sys.argv[2], int(sys.argv[3]), lambda _: None)

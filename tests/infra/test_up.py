@@ -13,12 +13,14 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from mlflow import MlflowClient
 
 from flows.deploy.requests import configuration
 from genenv_core.config.request import RunRequest
@@ -28,7 +30,7 @@ from tasks.bootstrap import STAGE as BOOTSTRAP
 from tasks.stage.key import parts_of
 from tasks.stage.stores import leases_of
 from tests.infra.servers import RUN_S, Up, free_port
-from tests.pipeline.commands import REPOSITORY, environment
+from tests.pipeline.commands import REPOSITORY, environment, genenv
 from tests.waiting import BOUND_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -148,8 +150,15 @@ def test_one_flow_run_a_run_at_a_time_and_two_runs_side_by_side(up: Up):
 
 
 def test_an_epoch_and_a_stage_of_a_run(up: Up):
-    run = up.start("coevolution", run_id="parts", **long(45))
+    run = up.start("coevolution", run_id="parts", **long(45) | {"tracking": {}})
     assert up.until(run)["state"]["type"] == "COMPLETED"
+    page = f"http://127.0.0.1:{up.view_port}/runs/parts"
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        assert "Success on new tasks" in answer.read().decode()
+    status = genenv("status", "parts", "--root", str(up.root), cwd=up.root.parent)
+    assert page in status.stdout
+    versions = MlflowClient(up.mlflow_url).search_model_versions()
+    assert page in {version.tags.get("genenv.view") for version in versions}
     stage = up.start("rollout", run_id="parts", epoch=1)
     assert up.until(stage)["state"]["type"] == "COMPLETED"
     assert up.stages(stage) == {"rollout · epoch 1 of 1": "Cached"}
