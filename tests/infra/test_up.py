@@ -158,7 +158,10 @@ def test_an_epoch_and_a_stage_of_a_run(up: Up):
     status = genenv("status", "parts", "--root", str(up.root), cwd=up.root.parent)
     assert page in status.stdout
     versions = MlflowClient(up.mlflow_url).search_model_versions()
-    assert page in {version.tags.get("genenv.view") for version in versions}
+    made = f"{page}/checkpoints/agent/1"
+    assert made in {version.tags.get("genenv.view") for version in versions}
+    with urllib.request.urlopen(made, timeout=60) as answer:
+        assert "Rows that the update trained on" in answer.read().decode()
     stage = up.start("rollout", run_id="parts", epoch=1)
     assert up.until(stage)["state"]["type"] == "COMPLETED"
     assert up.stages(stage) == {"rollout · epoch 1 of 1": "Cached"}
