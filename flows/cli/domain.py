@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from flows.cli.options import Overrides
 from genenv_core.config.load import resolve
 from genenv_core.domains.registry import get_domain
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import ConfigError, GenenvError, one_line
 
 EXAMPLE = "countdown"
 """Name of the domain in the template, which `genenv domain new` replaces."""
@@ -66,7 +67,7 @@ def new(
     if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
         raise ConfigError(f"NAME {name!r}: write small letters, digits and _, a letter first")
     made = {into / f"{name}.py": "domain.py.txt", into / f"test_{name}.py": "test_domain.py.txt"}
-    there = next((path for path in made if path.exists()), None)
+    there = next((path for path in made if os.path.lexists(path)), None)  # or cannot be
     if there is not None:
         raise ConfigError(f"{there} is there already: choose another name or another --into")
     title = "".join(part.capitalize() for part in name.split("_"))
@@ -77,7 +78,7 @@ def new(
             text = text.replace(EXAMPLE.capitalize(), title).replace(EXAMPLE, name)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}") from error
+        raise ConfigError(f"{one_line(error.filename, 200)}: {error.strerror}") from error
     place = next(iter(made))
     typer.echo(
         f"wrote {' and '.join(map(str, made))}; next:\n"

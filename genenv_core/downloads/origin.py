@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ class Origin:
         self._folder: Path | None = None
         if mirror and not mirror.startswith(("http://", "https://")):
             self._folder = Path(mirror).expanduser()
-            if "://" in mirror or not self._folder.is_dir():
+            if "://" in mirror or not os.path.isdir(self._folder):
                 raise ConfigError(f"--from {mirror}: neither a folder nor an http(s) address")
 
     def place(self, address: str) -> str:

@@ -11,6 +11,7 @@ Rows stream through in chunks. The folder appears when everything is written, or
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
@@ -115,7 +116,7 @@ def new_folder(folder: Path) -> Generator[Path]:
 
     Raises ConfigError when there is something already, or nothing can be written there.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"-o {folder}: is there already: name another folder or remove it")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

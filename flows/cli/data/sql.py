@@ -99,7 +99,7 @@ def _check_output(root: Path, wanted: Format, output: Path | None) -> None:
     place = Path(os.path.realpath(output))  # Path.resolve() fails where links are a circle
     if place.is_relative_to(os.path.realpath(root)):
         raise QueryError(f"-o {output} is inside the root {root}: choose another place")
-    if not place.parent.is_dir():
+    if not os.path.isdir(place.parent):
         raise QueryError(f"-o {output}: there is no folder {place.parent}")
 
 

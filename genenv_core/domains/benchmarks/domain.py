@@ -215,8 +215,9 @@ class BenchmarkEpisode:
 
 def folder_in(together: Path, name: str) -> Path:
     """Return a benchmark's folder in one that has several: by its name, or without underscores."""
-    plain = together / name.replace("_", "")
-    return plain if plain.is_dir() and not (together / name).is_dir() else together / name
+    own, plain = together / name, together / name.replace("_", "")
+    # By os.path, which takes a name that is too long for one that is not there.
+    return plain if os.path.isdir(plain) and not os.path.isdir(own) else own
 
 
 def _folder(name: str, data: str | None) -> Path:

@@ -145,6 +145,33 @@ def test_a_sample_of_inputs(area: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert [bad for one in some if (bad := unexpected(one, monkeypatch))] == []
 
 
+TOO_LONG = ("x" * 5000, "d/" * 3000)
+"""Names of folders that no file system has: one part is too long, or the whole."""
+
+
+@pytest.mark.parametrize("folder", TOO_LONG, ids=["a part", "the whole"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "fetch", "bfcl", "--to"),
+        ("data", "fetch", "bfcl", "--to", "fetched", "--from"),
+        ("data", "check", "bfcl", "--data"),
+        ("data", "check", "all", "--data"),
+        ("domain", "new", "units", "--into"),
+        ("eval", "bfcl", "--model", "http://127.0.0.1:1", "--root", "file/root", "--data"),
+        ("export", "run-a", "--pool", "d_train", "--root", "root", "--output"),
+        ("export", "run-a", "--format", "inspect", "--root", "root", "--output"),
+        ("sql", "SELECT 1", "--root", "root", "--attach-file"),
+        ("sql", "SELECT 1", "--root", "root", "--output"),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_cannot_be_is_refused(
+    words: tuple[str, ...], folder: str, area: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unexpected([*words[:-1], f"{words[-1]}={folder}"], monkeypatch) is None
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(75 * EACH)
 @pytest.mark.parametrize("seed", range(2))
