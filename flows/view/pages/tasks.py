@@ -34,6 +34,9 @@ CLUSTER = (110.0, 30.0)
 """Width of a task on the map, and the room of those that lie in one place."""
 
 PAD = 18
+SIDE = CLUSTER[0] / 2 + 6
+"""Room above and below the outermost tasks, and beside them, where half a cluster has to fit."""
+
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 900, 380, 56, 46, 12, 14
 
 
@@ -135,7 +138,7 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
             share = (place - low) / (high - low) if high > low else 0.5
         else:
             share = (along[place] + 0.5) / len(places)
-        return LEFT + 2 * PAD + share * (WIDTH - LEFT - RIGHT - 4 * PAD)
+        return LEFT + SIDE + share * (WIDTH - LEFT - RIGHT - 2 * SIDE)
 
     def y(p_hat: float) -> float:
         return TOP + PAD + (1 - p_hat) * (HEIGHT - TOP - BOTTOM - 2 * PAD)
