@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,13 @@ def about(reader: Reader, run: str) -> Panel:
         "SELECT run_id, arm, domain, seed, epochs_planned, started_at, tags, note, pinned, "
         f"branch_of, branch_epoch, config FROM runs WHERE run_id = {text(run)}",
     )  # fmt: skip
-    if not found.rows:
-        raise NotFound(f"there is no run {run!r} in {reader.store.uri}")
+    require(reader, [run], found)
     return found
+
+
+def require(reader: Reader, runs: Sequence[str], found: Panel) -> None:
+    """Raise NotFound, which names the first of these runs that has no row among those found."""
+    known = {row["run_id"] for row in found}
+    for run in runs:
+        if run not in known:
+            raise NotFound(f"there is no run {run!r} in {reader.store.uri}")

@@ -35,7 +35,7 @@ LONGEST = 60_000
 
 
 def page(reader: Reader, request: Request) -> Page | Response:
-    """Return the console, with the question of the address in it, answered if `run` says so."""
+    """Return the console with the question of the address, answered unless a link brought it."""
     sql = request.query_params.get("q", "")
     if len(sql) > LONGEST:
         raise QueryError(f"the question has {len(sql)} letters: at most {LONGEST} are read")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from flows.view.curves import curves, listed
-from flows.view.pages import Page, about
+from flows.view.pages import Page, require
 from flows.view.reading import Reader, parameter
 from genenv_core.errors import QueryError
 from genenv_core.storage.sql.duck import name, text
@@ -47,8 +47,8 @@ def compare(reader: Reader, request: Request) -> Page:
     most = MOST if by == "run" else MOST_OF_ARMS
     if not 2 <= len(names) <= most:
         raise QueryError(f"choose two to {most} runs in the list of runs; {len(names)} were given")
-    for run in names:
-        about(reader, run)
+    known = f"SELECT run_id FROM runs WHERE run_id IN ({listed(names)})"
+    require(reader, names, reader.panel("known", "Those that are there", known))
     few = names[:MOST]
     return Page(
         "compare.html.j2", "Compare runs" if by == "run" else "Compare arms",

@@ -29,6 +29,8 @@ ORDERS = {
     "epoch": "epoch, task_id",
 }
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e6, 1e12)
+"""Distances between two ticks of an axis."""
+
 MARK = 9.0
 CLUSTER = (110.0, 30.0)
 """Width of a task on the map, and the room of those that lie in one place."""
@@ -207,8 +209,6 @@ def _points(
 def _ticks(low: float, high: float) -> list[float]:
     """Return up to eleven round values between two."""
     span = max(high - low, 1e-9)
-    step = next(
-        s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e6, 1e12) if span / s <= 10
-    )
+    step = next(step for step in STEPS if span / step <= 10)
     first = int(low / step)
     return [round(n * step, 6) for n in range(first, first + 13) if low <= n * step <= high]
