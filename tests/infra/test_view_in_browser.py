@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 playwright = pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright  # noqa: E402
 
 from genenv_core import pools  # noqa: E402
 from genenv_core.storage.sql.catalog import query  # noqa: E402
@@ -139,6 +139,16 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
         yield made
 
 
+def follow(page: Page, link: Locator) -> None:
+    """Click what leads to another page, and wait until that is there whole.
+
+    A click returns as soon as the browser has taken it; what is counted or evaluated right after
+    it is found on whichever page is there at that moment.
+    """
+    with page.expect_navigation():
+        link.click()
+
+
 def shot(page: Page, name: str) -> None:
     """Keep a picture of the whole page."""
     SHOTS.mkdir(parents=True, exist_ok=True)
@@ -201,7 +211,7 @@ class Person:
         assert self._left >= 1, "a third click"
         self._left -= 1
         found = self.page.locator(css)
-        (found.filter(has_text=name) if name else found).first.click()
+        follow(self.page, (found.filter(has_text=name) if name else found).first)
 
     def search(self, words: str) -> None:
         """Search by the field at the top."""
@@ -209,8 +219,8 @@ class Person:
         self._left = 0
         field = self.page.locator("#find")
         field.fill(words)
-        field.press("Enter")
-        self.page.wait_for_load_state()
+        with self.page.expect_navigation():
+            field.press("Enter")
 
     def reads(self, *words: str | re.Pattern[str]) -> None:
         """See these words on the page."""
@@ -294,21 +304,21 @@ def test_a_person_gets_from_the_runs_to_two_attempts_beside_each_other(
 ):
     page.goto(address)
     shot(page, "runs")
-    page.get_by_role("link", name=run, exact=True).click()
+    follow(page, page.get_by_role("link", name=run, exact=True))
     curves = page.locator("[data-curve] canvas")
     expect(curves.first).to_be_visible()
     assert curves.count() >= 4
     shot(page, "run")
-    page.get_by_role("link", name="Task map").click()
+    follow(page, page.get_by_role("link", name="Task map"))
     marks = page.locator("svg a .mark")
     assert marks.count() > 0
     shot(page, "tasks")
-    marks.first.click()
+    follow(page, marks.first)
     expect(page.get_by_role("heading", name="What pi_env wrote")).to_be_visible()
     shot(page, "story")
-    page.locator(".attempt h3 a").first.click()
+    follow(page, page.locator(".attempt h3 a").first)
     page.get_by_label("beside").select_option(index=1)
-    page.get_by_role("button", name="Show").click()
+    follow(page, page.get_by_role("button", name="Show"))
     expect(page.get_by_role("heading", name="Token by token")).to_have_count(2)
     shot(page, "traces")
     for way in ("rejections", "suspects", "lineage", "checkpoints/agent/1"):
@@ -349,9 +359,9 @@ def test_the_keyboard_alone_reaches_everything(way: str, page: Page, address: st
         page.goto(f"{address}/sql?q=SELECT+epoch,p_hat+FROM+epochs+ORDER+BY+1")
     if way in ("a task", "a trace"):
         page.goto(f"{address}/runs/{run}/tasks")
-        page.locator("[data-panel=tasks] td a").first.click()
+        follow(page, page.locator("[data-panel=tasks] td a").first)
     if way == "a trace":
-        page.locator(".attempt h3 a").first.click()
+        follow(page, page.locator(".attempt h3 a").first)
     count = page.evaluate(REACHABLE)
     assert count > 5
     reached: set[int] = set()
@@ -373,12 +383,13 @@ def test_the_console_keeps_what_was_asked_and_draws_the_answer(page: Page, addre
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.textContent") == "SQL":
             break
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile("/sql"))
+    with page.expect_navigation(url=re.compile("/sql")):
+        page.keyboard.press("Enter")
     page.locator("#sql").focus()
     asked = "SELECT epoch, count(*) AS attempts FROM traces GROUP BY epoch ORDER BY epoch"
     page.keyboard.type(asked)
-    page.keyboard.press("Control+Enter")
+    with page.expect_navigation():
+        page.keyboard.press("Control+Enter")
     expect(page.locator("[data-panel=answer] td").first).to_be_visible()
     expect(page.locator("#asked a")).to_have_text([asked])
     page.locator("#keep input").fill("How many attempts?")
@@ -388,9 +399,9 @@ def test_the_console_keeps_what_was_asked_and_draws_the_answer(page: Page, addre
     expect(page.locator("#plotting canvas")).to_be_visible()
     assert page.locator("#plotting [name=y]").input_value() == "attempts"
     shot(page, "console")
-    page.get_by_role("link", name="How did the tasks change?").click()
+    follow(page, page.get_by_role("link", name="How did the tasks change?"))
     expect(page.locator("[data-panel=answer] td").first).to_be_visible()
-    page.get_by_role("link", name="How many attempts?").click()
+    follow(page, page.get_by_role("link", name="How many attempts?"))
     expect(page.locator("#sql")).to_have_value(asked)
     page.get_by_role("button", name="remove How many attempts?").click()
     expect(page.locator("#kept")).to_be_hidden()
@@ -433,9 +444,9 @@ def test_nothing_that_somebody_wrote_is_carried_out(browser: Browser, tmp_path: 
         shot(page, "hostile-runs")
         assert page.get_by_role("link", name=RUN_NAMES[0]).count() == 1
         page.goto(f"{address}/runs/run-a/tasks")
-        page.locator("[data-panel=tasks] td a").first.click()
+        follow(page, page.locator("[data-panel=tasks] td a").first)
         shot(page, "hostile-story")
-        page.locator(".attempt h3 a").first.click()
+        follow(page, page.locator(".attempt h3 a").first)
         expect(page.get_by_role("heading", name="Token by token")).to_be_visible()
         page.goto(f"{address}/runs/run-a/rejections")
         page.goto(f"{address}/find?q=%3Cscript%3E")
