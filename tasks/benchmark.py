@@ -24,9 +24,10 @@ from genenv_core.storage.records.parquet import read_parquet
 from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import bounds_of, sampler
-from tasks.stage import Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext
 from tasks.stage.progress import check
 from tasks.stage.shards import Shards
+from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "benchmark",

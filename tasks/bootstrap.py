@@ -22,7 +22,8 @@ from genenv_core.ids import seed_from
 from genenv_core.training.warm_start.request import WarmStartRequest
 from genenv_core.types import Policy, TaskSource
 from tasks.policies.trainer import trainer
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
+from tasks.stage.task import StageTask
 
 SHOWN_S = 1.0
 """Seconds between two reports of how far the models are."""

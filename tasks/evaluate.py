@@ -11,7 +11,8 @@ from genenv_core.ids import stage_seed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
-from tasks.stage import Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext
+from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "evaluate",

@@ -24,8 +24,9 @@ from genenv_core.exchange.base_data import read_base
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef, TeacherRef
 from tasks.policies.engine import SAMPLING_FIELDS, engine_of
-from tasks.stage import Stage, StageContext, StageTask, log
+from tasks.stage import Stage, StageContext, log
 from tasks.stage.progress import check
+from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "generate_tasks",

@@ -14,7 +14,8 @@ from genenv_core.epoch.rows import UpdateRows
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import GrpoRequest
 from tasks.policies.update import update, without
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext, StageTask
+from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
+from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "grpo_update",

@@ -10,7 +10,8 @@ from typing import Any
 
 from genenv_core.epoch import pooling
 from genenv_core.storage.records.manifest import ArtifactRef
-from tasks.stage import Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext
+from tasks.stage.task import StageTask
 
 STAGE = Stage("pool", ("tasks.pool",), ("rwr.lambda_", "curriculum.level"))
 

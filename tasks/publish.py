@@ -10,7 +10,8 @@ from genenv_core.epoch.publishing import Measured, Update, publish_candidates, p
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Policy
-from tasks.stage import Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext
+from tasks.stage.task import StageTask
 from tasks.tracking.track import track
 from tasks.upkeep.tidying import tidy
 

@@ -35,7 +35,8 @@ from genenv_core.training.requests import RwrRequest, of_env
 from genenv_core.types import SamplingParams
 from tasks.policies.engine import SAMPLING_FIELDS, engine_of
 from tasks.policies.update import update, without
-from tasks.stage import Stage, StageContext, StageTask
+from tasks.stage import Stage, StageContext
+from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "rwr_update",

@@ -39,10 +39,15 @@ def drain() -> None:
 
 
 def log_to(folder: Path) -> None:
-    """Send genenv's log lines to run.log in a folder; the terminal shows what people follow."""
+    """Send genenv's log lines to run.log in a folder; the terminal shows what people follow.
+
+    That a store is away is said on standard error too, as in commands that keep no log.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / "run.log", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    if logging.lastResort:  # it writes to what standard error is at that moment
+        logging.getLogger("genenv.storage.s3").addHandler(logging.lastResort)
     # Records that no handler takes would go to the terminal; Prefect has such while it is ending.
     logging.lastResort = logging.NullHandler()
     logger = logging.getLogger("genenv")

@@ -50,9 +50,10 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
 from tasks.placement.parents import cancel_children
-from tasks.stage import StageTask, progress
+from tasks.stage import progress
 from tasks.stage.limiting import within_limits
 from tasks.stage.stores import leases_of
+from tasks.stage.task import StageTask
 from tasks.upkeep.opening import open_run
 
 RUN = "coevolution"

@@ -14,6 +14,7 @@ from typing import Any
 
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError
+from genenv_core.play.asked import judged
 from genenv_core.types import Message, TaskDraft
 
 
@@ -28,7 +29,7 @@ def compute_score(
 
     The answer is one turn, and the environment replies to it as in a rollout. Raises DataError for
     rows that no export of D_train wrote: what pi_env writes is rewarded by what the agent makes of
-    it, which one text does not tell.
+    it, which one text does not tell. Raises DomainError for a domain whose `score` is broken.
     """
     kind, _, rest = data_source.partition("/")
     name, _, pool = rest.rpartition("/")
@@ -49,4 +50,4 @@ def compute_score(
     )
     said: Message = {"role": "assistant", "content": solution_str}
     answer = domain.episode(draft, 0).step(solution_str)
-    return domain.score(draft, [*domain.agent_messages(draft), said, *answer.messages]).reward
+    return judged(domain, draft, [*domain.agent_messages(draft), said, *answer.messages]).reward

@@ -6,10 +6,10 @@ parts, write the manifest last. The truth about a stage is its manifest.
 `context` says what a stage is and what its computation may use, `inputs` what it takes; `key` makes
 its key; `execution` reuses it or has it computed and committed, and keeps the history of that in
 the run; `planning` says what would happen instead; `task` binds them together as a Prefect task.
-What a stage's own module needs of them is here.
+What a stage's own module needs of the context is here. The task is not: it uses `tasks.placement`,
+which uses modules of this package.
 """
 
 from tasks.stage.context import COMPUTE_FIELDS, Stage, StageContext, log
-from tasks.stage.task import StageTask
 
-__all__ = ["COMPUTE_FIELDS", "Stage", "StageContext", "StageTask", "log"]
+__all__ = ["COMPUTE_FIELDS", "Stage", "StageContext", "log"]

@@ -2980,6 +2980,28 @@ _SERVED = (
         "unit/storage/s3/test_s3_store.py::test_an_endpoint_that_is_no_store_is_named",
     ),
     _m(
+        "every request to a bucket that is away says so",
+        "genenv_core/storage/store/s3/away.py",
+        "self._told is None and ",
+        "",
+        "unit/storage/s3/test_s3_store.py"
+        "::test_trouble_of_many_requests_is_told_once_and_no_end_where_there_is_none",
+    ),
+    _m(
+        "nobody hears that a bucket answers again",
+        "genenv_core/storage/store/s3/requests.py",
+        "                self._away.answered(path)\n                return done",
+        "                return done",
+        "unit/storage/s3/test_s3_store.py::test_trouble_is_told_once_and_its_end",
+    ),
+    _m(
+        "a first draw is absent from what changed",
+        "genenv_core/storage/records/keys.py",
+        '_flat("", {"draw": 0, **old})',
+        '_flat("", old)',
+        "unit/flows/test_replaying.py::test_every_part_that_differs_is_named_before_any_work",
+    ),
+    _m(
         "a clock that is off is a matter of credentials",
         "genenv_core/storage/store/s3/faults.py",
         "    if skew := _skew(error):\n        return skew\n",

@@ -24,7 +24,7 @@ def test_a_stage_is_drawn_anew_and_a_cut_off_run_goes_on_with_it(tiny_root: Path
     run(config)
     before, rollout = manifests(config), Until(stage="rollout", epoch=1)
     planned = {one.stage: one for one in plan_run(config, force=rollout) if one.epoch}
-    assert planned["rollout"].changed == ("draw absent -> 1",)
+    assert planned["rollout"].changed == ("draw 0 -> 1",)
     assert planned["generate_tasks"].status == "hit"
     assert {one.status for one in plan_run(config)} == {"hit"}
     coevolution(config, Until(stage="score", epoch=1), rollout)  # cut off before the updates

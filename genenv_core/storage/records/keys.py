@@ -51,9 +51,10 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return what changed between two keys' parts, one line each: `config.rwr.steps 8 -> 4`.
 
     Keys differ if and only if there is a line: values are compared as the digest sees them, and
-    mappings and sequences are taken apart down to their leaves.
+    mappings and sequences are taken apart down to their leaves. A key without a draw is one of the
+    first draw, 0.
     """
-    before, after = _flat("", old), _flat("", new)
+    before, after = _flat("", {"draw": 0, **old}), _flat("", {"draw": 0, **new})
     return [
         f"{name} {_short(before.get(name))} -> {_short(after.get(name))}"
         for name in sorted(before.keys() | after.keys())

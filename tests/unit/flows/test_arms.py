@@ -28,10 +28,10 @@ from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.generate_tasks import STAGE as GENERATE
 from tasks.grpo_update import STAGE
 from tasks.rollout import STAGE as ROLLOUT
-from tasks.stage import StageTask
 from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
+from tasks.stage.task import StageTask
 
 FACTS = {"published": {"agent": True, "env": True}, "validation": 0.5, "is_best": True}
 CHECKPOINTS = {"agent": "a" * 64, "env": "e" * 64}

@@ -115,7 +115,7 @@ def test_every_part_that_differs_is_named_before_any_work(held: Contents) -> Non
     with pytest.raises(ConfigError, match=r"other code in genenv_core/play/attempt.py \(rollout\)"):
         check_keys(replaced, overridden(held.config, "bundle"), here)
     drawn = replace(held, facts=replace(held.facts, draws={"rollout@1": 1}))
-    with pytest.raises(ConfigError, match=r"draw absent -> 1 \(rollout\)"):
+    with pytest.raises(ConfigError, match=r"draw 0 -> 1 \(rollout\)"):
         check_keys(drawn, overridden(held.config, "bundle"), NOWHERE)
 
 

@@ -23,6 +23,7 @@ import logging
 import os
 import random
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +33,7 @@ import s3fs
 from botocore.handlers import add_expect_header
 
 from genenv_core.errors import NotFound, StorageError
+from genenv_core.storage.store.s3.away import Away
 from genenv_core.storage.store.s3.faults import (
     Foreign,
     Refused,
@@ -43,7 +45,7 @@ from genenv_core.storage.store.s3.faults import (
     why,
 )
 
-log = logging.getLogger("genenv.storage")
+log = logging.getLogger("genenv.storage.s3")
 
 T = TypeVar("T")
 
@@ -129,6 +131,7 @@ class Requests:
         self.name = name
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{name}/{self._prefix}"
+        self._away = Away(self._where)
         usual = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
         self._files, self._room, self._large = _connections(usual, os.getpid())
 
@@ -141,13 +144,17 @@ class Requests:
 
     async def _tried(self, path: str, work: Callable[[], Awaitable[T]]) -> T:
         """Return what `work` returns, tried again after passing faults."""
+        since = time.monotonic()
         for number in range(TRIES):
             try:
-                return await work()
+                done = await work()
             except (Refused, StorageError):
+                self._away.answered(path)
                 raise
             except Exception as error:
                 what = fault(error)
+                if what is None or number == TRIES - 1:
+                    self._away.given_up(path)
                 if what is None:
                     raise StorageError(f"{self._where}{path}: {why(error, self.name)}") from error
                 if number == TRIES - 1:
@@ -158,6 +165,10 @@ class Requests:
                         f"{self._where}{path}: {what}, {TRIES} times: {hint}"
                     ) from error
                 log.debug("object=%s try=%d %s", path, number + 1, what)
+                self._away.tried(path, what, time.monotonic() - since)
+            else:
+                self._away.answered(path)
+                return done
             pause = min(LONGEST_PAUSE_S, PAUSE_S * 2**number)
             await asyncio.sleep(random.uniform(pause / 2, pause))
         raise AssertionError  # the last try returns or raises

@@ -3,15 +3,17 @@
 Invariants: those of every store (`store_contract`), also when requests fail at random; a
 conditional write with a lost answer reports truly whether it was written, also when others have
 written since; a lasting failure is one StorageError after a bounded time; a store that ignores
-conditions is refused by name, and so are an endpoint that is no store and a clock that is off; no
-credential is in an error or a log; large files go up in pieces and come down whole; damage is found
-and reported; downloads are shared by digest and bounded.
+conditions is refused by name, and so are an endpoint that is no store and a clock that is off;
+trouble that lasts is told once, and its end; no credential is in an error or a log; large files go
+up in pieces and come down whole; damage is found and reported; downloads are shared by digest and
+bounded.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -29,6 +31,7 @@ from genenv_core.storage.canonical import sha256
 from genenv_core.storage.store.leases import Lease, Leases
 from genenv_core.storage.store.places import state_folder
 from genenv_core.storage.store.protocol import Store
+from genenv_core.storage.store.s3 import away as s3_away
 from genenv_core.storage.store.s3 import cache as cache_module
 from genenv_core.storage.store.s3 import faults as s3_faults
 from genenv_core.storage.store.s3 import multipart as s3_multipart
@@ -164,6 +167,48 @@ def test_trouble_that_stays_is_one_error_after_a_bounded_time(
         faulty.read("x")
     faults.rate = 0.0
     faulty.create("x", b"1")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what people heard of the store, without its address."""
+    named = [one for one in caplog.records if one.name == "genenv.storage.s3"]
+    said = [one.getMessage() for one in named if one.levelno >= logging.WARNING]
+    return [re.sub(r"^s3://pools/\S*/:? ", "", one) for one in said]
+
+
+def test_trouble_is_told_once_and_its_end(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    faulty.create("x", b"1")
+    plan = [("GET", "/x", "500", "before")] * 3
+    faults.plan = list(plan)
+    assert faulty.read("x") == b"1"
+    assert faults.plan == [] and told(caplog) == []  # too short for a word
+    monkeypatch.setattr(s3_away, "SILENT_S", 0.0)
+    faults.plan = list(plan)
+    assert faulty.read("x") == b"1"
+    trouble, end = told(caplog)
+    assert trouble == "the store answered 500 InternalError; tried again for 0 s so far"
+    assert end == "answers again"
+
+
+def test_trouble_of_many_requests_is_told_once_and_no_end_where_there_is_none(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(s3_away, "SILENT_S", 0.0)
+    monkeypatch.setattr(s3_requests, "LONGEST_PAUSE_S", 0.01)
+    faults.rate = 1.0
+    with pytest.raises(StorageError):
+        faulty.read("x")
+    assert len(told(caplog)) == 1
+    faults.rate = 0.0
+    faulty.create("x", b"1")
+    assert len(told(caplog)) == 1
+    faults.plan = [("GET", "/x", "500", "before")]
+    faulty.read("x")
+    assert len(told(caplog)) == 3  # it is told anew
 
 
 def test_a_store_that_does_not_answer_is_given_up(

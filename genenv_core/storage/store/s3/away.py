@@ -1,0 +1,40 @@
+"""What people hear of a store that does not answer: once that, and once that it answers again.
+
+The logger `genenv.storage.s3` says it: on standard error, and in a run's run.log. A request that
+is tried again for less than SILENT_S is not worth a word.
+"""
+
+from __future__ import annotations
+
+import logging
+
+log = logging.getLogger("genenv.storage.s3")
+
+SILENT_S = 5.0
+"""Seconds of trouble with one request before it is told."""
+
+
+class Away:
+    """The news of one store, whose requests go on side by side."""
+
+    def __init__(self, where: str) -> None:
+        """Name the store."""
+        self._where = where
+        self._told: str | None = None
+
+    def tried(self, path: str, what: str, seconds: float) -> None:
+        """Note that a request failed again, `seconds` after it began."""
+        if self._told is None and seconds >= SILENT_S:
+            self._told = path
+            log.warning("%s: %s; tried again for %.0f s so far", self._where, what, seconds)
+
+    def answered(self, path: str) -> None:
+        """Note that a request got its answer."""
+        if self._told == path:
+            self._told = None
+            log.warning("%s answers again", self._where)
+
+    def given_up(self, path: str) -> None:
+        """Note that a request is not tried again; its error says the rest."""
+        if self._told == path:
+            self._told = None
