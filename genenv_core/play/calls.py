@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from genenv_core.domains.protocol import Domain
 from genenv_core.domains.tool_calls import Reader, SaidCall, calls_said, reader_of
-from genenv_core.play.steps import FAILURES, error_line
+from genenv_core.play.steps import FAILURES, error_line, storable
 from genenv_core.types import FinishReason, JsonObject, Message, Rollout
 
 
@@ -119,16 +119,11 @@ def _entry(call: SaidCall, text: str, ident: str, *, known: bool = True) -> Json
     return {
         "id": ident,
         "type": "function",
-        "function": {"name": _storable(call.name), "arguments": arguments},
+        "function": {"name": storable(call.name), "arguments": arguments},
         "span": [call.start, call.end],
         "well_formed": not unread if known else None,
     }
 
 
 def _json(arguments: JsonObject | None) -> str:
-    return _storable(json.dumps(arguments, ensure_ascii=False))
-
-
-def _storable(text: str) -> str:
-    """Return a text without halves of characters, which JSON can bring and no file can hold."""
-    return text.encode(errors="replace").decode()
+    return storable(json.dumps(arguments, ensure_ascii=False))

@@ -27,19 +27,22 @@ def stepped(step: Callable[..., object], *action: str) -> Observation:
         observation = step(*action)
         if not isinstance(observation, Observation):
             raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
+        return replace(observation, messages=tuple(map(_whole, observation.messages)))
     except FAILURES as error:
         return failure(error)
-    return replace(observation, messages=tuple(map(_whole, observation.messages)))
+
+
+def storable(text: str) -> str:
+    """Return a text without halves of characters, which JSON can bring and no file can hold."""
+    return text.encode(errors="replace").decode()
 
 
 def _whole(message: Message) -> Message:
-    """Return a message without halves of characters, which JSON can bring and no file can hold."""
-    text = message["content"]
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return {**message, "content": text.encode(errors="replace").decode()}
-    return message
+    """Return a message whose content, and name if it has one, can be stored."""
+    whole: Message = {**message, "content": storable(message["content"])}
+    if "name" in whole:
+        whole["name"] = storable(whole["name"])
+    return whole
 
 
 def failure(error: BaseException) -> Observation:

@@ -1976,8 +1976,8 @@ _MEASURING = (
     _m(
         "half a character of a tool ends the stage",
         "genenv_core/play/steps.py",
-        "    return replace(observation, messages=tuple(map(_whole, observation.messages)))",
-        "    return observation",
+        "return replace(observation, messages=tuple(map(_whole, observation.messages)))",
+        "return observation",
         f"{PLAYER_TESTS}_half_a_character_of_an_endpoint_can_be_kept",
     ),
 )

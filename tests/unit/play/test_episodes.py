@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ from genenv_core.play.calls import as_said
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import Simulation, Tools, run_episodes
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfit
-from genenv_core.play.steps import EPISODE_TURN
+from genenv_core.play.steps import EPISODE_TURN, stepped
+from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
     FinishReason,
     JsonObject,
@@ -277,16 +279,32 @@ def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
     assert {(one.turns, one.token_ids) for one in made[16:]} == {(0, ())}
 
 
-def test_what_is_no_observation_is_a_failed_one() -> None:
+@pytest.mark.timeout(BOUND_S)
+@pytest.mark.parametrize(
+    ("answer", "said_of_it"),
+    [
+        ("hello", "step returned str, not an Observation"),
+        (Observation(({"role": "tool", "content": 7},)), "AttributeError"),  # type: ignore[typeddict-item]
+        (Observation(({"role": "tool"},)), "KeyError: 'content'"),  # type: ignore[typeddict-item]
+    ],
+)
+def test_what_is_no_observation_is_a_failed_one(answer: Any, said_of_it: str) -> None:
     class Odd(EchoDomain):
         def episode(self, draft: TaskDraft, seed: int) -> EchoEpisode:
             made = super().episode(draft, seed)
-            made.step = lambda action: "hello"  # type: ignore[method-assign,assignment,return-value]
+            made.step = lambda action: answer  # type: ignore[method-assign]
             return made
 
     engine = ScriptedEngine(lambda *_: said(*spell("ab")))
     (one, _) = flat(play([("t", draft_of(3))], engine, Odd()))
-    assert "step returned str, not an Observation" in one.error
+    assert said_of_it in one.error
+
+
+def test_half_a_character_in_the_name_of_a_tool_can_be_kept() -> None:
+    half: Message = {"role": "tool", "name": "\ud83d", "content": "\ud83d"}
+    (kept,) = stepped(lambda: Observation((half,))).messages
+    assert kept == {"role": "tool", "name": "?", "content": "?"}
+    canonical_json(kept)
 
 
 @pytest.mark.timeout(BOUND_S)
