@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from importlib.resources import files
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,6 +73,8 @@ def new(
     if there is not None:
         raise ConfigError(f"{there} is there already: choose another name or another --into")
     title = "".join(part.capitalize() for part in name.split("_"))
+    if iskeyword(name) or iskeyword(title) or find_spec(name):  # no module could have it
+        raise ConfigError(f"NAME {name!r} has another meaning in Python here: choose another name")
     try:
         into.mkdir(parents=True, exist_ok=True)
         for path, template in made.items():

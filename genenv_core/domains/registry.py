@@ -8,6 +8,7 @@ place: `my_domain.py:Units` or `package.module:Units`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib import invalidate_caches
@@ -110,7 +111,7 @@ def _placed(name: str) -> str:
 
 def _of_file(name: str, path: Path) -> str:
     """Return the name under which a file is imported; raises ConfigError where it cannot be."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # whatever the name
         raise ConfigError(f"domain.name {name!r}: there is no file {path.absolute()}")
     path = path.resolve()
     parts, folder = [path.stem], path.parent

@@ -276,7 +276,12 @@ def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[Fault]:
                 yield Fault(method, f"has {shown(example)}", "an example is (messages, text)")
                 continue
             yield from of_messages(method, messages)
-            written = domain.parse(text) if method == "env_examples" else []
+            if not isinstance(text, str):
+                yield Fault(method, f"has the answer {shown(text)}", "an example ends in a text")
+                continue
+            if method != "env_examples":
+                continue
+            written = items_of(called("parse", lambda t=text: domain.parse(t))) or []
             if any(isinstance(one, TaskDraft) and one.fingerprint in held for one in written):
                 yield Fault(method, f"shows the held-out task {shown(text)}", "leave it out")
 

@@ -166,6 +166,7 @@ def test_a_module_counts_in_any_encoding_and_broken(
     ("name", "words"),
     [
         ("nowhere.py:Units", "there is no file"),
+        (f"{'long' * 100}.py:Units", "there is no file"),
         ("lengths.py:Nobody", "AttributeError"),
         ("nowhere:Units", "No module named 'nowhere'"),
         ("lengths.py:", "as in my_domain.py:Units"),

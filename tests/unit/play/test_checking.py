@@ -32,6 +32,7 @@ from genenv_core.types import Context, Message, Observation, TaskDraft, Verdict
 
 SMALL = {"base": 20, "heldout": 10}
 PLACE = "countings.py:Countings"
+USER: Message = {"role": "user", "content": "say"}
 BUILT_IN: list[tuple[str, dict[str, Any]]] = [("desk", {}), ("trails", {}), (PLACE, {"steps": 2})]
 
 
@@ -70,6 +71,16 @@ def test_nothing_is_written_over(begun: Path) -> None:
     assert isinstance(result.exception, ConfigError) and "is there already" in str(result.exception)
     result = CliRunner().invoke(app, ["domain", "new", "../up"])
     assert isinstance(result.exception, ConfigError) and "small letters" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["class", "none", "random", "schemas"])
+def test_a_name_that_python_has_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["domain", "new", name])
+    assert isinstance(result.exception, ConfigError) and "another meaning" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
 
 
 class Wrapped:
@@ -190,6 +201,22 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("a reader that raises", {"read_calls": raising}, "read_calls", "KeyError"),
     ("a reader of texts", {"read_calls": lambda self, t: [t]}, "read_calls", "give SaidCall"),
     ("too few examples", {"agent_examples": lambda *a: []}, "agent_examples", "returned []"),
+    (
+        "examples without a text",
+        {
+            "env_examples": lambda self, s, c, e: (
+                [([{"role": "user", "content": "write"}], None)] * c
+            )
+        },
+        "env_examples",
+        "has the answer None",
+    ),
+    (
+        "examples with a number",
+        {"agent_examples": lambda self, s, c: [([USER], 7)] * c},
+        "agent_examples",
+        "has the answer 7",
+    ),
 ]
 
 
