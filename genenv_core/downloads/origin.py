@@ -40,7 +40,8 @@ class Origin:
     """Where addresses are read.
 
     A mirror is a folder or an http(s) address. An address `https://host/path` lies in it as
-    `host/path`, as `wget --force-directories` puts it. With a mirror nothing else is asked.
+    `host/path`, as `wget --force-directories` puts it. With a mirror nothing else is asked. A user
+    and a password in its address are sent to it, and are in no message.
     """
 
     def __init__(self, mirror: str | None = None, limits: Limits | None = None) -> None:
@@ -52,6 +53,12 @@ class Origin:
             self._folder = Path(mirror).expanduser()
             if "://" in mirror or not os.path.isdir(self._folder):
                 raise ConfigError(f"--from {mirror}: neither a folder nor an http(s) address")
+        self._auth: aiohttp.BasicAuth | None = None
+        user, at, host = urlsplit(mirror or "").netloc.rpartition("@")
+        if mirror and at and not self._folder:
+            name, _, password = map(unquote, user.partition(":"))
+            self._auth = aiohttp.BasicAuth(name, password, "utf-8")
+            self.mirror = mirror.replace(f"{user}@{host}", host, 1)
 
     def place(self, address: str) -> str:
         """Return where an address is read."""
@@ -102,7 +109,7 @@ class Origin:
         place = self.place(one.address)
         for left in reversed(range(self.limits.tries)):
             try:
-                return await _streamed(session, one, place)
+                return await _streamed(session, one, place, self._auth)
             except TimeoutError as error:
                 raise DownloadError(f"{place}: no answer in time") from error
             except (_Busy, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError) as error:
@@ -127,8 +134,11 @@ class _Busy(Exception):
     """The server has no answer now."""
 
 
-async def _streamed(session: aiohttp.ClientSession, one: _Wanted, place: str) -> None:
-    async with session.get(place) as answer:
+async def _streamed(
+    session: aiohttp.ClientSession, one: _Wanted, place: str, auth: aiohttp.BasicAuth | None
+) -> None:
+    # Per request, so that a redirect to another host does not get it.
+    async with session.get(place, auth=auth) as answer:
         if answer.status in BUSY:
             raise _Busy(f"HTTP {answer.status} {answer.reason}")
         if answer.status != 200:

@@ -86,10 +86,14 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
 
 @dataclass
 class Server:
-    """What was asked for; paths in `cut` break off, in `stalls` they stop, `tags` are ETags."""
+    """What was asked for and who signed it; paths in `cut` break off, in `stalls` they stop.
+
+    `tags` are ETags.
+    """
 
     url: str = ""
     asked: list[str] = field(default_factory=list)
+    signed: list[str] = field(default_factory=list)
     cut: set[str] = field(default_factory=set)
     stalls: set[str] = field(default_factory=set)
     tags: dict[str, str] = field(default_factory=dict)
@@ -114,6 +118,7 @@ def serving(folder: Path) -> Generator[Server]:
 
         def do_GET(self) -> None:
             state.asked.append(self.path)
+            state.signed.append(self.headers.get("Authorization", ""))
             self._reply(body=True)
 
         def _reply(self, *, body: bool) -> None:

@@ -8,6 +8,7 @@ are refused unless they are those that the parent names.
 
 from __future__ import annotations
 
+import base64
 import io
 import socket
 import stat
@@ -149,12 +150,23 @@ def test_an_answer_that_breaks_off_stalls_or_refuses_names_its_address(tmp_path:
         with pytest.raises(DownloadError, match="file%20name: no answer in time"):
             origin.read(ADDRESS, 10_000)
         with pytest.raises(DownloadError, match="HTTP 404"):
-            origin.read("https://host.example/none", 10_000)
+            Origin(server.url).read("https://host.example/none", 10_000)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(DownloadError, match=r"127\.0\.0\.1"):
             Origin(nobody).read(ADDRESS, 10_000)
+
+
+def test_a_password_of_a_mirror_is_sent_and_in_no_message(tmp_path: Path) -> None:
+    put(tmp_path, ADDRESS, b"content")
+    with serving(tmp_path) as server:
+        origin = Origin(server.url.replace("//", "//me:hidd%40n@"))
+        assert origin.read(ADDRESS, 7) == b"content"
+        assert [base64.b64decode(one.split()[1]) for one in server.signed] == [b"me:hidd@n"]
+        with pytest.raises(DownloadError, match="HTTP 404") as caught:
+            origin.read("https://host.example/none", 7)
+    assert "hidd" not in str(caught.value)
 
 
 def test_a_busy_server_is_asked_again_a_few_times(tmp_path: Path) -> None:
