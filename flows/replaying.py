@@ -191,24 +191,24 @@ def open_root(store: Store, bundle: str, contents: Contents) -> None:
 
     A replay computes. So its root is new, or that of the same replay, which then goes on.
     """
-    mark = Marker(bundle=bundle)
+    mark, used = Marker(bundle=bundle), ""
     try:
-        if Marker.from_bytes(store.read(paths.replay())) == mark:
-            return
-        used = "another bundle was replayed there"
+        if Marker.from_bytes(store.read(paths.replay())) != mark:
+            used = "another bundle was replayed there"
     except NotFound:
         used = "it has stages already" if store.names("stages") or store.names("runs") else ""
+        if not used:
+            try:
+                store.create(paths.replay(), mark.to_bytes())
+            except AlreadyExists:  # the same command beside this one
+                open_root(store, bundle, contents)
+                return
     if used:
         raise ConfigError(
             f"root {store.uri}: {used}, and a replay computes every stage itself: choose a new "
             "folder with --root, or remove this one"
         )
-    try:
-        store.create(paths.replay(), mark.to_bytes())
-    except AlreadyExists:  # the same command beside this one
-        open_root(store, bundle, contents)
-        return
-    if contents.facts.draws:
+    if contents.facts.draws:  # also where an earlier call was killed before it noted them
         merge_draws(store, contents.facts.run_id, Draws(numbers=contents.facts.draws))
 
 

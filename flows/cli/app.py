@@ -24,6 +24,7 @@ from flows.running.environment import quiet
 from flows.running.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
+from genenv_core.play.transcript import visible
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -147,6 +148,7 @@ def _say(error: Exception, status: int) -> int:
 
 
 def _print(text: str) -> None:
+    text = visible(text)  # it may repeat what is in a file of somebody else's
     console = Console(stderr=True, highlight=False)
     console.print(f"[bold red]genenv:[/] {text.replace('[', chr(92) + '[')}", soft_wrap=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -198,7 +199,8 @@ def _unpack(path: Path, data: bytes, contents: Contents, folder: Path) -> None:
 def _steps(path: Path, contents: Contents, folder: Path) -> list[str]:
     """Return the commands that make a fresh environment of an unpacked bundle."""
     home, file = shlex.quote(str(folder)), shlex.quote(str(path))
-    python = ".".join(contents.machine.get("python", "3.11").split(".")[:2])
+    # A bundle may come from anybody, and people copy these lines into a shell.
+    version = re.match(r"3\.\d{1,2}(?=\.\d)", contents.machine.get("python", ""))
     has_locks = "locks/requirements.lock" in contents.files
     cuda = "+cpu" not in contents.facts.packages.get("torch", "")
     torch = f"{home}/locks/torch-{'cuda' if cuda else 'cpu'}.lock"
@@ -213,7 +215,8 @@ def _steps(path: Path, contents: Contents, folder: Path) -> list[str]:
         else [f"{pip} -r {home}/locks/installed.txt{index}"]
     )
     run = f"PYTHONPATH={home}/code {home}/venv/bin/python -m flows.cli.app"
-    return [f"python{python} -m venv {home}/venv", *locks, f"{run} replay {file}"]
+    python = f"python{version[0] if version else 3}"
+    return [f"{python} -m venv {home}/venv", *locks, f"{run} replay {file}"]
 
 
 def _read(path: Path) -> bytes:

@@ -14,8 +14,10 @@ import pytest
 from click import unstyle
 from typer.testing import CliRunner
 
+from flows.cli import app as cli
 from flows.cli.app import app
 from genenv_core.bundle.contents import read, write
+from genenv_core.bundle.sealed_zip import pack, unpack
 from genenv_core.errors import ConfigError, IntegrityError
 from genenv_core.storage.files import create
 from tests.unit.builders_root import small_root
@@ -59,6 +61,18 @@ def test_what_is_no_whole_bundle_is_named_and_not_used(
     assert isinstance(done.exception, kind) and said in str(done.exception)
     assert str(tmp_path / name) in str(done.exception)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_a_bundle_says_steers_no_terminal(
+    data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = unpack(data)
+    named = members["statement.json"].replace(b"cards/agent-00001.md", b"\\u001b[2J\\nno")
+    with pytest.raises(IntegrityError, match="\x1b") as refused:
+        read(pack({**members, "statement.json": named}))
+    cli._say(refused.value, 1)
+    said = capsys.readouterr().err
+    assert "[2J" in said and "\x1b[2J" not in said
 
 
 def test_a_bundle_is_unpacked_with_what_to_do_next(data: bytes, tmp_path: Path) -> None:

@@ -148,6 +148,22 @@ def test_a_replay_has_a_root_of_its_own(held: Contents, tmp_path: Path) -> None:
         open_root(LocalStore(tmp_path / "made"), "a" * 64, drawn)
 
 
+def test_draws_are_noted_after_a_kill_before_them(
+    held: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path / "new")
+    drawn = replace(held, facts=replace(held.facts, draws={"rollout@1": 2}))
+
+    def killed(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(replaying, "merge_draws", killed)
+        open_root(store, "a" * 64, drawn)
+    open_root(store, "a" * 64, drawn)
+    assert read_draws(store, "r").number("rollout", 1) == 2
+
+
 def replayed(held: Contents, root: Path, here: Here = NOWHERE) -> Comparison:
     """Return a comparison with a root to which the bundle's stages are copied as computed."""
     store, log = LocalStore(root), RunLog(LocalStore(root), "r")
@@ -233,5 +249,7 @@ def test_the_steps_to_an_environment_name_the_locks_that_are_there(held: Content
     bare = steps(Path("b.zip"), held, folder)
     assert bare[0] == "python3.11 -m venv DIR/venv"
     assert "locks/installed.txt --extra-index-url" in bare[1] and len(bare) == 3
+    hostile = replace(held, machine={"python": "3.11;rm -rf ~ #.9\x1b[2J"})
+    assert steps(Path("b.zip"), hostile, folder)[0] == "python3 -m venv DIR/venv"
     locked = replace(held, files={**held.files, "locks/requirements.lock": b""})
     assert "--require-hashes -r DIR/locks/torch-cpu.lock" in steps(Path("b"), locked, folder)[2]
