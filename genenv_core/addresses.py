@@ -1,12 +1,20 @@
-"""Addresses of pages of `genenv view`, for what links to them."""
+"""Where people find what a text speaks of: pages of `genenv view`, and the root of a command."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from urllib.parse import quote
 
 VIEW_VARIABLE = "GENENV_VIEW_URL"
 """Where people open `genenv view`; `genenv up` sets it for its worker."""
+
+DEFAULT_ROOT = "./genenv-data"
+
+
+def at_root(root: str) -> str:
+    """Return the option that names a root to a command in a text; '' for the default one."""
+    return "" if root == DEFAULT_ROOT else f" --root {shlex.quote(root)}"
 
 
 def page_of(run: str, *below: object, base: str | None = None) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_ROOT, Json, Root, RunOrAll, existing
+from flows.cli.options import Json, Root, RunOrAll, existing
+from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import ConfigError
 
 

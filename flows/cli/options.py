@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.config.load import preset_names
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from genenv_core.storage.store.protocol import Store
 
-DEFAULT_ROOT = "./genenv-data"
 
 Source = Annotated[
     str, typer.Argument(help=f"A preset ({', '.join(preset_names())}) or a YAML file.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from genenv_core.addresses import at_root
 from genenv_core.algorithm.paired import LEVEL
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import BUDGETS, WORDS, draw
@@ -112,7 +113,7 @@ def render(made: Made, *, now: datetime, version: str) -> str:
         ],
         statements=[statement(sql, made.runs) for sql in (GAINS, EPOCHS)],
         settings=comparison.model_dump(mode="json", exclude_none=True),
-        at_root="" if made.root == "./genenv-data" else f" --root {made.root}",
+        at_root=at_root(made.root),
         now=now,
         version=version,
     )

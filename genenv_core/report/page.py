@@ -17,6 +17,7 @@ import yaml
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from genenv_core.addresses import at_root
 from genenv_core.play.transcript import Turn, visible
 from genenv_core.report.charts import GLYPHS, SERIES, draw
 from genenv_core.report.data import RunReport
@@ -44,7 +45,7 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
         },
         charts=[(chart, Markup(chart.svg)) for chart in draw(runs)],
         root=root,
-        at_root="" if root == "./genenv-data" else f" --root {root}",
+        at_root=at_root(root),
         measures=MEASURES,
         now=now,
         version=version,

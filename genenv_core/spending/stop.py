@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from genenv_core.addresses import at_root
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.spending.spent import Reached, Spent, plain
@@ -39,6 +40,5 @@ def listed(limits: Sequence[Reached]) -> str:
 
 def goes_on(run: str, root: str, limits: Sequence[Reached]) -> str:
     """Return the command that continues a run with higher limits."""
-    where = "" if root == "./genenv-data" else f" --root {root}"
     higher = "".join(f" --set limits.{one.limit}={plain(one.higher)}" for one in limits)
-    return f"genenv resume {run}{where}{higher}"
+    return f"genenv resume {run}{at_root(root)}{higher}"

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from flows.cli.data.query import Format, run_query, show_schema, write_attach_file
-from flows.cli.options import DEFAULT_ROOT, Root
+from flows.cli.options import Root
+from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import QueryError
 from genenv_core.storage.files import unreadable
 

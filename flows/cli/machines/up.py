@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import DEFAULT_ROOT, Root
+from flows.cli.options import Root
 from flows.deploy.deployments import WORK_POOL
+from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.tables import console, epoch_cells, epoch_table, measured_line
+from genenv_core.addresses import at_root
 from genenv_core.config.branching import BranchPoint
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST, MEASURES
@@ -109,7 +110,7 @@ class RunView:
                 f"test success {first['heldout_success']:.3f} -> "
                 f"{last['heldout_success']:.3f} (sampled)"
             )
-        root = "" if config.root == "./genenv-data" else f" --root {config.root}"
+        root = at_root(config.root)
         if self._stopped:
             say(f"{escape(self._stopped.message)}; go on with a higher limit:")
             say(f"  [bold]{escape(str(self._stopped.facts['go_on']))}[/]", soft_wrap=True)

@@ -13,7 +13,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli.app import app
 from genenv_core.config.load import dump, resolve
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, QueryError
@@ -128,6 +130,13 @@ def test_filters(tmp_path: Path) -> None:
     assert kept["kept"].all() and kept.height < tables()["d_env"].height
     with pytest.raises(ConfigError, match="--kept does nothing for d_train"):
         exported(tmp_path, "d_train", "jsonl", kept=True)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_least_reward_is_a_number(number: str) -> None:
+    done = CliRunner().invoke(app, ["export", "r", "--min-reward", number])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(f"--min-reward {number}: expected a finite number")
 
 
 def test_pi_envs_prompt_tells_the_success_of_the_epoch_before(tmp_path: Path) -> None:

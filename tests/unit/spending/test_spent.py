@@ -119,6 +119,8 @@ def test_what_a_stopped_run_says() -> None:
         "genenv resume mine --root /data --set limits.tokens=4300 --set limits.cost=1.3"
     )
     assert (facts["stages_left"], facts["next"]) == (2, "rollout of epoch 1")
+    blank = facts_of(config.model_copy(update={"root": "my data"}), limits[:1], Spent(), left)
+    assert blank["go_on"] == "genenv resume mine --root 'my data' --set limits.tokens=4300"
 
 
 @pytest.mark.parametrize(
