@@ -6,9 +6,11 @@ iterable". `genenv domain check` finds the same faults by the same rules.
 
 from __future__ import annotations
 
+import json
 import sysconfig
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
@@ -17,8 +19,8 @@ from typing import Any, NamedTuple, cast
 from genenv_core.domains.protocol import Domain
 from genenv_core.errors import DomainError, GenenvError
 from genenv_core.importing import HOME
-from genenv_core.play.steps import FAILURES, error_line
-from genenv_core.types import Message, Rejected, TaskDraft, Verdict
+from genenv_core.play.steps import FAILURES, error_line, storable
+from genenv_core.types import Message, Rejected, Rejection, TaskDraft, Verdict
 
 SHOWN = 100
 """Characters of a value that are shown."""
@@ -108,11 +110,14 @@ def judged(
         raise _broken(domain, "score", wrong, _of(draft, messages, trace)) from error
     if wrong := wrong_verdict(verdict):
         raise _broken(domain, "score", wrong, _of(draft, messages, trace))
-    return verdict
+    return replace(verdict, failure=storable(verdict.failure))
 
 
 def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
-    """Return the tasks in a text of pi_env; raises DomainError for a `parse` that gives none."""
+    """Return the tasks in a text of pi_env; raises DomainError for a `parse` that gives none.
+
+    A task with half a character, which JSON can bring and no file can hold, is rejected.
+    """
     try:
         found = domain.parse(text)
     except GenenvError:
@@ -122,7 +127,18 @@ def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
         raise _broken(domain, "parse", wrong, f" for {shown(text)}") from error
     if wrong := wrong_drafts(found):
         raise _broken(domain, "parse", wrong, f" for {shown(text)}")
-    return found
+    return [_whole(one) for one in found]
+
+
+def _whole(item: TaskDraft | Rejected) -> TaskDraft | Rejected:
+    if isinstance(item, Rejected):
+        return replace(item, detail=storable(item.detail))
+    texts = (item.prompt, item.ground_truth, item.program, item.family, item.fingerprint)
+    try:
+        json.dumps([*texts, item.spec], ensure_ascii=False, default=repr).encode()
+    except UnicodeEncodeError:
+        return Rejected(Rejection.UNPARSEABLE, "half a character, which no file can hold")
+    return item
 
 
 def _of(draft: TaskDraft, messages: Sequence[Message], trace: str) -> str:

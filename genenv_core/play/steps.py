@@ -58,4 +58,4 @@ def error_line(error: BaseException) -> str:
     So this text is part of results; `errors.described` is for people, and may change.
     """
     lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:200]}"
+    return storable(f"{type(error).__name__}: {lines[0][:200]}")

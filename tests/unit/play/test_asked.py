@@ -1,12 +1,13 @@
 """What a domain's methods give where a stage asks.
 
-Invariants: a verdict and drafts go through as they are; anything else, and whatever is raised, ends
-in one line with domain, method, value, the author's line and what to do; an attempt that broke is
-judged by nobody.
+Invariants: a verdict and drafts go through as they are, but for half a character; anything else,
+and whatever is raised, ends in one line with domain, method, value, the author's line and what to
+do; an attempt that broke is judged by nobody.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +33,7 @@ def own(method: Any) -> Any:
 
 @pytest.mark.parametrize("verdict", [Verdict(1.0, True), Verdict(0, False, "wrong")])
 def test_a_verdict_goes_through(verdict: Verdict) -> None:
-    assert judged(own(lambda *a: verdict), task("a").draft, SAID) is verdict
+    assert judged(own(lambda *a: verdict), task("a").draft, SAID) == verdict
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,20 @@ def test_what_is_no_verdict_is_named(method: Any, words: str) -> None:
 
 
 def test_drafts_go_through() -> None:
-    assert parsed(own(lambda text: FINE), "a") is FINE
+    made = [*FINE, task("a").draft]
+    assert parsed(own(lambda text: made), "a") == made
+
+
+@pytest.mark.parametrize("field", ["prompt", "ground_truth", "program", "spec"])
+def test_half_a_character_of_a_model_ends_no_stage(field: str) -> None:
+    half: Any = {"spec": {"wanted": ["\ud83d"]}}.get(field, "\ud83d")
+    broken = replace(task("a").draft, **{field: half})
+    told = Rejected(Rejection.UNPARSEABLE, "none: \ud83d")
+    first, second = parsed(own(lambda text: [broken, told]), "a")
+    assert isinstance(first, Rejected) and first.reason is Rejection.UNPARSEABLE
+    assert second == Rejected(Rejection.UNPARSEABLE, "none: ?")
+    verdict = judged(own(lambda *a: Verdict(0.0, False, "not \ud83d")), task("a").draft, SAID)
+    assert verdict.failure == "not ?"
 
 
 @pytest.mark.parametrize(

@@ -300,11 +300,17 @@ def test_what_is_no_observation_is_a_failed_one(answer: Any, said_of_it: str) ->
     assert said_of_it in one.error
 
 
-def test_half_a_character_in_the_name_of_a_tool_can_be_kept() -> None:
+def test_half_a_character_of_a_tool_can_be_kept() -> None:
     half: Message = {"role": "tool", "name": "\ud83d", "content": "\ud83d"}
     (kept,) = stepped(lambda: Observation((half,))).messages
     assert kept == {"role": "tool", "name": "?", "content": "?"}
     canonical_json(kept)
+
+    def failing() -> Observation:
+        raise ValueError("no shelf \ud83d")
+
+    (told,) = stepped(failing).messages
+    assert told["content"] == "error: ValueError: no shelf ?"
 
 
 @pytest.mark.timeout(BOUND_S)
