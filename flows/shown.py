@@ -27,7 +27,7 @@ from prefect.context import FlowRunContext, TaskRunContext
 
 from flows.cli.tables import epoch_cells
 from flows.running.environment import MLFLOW_VARIABLE
-from genenv_core.addresses import page_of
+from genenv_core.addresses import at_root, page_of
 from genenv_core.compare.page import PAGE, Made
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
@@ -50,9 +50,9 @@ SEND_S = 1.0
 CLOSE_S = 5.0
 
 COMMANDS = (
-    "genenv status {run} --root {root}",
-    "genenv report {run} --root {root} -o report.html",
-    "genenv resume {run} --root {root}",
+    "genenv status {run}{at_root}",
+    "genenv report {run}{at_root} -o report.html",
+    "genenv resume {run}{at_root}",
 )
 QUERIES = (
     ("SELECT epoch, p_hat, r_env, share_in_band FROM curriculum", "ORDER BY epoch"),
@@ -276,7 +276,7 @@ def summary(
     `mlflow` is the address of the MLflow run, '' without one. `troubled` says by epoch what is
     wrong with it, `origin` where the run branches off, `stopped` which limits ended the run.
     """
-    run, root = config.run_id, config.root
+    run, root = config.run_id, at_root(config.root)
     done = len([number for number in rows if number > 0])
     parts = [f"# {run}: {done} of {config.epochs} epochs in this flow run"]
     if origin:
@@ -295,18 +295,18 @@ def summary(
     if missing := not_logged(config):
         parts.append(
             f"**Warning:** MLflow was away, and lacks {listed(missing)} of this run: "
-            f"`genenv resume {run} --root {root}` or **Retry** logs them when it is back."
+            f"`genenv resume {run}{root}` or **Retry** logs them when it is back."
         )
     if rows:
         parts += [_change(rows), _markdown_table(table(rows))]
     link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""
     if page := page_of(str(run)):
         link = f"- view: [tasks, traces and what they made of {run}]({page})\n{link}"
-    commands = "\n".join(command.format(run=run, root=root) for command in COMMANDS)
+    commands = "\n".join(command.format(run=run, at_root=root) for command in COMMANDS)
     queries = "\n".join(f"{select}\n  WHERE run_id = '{run}' {rest};" for select, rest in QUERIES)
     parts.append(
         f"## Look further\n\n{link}- on the command line, where the root is:\n\n"
-        f"```\n{commands}\n```\n\n- with SQL, in `genenv sql --root {root}`:\n\n"
+        f"```\n{commands}\n```\n\n- with SQL, in `genenv sql{root}`:\n\n"
         f"```sql\n{queries}\n```"
     )
     return "\n\n".join(parts)
@@ -314,7 +314,7 @@ def summary(
 
 def measurement(config: RunConfig, facts: Mapping[str, Any] | None, failure: str) -> str:
     """Return the page of a run that measures a model, as markdown."""
-    given, run, root = config.benchmark, config.run_id, config.root
+    given, run, root = config.benchmark, config.run_id, at_root(config.root)
     name = given.model or f"{given.model_name} at {given.url}"
     parts = [f"# {config.domain.name}: {name}"]
     if failure:
@@ -332,8 +332,8 @@ def measurement(config: RunConfig, facts: Mapping[str, Any] | None, failure: str
         )
         parts.append("\n".join(["| metric | points of 100 |", "| --- | ---: |", *lines]))
     parts.append(
-        f"## Look further\n\n```\ngenenv resume {run} --root {root}\n```\n\nshows intervals too; "
-        f"with SQL, in `genenv sql --root {root}`:\n\n```sql\n"
+        f"## Look further\n\n```\ngenenv resume {run}{root}\n```\n\nshows intervals too; "
+        f"with SQL, in `genenv sql{root}`:\n\n```sql\n"
         f"SELECT metric, points, low, high FROM benchmarks WHERE run_id = '{run}';\n"
         f"SELECT item, reason FROM benchmark_items WHERE run_id = '{run}' AND NOT valid;\n```"
     )

@@ -12,6 +12,7 @@ import typer
 
 from flows.cli.options import Json, Root, RunOrAll, check_run, existing
 from flows.cli.tables import console, plain_table
+from genenv_core.addresses import at_root
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def copy(
     )
     if done.retired:
         print(f"gc had collected the weights of {done.retired} stages: they are not in the copy")
-    print(f"continue it with: genenv resume {run} --root {target.uri}")
+    print(f"continue it with: genenv resume {run}{at_root(target.uri)}")
 
 
 def verify(root: Root = None, as_json: Json = False) -> None:

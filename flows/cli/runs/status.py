@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from flows.cli.runs.listing import MEASURED, point_of, printable, tags_of
 from flows.cli.runs.predicted import afterwards_table, told_afterwards
 from flows.cli.tables import console, epoch_table, evidence_table, plain_table
 from flows.up.previous import live_view
-from genenv_core.addresses import page_of
+from genenv_core.addresses import at_root, page_of
 from genenv_core.config.load import validated
 from genenv_core.config.stages import LAST, STAGES
 from genenv_core.config.until import stages_of
@@ -239,16 +240,14 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
             )
         )
     parts += [Text(f"warning: {text}", style="bold yellow") for text in picture.troubles]
+    go_on = escape(f"genenv resume {picture.run}{at_root(store.uri)}")
     if picture.stopped:
         parts.append(Text(f"stopped by a limit: {picture.stopped['message']}", style="bold yellow"))
-        parts.append(f"go on with a higher limit: [bold]{picture.stopped['go_on']}[/]")
+        parts.append(f"go on with a higher limit: [bold]{escape(picture.stopped['go_on'])}[/]")
     elif picture.ending and not picture.open_ends:
-        parts.append(
-            f"ended after {picture.ending}, as asked; go on with: "
-            f"[bold]genenv resume {picture.run} --root {store.uri}[/]"
-        )
+        parts.append(f"ended after {picture.ending}, as asked; go on with: [bold]{go_on}[/]")
     elif any(attempt.state is not StageState.RUNNING for attempt in picture.open_ends):
-        parts.append(f"continue with: [bold]genenv resume {picture.run} --root {store.uri}[/]")
+        parts.append(f"continue with: [bold]{go_on}[/]")
     return Group(*parts)
 
 
