@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv_core.config.sections.endpoint import EndpointAsking
+from genenv_core.config.sections.endpoint import ENDPOINT, EndpointAsking
 from genenv_core.config.sections.section import Section
 
 EngineKind = Literal["transformers", "vllm"]
@@ -26,8 +26,10 @@ OWN_FLAGS = (
     "--generation-config",
     "--api-key",
     "--trust-remote-code",
+    "--config",
 )
-"""What a server is started with by us; none of it may be said a second time, or at all."""
+"""What a server is started with by us, or without; none of it may be said a second time, or at all.
+A file of `--config` could say all of it."""
 
 
 class VllmConfig(Section):
@@ -49,9 +51,11 @@ class VllmConfig(Section):
     def _foreign(self) -> Self:
         for argument in self.arguments:
             flag = argument.partition("=")[0].replace("_", "-")
-            if flag in OWN_FLAGS:
+            # The server takes the beginning of a flag for the whole.
+            own = [one for one in OWN_FLAGS if len(flag) > 2 and one.startswith(flag)]
+            if own:
                 raise ValueError(
-                    f"compute.vllm.arguments {argument!r}: genenv sets {flag} itself: remove it"
+                    f"compute.vllm.arguments {argument!r}: genenv sets {own[0]} itself: remove it"
                 )
         return self
 
@@ -91,7 +95,7 @@ class VllmServing(Section):
     @model_validator(mode="after")
     def _addresses(self) -> Self:
         for url in self.urls:
-            if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
+            if not re.fullmatch(ENDPOINT, url):
                 raise ValueError(
                     f"execution.vllm.urls {url!r} is no address like http://host:8000 (a key goes "
                     "into GENENV_VLLM_API_KEY, never into the address)"

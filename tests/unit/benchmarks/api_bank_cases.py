@@ -191,7 +191,6 @@ def _with(name: str, **changed: Any) -> tuple[str, str]:
 
 
 _TOKEN = spelled("GetUserToken", GOLD["GetUserToken"])
-_AGENDA_ARGUMENTS = GOLD["AddAgenda"]
 
 CASES: list[tuple[tuple[str, str], bool]] = [
     # Finding the call

@@ -474,6 +474,14 @@ def test_validate_on_the_command_line_gives_status_two_and_one_line() -> None:
             "genenv sets --port itself",
         ),
         (
+            ["compute.engine=vllm", "compute.vllm.arguments=[--trust_remote]"],
+            "genenv sets --trust-remote-code itself",
+        ),
+        (
+            ["compute.engine=vllm", "compute.vllm.arguments=[--config, more.yaml]"],
+            "genenv sets --config itself",
+        ),
+        (
             ["compute.engine=vllm", "execution.vllm.urls=[http://u:secret@host]"],
             "is no address like",
         ),

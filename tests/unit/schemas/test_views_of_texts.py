@@ -21,8 +21,6 @@ from genenv_core.storage.canonical import canonical_json
 from tests.unit.builders_tables import world
 from tests.unit.schemas.test_views import ask
 
-HELD_OUT = ("validation", "test")
-
 
 def test_an_attempt_by_hand(tmp_path: Path) -> None:
     tables = world()
