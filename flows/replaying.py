@@ -55,6 +55,10 @@ REACHES: dict[str, Callable[[RunConfig], bool]] = {
     "domain.name": lambda config: not is_built_in(config.domain.name),
     "teacher.url": lambda config: config.teacher.url is not None,
     "compute.vllm.arguments": lambda config: bool(config.compute.vllm.arguments),
+    # A model with a revision is one of the hub, from where it would be fetched.
+    "models.agent": lambda config: config.models.agent_revision is not None,
+    "models.env": lambda config: config.models.env_revision is not None,
+    "teacher.model": lambda config: config.teacher.revision is not None,
 }
 """Fields whose values load code of this machine or speak to an address, and when they do."""
 

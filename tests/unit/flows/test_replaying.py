@@ -70,6 +70,9 @@ def test_the_same_installation_gives_the_same_keys(held: Contents) -> None:
         ("domain.name", "subprocess:Popen", {"domain": {"options": {"touch": 1, "pwned": 1}}}),
         ("teacher.url", "http://evil/v1", {"arm": "offline", "teacher": {"model_name": "m"}}),
         ("compute.vllm.arguments", ["--x=y"], {"compute": {"engine": "vllm"}}),
+        ("models.agent", "evil/model", {"models": {"agent_revision": "a" * 40}}),
+        ("models.env", "evil/model", {"models": {"env_revision": "a" * 40}}),
+        ("teacher.model", "evil/model", {"arm": "offline", "teacher": {"revision": "a" * 40}}),
     ],
 )
 def test_what_reaches_beyond_genenv_is_not_taken_from_a_bundle(
