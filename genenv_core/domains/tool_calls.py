@@ -21,10 +21,6 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
-
-THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-
-
 _OPENED, _CLOSED = "<think>", "</think>"
 
 
@@ -179,7 +175,7 @@ def said(text: str) -> Said:
 
     What a reasoning model thinks first is neither.
     """
-    rest, found = in_order(THOUGHT.sub("", text, count=1))
+    rest, found = in_order(text[after_thought(text) :])
     calls = tuple(call for call in found if isinstance(call, Call))
     return Said(rest, calls, tuple(call for call in found if isinstance(call, str)))
 

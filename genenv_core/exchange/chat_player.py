@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from genenv_core.domains.protocol import Domain, Episode
-from genenv_core.domains.tool_calls import SaidCall, calls_from, canonical
+from genenv_core.domains.tool_calls import SaidCall, calls_said, canonical
 from genenv_core.errors import EngineError
 from genenv_core.exchange.chat_client import (
     POLL_S,
@@ -272,4 +272,4 @@ class ChatPlayer:
 
 def readable(text: str) -> list[SaidCall]:
     """Return the calls that go back to the model as such; what it only meant as one stays text."""
-    return [call for call in calls_from(text, 0) if call.arguments is not None]
+    return [call for call in calls_said(text) if call.arguments is not None]

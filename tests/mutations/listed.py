@@ -2666,7 +2666,7 @@ _SHARED_BY_BENCHMARKS = (
     _m(
         "calls that a model thinks of are made",
         "genenv_core/domains/tool_calls.py",
-        'in_order(THOUGHT.sub("", text, count=1))',
+        "in_order(text[after_thought(text) :])",
         "in_order(text)",
         f"{SAID}a_turn_has_text_calls_and_what_was_meant_as_one",
     ),
@@ -3073,8 +3073,8 @@ _CALLS = (
     _m(
         "an endpoint reads calls that its model only meant",
         "genenv_core/exchange/chat_player.py",
-        "return [call for call in calls_from(text, 0) if call.arguments is not None]",
-        "return calls_from(text, 0)",
+        "return [call for call in calls_said(text) if call.arguments is not None]",
+        "return calls_said(text)",
         f"{CALLS}a_model_behind_an_endpoint_reads_what_it_wrote",
     ),
     _m(

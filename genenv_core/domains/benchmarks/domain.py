@@ -25,7 +25,7 @@ from genenv_core.benchmarks.protocol import (
 )
 from genenv_core.domains.benchmarks.contamination import Known
 from genenv_core.domains.parts import read_options
-from genenv_core.domains.tool_calls import THOUGHT, SaidCall, calls_from, said
+from genenv_core.domains.tool_calls import SaidCall, calls_said, said
 from genenv_core.errors import ConfigError
 from genenv_core.types import (
     Context,
@@ -152,9 +152,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
 
     def read_calls(self, text: str) -> list[SaidCall]:
         """Return the calls of a turn; those that cannot be read are answered last."""
-        thought = THOUGHT.match(text)
-        found = calls_from(text, thought.end() if thought else 0)
-        return sorted(found, key=lambda call: call.arguments is None)
+        return sorted(calls_said(text), key=lambda call: call.arguments is None)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return an empty answer, a constant, and an echo of the prompt."""

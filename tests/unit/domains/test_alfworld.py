@@ -116,9 +116,10 @@ def test_a_command_may_fail_and_the_attempt_goes_on(made: AlfworldDomain) -> Non
     assert len(made.read_calls(messages[2]["content"])) == 1
 
 
-def test_calls_that_cannot_be_read_are_answered_last(made: AlfworldDomain) -> None:
+@pytest.mark.parametrize("opened", ["<think>", ""])  # by the model, by its chat template
+def test_calls_that_cannot_be_read_are_answered_last(made: AlfworldDomain, opened: str) -> None:
     right = written({"name": "act", "arguments": {"command": "look"}})
-    text = f"<think>{right}</think> <tool_call>[]</tool_call> {right}"
+    text = f"{opened}{right}</think> <tool_call>[]</tool_call> {right}"
     first, last = made.read_calls(text)
     assert text[first.start : first.end] == right and first.arguments == {"command": "look"}
     assert last.arguments is None

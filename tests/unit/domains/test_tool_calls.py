@@ -24,6 +24,7 @@ from genenv_core.domains.tool_calls import (
     written,
 )
 from genenv_core.errors import DomainError
+from genenv_core.exchange.chat_player import readable
 
 SHIP = {"name": "ship", "arguments": {"item": "gears", "total": 5}}
 
@@ -59,6 +60,8 @@ def test_the_place_of_each_call_is_known() -> None:
 )
 def test_a_call_in_a_thought_is_none(text: str, calls: int) -> None:
     assert len(calls_said(text)) == calls
+    assert len(said(text).calls) == calls
+    assert len(readable(text)) == calls
 
 
 class Own(DeskDomain):
