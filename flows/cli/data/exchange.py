@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -55,6 +56,8 @@ def export(
     from genenv_core.exchange import export as core
     from genenv_core.storage.sql.sources import open_tables
 
+    if min_reward is not None and not math.isfinite(min_reward):
+        raise ConfigError(f"--min-reward {min_reward}: expected a number such as 0.5")
     if format_ == "inspect":
         if pool or kept:
             raise ConfigError(
