@@ -301,6 +301,8 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
             lines.append(f"{path}{said.removeprefix(name)}" if named else said)
         else:
             message = item["msg"][0].lower() + item["msg"][1:]
+            if item["type"] == "tuple_type":  # nobody can write a tuple in YAML
+                message = "expected a list, as in [a, b]"
             lines.append(f"{path}: {message}, got {item['input']!r}"[:300])
     more = len(error.errors()) - len(lines)
     return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")

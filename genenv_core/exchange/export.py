@@ -47,7 +47,7 @@ class Selection:
 
     def condition(self, pool: Pool) -> str:
         """Return it as SQL; raises ConfigError for a filter that would do nothing."""
-        conditions = ["true"]
+        conditions: list[str] = []
         if self.epochs:
             conditions.append(f"epoch BETWEEN {self.epochs[0]} AND {self.epochs[1]}")
         if self.kept:
@@ -58,7 +58,7 @@ class Selection:
             conditions.append("kept")
         if self.min_reward is not None:
             conditions.append(f"{_REWARD[pool]} >= {self.min_reward!r}")
-        return " AND ".join(conditions)
+        return " AND ".join(conditions) or "true"
 
 
 @dataclass(frozen=True, slots=True)

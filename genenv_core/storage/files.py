@@ -8,6 +8,7 @@ import shutil
 import stat
 import uuid
 from pathlib import Path
+from typing import IO
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -38,17 +39,26 @@ def unreadable(path: Path, *, once: bool = False) -> str | None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that somebody named; raises OSError, whose `strerror` is for people.
+    """Write a file that somebody named; raises OSError, whose `strerror` is for people."""
+    with open_special(path) or path.open("wb") as file:
+        file.write(data)
 
-    A named pipe without a reader would wait for one for ever.
+
+def open_special(path: Path) -> IO[bytes] | None:
+    """Open a device or a pipe that somebody named for output; None for a file, and a new name.
+
+    What is no file is written to in its place: a finished file that is moved there would replace
+    it, /dev/null too. Raises OSError as `write_output`: a named pipe without a reader would wait
+    for one for ever.
     """
     try:
-        pipe = stat.S_ISFIFO(os.stat(path).st_mode)
+        kind = stat.S_IFMT(os.stat(path).st_mode)
     except OSError:  # it is new, or writing says why not
-        pipe = False
-    if not pipe:
-        path.write_bytes(data)
-        return
+        return None
+    if kind in (stat.S_IFREG, stat.S_IFDIR):
+        return None
+    if kind != stat.S_IFIFO:
+        return path.open("wb")
     try:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -56,8 +66,7 @@ def write_output(path: Path, data: bytes) -> None:
             error.strerror = "it is a named pipe that nobody reads: begin to read it first"
         raise
     os.set_blocking(handle, True)
-    with open(handle, "wb") as file:
-        file.write(data)
+    return open(handle, "wb")
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -74,7 +74,8 @@ def _file_digests(domain: Domain) -> list[str]:
             found.append(_file_digest(file, state.st_size, state.st_mtime_ns)[:16])
         except OSError as error:
             raise ConfigError(
-                f"domain {domain.name}: its file {file} cannot be read: {error.strerror}"
+                f"domain {domain.name}: its file {file.absolute()} cannot be read: "
+                f"{error.strerror}; name it from the domain's own: Path(__file__).parent / NAME"
             ) from error
     return found
 

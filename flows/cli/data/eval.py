@@ -84,8 +84,10 @@ def evaluate(
         for option, value in useless.items():
             if value is not None:
                 raise ConfigError(f"{option} does nothing beside --predictions: remove it")
-        if name == ALL or data is None:
+        if name == ALL:
             raise ConfigError("--predictions are of one benchmark: name it, and its --data")
+        if data is None:
+            raise ConfigError(f"--data is missing: name the folder of {name}'s official download")
         from flows.cli.data.predictions import judge_predictions
 
         judge_predictions(name, data, predictions, mode, items, as_json=json_)

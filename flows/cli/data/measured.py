@@ -233,12 +233,13 @@ def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:
 
 def _write_report(root: str, report: Path) -> None:
     from genenv_core.measuring.table import read_measured, written
+    from genenv_core.storage.files import write_output
     from genenv_core.storage.sql.sources import open_tables
     from genenv_core.storage.store.opening import open_store
 
     with open_tables(open_store(root)) as connection:
         text = written(read_measured(connection))
     try:
-        report.write_text(text, encoding="utf-8")
+        write_output(report, text.encode())
     except OSError as error:
         raise ConfigError(f"--report {report}: {error.strerror}") from error

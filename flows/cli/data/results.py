@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.text import Text
 from flows.cli.tables import console, plain_table
 from genenv_core.benchmarks.predictions import Result
 from genenv_core.errors import ConfigError
+from genenv_core.storage.files import open_special
 
 LISTED = 20
 """Keys whose results the terminal shows; a file may have one for each line."""
@@ -21,15 +23,23 @@ LISTED = 20
 
 @contextmanager
 def verdicts_file(path: Path | None) -> Generator[IO[str] | None]:
-    """Give a file that is there under its name only once it is whole."""
+    """Give a file that is there under its name only once it is whole.
+
+    A device and a pipe are written to as they are.
+    """
     if path is None:
         yield None
         return
-    begun = path.with_name(f".{path.name}.{os.getpid()}")
+    target = Path(os.path.realpath(path))
+    begun = target.with_name(f".{target.name}.{os.getpid()}")
     try:
+        if special := open_special(path):
+            with io.TextIOWrapper(special, encoding="utf-8") as file:
+                yield file
+            return
         with begun.open("w", encoding="utf-8") as file:
             yield file
-        begun.replace(path)
+        begun.replace(target)
     except OSError as error:
         raise ConfigError(f"--items {path}: {error.strerror}") from error
     finally:

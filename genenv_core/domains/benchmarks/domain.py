@@ -224,8 +224,9 @@ def _folder(name: str, data: str | None) -> Path:
     together = os.environ.get(DATA_VARIABLE)
     if not together:
         raise ConfigError(
-            f"domain.options.data is not set: name the folder of {name}'s official download, or "
-            f"set {DATA_VARIABLE} to a folder that has it as {name}"
+            f"domain.options.data is not set: name the folder of {name}'s official download "
+            f"there (`genenv eval`: by --data), or set {DATA_VARIABLE} to a folder that has it as "
+            f"{name}"
         )
     return folder_in(Path(together), name)
 

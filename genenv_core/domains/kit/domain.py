@@ -96,8 +96,18 @@ class ProgramDomain(ABC, Generic[OptionsT]):
     """What a program is, for pi_env, where `explain` is set; its aim and an example follow."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        """Make the domain with options out of a configuration; raises ConfigError on bad ones."""
+        """Make the domain with options out of a configuration.
+
+        Raises ConfigError on bad ones, and DomainError for a pattern that is none.
+        """
         self.options = read_options(self.options_type, options or {}, self.name)
+        try:
+            re.compile(self.pattern or "")
+        except (re.error, TypeError) as error:
+            why = f"pattern {self.pattern!r:.{_SHOWN}} is no regular expression ({error})"
+            raise DomainError(
+                f"{self.name}: {why}: mend it, or leave it '' for any text"
+            ) from error
         self.tools: Sequence[JsonObject] = self.toolbox.schemas
 
     @abstractmethod
@@ -123,6 +133,16 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         """Return the highest level of difficulty, from 1; a task above it is out of range."""
         return 1
 
+    def highest(self) -> int:
+        """Return `levels()`; raises DomainError where that gives no number from 1."""
+        levels: Any = self.levels()
+        if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
+            raise DomainError(
+                f"{self.name}: levels returned {levels!r:.{_SHOWN}}: return the highest level, a "
+                "whole number from 1"
+            )
+        return levels
+
     def extract(self, text: str) -> str:
         """Return the answer in the agent's last turn; module `answers` has ways."""
         return marked_answer(text)
@@ -134,7 +154,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks outside the held-out bucket, most of them easy."""
         rng = random.Random(seed_from(self.name, "base", seed))
-        pick = by_weight(rng, mixed_weights(self.levels()))
+        pick = by_weight(rng, mixed_weights(self.highest()))
         return self._distinct(rng, count, pick, heldout=False)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
@@ -153,7 +173,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         rules = self.env_rules if self.options.explain else ""
         if rules:
             rng = random.Random(seed_from(self.name, "shown"))
-            weights = mixed_weights(self.levels())
+            weights = mixed_weights(self.highest())
             drawn = [self.draw_open(rng, weights) for _ in range(_DRAWN_TO_SHOW)]
             easy, *_, hard = sorted(drawn, key=lambda draft: draft.difficulty)
             rules = f"{rules}\n{AIM}\n{env_request(0.9, easy.program)}\n{hard.program}"
@@ -207,6 +227,11 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         refused = "none"
         for _ in range(TRIES):
             program = self.draw(rng, level)
+            if not isinstance(cast(object, program), str):
+                raise DomainError(
+                    f"{self.name}: draw returned {program!r:.{_SHOWN}} for level {level}: return "
+                    "a program, which is a text"
+                )
             found = self.parse(program)[0]
             if isinstance(found, TaskDraft):
                 return self._canonical(program, found)
@@ -238,7 +263,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         own = self.options.model_dump(exclude={"explain"})
         return distinct(
             count,
-            self.levels(),
+            self.highest(),
             pick,
             lambda level: self._drawn(rng, level),
             heldout=heldout,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
+from collections.abc import Generator
+from typing import cast
 
 from genenv_core.algorithm.saying import holds
 from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
@@ -44,14 +46,14 @@ class SolvedDomain(ProgramDomain[OptionsT]):
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` turns of right attempts, few of them at hard tasks."""
         rng = random.Random(seed_from(self.name, "agent_examples", seed))
-        weights = mixed_weights(self.levels())
+        weights = mixed_weights(self.highest())
         return [self._one_turn(self.draw_open(rng, weights), rng) for _ in range(count)]
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
         """Return `count` prompts of pi_env, each with a program independent of it."""
         rng = random.Random(seed_from(self.name, "env_examples", seed))
-        weights = env_weights(self.levels(), easy_skew)
-        base_weights = mixed_weights(self.levels())
+        weights = env_weights(self.highest(), easy_skew)
+        base_weights = mixed_weights(self.highest())
         examples: list[SeedExample] = []
         for _ in range(count):
             rate = None if rng.random() < _NO_RATE else rng.randint(0, 10) / 10
@@ -73,6 +75,8 @@ class SolvedDomain(ProgramDomain[OptionsT]):
         solving, episode = self.solve(draft), self.episode(draft, 0)
         if isinstance(solving, str):
             return [(solving, (), ())]
+        if not isinstance(cast(object, solving), Generator):
+            raise self._no_answer(draft, solving)
         turns: list[tuple[str, tuple[str, ...], tuple[Message, ...]]] = []
         known = draft.prompt
         heard: list[str] = []
@@ -88,7 +92,15 @@ class SolvedDomain(ProgramDomain[OptionsT]):
                 heard += answers
                 says = solving.send("\n".join(answers))
         except StopIteration as end:
-            return [*turns, (str(end.value), (), ())]
+            if not isinstance(end.value, str):
+                raise self._no_answer(draft, end.value) from None
+            return [*turns, (end.value, (), ())]
+
+    def _no_answer(self, draft: TaskDraft, given: object) -> DomainError:
+        return DomainError(
+            f"{self.name}: solve returned {given!r:.80} at {draft.program!r}: return the answer, "
+            "which is a text"
+        )
 
     def _sound(
         self, draft: TaskDraft, says: str, answers: tuple[Message, ...], *, done: bool

@@ -34,7 +34,7 @@ class Selection:
     @property
     def condition(self) -> str:
         """Return it as SQL over `_ATTEMPTS`."""
-        conditions = ["true"]
+        conditions: list[str] = []
         if self.epochs:
             conditions.append(f"epoch BETWEEN {self.epochs[0]} AND {self.epochs[1]}")
         if self.sources:
@@ -42,7 +42,7 @@ class Selection:
             conditions.append(f"source IN ({listed})")
         if self.min_reward is not None:
             conditions.append(f"reward >= {self.min_reward!r}")
-        return " AND ".join(conditions)
+        return " AND ".join(conditions) or "true"
 
 
 @dataclass(frozen=True, slots=True)

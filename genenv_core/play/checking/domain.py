@@ -13,9 +13,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
-from genenv_core.domains.protocol import Domain, KnowsSolution, SeedData, WritesAnswers, tools_of
+from genenv_core.domains.protocol import (
+    Domain,
+    KnowsSolution,
+    NamesLeaks,
+    ReadsFiles,
+    SeedData,
+    WritesAnswers,
+    tools_of,
+)
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
@@ -32,7 +41,7 @@ from genenv_core.play.checking.shapes import (
 from genenv_core.play.checking.texts import ACTIONS, of_calls, of_parse, right_turns
 from genenv_core.play.steps import stepped
 from genenv_core.storage.canonical import digest
-from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
+from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft
 
 CHILD_S = 300.0
 """Longest wait for the other process."""
@@ -41,6 +50,31 @@ OF_A_FAMILY = 5
 """Tasks of a family that are played."""
 
 EXAMPLES = 30
+
+FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"
+
+FLAWS = {
+    Flaw.LEAKS_ANSWER: (
+        "agent_messages",
+        "take it out of the request; where a request says its answer by its nature, write "
+        "leaks(draft), which returns what it must not say ([] for nothing)",
+    ),
+    Flaw.REJECTS_GROUND_TRUTH: ("score", "let the task's ground_truth succeed"),
+    Flaw.ACCEPTS_TRIVIAL: ("score", "give it Verdict(0.0, False, why)"),
+    Flaw.ACCEPTS_CANARY: ("score", "let no text succeed that answers nothing"),
+    Flaw.UNSTEADY_VERDICT: (
+        "score",
+        "judge by the task and the transcript alone: no clock, no random number, no state",
+    ),
+    Flaw.UNKNOWN_TOOL: ("tools", "name each tool there that a right answer calls"),
+    Flaw.UNREACHABLE: (
+        "solution",
+        "let what it says (solve, answer_turns) succeed, or give no task that cannot be solved",
+    ),
+    Flaw.AMBIGUOUS: ("episode", "let a right attempt succeed whatever the seed"),
+    Flaw.LEAKS_EARLY: ("episode", "let tools say a part of the answer to the right call alone"),
+}
+"""The method that has a flaw of the first tasks, and what to do (docs/domain.md, Certificates)."""
 
 METHODS = (
     "base_tasks",
@@ -143,6 +177,22 @@ def _attributes(domain: Domain) -> Iterator[Fault]:
     if not isinstance(tools, Sequence) or isinstance(tools, str):
         raise Stop("tools", f"is {shown(tools)}", "give a list of JSON schemas, () if none")
     yield from of_schemas("tools", cast("Sequence[object]", tools))
+    if isinstance(domain, ReadsFiles):
+        yield from _files(domain.files)
+
+
+def _files(files: object) -> Iterator[Fault]:
+    listed = isinstance(files, Sequence) and not isinstance(files, str)
+    named = list(cast("Sequence[object]", files)) if listed else [None]
+    paths = [Path(one) for one in named if isinstance(one, str | Path)]
+    if len(paths) < len(named):
+        yield Fault("files", f"is {shown(cast(object, files))}", "give a list of paths")
+    for file in paths:
+        try:
+            file.open("rb").close()
+        except OSError as error:
+            what = f"{file.absolute()} cannot be read: {error.strerror}"
+            yield Fault("files", what, FILES_REMEDY)
 
 
 def _tasks(domain: Domain, base: int, heldout: int) -> tuple[list[TaskDraft], list[TaskDraft]]:
@@ -202,6 +252,12 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
         context = context_of(draft, rate)
         asked = called("env_messages", lambda c=context: domain.env_messages(c))
         yield from of_messages("env_messages", asked)
+    if isinstance(domain, NamesLeaks):
+        leaks = called("leaks", lambda: domain.leaks(draft))
+        if not isinstance(cast(object, leaks), list | tuple) or any(
+            type(one) is not str for one in leaks
+        ):
+            raise Stop("leaks", f"returned {shown(leaks)}", "return a list of texts, [] for none")
     yield from of_schemas("tools_of", called("tools_of", lambda: tools_of(domain, draft)))
     trivial = called("trivial_answers", lambda: domain.trivial_answers(draft))
     texts = items_of(trivial)
@@ -219,8 +275,9 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
         checks = certify(draft, domain)
     for check in checks:
         if not check.passed:
+            method, remedy = FLAWS[check.flaw]
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
-            yield Fault("base_tasks", what, f"docs/domain.md says what {check.flaw.value} means")
+            yield Fault(method, what, remedy)
 
 
 def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:

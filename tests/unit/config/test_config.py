@@ -592,7 +592,7 @@ def test_run_name_is_equal_in_another_process() -> None:
         ("['']", r"roots\.read '' names no root: write a directory or s3://"),
         ("[s3://]", "names no root"),
         ("[s3://team/x, ./here, s3://team/x]", "'s3://team/x' stands twice, remove it"),
-        ("s3://team/x", r"roots\.read: "),
+        ("s3://team/x", r"roots\.read: expected a list, as in \[a, b\], got 's3://team/x'"),
     ],
 )
 def test_roots_to_read_from_that_cannot_be_are_refused(value: str, words: str) -> None:

@@ -175,9 +175,16 @@ def test_a_card_says_what_is_in_it(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
-    with pytest.raises(QueryError, match="no row of d_train"):
+    with pytest.raises(QueryError, match=r"no row of d_train .* fits \(epoch BETWEEN 9 AND 9\)"):
         exported(tmp_path, "d_train", "hf", epochs=(9, 9))
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
     exported(tmp_path, "d_train", "hf")
     with pytest.raises(ConfigError, match="is there already"):
         exported(tmp_path, "d_train", "hf")
+
+
+@pytest.mark.parametrize("wanted", [["--pool", "d_train"], ["--format", "inspect"]])
+@pytest.mark.parametrize("least", ["nan", "-inf"])
+def test_a_least_reward_is_a_number(wanted: list[str], least: str) -> None:
+    with pytest.raises(ConfigError, match=f"--min-reward {least}: expected a number"):
+        app(["export", "run-a", *wanted, "--min-reward", least], standalone_mode=False)

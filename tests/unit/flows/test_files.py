@@ -82,6 +82,26 @@ OUTPUTS = {
 }
 
 
+VERDICTS = ["eval", "bamboogle", "--data", "data", "--predictions", "answers.jsonl", "--items"]
+
+
+@pytest.mark.timeout(60)
+def test_verdicts_take_the_place_of_no_device_pipe_or_link(area: Path) -> None:
+    Path("answers.jsonl").write_text('{"id": "0", "prediction": "Me"}\n')
+    Path("aim").write_text("old")
+    Path("link.jsonl").symlink_to("aim")
+    app([*VERDICTS, "link.jsonl"], standalone_mode=False)
+    assert Path("link.jsonl").is_symlink() and '"valid": true' in Path("aim").read_text()
+    with pytest.raises(GenenvError, match=r"--items pipe\.jsonl: it is a named pipe that nobody"):
+        app([*VERDICTS, "pipe.jsonl"], standalone_mode=False)
+    assert Path("pipe.jsonl").is_fifo()
+    master, terminal = os.openpty()  # a device that nobody misses when it is replaced
+    Path("device").symlink_to(os.ttyname(terminal))
+    app([*VERDICTS, "device"], standalone_mode=False)
+    assert b'"valid": true' in os.read(master, 4096) and Path("device").is_char_device()
+    assert not list(area.glob(".*"))
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("option", OUTPUTS)
 def test_a_pipe_that_nobody_reads_is_not_written_to(option: str, area: Path) -> None:

@@ -335,6 +335,27 @@ def test_what_an_author_gets_wrong_is_named() -> None:
     with pytest.raises(DomainError, match="draw made '040 1', which read spells '40 1'"):
         Loose().base_tasks(0, 1)
 
+    class Forgetful(Counting):
+        def draw(self, rng: random.Random, level: int) -> Any:
+            return None
+
+    with pytest.raises(DomainError, match=r"draw returned None for level \d: return a program"):
+        Forgetful().base_tasks(0, 1)
+
+    class Flat(Counting):
+        def levels(self) -> Any:
+            return 0
+
+    for method in (Flat().base_tasks, Flat().heldout_tasks):
+        with pytest.raises(DomainError, match="levels returned 0: return the highest level"):
+            method(0, 1)
+
+    class Unclosed(Counting):
+        pattern = "[0-9"
+
+    with pytest.raises(DomainError, match=r"pattern '\[0-9' is no regular expression"):
+        Unclosed()
+
     class Stateless(Counting):
         def state(self, draft: TaskDraft, seed: int) -> Any:
             return None
@@ -350,6 +371,18 @@ def test_what_an_author_gets_wrong_is_named() -> None:
 
     with pytest.raises(DomainError, match=r"solve says .* error: 'coin': Extra inputs"):
         Wrong().solution(draft)
+
+    class Mute(Solved):
+        def solve(self, draft: TaskDraft) -> Any:
+            return None
+
+    class Trailing(Solved):
+        def solve(self, draft: TaskDraft) -> Any:
+            yield call(take)
+
+    for mute in (Mute, Trailing):
+        with pytest.raises(DomainError, match=r"solve returned None at .*: return the answer"):
+            mute().solution(draft)
 
     class Hasty(Solved):
         bounds = Bounds(turns=2)
