@@ -23,5 +23,9 @@ def page_of(run: str, *below: object, base: str | None = None) -> str:
     Without `base`, the view is the one that the environment names.
     """
     base = os.environ.get(VIEW_VARIABLE, "") if base is None else base
-    parts = "/".join(quote(str(part), safe="") for part in ("runs", run, *below))
-    return f"{base}/{parts}" if base else ""
+    return base + path_of(run, *below) if base else ""
+
+
+def path_of(run: str, *below: object) -> str:
+    """Return where the page of a run, or one below it, is at a view, whatever the names hold."""
+    return "".join(f"/{quote(str(part), safe='')}" for part in ("runs", run, *below))

@@ -33,7 +33,7 @@ from flows.view.pages import (
     trace,
 )
 from flows.view.reading import Reader
-from flows.view.shown import cell, colour_of, segment, setting, shown
+from flows.view.shown import cell, colour_of, linked, segment, setting, shown
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, NotFound
 from genenv_core.play.transcript import visible
@@ -52,7 +52,7 @@ PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/runs/{run}/rejections": rejected.page,
     "/runs/{run}/suspects": rejected.suspects,
     "/runs/{run}/lineage": lineage.page,
-    "/runs/{run}/checkpoints/{policy}/{epoch:int}": lineage.checkpoint,
+    "/runs/{run}/checkpoints/{policy}/{epoch}": lineage.checkpoint,
     "/runs/{run}/tasks/{task}": story.page,
     "/runs/{run}/traces/{trace}": trace.page,
     "/compare": runs.compare,
@@ -67,7 +67,7 @@ def application(
     """Return the application over a store; `hosts` are the names under which it may be asked."""
     reader = Reader(store)
     environment = templates(
-        "flows.view", shown=shown, cell=cell, url=segment, query=urlencode,
+        "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
         data=_data, colour=colour_of, setting=setting,
     )  # fmt: skip
     environment.globals |= {"root": store.uri, "version": __version__}

@@ -8,12 +8,14 @@ its Host header, and a request that another origin starts by its Origin header.
 from __future__ import annotations
 
 import secrets
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from genenv_core.storage.canonical import sha256
 
 POLICY = "; ".join(
     (
@@ -53,6 +55,8 @@ class Guard:
         """Guard an application; with a token, only who knows it may ask."""
         self._app = app
         self._token = token
+        # Cookies are of a host, whatever the port: two servers on it keep theirs apart.
+        self._cookie = f"{COOKIE}-{sha256((token or '').encode())[:8]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -79,13 +83,14 @@ class Guard:
             return PlainTextResponse("another page started this request: open it yourself\n", 403)
         if self._token is None:
             return None
-        if _same(request.cookies.get(COOKIE), self._token):
+        if _same(request.cookies.get(self._cookie), self._token):
             return None
         if _same(request.query_params.get(TOKEN), self._token):
-            rest = [pair for pair in parse_qsl(request.url.query) if pair[0] != TOKEN]
-            path = request.url.path + (f"?{urlencode(rest)}" if rest else "")
-            answer = RedirectResponse(path, 303)
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+            given = parse_qsl(request.url.query, keep_blank_values=True)
+            rest = [pair for pair in given if pair[0] != TOKEN]
+            path = quote("/" + request.scope["path"].lstrip("/"))
+            answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             return answer
         return PlainTextResponse(
             "a token is needed: open the address that `genenv view` printed\n", 401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 import sys
@@ -46,9 +47,10 @@ def _listening(host: str, port: int) -> socket.socket:
         made.listen(64)
     except OSError as error:
         made.close()
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        other = "--port, or 0 for any free one" if taken else "--host"
         raise ConfigError(
-            f"--host {host} --port {port}: {error.strerror or error}: choose another --port, or 0 "
-            "for any free one"
+            f"--host {host} --port {port}: {error.strerror or error}: choose another {other}"
         ) from error
     return made
 

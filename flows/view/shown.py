@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from genenv_core.addresses import path_of
 from genenv_core.play.transcript import visible
 from genenv_core.report.data import without_secrets
 from genenv_core.report.page import number
@@ -18,6 +19,10 @@ LONGEST = 400
 
 SHORT = 44
 """Letters of a text that stays on one line."""
+
+RUNS = ("run_id", "computed_by", "branch_of")
+BELOW = {"task_id": "tasks", "base_task_id": "tasks", "trace_id": "traces"}
+"""Columns whose values have pages: those of runs, and those below a run."""
 
 COLOURS = 7
 """Colours of lines and groups; the style sheet names them s0, s1 and so on."""
@@ -38,19 +43,27 @@ def shown(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, list | tuple):
-        return ", ".join(shown(item) for item in cast(list[Any], value))
-    text = visible(str(value))
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+        return _cut(", ".join(shown(item) for item in cast(list[Any], value[: LONGEST + 1])))
+    return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, what has no shape replaced; the rest is not looked at."""
+    return visible(text[:LONGEST]) + ("…" if len(text) > LONGEST else "")
 
 
 def cell(value: Any, column: str = "", run: str = "") -> Markup:
     """Return a value as a cell of a table: numbers to the right, ids as links to their pages."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    kind = "n" if is_number else "s" if len(shown(value)) <= SHORT else "t"
+    return Markup('<td class="{}">{}</td>').format(kind, linked(value, column, run))
+
+
+def linked(value: Any, column: str, run: str) -> Markup:
+    """Return a value as text, an id as a link to the page of what it names."""
     said = escape(shown(value))
-    if value is not None and (place := _place(str(value), column, run)):
-        said = Markup('<a href="{}">{}</a>').format(place, said)
-    kind = "n" if is_number else "s" if len(str(value)) <= SHORT else "t"
-    return Markup('<td class="{}">{}</td>').format(kind, said)
+    place = _place(str(value), column, run) if said and len(said) < LONGEST else ""
+    return Markup('<a href="{}">{}</a>').format(place, said) if place else said
 
 
 def setting(value: Any, name: str) -> Any:
@@ -66,11 +79,10 @@ def segment(text: object) -> str:
 
 def _place(value: str, column: str, run: str) -> str:
     """Return the page of what an id names, '' for what has none."""
-    if column in ("run_id", "computed_by", "branch_of"):
-        return f"/runs/{segment(value)}"
-    if column in ("task_id", "trace_id") and run:
-        kind = "tasks" if column == "task_id" else "traces"
-        return f"/runs/{segment(run)}/{kind}/{segment(value)}"
+    if column in RUNS:
+        return path_of(value)
+    if column in BELOW and run:
+        return path_of(run, BELOW[column], value)
     return ""
 
 

@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,28 @@ FOCUSED = """() => {
   return [window.reachable.indexOf(one), ring || Boolean(mark)];
 }"""
 """Which of those has the focus, and whether a person sees that."""
+
+PAPER_WIDTH = 688
+"""Pixels between the margins of A4."""
+
+BROKEN_NUMBERS = """() => [...document.querySelectorAll('td.n')].filter((cell) => {
+  const text = document.createRange();
+  text.selectNodeContents(cell);
+  return new Set([...text.getClientRects()].map((line) => line.top)).size > 1;
+}).length"""
+"""Finds the numbers of tables that are broken over lines."""
+
+DRAWN = """(colour) => {
+  const drawing = document.querySelector('#plotting canvas');
+  const {width, height} = drawing;
+  const {data} = drawing.getContext('2d').getImageData(width * 0.8, 0, width * 0.2, height);
+  let found = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    found += colour.every((part, index) => data[at + index] === part) ? 1 : 0;
+  }
+  return found;
+}"""
+"""Finds pixels of a colour in the last fifth of a plot."""
 
 OF_A_KIND = 12
 """Tasks, and traces, whose pages are walked; there are thousands in a root of `make run`."""
@@ -409,12 +432,26 @@ def test_the_console_keeps_what_was_asked_and_draws_the_answer(page: Page, addre
     expect(page.locator("#asked")).to_be_hidden()
 
 
+def test_a_plot_has_every_row_of_its_last_place(page: Page, address: str):
+    asked = (
+        "SELECT e AS epoch, line, e + n AS value "
+        "FROM range(1, 3) AS t(e), (VALUES ('a', 1), ('b', 2)) AS u(line, n)"
+    )
+    page.goto(f"{address}/sql?{urllib.parse.urlencode({'q': asked})}")
+    page.get_by_text("Plot", exact=True).click()
+    page.get_by_label("points only").check()
+    for colour in ((0, 114, 178), (213, 94, 0)):  # --s0 and --s1 of the style sheet
+        assert page.evaluate(DRAWN, colour) > 5, colour
+
+
 @pytest.mark.parametrize("look", ["dark", "phone", "print"])
 def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
     look: str, page: Page, address: str, run: str
 ):
     if look == "phone":
         page.set_viewport_size({"width": 390, "height": 800})
+    if look == "print":
+        page.set_viewport_size({"width": PAPER_WIDTH, "height": 974})
     page.emulate_media(
         color_scheme="dark" if look == "dark" else "light",
         media="print" if look == "print" else "screen",
@@ -424,13 +461,14 @@ def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
     ways = {
         "run": f"/runs/{run}", "tasks": f"/runs/{run}/tasks?epoch=2", "story": task,
         "lineage": f"/runs/{run}/lineage", "rejections": f"/runs/{run}/rejections",
-        "console": "/sql?q=SELECT+epoch,p_hat+FROM+epochs",
+        "console": "/sql?q=SELECT+epoch,p_hat,share_in_band,r_env_mean+FROM+epochs+ORDER+BY+epoch",
     }  # fmt: skip
     for name, way in ways.items():
         page.goto(address + way)
         if name == "run":
             expect(page.locator("[data-curve] canvas").first).to_be_visible()
         assert page.evaluate(WIDER) <= 0, name
+        assert look != "print" or page.evaluate(BROKEN_NUMBERS) == 0, name
         shot(page, f"{name}-{look}")
 
 

@@ -1,4 +1,4 @@
-"""One field that finds runs, tasks, generations, traces and checkpoints: by id or by words."""
+"""One field that finds runs, tasks, generations, groups and traces by id, and tasks by words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from flows.view.pages import Page
-from flows.view.reading import Reader
+from flows.view.reading import Reader, Row
+from genenv_core.addresses import path_of
 from genenv_core.storage.sql.duck import text
 
 MOST = 50
+"""Tasks, and ids, that are listed."""
 
 
 def page(reader: Reader, request: Request) -> Page | Response:
@@ -27,16 +29,20 @@ def page(reader: Reader, request: Request) -> Page | Response:
         f"WHERE group_id = {asked}\nORDER BY run_id DESC LIMIT {MOST}",
     )  # fmt: skip
     if ids.first and len({(row["kind"], row["id"]) for row in ids}) == 1:
-        return RedirectResponse(_place(request, ids.first), 303)
+        return RedirectResponse(place(ids.first), 303)
     found = reader.panel(
         "words", "By words",
         "SELECT run_id, epoch, task_id, source, family, difficulty, rejection, prompt FROM tasks\n"
         "WHERE contains(lower(concat_ws(' ', task_id, family, prompt, program, generation_text)), "
         f"{text(words.lower())})\nORDER BY run_id DESC, epoch DESC, task_id LIMIT {MOST}",
     )  # fmt: skip
-    return Page("found.html.j2", f"Search: {words}", {"q": words, "ids": ids, "found": found})
+    return Page(
+        "found.html.j2", f"Search: {words}",
+        {"searched": words, "ids": ids, "found": found, "most": MOST, "place": place},
+    )  # fmt: skip
 
 
-def _place(request: Request, row: dict[str, str]) -> str:
-    kind = {"run": "", "task": f"tasks/{row['id']}", "trace": f"traces/{row['id']}"}[row["kind"]]
-    return f"/runs/{row['run_id']}/{kind}".rstrip("/")
+def place(row: Row) -> str:
+    """Return the page of what has an id."""
+    below = {"run": (), "task": ("tasks", row["id"]), "trace": ("traces", row["id"])}
+    return path_of(row["run_id"], *below[row["kind"]])

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from flows.view.pages import Page, about
-from flows.view.reading import Panel, Reader
+from flows.view.reading import Panel, Reader, whole_number
 from genenv_core.errors import NotFound
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import Policy
@@ -43,7 +43,7 @@ def page(reader: Reader, request: Request) -> Page:
 def checkpoint(reader: Reader, request: Request) -> Page:
     """Return the rows that made one checkpoint; raises NotFound."""
     run, policy = request.path_params["run"], request.path_params["policy"]
-    epoch = int(request.path_params["epoch"])
+    epoch = whole_number(request.path_params, "epoch")
     about(reader, run)
     if policy not in NAMES:
         raise NotFound(f"there is no policy {policy!r}: {' and '.join(NAMES)} have checkpoints")

@@ -73,7 +73,8 @@ def _differing(names: list[str]) -> str:
     return (
         f"SELECT setting, {values}\n"
         "FROM (\n"
-        "    SELECT r.run_id, substr(n.fullkey, 3) AS setting, CAST(n.atom AS VARCHAR) AS value\n"
+        "    SELECT r.run_id, substr(n.fullkey, 3) AS setting,\n"
+        "        coalesce(CAST(n.atom AS VARCHAR), 'null') AS value\n"
         "    FROM runs AS r, json_tree(r.config) AS n\n"
         f"    WHERE n.type NOT IN ('OBJECT', 'ARRAY') AND r.run_id IN ({listed(names)})\n"
         ")\n"

@@ -116,7 +116,7 @@ def _siblings(reader: Reader, run: str, row: dict[str, Any]) -> Panel | None:
         "FROM tasks AS t LEFT JOIN task_scores AS g "
         "ON g.run_id = t.run_id AND g.task_id = t.task_id AND g.epoch = t.epoch\n"
         f"WHERE t.run_id = {text(run)} AND t.base_task_id = {text(row['base_task_id'])} "
-        f"AND t.epoch >= {row['epoch']}\nORDER BY t.epoch, t.task_id LIMIT 40",
+        f"AND t.epoch >= {row['epoch']}\nORDER BY t.epoch, t.task_id",
     )  # fmt: skip
 
 

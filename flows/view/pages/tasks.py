@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -28,8 +29,8 @@ ORDERS = {
     "difficulty": "difficulty, task_id",
     "epoch": "epoch, task_id",
 }
-STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1e3, 1e6, 1e12)
-"""Distances between two ticks of an axis."""
+STEPS = (1, 2, 5, 10)
+"""Distances between two ticks of an axis, times a power of ten."""
 
 MARK = 9.0
 CLUSTER = (110.0, 30.0)
@@ -68,6 +69,7 @@ def page(reader: Reader, request: Request) -> Page:
         "tasks", "Tasks", f"{chosen}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}"
     )
     many = len(points) > POINTS
+    points = replace(points, truncated=many)
     binned = _binned(reader, chosen, by) if many else None
     epochs = reader.panel(
         "epochs", "Epochs with tasks",
@@ -154,7 +156,7 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
         )  # fmt: skip
         band = {"y": y(top), "height": y(bottom) - y(top), "alpha": y(target["alpha"])}
     if by == "difficulty" and places:
-        ticks = [(x(value), value) for value in _ticks(low, high)]
+        ticks = [(x(value), value) for value in round_values(low, high)]
     else:
         ticks = [(x(place), place) for place in places[:: max(1, len(places) // 12)]]
     return {
@@ -206,9 +208,11 @@ def _points(
     return marks
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Return up to eleven round values between two."""
-    span = max(high - low, 1e-9)
-    step = next(step for step in STEPS if span / step <= 10)
-    first = int(low / step)
-    return [round(n * step, 6) for n in range(first, first + 13) if low <= n * step <= high]
+def round_values(low: float, high: float) -> list[float]:
+    """Return up to eleven round values between two, in order."""
+    span = max(high - low, 0.1)
+    size = 10.0 ** (math.floor(math.log10(span)) - 1)
+    step = next(size * times for times in STEPS if span / (size * times) <= 10)
+    first = math.floor(low / step)
+    values = [round((first + n) * step, 6) for n in range(13)]
+    return [value for value in values if low <= value <= high]

@@ -99,6 +99,13 @@ function seriesOf(data, x, y, by) {
   };
 }
 
+// A little more than the places there are: of rows with one place at the edge, a chart that ends
+// there draws the first alone.
+function wide(_, low, high) {
+  const more = (high - low) / 50 || 1;
+  return [low - more, high + more];
+}
+
 function plotting(part) {
   const data = JSON.parse(part.querySelector("script").textContent);
   const [x, y, by] = ["x", "y", "by"].map((name) => part.querySelector(`[name=${name}]`));
@@ -131,7 +138,7 @@ function plotting(part) {
         width: place.clientWidth,
         height: 320,
         padding: [8, 28, 0, 0],
-        scales: { x: { time: false } },
+        scales: { x: { time: false, range: wide } },
         axes: [{ ...axis, ...named, size: 30, label: x.value, labelSize: 18 }, { ...axis, size: 60 }],
         series: [
           { label: x.value, value: (_, at) => (at === null ? "" : (made.names[at] ?? String(at))) },

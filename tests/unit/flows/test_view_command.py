@@ -52,7 +52,7 @@ def test_where_others_can_reach_it_the_address_holds_a_token(tmp_path: Path, ser
     assert "/?token=" in out
 
 
-def test_a_taken_port_and_a_missing_root_are_said(tmp_path: Path):
+def test_a_taken_port_a_strange_host_and_a_missing_root_are_said(tmp_path: Path):
     small_root(tmp_path / "root")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -60,5 +60,7 @@ def test_a_taken_port_and_a_missing_root_are_said(tmp_path: Path):
         port = str(other.getsockname()[1])
         with pytest.raises(ConfigError, match="choose another --port"):
             said("--root", str(tmp_path / "root"), "--port", port)
+    with pytest.raises(ConfigError, match="choose another --host"):
+        said("--root", str(tmp_path / "root"), "--port", "0", "--host", "192.0.2.1")
     with pytest.raises(ConfigError, match="there is no run under"):
         said("--root", str(tmp_path / "none"))

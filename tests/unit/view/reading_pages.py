@@ -10,7 +10,7 @@ from typing import Any
 from flows.view.reading import PAGE
 from flows.view.shown import shown
 
-CUT = {"tasks": 200, "items": 200, "made_of": 500}
+CUT = {"tasks": 200, "siblings": 40, "items": 200, "made_of": 500}
 """Tables of which a page shows the first rows alone, and how many."""
 
 

@@ -83,9 +83,23 @@ def test_a_token_is_asked_for_where_others_can_reach_the_page(tmp_path: Path):
         assert client.get("/").status_code == 401
         assert client.get("/static/view.css").status_code == 401
         assert client.get("/?token=wrong").status_code == 401
-        first = client.get("/runs/run-a?token=right&q=1")
+        first = client.get("/runs/a%3Fb?token=right&q=1&by=")
         assert first.status_code == 303
-        assert first.headers["location"] == "/runs/run-a?q=1"
+        assert first.headers["location"] == "/runs/a%3Fb?q=1&by="
         cookie = first.headers["set-cookie"].lower()
         assert "httponly" in cookie and "samesite=strict" in cookie
         assert client.get("/runs/run-a").status_code == 200
+        client.cookies.clear()
+        away = client.get("http://box:4300//evil.example/?token=right")
+        assert away.headers["location"] == "/evil.example/"
+
+
+def test_two_servers_of_a_host_keep_their_tokens_apart(tmp_path: Path):
+    store = small_root(tmp_path / "root")
+    names: list[str] = []
+    for token in ("one", "other"):
+        app = application(store, hosts=["*"], token=token)
+        with TestClient(app, base_url="http://box:4300", follow_redirects=False) as client:
+            given = client.get("/", params={"token": token}).headers["set-cookie"]
+            names.append(given.split("=")[0])
+    assert names[0] != names[1]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
@@ -21,7 +22,8 @@ from genenv_core import pools
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
-from tests.unit.builders_root import START, commit_epoch, fill, small_root
+from tests.unit import builders_root
+from tests.unit.builders_root import START, commit_epoch, fill, rows_of, small_root
 from tests.unit.view.reading_pages import Pages, held_against_sql, tables
 
 TASK, TRACE = "e0001-t000000", "e0001-g000000-s0000"
@@ -106,6 +108,51 @@ def test_the_run_whose_ids_are_searched_for_opens(client: TestClient):
         assert answer.headers["location"].endswith(place)
 
 
+def test_a_run_is_found_whatever_its_name_holds(tmp_path: Path):
+    store = small_root(tmp_path / "root", "a?b#c")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        answer = browser.get("/find", params={"q": "a?b#c"}, follow_redirects=False)
+        assert answer.headers["location"] == "/runs/a%3Fb%23c"
+
+
+def test_the_words_of_a_search_stay_in_its_field(client: TestClient):
+    assert (
+        'placeholder="Find an id, or words of a task" value="bolts"'
+        in client.get("/find?q=bolts").text
+    )
+
+
+def test_a_setting_that_one_run_leaves_open_is_a_difference(tmp_path: Path):
+    store = LocalStore(tmp_path / "root")
+    for name, most in (("setting", None), ("SETTING", 5)):
+        config = {"arm": "genenv", "domain": {"name": "desk"}, "seed": 0, "epochs": 1}
+        RunLog(store, name).open(config | {"most": most}, START)
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get("/compare?run=setting&run=SETTING").text
+    found = next(one for one in tables(text) if one.name == "differences")
+    assert found.rows == [["most", "null", "5"]]
+
+
+def test_an_attempt_that_nobody_judged_yet_is_not_called_failed(tmp_path: Path, monkeypatch):
+    def unjudged(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        return frame.clear() if table == "scores" else frame
+
+    monkeypatch.setattr(builders_root, "rows_of", unjudged)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        for path in (PAGES["story"], PAGES["trace"]):
+            text = browser.get(path).text
+            assert "not judged" in text and "failed" not in text, path
+
+
+def test_a_row_leads_back_to_the_checkpoints_that_it_made(client: TestClient, pool):
+    asked = "SELECT row_id, epoch FROM lineage WHERE policy = 'agent' AND run_id = 'run-a' LIMIT 1"
+    row = query(pool, asked).to_dicts()[0]
+    links = Pages(client.get(f"/runs/run-a/traces/{row['row_id']}").text).links
+    assert f"/runs/run-a/checkpoints/agent/{row['epoch']}" in links
+
+
 def test_a_page_shows_what_was_written_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading, "FRESH_S", 0.0)
     store = small_root(tmp_path / "root", epochs=3)
@@ -142,6 +189,7 @@ HOSTILE = [
     "a/b?c#d",
     '"><img src=x onerror=alert(1)>',
     "SELECT * FROM read_csv('/etc/passwd')",
+    "9" * 5000,
 ]
 PLACES = [
     "/runs/{}",
@@ -150,6 +198,7 @@ PLACES = [
     "/runs/run-a/traces/" + TRACE + "?with={}",
     "/runs/run-a/tasks?epoch={}",
     "/runs/run-a/tasks?by={}",
+    "/runs/run-a/checkpoints/agent/{}",
     "/runs/run-a/tasks?q={}",
     "/find?q={}",
     "/?q={}",

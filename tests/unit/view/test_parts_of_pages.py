@@ -17,6 +17,7 @@ from jinja2 import Environment
 from flows.view.app import pieces
 from flows.view.curves import curves
 from flows.view.pages.console import plot
+from flows.view.pages.tasks import round_values
 from flows.view.pages.trace import ShownToken
 from flows.view.reading import Panel, Reader
 from flows.view.shown import setting
@@ -103,3 +104,17 @@ def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytes
     assert a != b
     assert mean == pytest.approx([(x + y) / 2 for x, y in zip(a, b, strict=True)])
     assert both["alpha"] == single["alpha"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1.0, 4.0, [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]),
+        (0.3, 1.7, [0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6]),
+        (-3.0, 12.0, [-2.0, 0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]),
+        (-5.0, -5.0, [-5.0]),
+        (0.0, 1e18, [n * 1e17 for n in range(11)]),
+    ],
+)
+def test_an_axis_has_round_values(low: float, high: float, expected: list[float]):
+    assert round_values(low, high) == pytest.approx(expected)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flows.view import shown as of_view
 from flows.view.shown import LONGEST, cell, shown
 
 
@@ -24,6 +25,7 @@ from flows.view.shown import LONGEST, cell, shown
         (date(2026, 11, 24), "2026-11-24"),
         ([1, "a", None], "1, a, "),
         ("x" * 1000, "x" * LONGEST + "…"),
+        ([7] * 1000, ("7, " * LONGEST)[:LONGEST] + "…"),
     ],
 )
 def test_values_as_pages_show_them(value: Any, text: str):
@@ -36,3 +38,11 @@ def test_a_cell_is_text_and_ids_lead_to_their_pages():
     assert 'href="/runs/a%2Fb/tasks/t%2F1"' in cell("t/1", "task_id", "a/b")
     assert "href" not in cell("t/1", "task_id")
     assert 'href="/runs/r"' in cell("r", "computed_by")
+    assert 'href="/runs/r/tasks/t0"' in cell("t0", "base_task_id", "r")
+
+
+def test_only_the_beginning_of_a_long_text_is_looked_at(monkeypatch: pytest.MonkeyPatch):
+    looked: list[int] = []
+    monkeypatch.setattr(of_view, "visible", lambda text: looked.append(len(text)) or text)
+    cell("x" * 10_000_000)
+    assert looked and max(looked) <= LONGEST
