@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.config.load import dump, resolve
@@ -132,13 +131,6 @@ def test_filters(tmp_path: Path) -> None:
         exported(tmp_path, "d_train", "jsonl", kept=True)
 
 
-@pytest.mark.parametrize("number", ["nan", "inf"])
-def test_a_least_reward_is_a_number(number: str) -> None:
-    done = CliRunner().invoke(app, ["export", "r", "--min-reward", number])
-    assert isinstance(done.exception, ConfigError)
-    assert str(done.exception).startswith(f"--min-reward {number}: expected a finite number")
-
-
 def test_pi_envs_prompt_tells_the_success_of_the_epoch_before(tmp_path: Path) -> None:
     rows = parquet(exported(tmp_path, "d_env", "hf")).sort("generation_id")
     prompts = {row["epoch"]: row["prompt"][0]["content"] for row in rows.iter_rows(named=True)}
@@ -184,7 +176,7 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [["--pool", "d_train"], ["--format", "inspect"]])
-@pytest.mark.parametrize("least", ["nan", "-inf"])
+@pytest.mark.parametrize("least", ["nan", "inf", "-inf"])
 def test_a_least_reward_is_a_number(wanted: list[str], least: str) -> None:
-    with pytest.raises(ConfigError, match=f"--min-reward {least}: expected a number"):
+    with pytest.raises(ConfigError, match=f"--min-reward {least}: expected a finite number"):
         app(["export", "run-a", *wanted, "--min-reward", least], standalone_mode=False)
