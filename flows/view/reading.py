@@ -30,6 +30,9 @@ FRESH_S = 2.0
 PAGE = Limits(timeout_s=20.0, memory="1GB", rows=5000)
 """What one question of a page may use."""
 
+APART = 2
+"""Questions at a time that have a process of their own, which may use all that its limits allow."""
+
 LARGE = frozenset({"trace_tokens", "generations", "contexts", "evaluation_texts"})
 """Tables that are not fetched from a store elsewhere unless a question names them."""
 
@@ -73,6 +76,7 @@ class Reader:
         """Look at the runs of a store; nothing is asked yet."""
         self.store = store
         self._lock = threading.Lock()
+        self._apart = threading.BoundedSemaphore(APART)
         self._session: Session | None = None
         self._seen = ""
         self._looked = -FRESH_S
@@ -86,8 +90,7 @@ class Reader:
     def ask(self, sql: str) -> Answer:
         """Return the answer to one question; raises QueryError."""
         if not tables_named(sql) <= self._small:  # fetched for this question alone
-            found = sources(self.store, tables=tables_named(sql), only=id_named(sql))
-            return ask(found, sql, PAGE)
+            return self.apart(sql, PAGE)
         session = self._current()
         try:
             return session.ask(sql)
@@ -96,6 +99,15 @@ class Reader:
             if newer is session:
                 raise
         return newer.ask(sql)  # the first one was retired, or ended, between the two calls
+
+    def apart(self, sql: str, limits: Limits) -> Answer:
+        """Return the answer of a process of its own, within these limits; raises QueryError.
+
+        Others wait meanwhile, so that many questions at once do not take the machine's memory.
+        """
+        with self._apart:
+            found = sources(self.store, tables=tables_named(sql), only=id_named(sql))
+            return ask(found, sql, limits)
 
     def close(self) -> None:
         """End the process that answers."""

@@ -17,9 +17,7 @@ from flows.view.pages import Page
 from flows.view.reading import Panel, Reader, parameter
 from flows.view.shown import shown
 from genenv_core.errors import QueryError
-from genenv_core.storage.sql.catalog import id_named, tables_named
-from genenv_core.storage.sql.sandbox import Limits, ask
-from genenv_core.storage.sql.sources import sources
+from genenv_core.storage.sql.sandbox import Limits
 from schemas.questions import questions
 from schemas.relations import describe
 
@@ -93,13 +91,11 @@ def _number(value: float | None) -> float | None:
 
 
 def _answer(reader: Reader, sql: str, limits: Limits) -> Panel:
-    found = sources(reader.store, tables=tables_named(sql), only=id_named(sql))
-    return Panel.of("answer", "Answer", sql, ask(found, sql, limits))
+    return Panel.of("answer", "Answer", sql, reader.apart(sql, limits))
 
 
 def _download(reader: Reader, sql: str, kind: str) -> Response:
-    found = sources(reader.store, tables=tables_named(sql), only=id_named(sql))
-    data = encode(ask(found, sql, DOWNLOAD), kind)
+    data = encode(reader.apart(sql, DOWNLOAD), kind)
     name = {"content-disposition": f'attachment; filename="answer.{kind}"'}
     return Response(data, media_type=FORMATS[kind], headers=name)
 

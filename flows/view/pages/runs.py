@@ -31,9 +31,11 @@ def page(reader: Reader, request: Request) -> Page:
         "runs", "Runs",
         "SELECT r.run_id, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
         "count(e.epoch) FILTER (e.epoch > 0) AS epochs, r.epochs_planned AS planned, "
-        "arg_max(e.p_hat, e.epoch) AS p_hat, arg_min(e.heldout_success, e.epoch) AS test_first, "
+        "arg_max(e.p_hat, e.epoch) AS p_hat, b.test_start, "
         "arg_max(e.heldout_success, e.epoch) AS test_last, r.started_at\n"
         "FROM runs AS r LEFT JOIN epochs AS e ON e.run_id = r.run_id\n"
+        "LEFT JOIN (SELECT run_id, avg(value) AS test_start FROM test_results "
+        "WHERE epoch = 0 AND measure = 'sampled' GROUP BY run_id) AS b ON b.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")
         + "GROUP BY ALL ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip

@@ -97,6 +97,12 @@ def test_every_link_leads_to_a_page(name: str, client: TestClient, visited: set[
         assert client.get(link).status_code == 200, link
 
 
+def test_the_list_of_runs_begins_at_the_agent_before_any_update(client: TestClient):
+    (listed, *_) = tables(client.get("/").text)
+    first = dict(zip(listed.columns, listed.rows[0][1:], strict=True))
+    assert (first["test_start"], first["test_last"]) == ("0.250", "0.500")
+
+
 def test_the_run_whose_ids_are_searched_for_opens(client: TestClient):
     for asked, place in (
         ("run-b", "/runs/run-b"),

@@ -2,31 +2,36 @@
 
 Invariants: a token says what it was and who scored it; a plot has numbers where a chart can draw
 them and texts elsewhere; a secret setting is hidden; an arm's line is the mean of its runs;
-what goes wrong in a page that is under way is said.
+what goes wrong in a page that is under way is said; few questions at a time have a process apart.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from jinja2 import Environment
 
+from flows.view import reading
 from flows.view.app import pieces
 from flows.view.curves import curves
 from flows.view.pages.console import plot
 from flows.view.pages.tasks import round_values
 from flows.view.pages.trace import ShownToken
-from flows.view.reading import Panel, Reader
+from flows.view.reading import APART, PAGE, Panel, Reader
 from flows.view.shown import setting
 from genenv_core.errors import QueryError
 from genenv_core.report.data import HIDDEN
-from genenv_core.storage.sql.sandbox import Answer
+from genenv_core.storage.sql.sandbox import Answer, Limits
 from genenv_core.storage.store.local import LocalStore
 from tests.unit import builders_root
 from tests.unit.builders_root import fill, rows_of, small_root
+from tests.waiting import BOUND_S, until
 
 
 def panel(rows: list[dict[str, Any]]) -> Panel:
@@ -104,6 +109,28 @@ def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytes
     assert a != b
     assert mean == pytest.approx([(x + y) / 2 for x, y in zip(a, b, strict=True)])
     assert both["alpha"] == single["alpha"]
+
+
+def test_two_questions_at_a_time_have_a_process_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+    end = threading.Event()
+
+    def held(_: object, sql: str, limits: Limits) -> Answer:
+        asked.append(sql)
+        assert end.wait(BOUND_S)
+        return Answer(pl.DataFrame({"limit": [limits.memory]}), False)
+
+    monkeypatch.setattr(reading, "ask", held)
+    reader = Reader(LocalStore(tmp_path / "root"))
+    with ThreadPoolExecutor(5) as several:
+        answers = [several.submit(reader.apart, f"SELECT {n}", PAGE) for n in range(5)]
+        until(lambda: len(asked) == APART)
+        assert not reader._apart.acquire(blocking=False)  # so the others wait
+        end.set()
+    assert sorted(asked) == [f"SELECT {n}" for n in range(5)]
+    assert {answer.result().frame["limit"].item() for answer in answers} == {PAGE.memory}
 
 
 @pytest.mark.parametrize(
