@@ -39,6 +39,8 @@ def serve(store: Store, host: str, port: int, say: Callable[[str], object]) -> N
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    if not host:
+        raise ConfigError("--host is empty: name an address of this machine, such as 127.0.0.1")
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(kind)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

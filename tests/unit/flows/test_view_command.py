@@ -62,5 +62,7 @@ def test_a_taken_port_a_strange_host_and_a_missing_root_are_said(tmp_path: Path)
             said("--root", str(tmp_path / "root"), "--port", port)
     with pytest.raises(ConfigError, match="choose another --host"):
         said("--root", str(tmp_path / "root"), "--port", "0", "--host", "192.0.2.1")
+    with pytest.raises(ConfigError, match="--host is empty"):
+        said("--root", str(tmp_path / "root"), "--port", "0", "--host", "")
     with pytest.raises(ConfigError, match="there is no run under"):
         said("--root", str(tmp_path / "none"))
