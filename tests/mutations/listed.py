@@ -2980,6 +2980,20 @@ _SERVED = (
         "unit/storage/s3/test_s3_store.py::test_an_endpoint_that_is_no_store_is_named",
     ),
     _m(
+        "a folder that goes while it is listed is an error",
+        "genenv_core/storage/store/local.py",
+        "FileNotFoundError | NotADirectoryError):",
+        "NotADirectoryError):",
+        "unit/storage/test_local_store.py::test_a_folder_that_goes_while_it_is_listed_is_left_out",
+    ),
+    _m(
+        "a folder that cannot be listed is empty",
+        "genenv_core/storage/store/local.py",
+        "os.walk(folder, onerror=_unless_gone)",
+        "os.walk(folder)",
+        "unit/storage/test_local_store.py::test_a_listing_that_is_not_allowed_says_so",
+    ),
+    _m(
         "every request to a bucket that is away says so",
         "genenv_core/storage/store/s3/away.py",
         "self._told is None and ",

@@ -171,9 +171,12 @@ class LocalStore:
     def list(self, prefix: str) -> list[str]:
         folder = self.root / prefix
         with self._errors(folder):
-            return sorted(
-                str(found.relative_to(self.root)) for found in folder.rglob("*") if found.is_file()
+            found = (
+                os.path.join(place, name)
+                for place, _, names in os.walk(folder, onerror=_unless_gone)
+                for name in names
             )
+            return sorted(os.path.relpath(one, self.root) for one in found if os.path.isfile(one))
 
     def delete(self, path: str) -> None:
         with self._errors(self.root / path):
@@ -256,3 +259,9 @@ class LocalStore:
         except OSError as error:
             remedy = _REMEDY.get(error.errno or 0, error.strerror or str(error))
             raise StorageError(f"{path}: {remedy}") from error
+
+
+def _unless_gone(error: OSError) -> None:
+    """Leave out a folder that others removed, or moved into place, while it is listed."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

@@ -59,7 +59,8 @@ def write(root: Path, shared: Shared, number: int) -> None:
             with shared.at_work(number):
                 write_epoch(store, "run-a", epoch, weights=True, facts={"is_best": epoch == 2})
     before = shared.collected.value
-    until(lambda: shared.collected.value > before)  # what the last merge has replaced
+    # What the last merge has replaced; another process that failed ends the wait.
+    until(lambda: shared.collected.value > before or shared.over.is_set())
     shared.over.set()
 
 

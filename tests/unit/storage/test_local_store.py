@@ -1,13 +1,16 @@
 """The store on a local directory.
 
 Invariants: those of every store (`store_contract`); objects are read-only; nothing is left in
-`tmp`; a killed writer leaves nothing visible; a full disk, a read-only or impossible root is one
-StorageError with the path and the remedy, and the store works again afterwards.
+`tmp`; a killed writer leaves nothing visible; a folder that goes while it is listed is left out; a
+full disk, a read-only or impossible root is one StorageError with the path and the remedy, and the
+store works again afterwards.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -85,6 +88,34 @@ def test_bytes_are_on_the_disk_before_they_have_a_name(
 
 def test_scratch_is_on_the_same_file_system(store: LocalStore) -> None:
     assert os.stat(store.scratch()).st_dev == os.stat(store.root).st_dev
+
+
+def test_a_folder_that_goes_while_it_is_listed_is_left_out(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("tmp/a/x", "tmp/b/y", "tmp/b/c/z"):
+        store.create(path, b"1")
+    real = os.scandir
+
+    def goes(path: Any) -> Any:
+        if str(path).endswith("/a"):
+            shutil.rmtree(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", goes)
+    assert store.list("tmp") == ["tmp/b/c/z", "tmp/b/y"]
+    assert store.list("tmp/a") == store.list("tmp/b/y") == []
+
+
+def test_a_listing_that_is_not_allowed_says_so(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    with pytest.raises(StorageError, match="permission denied: choose another --root"):
+        store.list("parts")
 
 
 def test_a_killed_writer_leaves_nothing_visible(store: LocalStore) -> None:
