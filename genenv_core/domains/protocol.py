@@ -102,6 +102,10 @@ class ReadsFiles(Protocol):
     files: Sequence[str | Path]
 
 
+FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"
+"""What to do about one of `files` that cannot be read."""
+
+
 @runtime_checkable
 class ToolsByTask(Protocol):
     """A domain whose tasks have tools of their own, beside those in `Domain.tools`."""

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import Domain, ReadsFiles
+from genenv_core.domains.protocol import FILES_REMEDY, Domain, ReadsFiles
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import ConfigError, StageError
@@ -75,7 +75,7 @@ def _file_digests(domain: Domain) -> list[str]:
         except OSError as error:
             raise ConfigError(
                 f"domain {domain.name}: its file {file.absolute()} cannot be read: "
-                f"{error.strerror}; name it from the domain's own: Path(__file__).parent / NAME"
+                f"{error.strerror}; {FILES_REMEDY}"
             ) from error
     return found
 

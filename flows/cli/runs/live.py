@@ -110,7 +110,7 @@ class RunView:
                 f"test success {first['heldout_success']:.3f} -> "
                 f"{last['heldout_success']:.3f} (sampled)"
             )
-        root = at_root(config.root)
+        root = escape(at_root(config.root))
         if self._stopped:
             say(f"{escape(self._stopped.message)}; go on with a higher limit:")
             say(f"  [bold]{escape(str(self._stopped.facts['go_on']))}[/]", soft_wrap=True)
@@ -119,14 +119,17 @@ class RunView:
                 f"ended after {until}, as asked; go on with: "
                 f"[bold]genenv resume {config.run_id}{root}[/]"
             )
-        say(f"\neverything is in [bold]{config.root}[/]; next:")
+        say(f"\neverything is in [bold]{escape(config.root)}[/]; next:")
         say(f"  genenv status {config.run_id}{root}")
         say(f'  genenv sql "SELECT epoch, p_hat, heldout_success FROM epochs ORDER BY 1"{root}')
         if tracked := self._tracked(root):
             say(tracked)
 
     def _tracked(self, root: str) -> str:
-        """Return how to see what MLflow has of the run, or to bring it what it lacks; '' for no."""
+        """Return how to see what MLflow has of the run, or to bring it what it lacks; '' for no.
+
+        It is markup, and so is `root`, the option that names the root.
+        """
         from tasks.tracking.client import database_of, is_remote, shown, tracking_uri
         from tasks.tracking.news import listed
         from tasks.tracking.track import not_logged
@@ -146,7 +149,9 @@ class RunView:
             return f"  metrics and model versions: MLflow's database {escape(shown(uri))}"
         if not (home / "mlflow" / "mlflow.db").exists():  # the run ended before it had an epoch
             return ""
-        return f"  mlflow ui --backend-store-uri sqlite:///{self._home}/mlflow/mlflow.db"
+        return (
+            f"  mlflow ui --backend-store-uri sqlite:///{escape(str(self._home))}/mlflow/mlflow.db"
+        )
 
     def _on(self, event: Event) -> None:
         if event.kind == "limit":
@@ -172,7 +177,7 @@ class RunView:
             elif event.epoch == 0 and not self._live:
                 self._line(f"{event.stage} {event.state} in {event.seconds:.1f} s")
             if skipped := event.facts.get("skipped_rows"):
-                log = f"{self._home}/runs/{self._config.run_id}/run.log"
+                log = escape(f"{self._home}/runs/{self._config.run_id}/run.log")
                 self.note(
                     f"skipped rows of data.base_file: {skipped}, all are in {log}; the first:"
                 )

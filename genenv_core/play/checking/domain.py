@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.domains.protocol import (
+    FILES_REMEDY,
     Domain,
     KnowsSolution,
     NamesLeaks,
@@ -50,8 +51,6 @@ OF_A_FAMILY = 5
 """Tasks of a family that are played."""
 
 EXAMPLES = 30
-
-FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"
 
 FLAWS = {
     Flaw.LEAKS_ANSWER: (

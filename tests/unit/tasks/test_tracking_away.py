@@ -170,6 +170,20 @@ def test_the_closing_text_names_the_tracking_that_was_used(
     assert "metrics and model versions: http://host:5000" in closing()
 
 
+def test_the_closing_text_shows_brackets_of_a_root_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    root = tmp_path / "[bold]"
+    (root / "mlflow").mkdir(parents=True)
+    (root / "mlflow" / "mlflow.db").touch()
+    config = resolve("tiny", fields={"root": str(root), "run_id": "r"})
+    RunView(config, quiet=False).finish(1.0, 2.0)
+    said = "".join(capsys.readouterr().out.split())  # wherever lines are broken
+    assert f"everythingisin{root};next" in said
+    assert said.count(f"--root'{root}'") == 2 and f"sqlite:///{root}/mlflow" in said
+
+
 def test_a_later_process_finds_what_is_missing(stage: Stage) -> None:
     stage.away = "no answer"
     for epoch in range(3):
