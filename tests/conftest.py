@@ -10,6 +10,8 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("busy", deadline=None)
+from tests.examples import many
+
+settings.register_profile("busy", deadline=None, max_examples=many(100))
 settings.load_profile("busy")
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"

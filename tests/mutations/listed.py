@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -3585,3 +3586,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     *_VIEW,
     *_OTHER_VIEWERS,
 )
+
+for _beside in sorted(Path(__file__).parent.glob("added_*.py")):
+    MUTATIONS += importlib.import_module(f"tests.mutations.{_beside.stem}").MUTATIONS

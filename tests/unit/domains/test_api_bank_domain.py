@@ -36,6 +36,7 @@ from genenv_core.domains.protocol import (
 from genenv_core.errors import ConfigError, DataError, DomainError
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
+from tests.examples import many
 from tests.unit.benchmarks import api_bank_cases as cases
 from tests.unit.benchmarks.data import official
 from tests.unit.domains.checking import flaws
@@ -342,14 +343,14 @@ def test_a_generation_that_repeats_an_item_is_contaminated(domain: ApiBankDomain
     assert "item lv3/0.0" in found.detail
 
 
-@settings(max_examples=40)
+@settings(max_examples=many(40))
 @given(text=st.text() | st.dictionaries(st.text(), st.text() | st.integers()).map(json.dumps))
 def test_the_parser_never_raises(domain: ApiBankDomain, text: str) -> None:
     (found,) = domain.parse(text)
     assert isinstance(found, Rejected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=many(40))
 @given(
     api=st.sampled_from(
         ["AddAgenda", "BookHotel", "AddMeeting", "TimedSwitch", "RecordHealthData"]

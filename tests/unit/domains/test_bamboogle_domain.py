@@ -30,6 +30,7 @@ from genenv_core.domains.protocol import (
 from genenv_core.errors import ConfigError, DataError, DomainError
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
+from tests.examples import many
 from tests.unit.domains.checking import flaws
 from tests.unit.domains.played_turns import call, hostile, played
 
@@ -233,7 +234,7 @@ def test_a_generation_that_repeats_an_item_is_contaminated(
     assert isinstance(alone.read(json.dumps(value))[0], TaskDraft)
 
 
-@settings(max_examples=40)
+@settings(max_examples=many(40))
 @given(text=st.text() | st.dictionaries(st.text(), st.text() | st.integers()).map(json.dumps))
 def test_the_parser_never_raises(alone: BamboogleDomain, text: str) -> None:
     (found,) = alone.parse(text)

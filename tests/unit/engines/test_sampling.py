@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from genenv_core.engines.transformers.sampling import choose_tokens, uniform_streams
 from genenv_core.types import SamplingParams
+from tests.examples import many
 
 
 def test_choosing_by_hand_computed_numbers() -> None:
@@ -31,7 +32,7 @@ def test_choosing_by_hand_computed_numbers() -> None:
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.05, 0.3, 0.7, 0.95]))
-@settings(max_examples=30)
+@settings(max_examples=many(30))
 def test_top_p_draws_from_the_smallest_sufficient_set(seed: int, top_p: float) -> None:
     rng = np.random.default_rng(seed)
     logits = torch.from_numpy(rng.normal(0, 2, size=(64, 11)))

@@ -30,6 +30,7 @@ from genenv_core.errors import NumericalError, TrainingError
 from genenv_core.training.requests import RwrRequest, UpdateResult, run_update
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
+from tests.examples import many
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -305,7 +306,7 @@ def test_a_cap_below_one_step_still_moves_the_policy(
     assert result.action == "rolled_back" and result.metrics["kl_leash"] < 1e-4
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(
     start=st.floats(0.0, 3.0),
     step=st.floats(0.05, 2.0),

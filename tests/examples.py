@@ -1,0 +1,14 @@
+"""How many examples a property test plays: few by default, all where `make test-all` asks for them."""
+
+from __future__ import annotations
+
+import os
+
+USUAL = 25
+ALL = "GENENV_EXAMPLES"
+"""The environment variable that asks for every example, with the value `all`."""
+
+
+def many(examples: int) -> int:
+    """Return `examples` where all are asked for, else at most `USUAL`."""
+    return examples if os.environ.get(ALL) == "all" else min(examples, USUAL)
