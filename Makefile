@@ -24,7 +24,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install install-dev run test test-slow test-infra test-vllm bfcl-backends otel alfworld test-alfworld inspect test-inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -61,11 +61,21 @@ test: $(DEV_STAMP) ## Run the tests, in WORKERS processes
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test-slow: $(DEV_STAMP) $(BFCL_STAMP) $(OTEL_STAMP) ## Run the tests that are too long for the default run
-	@$(BIN)/python -m pytest -m slow --ignore=tests/infra --ignore=tests/vllm --ignore=tests/alfworld --ignore=tests/inspect_logs --ignore=tests/pipeline/test_placement.py
+test-changed: $(DEV_STAMP) ## Run the slow suites that what changed asks for (tests/proof/table.py)
+	@$(BIN)/python -m tests.proof
 
-test-infra: $(DEV_STAMP) $(INSPECT_STAMP) ## Run the tests with servers, workers, a browser and the double of Kubernetes
-	@$(INSPECT) $(BIN)/python -m pytest -m slow tests/infra tests/inspect_logs tests/pipeline/test_placement.py
+test-suites: $(DEV_STAMP) ## Run the slow suites in NAMES: make test-suites NAMES="s3 view"
+	@$(BIN)/python -m tests.proof $(or $(NAMES),--list)
+
+test-all: export GENENV_EXAMPLES := all
+test-all: $(DEV_STAMP) ## Run every test, then note the commit from which changes are counted (before a release)
+	@$(MAKE) --no-print-directory lint test
+	@$(BIN)/python -m tests.proof --all
+
+browser: ## Install Debian's Chromium for the tests in a browser, where root may; they are skipped without one
+	@test -n "$$GENENV_CHROMIUM" || command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+		|| { echo "== adding Chromium" && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium >/dev/null; } \
+		|| echo "no Chromium: the tests in a browser are skipped"
 
 # Two megabytes, of which the simulated classes of the multi-turn categories are used; no dependency of its.
 $(BFCL_STAMP): infra/bfcl.lock | $(DEV_STAMP)
@@ -101,11 +111,7 @@ $(ALFWORLD_STAMP): infra/alfworld.lock
 
 alfworld: $(ALFWORLD_STAMP) ## Create .venv-alfworld, which plays ALFWorld's games (180 MB)
 
-test-alfworld: $(DEV_STAMP) $(ALFWORLD_STAMP) ## Play the official ALFWorld games that GENENV_SHARED holds
-	@GENENV_ALFWORLD_PYTHON=$(CURDIR)/$(ALFWORLD_VENV)/bin/python $(BIN)/python -m pytest -m slow -v tests/alfworld
-
 # Inspect's pins are its own too.
-INSPECT := GENENV_INSPECT_PYTHON=$(CURDIR)/$(INSPECT_VENV)/bin/python
 $(INSPECT_STAMP): infra/inspect.lock
 	@echo "== setting up $(INSPECT_VENV) from infra/inspect.lock (half a minute, once)"
 	@test -x $(INSPECT_VENV)/bin/python || $(PYTHON) -m venv $(INSPECT_VENV)
@@ -113,9 +119,6 @@ $(INSPECT_STAMP): infra/inspect.lock
 	@touch $@
 
 inspect: $(INSPECT_STAMP) ## Create .venv-inspect, which shows exported logs: .venv-inspect/bin/inspect view (330 MB)
-
-test-inspect: $(DEV_STAMP) $(INSPECT_STAMP) ## Read exported logs with Inspect itself
-	@$(INSPECT) $(BIN)/python -m pytest -m slow -v tests/inspect_logs
 
 lint: $(DEV_STAMP) ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --project pyproject.toml

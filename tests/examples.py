@@ -1,4 +1,4 @@
-"""How many examples a property test plays: few by default, all where `make test-all` asks for them."""
+"""How many examples a property test plays: few by default, all in `make test-all`."""
 
 from __future__ import annotations
 

@@ -165,6 +165,7 @@ def test_tasks_of_a_benchmarks_kind_go_through_a_whole_run(
     went_well(config, most_turns)
 
 
+@pytest.mark.slow
 def test_tasks_of_bamboogles_kind_go_through_a_whole_run(
     api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,7 @@ def test_an_endpoint_is_measured_and_asked_only_for_what_is_missing(
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
     server: Server, data: Path, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def zygote(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygo
     started.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
     zygote: Zygote, tmp_path: Path
 ):
@@ -63,6 +64,7 @@ def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
     assert differences(tmp_path / "reference", root, RUN) == []
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_rollout_after_its_shard_and_an_update_after_its_step(
     zygote: Zygote, tmp_path: Path
 ):

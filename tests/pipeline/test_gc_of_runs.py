@@ -68,6 +68,7 @@ def tables(config: RunConfig) -> dict[str, pl.DataFrame]:
     return {name: frame.sort(frame.columns[:6]) for name, frame in found.items()}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_collected_and_compacted_computes_nothing(
     api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -21,6 +21,7 @@ from flows.up import databases
 from tests.waiting import BOUND_S
 
 
+@pytest.mark.slow
 def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
     from flows.running.environment import QUIET
     from flows.running.local_server import LocalServer
@@ -69,6 +70,7 @@ def rows(path: Path) -> dict[str, int]:
     return {name: number for name, number in count.items() if number}
 
 
+@pytest.mark.slow
 def test_a_new_root_begins_with_the_database_that_prefect_makes(tmp_path: Path) -> None:
     made = tmp_path / "made.db"
     make(made)

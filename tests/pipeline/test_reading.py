@@ -78,6 +78,7 @@ def test_an_unknown_id_says_what_ids_look_like(played: RunConfig, tmp_path: Path
         look_up(LocalStore(Path(played.root)), "x", "nope")
 
 
+@pytest.mark.slow
 def test_report_and_export_of_a_real_run(played: RunConfig, tmp_path: Path) -> None:
     done = genenv("report", "read", "-o", "r.html", "--root", played.root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -95,6 +96,7 @@ def test_report_and_export_of_a_real_run(played: RunConfig, tmp_path: Path) -> N
     refused(genenv(*command, "--epochs", "5:3", cwd=tmp_path), 2, "'5:3'")
 
 
+@pytest.mark.slow
 def test_a_run_plays_with_imported_base_tasks(
     played: RunConfig, tiny_root: Path, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def answers_everywhere(config: RunConfig) -> None:
     assert str(config.run_id) in page
 
 
+@pytest.mark.slow
 def test_static_plays_windows_of_a_set(api: None, tiny_root: Path) -> None:
     config = tiny(tiny_root, "arm=static", *SET, epochs=3, run_id="set-static")
     run(config)
@@ -95,6 +96,7 @@ def test_static_plays_windows_of_a_set(api: None, tiny_root: Path) -> None:
     assert [pooled[epoch, "pool"].facts["new_groups"] for epoch in (1, 2, 3)] == [8, 8, 8]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_a_teacher(api: None, tiny_root: Path) -> None:
     first = tiny(tiny_root, "arm=base", epochs=1, run_id="set-base")
     run(first)
@@ -112,6 +114,7 @@ def test_a_checkpoint_is_a_teacher(api: None, tiny_root: Path) -> None:
     assert str(folder) not in json.dumps(given) and len(given["model"]) == 64
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_a_teacher(
     api: None, tiny_root: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

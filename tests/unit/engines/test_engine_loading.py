@@ -60,6 +60,7 @@ def test_unusable_checkpoints_say_what_is_wrong(tmp_path: Path) -> None:
         load(deeper)
 
 
+@pytest.mark.slow
 def test_models_with_tied_weights_load_side_by_side(tmp_path: Path) -> None:
     import torch
 

@@ -66,6 +66,7 @@ def test_a_checkpoint_is_nowhere_from_itself(ours: Path) -> None:
     assert sequence_kl(ours, ours, ROWS, threads=1) == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_along_its_own_generations_it_is_the_mean_of_the_log_ratios(ours: Path, near: Path) -> None:
     """Both estimate one number; this one with the smaller error."""
     params = SamplingParams(12, stop_token_ids=(EOS_ID,))

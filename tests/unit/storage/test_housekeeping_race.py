@@ -110,6 +110,7 @@ def read(root: Path, shared: Shared, number: int) -> None:
     assert seen == EPOCHS
 
 
+@pytest.mark.slow
 def test_readers_see_whole_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path)
     open_run(store, "run-a", EPOCHS)

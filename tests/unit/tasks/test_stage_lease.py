@@ -150,6 +150,7 @@ def started(root: Path, seconds: float) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_processes_compute_a_stage_once_though_one_is_killed(tmp_path: Path) -> None:
     killed = started(tmp_path, 3600)
     assert killed.stdout is not None and killed.stdout.readline() == "computing\n"

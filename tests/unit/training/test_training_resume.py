@@ -231,6 +231,7 @@ def _update_killed_after_step_5(request: Request) -> UpdateResult:
     return update(request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step", "function"),
     [
@@ -490,6 +491,7 @@ def test_a_stop_without_a_folder_starts_again_and_one_in_the_last_step_is_late(
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_workers_stop_on_request_and_leave_signals_to_the_parent(
     tmp_path: Path, home: Path
 ) -> None:

@@ -53,6 +53,7 @@ def _impatient(request: Request) -> UpdateResult:
     return update(request)
 
 
+@pytest.mark.slow
 def test_a_process_that_was_stopped_and_the_one_that_took_over_end_on_the_same_bits(
     tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

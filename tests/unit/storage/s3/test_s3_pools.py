@@ -91,6 +91,7 @@ def test_a_query_fetches_the_tables_that_it_names(remote: S3Store, tmp_path: Pat
     assert len(list(fetched.rglob("*.parquet"))) == 2
 
 
+@pytest.mark.slow
 def test_a_query_for_one_id_fetches_the_files_that_can_have_it(
     local: LocalStore, remote: S3Store, tmp_path: Path
 ) -> None:

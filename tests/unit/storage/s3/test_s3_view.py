@@ -33,6 +33,7 @@ def heard(usual: str, server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield faults
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_nothing_is_written(usual: str, heard: Heard) -> None:
     store = S3Store(usual, writable=False)
     with (

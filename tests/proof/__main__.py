@@ -1,0 +1,123 @@
+"""`python -m tests.proof`: play the slow suites that the change asks for, or those named.
+
+Ends with a table of what was played. Exits with 1 when a test failed in the end, with 2 for wrong
+words. What failed in a served suite and passed when played once more, alone, is named in the last
+lines as `flaky: NAME` and in `.ci/out/flaky`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from tests.proof.changes import PROVEN, REPOSITORY, changed, clean, head
+from tests.proof.playing import Played, by_suite, install, play
+from tests.proof.table import ALL, SUITES, Suite, asked
+
+OUT = REPOSITORY / ".ci" / "out"
+WORKERS = 2
+
+
+def main() -> int:
+    """Play what is asked for and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"one of: {', '.join(ALL)}")
+    parser.add_argument("--all", action="store_true", help="all suites, and note the proven commit")
+    parser.add_argument("--list", action="store_true", help="say what would be played, and why")
+    parser.add_argument("--green", action="store_true", help="note the tree that passed, and end")
+    options = parser.parse_args()
+    if unknown := set(options.suites) - set(ALL):
+        parser.error(f"no suite is called {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
+    if options.green:
+        return _note_green()
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "flaky").unlink(missing_ok=True)
+    names = _chosen(options.suites, everything=options.all)
+    if options.list or not names:
+        return 0
+    before = head() if clean() else ""
+    status = _play(names)
+    if options.all and status == 0:
+        _note_proven(before)
+    return status
+
+
+def _chosen(given: list[str], *, everything: bool) -> list[str]:
+    """Return the names of the suites to play, and print who asks for each."""
+    if given or everything:
+        return [name for name in ALL if everything or name in given]
+    paths = changed()
+    if paths is None:
+        print(f"== all suites: {PROVEN} names no commit that is here")
+        return list(ALL)
+    asking = asked(paths)
+    print(f"== {len(paths)} files differ from the commit in {PROVEN}")
+    for name in ALL:
+        who = asking.get(name, [])
+        more = f" and {len(who) - 1} more" if len(who) > 1 else ""
+        print(f"   {name:12} {f'asked for by {who[0]}{more}' if who else 'not asked for'}")
+    return list(asking)
+
+
+def _play(names: list[str]) -> int:
+    """Play the suites, print the table, and return the exit status."""
+    suites = [suite for suite in SUITES if suite.name in names]
+    install(suites)
+    rows: list[tuple[str, int, float]] = []
+    every: list[Played] = []
+    together = [suite for suite in suites if not suite.served]
+    if together:
+        print(f"== {', '.join(suite.name for suite in together)}", flush=True)
+        every.append(play(_files(together), workers=WORKERS))
+        rows += by_suite(together, every[-1])
+        rows.append((f"these, {WORKERS} at a time", sum(row[1] for row in rows), every[-1].seconds))
+    for suite in suites:
+        if suite.served:
+            print(f"== {suite.name}, alone", flush=True)
+            every.append(play(_files([suite]), again=True))
+            rows.append((suite.name, sum(every[-1].tests.values()), every[-1].seconds))
+    print(f"\n{'suite':24} {'tests':>6} {'seconds':>8}")
+    for name, tests, seconds in rows:
+        print(f"{name:24} {tests:6} {seconds:8.0f}")
+    flaky = [test for played in every for test in played.flaky]
+    for test in flaky:
+        print(f"flaky: {test}")
+    if flaky:
+        (OUT / "flaky").write_text("".join(f"{test}\n" for test in flaky), encoding="utf-8")
+    return int(not all(played.passed for played in every))
+
+
+def _files(suites: list[Suite]) -> list[str]:
+    return [file for suite in suites for file in suite.files(REPOSITORY)]
+
+
+def _note_proven(commit: str) -> None:
+    """Write the commit on which everything passed; commit that file next."""
+    if not commit or not clean() or head() != commit:
+        print(f"{PROVEN} stays: the working tree is not that of a commit")
+        return
+    (REPOSITORY / PROVEN).write_text(f"{commit}\n", encoding="utf-8")
+    print(f"{PROVEN} names {commit[:12]} now; commit it")
+
+
+def _note_green() -> int:
+    """Write the tree that `.ci/run` passed on into `.ci/out/green`, where it is a commit's."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    if not clean():
+        print("no tree is noted as green: the working tree is not that of a commit")
+        return 0
+    tree = head(what="HEAD^{tree}")
+    (OUT / "green").write_text(f"{tree}\n", encoding="utf-8")
+    print(f"green: {tree}")
+    for line in (OUT / "flaky").read_text().splitlines() if (OUT / "flaky").exists() else []:
+        print(f"flaky: {line}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        print(f"cannot be installed: {' '.join(error.cmd)} ended with {error.returncode}")
+        sys.exit(1)

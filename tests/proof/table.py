@@ -1,0 +1,266 @@
+"""The slow suites, and which path asks for which: the one table of both.
+
+A slow test is marked `slow`, and its file belongs to one suite, that of the longest path. A changed
+path asks for the suites of one row of `ASKED_BY`, the longest that it begins with; a changed test
+file asks for its own suite as well. A path that no row names asks for all suites, so that nothing
+is left out because it is new.
+`tests/unit/test_proof.py` holds the table against the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Slow tests of one subject.
+
+    `tests` are files and folders below tests/. A `served` suite waits for servers, workers or a
+    browser, which have deadlines: it plays alone, and a test of it that fails is played once more.
+    `needs` are make targets that install what the tests use beside `.venv`.
+    """
+
+    name: str
+    tests: tuple[str, ...]
+    served: bool = False
+    needs: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the files and folders from the root of the repository."""
+        return tuple(f"tests/{test}" for test in self.tests)
+
+    def files(self, root: Path) -> list[str]:
+        """Return the test files that are this suite's: below a folder may lie another's."""
+        paths = [root / path for path in self.paths]
+        found = {
+            file for path in paths for file in (path.rglob("test_*.py"), [path])[path.is_file()]
+        }
+        names = sorted(file.relative_to(root).as_posix() for file in found)
+        return [name for name in names if suite_of(name) == self.name]
+
+
+SUITES = (
+    Suite("simulations", ("unit/algorithm",)),
+    Suite("benches", ("unit/benches",)),
+    Suite("bfcl", ("unit/benchmarks",), needs=("bfcl-backends",)),
+    Suite(
+        "domains",
+        (
+            "unit/domains",
+            "pipeline/test_benchmark_domains.py",
+            "pipeline/test_dialogue.py",
+            "pipeline/test_domain_example.py",
+            "pipeline/test_sets.py",
+        ),
+    ),
+    Suite("measuring", ("pipeline/test_benchmarks.py",)),
+    Suite("files", ("unit/exchange", "unit/downloads", "inspect_logs"), needs=("inspect",)),
+    Suite("sandbox", ("unit/storage/sql",)),
+    Suite("storage", ("unit/storage", "pipeline/test_gc_of_runs.py")),
+    Suite("engines", ("unit/engines",)),
+    Suite("updates", ("unit/training", "pipeline/test_lora.py")),
+    Suite(
+        "crashes",
+        ("pipeline/test_crash.py", "pipeline/test_faults.py", "pipeline/test_two_at_once.py"),
+    ),
+    Suite(
+        "commands",
+        (
+            "unit/flows",
+            "pipeline/test_bundle.py",
+            "pipeline/test_cli.py",
+            "pipeline/test_compare.py",
+            "pipeline/test_limits.py",
+            "pipeline/test_reading.py",
+        ),
+    ),
+    Suite("alfworld", ("alfworld",), served=True, needs=("alfworld",)),
+    Suite("vllm", ("unit/engines/vllm",), served=True),
+    Suite(
+        "s3",
+        ("unit/storage/s3", "pipeline/test_s3.py", "pipeline/test_shared_root.py"),
+        served=True,
+    ),
+    Suite(
+        "tracking",
+        ("unit/tasks", "pipeline/test_telemetry.py", "pipeline/test_tracking_remote.py"),
+        served=True,
+        needs=("otel",),
+    ),
+    Suite(
+        "placement",
+        ("pipeline/test_placement.py", "pipeline/test_placement_s3.py"),
+        served=True,
+    ),
+    Suite("kubernetes", ("infra/test_kubernetes.py",), served=True),
+    Suite(
+        "up",
+        (
+            "infra/test_up.py",
+            "infra/test_browser.py",
+            "infra/test_postgresql.py",
+            "pipeline/test_local_server.py",
+        ),
+        served=True,
+        needs=("browser",),
+    ),
+    Suite("view", ("infra/test_view_in_browser.py",), served=True, needs=("browser",)),
+)
+
+BY_HAND = ("tests/vllm",)
+"""Slow tests of no suite: the environment that they need takes 3.3 GB (`make test-vllm`)."""
+
+ALL = tuple(suite.name for suite in SUITES)
+NONE: tuple[str, ...] = ()
+"""What `make test` plays is enough there."""
+
+WRITING = ("domains", "commands")
+"""Where pi_env writes tasks and pi_agent plays them."""
+
+RUNNING = ("crashes", "commands", "placement", "kubernetes", "up", "tracking", "s3")
+"""Where stages run, wherever they run."""
+
+ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # What is played and how, and what everything is installed from.
+    ("tests/proof/", ALL),
+    ("tests/conftest.py", ALL),
+    ("tests/examples.py", ALL),
+    ("tests/waiting.py", ALL),
+    ("tests/same.py", ALL),
+    (".ci/", ALL),
+    ("Makefile", ALL),
+    ("pyproject.toml", ALL),
+    ("requirements", ALL),
+    ("infra/torch", ALL),
+    # Words.
+    ("tests/proof/PROVEN", NONE),
+    ("docs/", NONE),
+    ("docs/examples/", ("domains",)),
+    ("README.md", NONE),
+    ("CHANGELOG.md", NONE),
+    ("CONTRIBUTING.md", NONE),
+    ("LICENSE", NONE),
+    (".gitignore", NONE),
+    (".dockerignore", NONE),
+    (".pre-commit-config.yaml", NONE),
+    # Tests. A file with slow tests asks for its own suite by itself.
+    ("tests/__init__.py", NONE),
+    ("tests/unit/", NONE),
+    ("tests/unit/builders_", ("sandbox", "storage", "s3", "tracking")),
+    ("tests/unit/benchmarks/", ("bfcl", "alfworld")),
+    ("tests/unit/domains/", ("domains",)),
+    ("tests/unit/engines/", ("engines", "vllm")),
+    ("tests/unit/storage/s3/", ("s3",)),
+    ("tests/unit/storage/store_contract.py", ("s3",)),
+    ("tests/unit/training/", ("updates",)),
+    ("tests/pipeline/test_", NONE),
+    (
+        "tests/pipeline/",
+        ("commands", "crashes", "domains", "measuring", "updates", "placement", "s3", "tracking"),
+    ),
+    ("tests/infra/test_", NONE),
+    ("tests/infra/cluster/", ("kubernetes",)),
+    ("tests/infra/", ("kubernetes", "up", "view", "placement")),
+    ("tests/inspect_logs/", ("files",)),
+    ("tests/alfworld/", ("alfworld",)),
+    ("tests/bench/", ("benches",)),
+    ("tests/mutations/", NONE),
+    ("tests/storm/", ("crashes",)),
+    ("tests/vllm/", NONE),
+    # Orchestration and the command line.
+    ("flows/__init__.py", ALL),
+    ("flows/cli/", ("commands",)),
+    ("flows/cli/machines/", ("commands", "up", "view")),
+    ("flows/cli/data/", ("commands", "files")),
+    ("flows/view/", ("view",)),
+    ("flows/up/", ("up", "kubernetes")),
+    ("flows/deploy/", ("placement", "kubernetes", "up")),
+    ("flows/running/", RUNNING),
+    ("flows/evidence/", ("commands",)),
+    ("flows/benchmark.py", ("measuring", "alfworld")),
+    ("flows/bundling.py", ("commands",)),
+    ("flows/comparing.py", ("commands",)),
+    ("flows/replaying.py", ("commands",)),
+    ("flows/shown.py", ("up",)),
+    ("flows/", RUNNING),
+    ("tasks/__init__.py", ALL),
+    ("tasks/tracking/", ("tracking",)),
+    ("tasks/telemetry/", ("tracking",)),
+    ("tasks/placement/", ("placement", "kubernetes")),
+    ("tasks/policies/", ("updates", "domains")),
+    ("tasks/upkeep/", ("storage", "s3")),
+    ("tasks/stage/", RUNNING),
+    ("tasks/benchmark.py", ("measuring",)),
+    ("tasks/", ("crashes", "commands", "domains", "updates")),
+    # The core.
+    ("genenv_core/algorithm/", ("simulations", *WRITING)),
+    ("genenv_core/epoch/", WRITING),
+    ("genenv_core/play/", ("domains", "alfworld", "vllm")),
+    ("genenv_core/domains/", ("domains",)),
+    ("genenv_core/domains/benchmarks/", ("domains", "alfworld")),
+    ("genenv_core/benchmarks/", ("bfcl", "domains", "measuring")),
+    ("genenv_core/benchmarks/alfworld/", ("alfworld",)),
+    ("genenv_core/measuring/", ("measuring", "alfworld")),
+    ("genenv_core/downloads/", ("files",)),
+    ("genenv_core/exchange/", ("files",)),
+    ("genenv_core/bundle/", ("commands",)),
+    ("genenv_core/compare/", ("commands", "simulations")),
+    ("genenv_core/report/", ("commands",)),
+    ("genenv_core/spending/", ("commands",)),
+    ("genenv_core/config/", ("commands", "placement")),
+    ("genenv_core/engines/", ("engines", "domains", "vllm")),
+    ("genenv_core/training/", ("updates", "benches", "crashes")),
+    ("genenv_core/storage/", ("storage", "crashes", "s3")),
+    ("genenv_core/storage/sql/", ("sandbox", "storage", "s3", "view")),
+    ("genenv_core/storage/store/s3/", ("s3", "placement")),
+    ("genenv_core/", RUNNING),
+    ("schemas/", ("sandbox", "commands", "view")),
+    # Beyond one machine.
+    ("infra/kubernetes/", ("kubernetes",)),
+    ("infra/images/", ("kubernetes",)),
+    ("infra/prefect.yaml", ("kubernetes", "placement")),
+    ("infra/alfworld.lock", ("alfworld",)),
+    ("infra/bfcl.lock", ("bfcl",)),
+    ("infra/inspect.lock", ("files",)),
+    ("infra/otel.lock", ("tracking",)),
+    ("infra/", ("kubernetes", "up")),
+)
+
+
+def asked(changed: Iterable[str]) -> dict[str, list[str]]:
+    """Return the suites that the changed paths ask for, in the order of the table, with who asks.
+
+    Of the rows that a path begins with, the longest decides.
+    """
+    asking: dict[str, list[str]] = {name: [] for name in ALL}
+    for path in sorted(changed):
+        for name in _asked_by(path):
+            asking[name].append(path)
+    return {name: paths for name, paths in asking.items() if paths}
+
+
+def suite_of(test: str) -> str | None:
+    """Return the name of the suite that a test file belongs to: that of the longest path."""
+    fitting = [
+        (len(path), suite.name)
+        for suite in SUITES
+        for path in suite.paths
+        if test == path or test.startswith(f"{path}/")
+    ]
+    return max(fitting)[1] if fitting else None
+
+
+def named(path: str) -> bool:
+    """Return whether a row of the table names the path."""
+    return any(path.startswith(prefix) for prefix, _ in ASKED_BY)
+
+
+def _asked_by(path: str) -> set[str]:
+    rows = [row for row in ASKED_BY if path.startswith(row[0])]
+    suites = set(max(rows, key=lambda row: len(row[0]))[1]) if rows else set(ALL)
+    own = suite_of(path) if path.rsplit("/", 1)[-1].startswith("test_") else None
+    return suites | {own} if own else suites

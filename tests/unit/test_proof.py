@@ -1,0 +1,139 @@
+"""What `.ci/run` plays: the table of slow suites fits the tree, and a failure is played again once.
+
+Invariants: every file with a slow test is in one suite, and every suite has one; a path of the tree
+asks for what its row says and a path that nobody named for all; a change to the table or to CI asks
+for all; only a served suite is played again, once, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.proof.changes import PROVEN, REPOSITORY, changed
+from tests.proof.playing import play
+from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, asked, named, suite_of
+
+SLOW = re.compile(r"^(pytestmark = |\s*@)pytest\.mark\.slow|marks=pytest\.mark\.slow", re.M)
+CASES = {
+    "genenv_core/benchmarks/bfcl/turns/play.py": {"bfcl", "domains", "measuring"},
+    "genenv_core/benchmarks/alfworld/pool.py": {"alfworld"},
+    "genenv_core/algorithm/reward.py": {"simulations", "domains", "commands"},
+    "genenv_core/storage/sql/sandbox.py": {"sandbox", "storage", "s3", "view"},
+    "flows/view/pages/trace.py": {"view"},
+    "tests/infra/test_up.py": {"up"},
+    "tests/unit/algorithm/test_reward.py": {"simulations"},
+    "docs/method.md": set[str](),
+    PROVEN: set[str](),
+    "tests/proof/table.py": set(ALL),
+    ".ci/run": set(ALL),
+    "Makefile": set(ALL),
+    "nobody/knows/this.py": set(ALL),
+}
+
+
+def tracked() -> list[str]:
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return said.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("path", "suites"), CASES.items(), ids=list(CASES))
+def test_a_path_asks_for_its_suites(path: str, suites: set[str]) -> None:
+    assert set(asked([path])) == suites
+
+
+def test_every_path_of_the_tree_has_a_row() -> None:
+    assert [path for path in tracked() if not named(path)] == []
+
+
+def test_every_row_has_paths_and_every_suite_is_asked_for_by_the_product() -> None:
+    paths = tracked()
+    empty = [row for row, _ in ASKED_BY if not any(path.startswith(row) for path in paths)]
+    assert empty == []
+    product = [path for path in paths if path.startswith(("flows/", "tasks/", "genenv_core/"))]
+    plain = {name for row, names in ASKED_BY if names != ALL for name in names}
+    assert set(asked(product)) == plain == set(ALL)
+
+
+def test_every_slow_test_is_in_one_suite_and_every_suite_has_some() -> None:
+    slow = [
+        path
+        for path in tracked()
+        if re.search(r"(^|/)test_\w+\.py$", path)
+        and (REPOSITORY / path).is_file()
+        and SLOW.search((REPOSITORY / path).read_text(encoding="utf-8"))
+        and not path.startswith(BY_HAND)
+    ]
+    homes = {path: suite_of(path) for path in slow}
+    assert [path for path, name in homes.items() if name is None] == []
+    assert set(homes.values()) == {suite.name for suite in SUITES}
+    files = [file for suite in SUITES for file in suite.files(REPOSITORY)]
+    assert len(files) == len(set(files))
+    assert set(slow) <= set(files)
+
+
+def test_what_changed_is_counted_from_the_commit_in_the_file(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        name = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *name, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    for file in ("kept", "edited", "moved"):
+        (tmp_path / file).write_text(file * 20)
+    git("add", "-A")
+    git("commit", "-qm", "proven")
+    assert changed(tmp_path) is None  # no commit is named
+    (tmp_path / PROVEN).parent.mkdir(parents=True)
+    (tmp_path / PROVEN).write_text(git("rev-parse", "HEAD"))
+    git("mv", "moved", "moved-on")
+    git("add", "-A")
+    git("commit", "-qm", "later")
+    (tmp_path / "edited").write_text("not committed")
+    (tmp_path / "new").touch()
+    assert changed(tmp_path) == ["edited", "moved", "moved-on", "new", PROVEN]
+    (tmp_path / PROVEN).write_text("0" * 40)
+    assert changed(tmp_path) is None  # a commit that is not here
+
+
+FIRST_TIME = """
+import pathlib, pytest as p
+seen = pathlib.Path(__file__).with_suffix(".seen")
+@p.mark.slow
+def test_fails_the_first_time():
+    first = not seen.exists()
+    seen.touch()
+    assert not first
+@p.mark.slow
+def test_passes():
+    pass
+"""
+ALWAYS = "import pytest as p\n@p.mark.slow\ndef test_fails():\n    assert False\n"
+
+
+def written(tmp_path: Path, text: str) -> str:
+    (tmp_path / "test_written.py").write_text(text)
+    return "test_written.py"
+
+
+def test_a_served_test_that_passes_the_second_time_is_flaky(tmp_path: Path) -> None:
+    played = play([written(tmp_path, FIRST_TIME)], again=True, root=tmp_path)
+    assert played.passed
+    assert [test.rpartition("::")[2] for test in played.flaky] == ["test_fails_the_first_time"]
+    assert sum(played.tests.values()) == 2
+
+
+def test_a_test_without_servers_is_not_played_again(tmp_path: Path) -> None:
+    played = play([written(tmp_path, FIRST_TIME)], root=tmp_path)
+    assert (played.passed, played.flaky) == (False, ())
+
+
+@pytest.mark.parametrize("text", [ALWAYS, "import nothing_of_this_name\n", ""])
+def test_what_fails_twice_or_cannot_be_played_has_failed(text: str, tmp_path: Path) -> None:
+    played = play([written(tmp_path, text)], again=True, root=tmp_path)
+    assert (played.passed, played.flaky) == (False, ())
