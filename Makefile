@@ -142,13 +142,13 @@ mutations: $(DEV_STAMP) ## Break one rule after the other in a copy and see that
 	@$(BIN)/python -m tests.mutations $(NAMES)
 
 verify-learning: $(STAMP) ## Run arms genenv, random and static on seeds 100 to 109 and say whether co-evolution pays (40 min)
-	@$(BIN)/python -m tests.bench.learning
+	@$(BIN)/python -m flows.evidence.learning
 
 claim: $(STAMP) ## Play verify-learning, and put what came out into README.md with its figure
-	@$(BIN)/python -m tests.bench.learning --readme README.md
+	@$(BIN)/python -m flows.evidence.learning --readme README.md
 
 findings: $(STAMP) ## Check the paper's six findings on both embedded domains, with figures (45 min)
-	@$(BIN)/python -m tests.bench.findings
+	@$(BIN)/python -m flows.evidence.findings
 
 dictionary: $(STAMP) ## Write the data dictionary anew
 	@$(BIN)/python -m schemas.dictionary > schemas/DICTIONARY.md

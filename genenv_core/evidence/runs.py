@@ -1,5 +1,8 @@
 """Findings 1 to 4: read from played comparisons, run by run and epoch by epoch."""
 
+# scipy has partial types only.
+# pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import math
@@ -12,7 +15,7 @@ from typing import Any
 from genenv_core.algorithm.paired import FEWEST, LEVEL, Decision, interval
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import Spot
-from tests.bench.findings.finding import Finding, drawn
+from genenv_core.evidence.finding import Finding, all_hold, line_chart
 
 BAND = 0.1
 """How far from alpha the last epochs may be."""
@@ -28,7 +31,8 @@ SETTLED = 2
 class Run:
     """One run of a comparison: p_hat and response tokens by epoch, and attempts against gain.
 
-    `curve` begins with (0, 0), before the first epoch.
+    `p_hat` and `tokens` begin with epoch 1 and are at least `SETTLED` long; `curve` begins with
+    (0, 0), before the first epoch.
     """
 
     domain: str
@@ -78,14 +82,15 @@ def emergence(runs: Sequence[Run]) -> Finding:
         1,
         "The curriculum emerges",
         "Answers grow longer (the paper: +49 %) while the success on new tasks stands still.",
-        together(holds),
+        all_hold(holds),
         f"From epoch {SETTLED} to the last, answers grow: {'; '.join(words)}.",
         ["domain", "arm", "seeds", "tokens since epoch 1", f"since epoch {SETTLED} [95 %]",
          "p_hat", "its spread over epochs"],
         rows,
         [
-            drawn(f"Response length, {domain}", "Mean tokens of an attempt; a band: 95 % interval "
-                   "over seeds.", "epoch", _arms(own, ("genenv", "random"), "tokens"))
+            line_chart(f"Response length, {domain}", "Mean tokens of an attempt; a band: 95 % "
+                       "interval over seeds.", "epoch",
+                       _arms(own, ("genenv", "random"), "tokens"))
             for domain, own in by_domain(runs).items()
         ],
     )  # fmt: skip
@@ -116,18 +121,18 @@ def calibration(runs: Sequence[Run], alphas: Sequence[Run]) -> Finding:
         2,
         "Tasks meet alpha",
         "The success on new tasks ends within .1 of alpha, for alpha .3, .5 and .7.",
-        together(holds),
+        all_hold(holds),
         f"Mean p_hat of the last {LAST} epochs is within {BAND:g} of alpha "
         + ("on every seed." if not missed else f"on every seed, except: {', '.join(missed)}."),
         ["what", "seeds", "p_hat", "by seed", "inside"],
         rows,
         [
-            drawn("p_hat, desk, by alpha", "Success on attempted tasks.", "epoch", by_alpha,
-                   share=True),
+            line_chart("p_hat, desk, by alpha", "Success on attempted tasks.", "epoch", by_alpha,
+                       share=True),
             *(
-                drawn(f"p_hat, {domain}", "Success on attempted tasks; the dashed line is alpha.",
-                       "epoch", _arms(own, ("genenv", "random", "static"), "p_hat"), line=0.5,
-                       share=True)
+                line_chart(f"p_hat, {domain}", "Success on attempted tasks; the dashed line is "
+                           "alpha.", "epoch", _arms(own, ("genenv", "random", "static"), "p_hat"),
+                           line=0.5, share=True)
                 for domain, own in by_domain(runs).items()
             ),
         ],
@@ -153,14 +158,14 @@ def superiority(results: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -
         3,
         "Co-evolution beats other data",
         "genenv gains more on test tasks than random (the paper: +12.3), static, offline, base.",
-        together(holds),
+        all_hold(holds),
         "At equal attempts genenv is better than every other arm"
         + (f", except: {'; '.join(lost)}." if lost else "."),
         ["domain", "difference", "measure", "points of 100 [95 %]", "p, Holm", "seeds", "decision"],
         rows,
         [
-            drawn(f"Gain by attempts, {domain}", "Gain on the test tasks since epoch 0.",
-                   "attempts", _arms(own, _all_arms(own), "curve"))
+            line_chart(f"Gain by attempts, {domain}", "Gain on the test tasks since epoch 0.",
+                       "attempts", _arms(own, _all_arms(own), "curve"))
             for domain, own in by_domain(runs).items()
         ],
     )  # fmt: skip
@@ -176,7 +181,9 @@ def efficiency(runs: Sequence[Run]) -> Finding:
     for domain, own in by_domain(runs).items():
         first = {run.seed: run for run in own if run.arm == "genenv"}
         for arm in (one for one in _all_arms(own) if one not in ("genenv", "base")):
-            times = sorted(saved(first[run.seed].curve, run.curve) for run in own if run.arm == arm)
+            times = sorted(
+                attempts_ratio(first[run.seed].curve, run.curve) for run in own if run.arm == arm
+            )
             fewer = sum(ratio > 1 for ratio in times)
             holds.append(_sign_test(fewer, len(times)))
             told = [f"{ratio:.1f}" if ratio else "never" for ratio in times]
@@ -187,7 +194,7 @@ def efficiency(runs: Sequence[Run]) -> Finding:
         4,
         "Less data for the same score",
         "genenv reaches the final score of other arms with fewer attempts (the paper: 3.3 times).",
-        together(holds),
+        all_hold(holds),
         f"Attempts of the other arm for one of genenv, until genenv has its final score, median: "
         f"{said}.",
         ["domain", "other arm", "times fewer attempts, median", "by seed", "seeds with fewer"],
@@ -204,7 +211,7 @@ def _sign_test(above: int, seeds: int) -> bool | None:
     return above > seeds / 2
 
 
-def saved(own: Sequence[Spot], other: Sequence[Spot]) -> float:
+def attempts_ratio(own: Sequence[Spot], other: Sequence[Spot]) -> float:
     """Return how many times fewer attempts `own` needs to reach the end of `other`; 0.0: never.
 
     Between epochs the curve is a straight line. What is reached without any attempt is infinite.
@@ -224,11 +231,6 @@ def by_domain(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         found.setdefault(run.domain, []).append(run)
     return found
-
-
-def together(holds: Sequence[bool | None]) -> bool | None:
-    """Return whether all hold; None where none fails and one is not decided."""
-    return False if False in holds else None if None in holds else True
 
 
 def _all_arms(runs: Sequence[Run]) -> tuple[str, ...]:

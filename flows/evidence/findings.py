@@ -9,7 +9,6 @@ import argparse
 import json
 import resource
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,34 +16,28 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from flows.evidence.playing import play_comparison
+from flows.evidence.specs import Spec, specs
 from genenv_core import __version__
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.results import read_results
 from genenv_core.config.comparison import Budget, Measure, planned_runs, read_comparison
-from genenv_core.report.page import templates
+from genenv_core.evidence.finding import Finding
+from genenv_core.evidence.gradients import Norms, norms, proposition_1
+from genenv_core.evidence.page import as_values, render
+from genenv_core.evidence.ranking import OUTCOMES, error_rates, theorem_1
+from genenv_core.evidence.runs import Run, calibration, efficiency, emergence, superiority
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
-from tests.bench.comparing import compared
-from tests.bench.findings.finding import Finding
-from tests.bench.findings.gradients import Norms, norms, proposition_1
-from tests.bench.findings.ranking import OUTCOMES, error_rates, theorem_1
-from tests.bench.findings.runs import (
-    Run,
-    calibration,
-    efficiency,
-    emergence,
-    superiority,
-)
-from tests.bench.findings.specs import Spec, specs
 
 GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
 """Runs, and first epochs of each, whose groups finding 5 looks at: tasks of every success rate."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Play, check and tell."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m flows.evidence.findings", description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("genenv-data/findings"))
     parser.add_argument(
         "--seeds",
@@ -53,20 +46,20 @@ def main() -> None:
     )
     parser.add_argument("--epochs", default="5,5", help="of desk and of trails")
     parser.add_argument("--jobs", default="2")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     first, last = map(int, options.seeds.split("-"))
     desk, trails = map(int, options.epochs.split(","))
     root = options.root.resolve()
     root.mkdir(parents=True, exist_ok=True)
     planned = specs(root, tuple(range(first, last + 1)), (desk, trails))
     results = {
-        spec.name: compared([str(spec.write(root))], root=root, pages=root / spec.name,
+        spec.name: play_comparison([str(spec.write(root))], root=root, pages=root / spec.name,
                             jobs=options.jobs)
         for spec in planned
     }  # fmt: skip
     findings = check(results, root)
     page = _write(findings, root, planned)
-    _tell(findings, page)
+    _print(findings, page)
 
 
 def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
@@ -125,22 +118,20 @@ def _write(findings: Sequence[Finding], root: Path, planned: Sequence[Spec]) -> 
         f"{spec.seeds[-1]}"
         for spec in planned
     )
-    page = templates("tests.bench.findings").get_template("findings.html.j2")
-    html = page.render(
-        findings=findings,
+    html = render(
+        findings,
         setting=setting,
         pages=[spec.name for spec in planned],
         now=datetime.now(UTC),
         version=__version__,
     )
     (root / "index.html").write_text(html, encoding="utf-8")
-    values = [{k: v for k, v in asdict(one).items() if k != "charts"} for one in findings]
-    text_ = json.dumps(values, indent=1, ensure_ascii=False)
-    (root / "findings.json").write_text(text_ + "\n", encoding="utf-8")
+    values = json.dumps(as_values(findings), indent=1, ensure_ascii=False)
+    (root / "findings.json").write_text(values + "\n", encoding="utf-8")
     return root / "index.html"
 
 
-def _tell(findings: Sequence[Finding], page: Path) -> None:
+def _print(findings: Sequence[Finding], page: Path) -> None:
     console = Console(width=110)
     for one in findings:
         table = Table(*one.head, title=f"{one.number}. {one.title}", title_justify="left")

@@ -1,4 +1,4 @@
-"""Finding 6 (the paper's theorem 1): R_env ranks task families rightly, the surer the larger n."""
+"""Finding 6 (GenEnv, arXiv 2512.19682, theorem 1): R_env ranks task families, surer by n."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import numpy as np
 from genenv_core.algorithm.reward import r_env
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import Spot
-from tests.bench.findings.finding import Finding, drawn
-from tests.bench.findings.runs import together
+from genenv_core.evidence.finding import Finding, all_hold, line_chart
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""The numbers of attempts n that a ranking is made from."""
+
 DRAWS = 4000
+"""Times that n attempts at each family are drawn."""
 
 OUTCOMES = """
 SELECT family, list(success ORDER BY task_id, sample_index) AS outcomes FROM evaluations
 WHERE epoch = 0 AND split = 'test' AND mode = 'sampled' AND family IS NOT NULL
 GROUP BY family ORDER BY family
 """
-"""What the first agent did on test tasks, family by family."""
+"""Whether the first agent succeeded on test tasks, family by family."""
 
 
 def error_rates(
@@ -84,10 +86,10 @@ def theorem_1(
         6,
         "R_env ranks task families (theorem 1)",
         "The rate of wrong rankings falls with the number of attempts, below the theory's curve.",
-        together(holds),
+        all_hold(holds),
         f"Wrong pairs: {'; '.join(words)}. Success of the first agent by family: {told}.",
         ["domain", "attempts n", "wrong pairs", "bound"],
         rows,
-        [drawn("Wrong rankings by attempts", "Share of pairs of families; the bound is "
-                "Hoeffding's, no more than 1.", "log2 n", lines, share=True)],
+        [line_chart("Wrong rankings by attempts", "Share of pairs of families; the bound is "
+                    "Hoeffding's, no more than 1.", "log2 n", lines, share=True)],
     )  # fmt: skip

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from genenv_core.compare.charts import banded
 from genenv_core.report.charts import Chart
 
-drawn = partial(banded, legend=True)
-"""Returns a chart that names its lines."""
+line_chart = partial(banded, legend=True)
+"""Returns a chart that names its lines; the arguments are those of `banded`."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One of the paper's findings, checked; `holds` is None where too few seeds decide."""
+    """One of the paper's findings, checked; `holds` is None where too few seeds decide.
+
+    `number` counts from 1 in the order of the page. `head` names the columns of the table, and each
+    of `rows` has as many cells.
+    """
 
     number: int
     title: str
@@ -29,3 +34,8 @@ class Finding:
     def word(self) -> str:
         """Return the verdict in a word or two."""
         return {True: "holds", False: "does not hold", None: "not decided"}[self.holds]
+
+
+def all_hold(holds: Sequence[bool | None]) -> bool | None:
+    """Return whether all hold; None where none fails and one is not decided."""
+    return False if False in holds else None if None in holds else True

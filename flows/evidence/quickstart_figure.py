@@ -1,19 +1,11 @@
-"""Draw docs/quickstart.png: `python -m tests.bench.figure ROOT RUN`."""
-
-# matplotlib comes with mlflow and is typed in part.
-# pyright: reportUnknownMemberType=false
+"""Draw docs/quickstart.png: `python -m flows.evidence.quickstart_figure ROOT RUN`."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
-
-mpl.use("Agg")
-
-from matplotlib import pyplot as plt
 
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
@@ -26,14 +18,22 @@ ROWS = """
 """
 
 
-def draw(rows: list[dict[str, Any]], place: Path) -> None:
-    """Write the figure: the tasks' success, the answers' length, the gain on test tasks."""
-    epochs = [row["epoch"] for row in rows]
+def draw(rows: Sequence[dict[str, Any]], place: Path) -> None:
+    """Write the figure: the tasks' success, the answers' length, the gain on test tasks.
+
+    `rows` are those of `ROWS`, one an epoch; the format is that of the file's name.
+    """
+    # matplotlib takes a while to load, and is typed in part.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     def column(name: str) -> list[float]:
         return [row[name] for row in rows]
 
-    figure, (tasks, tokens, gain) = plt.subplots(1, 3, figsize=(11.6, 3.4))
+    epochs = column("epoch")
+    figure: Any = Figure(figsize=(11.6, 3.4))
+    FigureCanvasAgg(figure)
+    tasks, tokens, gain = figure.subplots(1, 3)
     tasks.axhspan(0.4, 0.6, color=BLUE, alpha=0.1, lw=0)
     tasks.axhline(rows[0]["alpha"], color="grey", ls="--", lw=1)
     tasks.text(0.15, rows[0]["alpha"] + 0.015, "alpha", color="grey")
@@ -64,13 +64,15 @@ def draw(rows: list[dict[str, Any]], place: Path) -> None:
     figure.savefig(place, dpi=100, metadata={"Software": None})
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Read a finished run and draw it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.evidence.quickstart_figure", description=__doc__
+    )
     parser.add_argument("root", type=Path)
     parser.add_argument("run")
     parser.add_argument("--output", type=Path, default=Path("docs/quickstart.png"))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with open_tables(LocalStore(options.root), [options.run]) as connection:
         draw(query(connection, ROWS).to_dicts(), options.output)
 

@@ -16,14 +16,20 @@ from typing import Any
 import pytest
 import torch
 
+from flows.evidence.specs import specs, write_teacher
 from genenv_core.config.comparison import planned_runs, read_comparison
 from genenv_core.domains.desk import DeskDomain
+from genenv_core.evidence.gradients import group_norm, proposition_1
+from genenv_core.evidence.ranking import error_rates, theorem_1
+from genenv_core.evidence.runs import (
+    Run,
+    attempts_ratio,
+    calibration,
+    efficiency,
+    emergence,
+    superiority,
+)
 from genenv_core.types import TaskDraft
-from tests.bench.findings import gradients
-from tests.bench.findings.gradients import proposition_1
-from tests.bench.findings.ranking import error_rates, theorem_1
-from tests.bench.findings.runs import Run, calibration, efficiency, emergence, saved, superiority
-from tests.bench.findings.specs import specs, write_teacher
 
 SEEDS = range(6)
 
@@ -98,10 +104,10 @@ def test_genenv_must_be_better_than_every_arm(decisions: list[str], holds: bool 
 
 def test_attempts_are_read_from_the_curves() -> None:
     own = [(0.0, 0.0), (100.0, 0.2), (200.0, 0.3)]
-    assert saved(own, [(0.0, 0.0), (200.0, 0.1)]) == pytest.approx(4)
-    assert saved(own, [(0.0, 0.0), (200.0, 0.25)]) == pytest.approx(200 / 150)
-    assert saved(own, [(0.0, 0.0), (200.0, 0.31)]) == 0
-    assert saved(own, [(0.0, 0.0), (200.0, -0.1)]) == math.inf
+    assert attempts_ratio(own, [(0.0, 0.0), (200.0, 0.1)]) == pytest.approx(4)
+    assert attempts_ratio(own, [(0.0, 0.0), (200.0, 0.25)]) == pytest.approx(200 / 150)
+    assert attempts_ratio(own, [(0.0, 0.0), (200.0, 0.31)]) == 0
+    assert attempts_ratio(own, [(0.0, 0.0), (200.0, -0.1)]) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -179,13 +185,11 @@ def test_a_norm_is_that_of_the_policy_gradient() -> None:
     wanted = torch.zeros(5, 5)
     for place, following, advantage in ((2, 3, 1.0), (3, 4, 1.0), (2, 4, -1.0)):
         wanted[place] += advantage * (rates[place] - torch.eye(5)[following]) / 3
-    assert gradients._norm(model, group, [1.0, -1.0]) == pytest.approx(float(wanted.norm()), 1e-5)
-    assert gradients._norm(model, group, [2.0, -2.0]) == pytest.approx(
-        2 * float(wanted.norm()), 1e-5
-    )
-    assert gradients._norm(model, group, [0.0, 0.0]) == 0.0
+    assert group_norm(model, group, [1.0, -1.0]) == pytest.approx(float(wanted.norm()), 1e-5)
+    assert group_norm(model, group, [2.0, -2.0]) == pytest.approx(2 * float(wanted.norm()), 1e-5)
+    assert group_norm(model, group, [0.0, 0.0]) == 0.0
     seen = [row([3, 4], [1, 0]), row([4], [1])]
-    assert gradients._norm(model, seen, [1.0, -1.0]) != pytest.approx(float(wanted.norm()), 1e-3)
+    assert group_norm(model, seen, [1.0, -1.0]) != pytest.approx(float(wanted.norm()), 1e-3)
 
 
 @pytest.mark.parametrize(("peaked", "holds"), [(True, True), (False, False)])

@@ -1,4 +1,4 @@
-"""Finding 5 (the paper's proposition 1): which tasks move the agent, by their success rate."""
+"""Finding 5 (GenEnv, arXiv 2512.19682, proposition 1): which tasks move the agent the most."""
 
 # torch and transformers have partial types only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import torch
 
 from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.paired import interval, unpaired
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import Spot
-from genenv_core.engines.transformers.loading import load_model
+from genenv_core.evidence.finding import Finding, all_hold, line_chart
 from genenv_core.storage import paths
 from genenv_core.storage.sql.catalog import query
-from tests.bench.findings.finding import Finding, drawn
-from tests.bench.findings.runs import together
 
 MIDDLE = (0.375, 0.625)
 """Rates between which the largest gradient should lie: 3 to 5 of 8."""
@@ -43,7 +40,15 @@ Norms = dict[float, list[tuple[float, float]]]
 
 
 def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Norms:
-    """Return the norm of each group's GRPO gradient at the weights that sampled it, of one run."""
+    """Return the norm of each group's GRPO gradient at the weights that sampled it, of one run.
+
+    `connection` is over the tables of the run, `home` the folder of its root, where checkpoints
+    are; groups of epochs 1 to `epochs` count. Raises ModelError where a checkpoint is missing.
+    """
+    import torch
+
+    from genenv_core.engines.transformers.loading import load_model
+
     rows = query(connection, ROWS.format(epochs=epochs)).to_dicts()
     groups = _groups(rows)
     whole = max(map(len, groups), default=0)  # a group that lost an attempt has other rates
@@ -58,10 +63,11 @@ def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Nor
             model = load_model(home / paths.checkpoint(loaded), dtype=torch.float32)
         rate = mean([float(row["success"]) for row in group])
         rewards = [row["reward"] for row in group]
-        both = tuple(
-            _norm(model, group, group_advantages(rewards, scale=scale)) for scale in (True, False)
+        trained, plain = (
+            group_norm(model, group, group_advantages(rewards, scale=scale))
+            for scale in (True, False)
         )
-        found.setdefault(rate, []).append((both[0], both[1]))
+        found.setdefault(rate, []).append((trained, plain))
     return found
 
 
@@ -72,8 +78,14 @@ def _groups(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return list(groups.values())
 
 
-def _norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence[float]) -> float:
-    """Return the norm of the gradient of -sum(A logp) / tokens: GRPO's loss where ratios are 1."""
+def group_norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence[float]) -> float:
+    """Return the norm of the gradient of -sum(A logp) / tokens: GRPO's loss where ratios are 1.
+
+    `group` are the traces of one group, `advantages` as many; `tokens` counts those that the loss
+    mask leaves. `logits` are (n, T - 1, vocabulary).
+    """
+    import torch
+
     if not any(advantages):
         return 0.0
     longest = max(len(row["prompt_ids"]) + len(row["token_ids"]) for row in group)
@@ -94,7 +106,7 @@ def _norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence[floa
 
 
 def proposition_1(found: Mapping[str, Norms]) -> Finding:
-    """Return finding 5 from the norms on each domain.
+    """Return finding 5 from the norms on each domain, at three success rates at least.
 
     The paper's claim is about plain differences of rewards, so these decide: the largest mean norm
     is in the middle, and groups there have a larger one than those solved by one or by all but one.
@@ -106,7 +118,7 @@ def proposition_1(found: Mapping[str, Norms]) -> Finding:
     for domain, by_rate in found.items():
         rates = sorted(by_rate)
         for rate in rates:
-            told = (_told([one[place] for one in by_rate[rate]]) for place in (0, 1))
+            told = (_interval_text([one[place] for one in by_rate[rate]]) for place in (0, 1))
             rows.append([domain, f"{rate:.3f}", str(len(by_rate[rate])), *told])
         means = [{r: mean([one[place] for one in by_rate[r]]) for r in rates} for place in (0, 1)]
         trained, plain = (max(one, key=lambda rate, one=one: one[rate]) for one in means)
@@ -125,14 +137,14 @@ def proposition_1(found: Mapping[str, Norms]) -> Finding:
         5,
         "Half-solved tasks move the agent most (proposition 1)",
         "The norm of the GRPO gradient is largest for tasks that the agent solves half the time.",
-        together(holds),
+        all_hold(holds),
         f"Mean norm with plain differences of rewards. {'; '.join(words)}.",
         ["domain", "success rate", "groups", "norm, as trained [95 %]",
          "norm, plain differences [95 %]"],
         rows,
-        [drawn("Gradient norm by success rate", "Mean over groups, as a share of the largest. As "
-               "trained, GRPO divides advantages by their standard deviation.", "success rate",
-               lines)],
+        [line_chart("Gradient norm by success rate", "Mean over groups, as a share of the largest. "
+                    "As trained, GRPO divides advantages by their standard deviation.",
+                    "success rate", lines)],
     )  # fmt: skip
 
 
@@ -140,7 +152,7 @@ def _middle(rate: float) -> bool:
     return MIDDLE[0] <= rate <= MIDDLE[1]
 
 
-def _told(values: Sequence[float]) -> str:
+def _interval_text(values: Sequence[float]) -> str:
     if len(values) < 2:
         return f"{values[0]:.3f}"
     middle, low, high = interval(values)

@@ -1,4 +1,4 @@
-"""Plays a comparison by the command that people use, and returns its result."""
+"""Playing a comparison by the command that people use."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 
-def compared(arguments: Sequence[str], *, root: Path, pages: Path, jobs: str) -> dict[str, Any]:
-    """Return what `genenv compare` with these arguments came to; its pages are in `pages`.
+def play_comparison(
+    arguments: Sequence[str], *, root: Path, pages: Path, jobs: str
+) -> dict[str, Any]:
+    """Play `genenv compare` with these arguments and return its result; its pages go to `pages`.
 
-    Raises CalledProcessError when a run did not finish; the command has said why.
+    The result is `genenv_core.compare.page.as_values`. Raises CalledProcessError when a run did
+    not finish; the command has said why.
     """
     pages.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "flows.cli.app", "compare", *arguments, "--jobs", jobs]

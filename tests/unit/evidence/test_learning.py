@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from flows.evidence import learning
 from genenv_core.algorithm.paired import Decision
-from tests.bench import learning
-from tests.bench.learning import Result, expectations, judge, shown, summary
+from genenv_core.evidence.learning import RunSummary, expectations, summary
 
-GOOD = Result(
+GOOD = RunSummary(
     seed=100,
     gain=0.1,
     greedy_gain=0.05,
@@ -53,7 +53,7 @@ def test_a_summary_is_of_the_last_and_of_the_settled_epochs() -> None:
 
     rows = [epoch(1, effective_rows=None), *(epoch(number) for number in range(2, 9))]
     found = summary(7, rows, {"rollouts": 99, "steps": 24})
-    assert found == Result(
+    assert found == RunSummary(
         seed=7,
         gain=0.08,
         greedy_gain=0.1,
@@ -67,7 +67,7 @@ def test_a_summary_is_of_the_last_and_of_the_settled_epochs() -> None:
         rollouts=99,
         steps=24,
     )
-    assert "+0.080" in shown(found) and "1 of 3" in shown(found)
+    assert "+0.080" in found.line and "1 of 3" in found.line
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_is_not_surely_above_fails(
     other = verdict | {"measure": "greedy", "decision": "worse"}  # told, and decides nothing
     values = {"measure": "sampled", "verdicts": [verdict, other]}
     better = decision is Decision.BETTER
-    assert judge(values, [GOOD] * 10) == (0 if better else 1)
+    assert learning.judge(values, [GOOD] * 10) == (0 if better else 1)
     said = capsys.readouterr().out
     assert f"{'met  ' if better else 'NOT  '} genenv and random (wanted: better)" in said
 
@@ -125,4 +125,4 @@ def test_a_readme_without_marks_is_refused_before_anything_is_played(tmp_path: P
     readme = tmp_path / "README.md"
     readme.write_text("nothing\n")
     with pytest.raises(ValueError, match=r"README\.md: a line <!-- claim"):
-        learning.claimed(readme, "")
+        learning.with_claim(readme, "")

@@ -1,0 +1,6 @@
+"""Commands of the repository that play comparisons and judge what came out of them.
+
+`learning` is `make verify-learning` and `make claim`, `findings` is `make findings`, `guard` is the
+ablation of the guard in docs/method.md, `quickstart_figure` draws the README's figure. Each plays
+through `genenv compare`, as a user would; `genenv_core.evidence` judges.
+"""
