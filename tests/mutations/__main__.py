@@ -1,27 +1,25 @@
 """Whether the tests notice a broken rule: `python -m tests.mutations [NAME ...]`.
 
-Puts one edit of `listed.MUTATIONS` at a time into a copy of the tracked files, never into the
-working tree, runs the tests that must fail, and prints which one did. Exits with 1 when an edit
-survives, breaks the import, or fits its file no more, or when the tests fail without any edit.
+Puts one edit of a decorator `@mutation` at a time into a copy of the tracked files, never into the
+working tree, runs the test that must fail, and prints which one did. Exits with 1 when an edit
+survives, breaks the import, or fits its file no more, or when a test fails without any edit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count, groupby
 from pathlib import Path
-from queue import SimpleQueue
 
-from tests.mutations.listed import MUTATIONS, Mutation, fault
+from tests.mutations import forks
+from tests.mutations.collected import Mutation, collected, fault
 
 REPOSITORY = Path(__file__).parents[2]
 JOBS = 2
@@ -35,32 +33,22 @@ _mtimes = count(10**9)
 
 def main(names: list[str]) -> int:
     """Try the named mutations, or all; print a line for each and return the exit status."""
-    chosen = [one for one in MUTATIONS if one.name in names or not names]
+    chosen = [one for one in collected(REPOSITORY) if one.name in names or not names]
     unknown = set(names) - {one.name for one in chosen}
     if unknown or not chosen:
         print(f"unknown: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="genenv-mutations-") as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for number in range(JOBS):
-            copies.put(_copy(Path(folder) / str(number)))
-        healthy = copies.get()
-        status, said = _pytest(healthy, sorted({test for one in chosen for test in one.tests}))
-        copies.put(healthy)
-        if status:
-            print(f"the tests fail without a mutation:\n{said[-3000:]}")
+    folder = Path(tempfile.mkdtemp(prefix="genenv-mutations-"))
+    try:
+        forks.preload()
+        copies = [_copy(folder / str(number)) for number in range(JOBS)]
+        if not _healthy(chosen, copies):
             return 1
-
-        def tried(mutation: Mutation) -> bool:
-            copy = copies.get()
-            try:
-                return _try(mutation, copy)
-            finally:
-                copies.put(copy)
-
-        with ThreadPoolExecutor(JOBS) as threads:
-            killed = sum(threads.map(tried, chosen))
+        print(f"the tests pass without a mutation, {time.perf_counter() - began:.0f} s", flush=True)
+        killed = _tried(chosen, copies)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     seconds = time.perf_counter() - began
     print(f"{killed} of {len(chosen)} mutations are killed, {seconds:.0f} s")
     return int(killed < len(chosen))
@@ -79,50 +67,111 @@ def _copy(to: Path) -> Path:
     return to
 
 
-def _try(mutation: Mutation, copy: Path) -> bool:
-    """Return whether a test notices the mutation, and print which."""
-    began = time.perf_counter()
-    wrong = fault(mutation, copy)
-    if not wrong:
-        path = copy / mutation.file
-        text = path.read_text(encoding="utf-8")
-        _write(path, text.replace(mutation.old, mutation.new))
-        try:
-            status, said = _pytest(copy, mutation.tests)
-        finally:
-            _write(path, text)
-        if status == FAILED:
-            failed = re.search(r"^FAILED [^:]*/(.+?)(?: - .*)?$", said, re.M)
-            by = failed[1] if failed else "a test"
-            print(f"{mutation.name:44} {time.perf_counter() - began:5.1f} s  {by}", flush=True)
-            return True
-        wrong = "SURVIVED" if status == 0 else f"pytest ended with {status}: {said[-500:]}"
-    print(f"{mutation.name:44} {time.perf_counter() - began:5.1f} s  {wrong}", flush=True)
-    return False
+@dataclass
+class _Run:
+    """Tests to be run in any copy, which is `prepared` before; their outcome goes to `then`."""
+
+    tests: list[str]
+    then: Callable[[Path, forks.Outcome], None]
+    prepared: Callable[[Path], None] = lambda copy: None
+
+
+def _play(runs: Iterable[_Run], copies: list[Path]) -> None:
+    """Play all runs, one at a time in each copy."""
+    waiting, free, under_way = iter(runs), list(copies), []
+    try:
+        while True:
+            while free and (run := next(waiting, None)):
+                copy = free.pop()
+                run.prepared(copy)
+                limit = TIMEOUT_S * len(run.tests)
+                under_way.append((forks.fork(copy, run.tests, limit), copy, run))
+            if not under_way:
+                return
+            for one in list(under_way):
+                fork, copy, run = one
+                if (outcome := fork.outcome()) is not None:
+                    under_way.remove(one)
+                    free.append(copy)
+                    run.then(copy, outcome)
+            time.sleep(0.01)
+    finally:
+        for fork, _, _ in under_way:
+            fork.kill()
+
+
+def _healthy(chosen: list[Mutation], copies: list[Path]) -> bool:
+    """Return whether each test that must kill runs and passes without a mutation; print what not.
+
+    One that is skipped or deselected here would let its mutation survive.
+    """
+    wrong: list[str] = []
+
+    def seen(tests: list[str], outcome: forks.Outcome) -> None:
+        missing = [
+            test for test in tests
+            if not any(one == test or one.startswith(f"{test}[") for one in outcome.passed)
+        ]  # fmt: skip
+        if outcome.status or outcome.late or missing:
+            wrong.extend([*outcome.failed, *(f"{test} did not pass" for test in missing)])
+            print(f"without a mutation:\n{outcome.printed}", flush=True)
+
+    tests = sorted({one.test for one in chosen})
+    files = [list(same) for _, same in groupby(tests, lambda test: test.partition("::")[0])]
+    _play((_Run(file, lambda _, outcome, file=file: seen(file, outcome)) for file in files), copies)
+    if wrong:
+        print("the tests fail without a mutation:", *wrong, sep="\n  ")
+    return not wrong
+
+
+def _tried(chosen: list[Mutation], copies: list[Path]) -> int:
+    """Return how many mutations a test notices, and print which test, or what else came out."""
+    killed = 0
+
+    def run(mutation: Mutation, text: str) -> _Run:
+        began = 0.0
+
+        def prepared(copy: Path) -> None:
+            nonlocal began
+            began = time.perf_counter()
+            _write(copy / mutation.file, text.replace(mutation.old, mutation.new))
+
+        def then(copy: Path, outcome: forks.Outcome) -> None:
+            nonlocal killed
+            _write(copy / mutation.file, text)
+            killed += outcome.late or outcome.status == FAILED
+            _say(mutation, time.perf_counter() - began, _verdict(outcome))
+
+        return _Run([mutation.test], then, prepared)
+
+    runs: list[_Run] = []
+    for mutation in chosen:
+        if wrong := fault(mutation, REPOSITORY):
+            _say(mutation, 0, wrong)
+        else:
+            runs.append(run(mutation, (REPOSITORY / mutation.file).read_text(encoding="utf-8")))
+    _play(runs, copies)
+    return killed
+
+
+def _verdict(outcome: forks.Outcome) -> str:
+    if outcome.late:
+        return "a test that did not end"
+    if outcome.status == FAILED:
+        return outcome.failed[0].partition("/")[2] if outcome.failed else "a test"
+    if outcome.status == 0:
+        return "SURVIVED"
+    return f"pytest ended with {outcome.status}: {outcome.printed[-500:]}"
+
+
+def _say(mutation: Mutation, seconds: float, verdict: str) -> None:
+    print(f"{mutation.name:44} {seconds:5.1f} s  {verdict}", flush=True)
 
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     mtime = next(_mtimes)
     os.utime(path, (mtime, mtime))
-
-
-def _pytest(copy: Path, tests: tuple[str, ...] | list[str]) -> tuple[int, str]:
-    """Return pytest's exit status and what it printed; one that takes too long has failed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "500"}
-    with subprocess.Popen(
-        command, cwd=copy, env=environment, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process:  # fmt: skip
-        try:
-            said, _ = process.communicate(timeout=TIMEOUT_S)
-            return process.returncode, said
-        except subprocess.TimeoutExpired:
-            return FAILED, "FAILED tests/a_test_that_did_not_end"
-        finally:  # also what a failing test started and did not end
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,59 @@
-"""The list of mutations fits the code: each edit has one place, and each named test exists."""
+"""The mutations fit the code: each edit has one place, each a name of its own, and a test."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.mutations.listed import MUTATIONS, Mutation, fault
+from tests.mutations import mutation
+from tests.mutations.collected import collected, fault
 
 REPOSITORY = Path(__file__).parents[2]
 
+SOURCE = """
+FILE = "product.py"
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[one.name for one in MUTATIONS])
-def test_a_mutation_can_be_tried(mutation: Mutation) -> None:
-    assert fault(mutation, REPOSITORY) == ""
+@mutation("first", FILE, "a\\n", "b")
+@pytest.mark.parametrize("x", [1])
+def test_one(x): ...
+
+class TestStore:
+    @pytest.mark.slow
+    @mutation("third", "product.py", "c", "d", by="[2]")
+    @mutation("second", "product.py", "gone", "d", by="test_other.py::test_two")
+    async def test_two(self): ...
+"""
 
 
-def test_names_are_distinct() -> None:
-    assert len({one.name for one in MUTATIONS}) == len(MUTATIONS) > 60
+def test_every_mutation_can_be_tried() -> None:
+    every = collected(REPOSITORY)
+    faults = [f"{one.above}: {one.name}: {why}" for one in every if (why := fault(one, REPOSITORY))]
+    assert not faults, "\n".join(faults)
+    names = Counter(one.name for one in every)
+    assert [name for name, times in names.items() if times > 1] == []
+    assert len(names) > 400
+
+
+def test_mutations_are_read_from_the_text_above_tests(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    file = tmp_path / "tests" / "test_it.py"
+    file.write_text(SOURCE)
+    (tmp_path / "product.py").write_text("a\nc\n")
+    first, third, second = collected(tmp_path)
+    assert (first.name, first.file, first.old, first.new) == ("first", "product.py", "a\n", "b")
+    assert first.test == first.above == "tests/test_it.py::test_one"
+    assert third.test == "tests/test_it.py::TestStore::test_two[2]"
+    assert second.test == "tests/test_other.py::test_two"
+    assert fault(first, tmp_path) == fault(third, tmp_path) == ""
+    assert fault(second, tmp_path) == "its text is 0 times in product.py, not once"
+    file.write_text(SOURCE.replace('"product.py", "c"', 'file(), "c"'))
+    with pytest.raises(ValueError, match="test_two, line 10: an argument of @mutation is neither"):
+        collected(tmp_path)
+
+
+def test_the_decorator_leaves_a_test_as_it_is() -> None:
+    def test() -> None: ...
+
+    assert mutation("name", "file", "old", "new", by="another")(test) is test
