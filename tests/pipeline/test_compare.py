@@ -23,6 +23,7 @@ from genenv_core import pools
 from genenv_core.config.comparison import PlannedRun
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.pipeline.builders import run, tiny
 from tests.pipeline.commands import environment, genenv, refused
 from tests.waiting import until
@@ -81,6 +82,11 @@ def test_arms_are_played_once_and_judged_by_what_they_spent(tmp_path: Path) -> N
     assert {stage["status"] for stage in json.loads(alone.stdout)["stages"]} == {"hit"}
 
 
+@mutation(
+    "stages of a run of another name count as played", "flows/comparing.py",
+    'entry.status == "hit" and noted.keys(entry.epoch).get(entry.stage) == entry.key',
+    'entry.status == "hit"',
+)  # fmt: skip
 def test_stages_of_a_run_of_another_name_are_not_yet_a_played_run(
     api: None, tiny_root: Path
 ) -> None:

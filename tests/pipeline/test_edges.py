@@ -19,6 +19,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
 from genenv_core.errors import DataError, StageError
 from genenv_core.types import Observation
+from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import genenv
 from tests.pipeline.test_trails import TRAILS
@@ -90,6 +91,10 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
 
 
+@mutation(
+    "evaluation seeds go by the epoch", "tasks/evaluate.py",
+    "partial(stage_seed, context.seed, STAGE.name, 0)", "context.seed_for",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("arm", "agent_trains", "env_trains"),
     [("random", True, False), ("static", True, False), ("base", False, False)],

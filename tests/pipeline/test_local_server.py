@@ -18,6 +18,7 @@ import pytest
 
 from flows.running.blank import NAME, URL_VARIABLE, blank, lay, make
 from flows.up import databases
+from tests.mutations import mutation
 from tests.waiting import BOUND_S
 
 
@@ -83,6 +84,10 @@ def test_a_new_root_begins_with_the_database_that_prefect_makes(tmp_path: Path) 
     assert found.state() == "current"
 
 
+@mutation(
+    "a new root's database is laid over one that is there", "flows/running/blank.py",
+    "os.link(copy, home / NAME)", "os.replace(copy, home / NAME) or copy.touch()",
+)  # fmt: skip
 def test_only_a_new_root_gets_the_empty_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

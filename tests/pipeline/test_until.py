@@ -20,11 +20,16 @@ from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.config.until import Until
 from genenv_core.storage.records.endings import Ending, read_ending
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, states, tiny
 
 NEWEST = FlowRunSort.START_TIME_DESC
 
 
+@mutation(
+    "a command that takes a run on leaves the note of its end", "tasks/upkeep/opening.py",
+    "    clear_ending(store, name)\n", "",
+)  # fmt: skip
 @pytest.mark.usefixtures("api")
 def test_a_run_ends_where_it_is_asked_to_and_goes_on(tiny_root: Path) -> None:
     config = tiny(tiny_root, "rwr.steps=5", run_id="until", epochs=2)

@@ -14,10 +14,15 @@ from pathlib import Path
 import pytest
 
 from genenv_core.importing import check_ours
+from tests.mutations import mutation
 
 REPOSITORY = Path(__file__).parents[2]
 
 
+@mutation(
+    "whatever has the name of genenv's package is taken for it", "genenv_core/importing.py",
+    "found.parents[1] != HOME", "False",
+)  # fmt: skip
 @pytest.mark.parametrize("name", ["schemas.py", "tasks.py", "schemas/__init__.py"])
 def test_what_has_the_name_of_a_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -12,6 +12,9 @@ import pytest
 
 from genenv_core.algorithm.admission import known
 from genenv_core.types import Rejected, Rejection, TaskDraft
+from tests.mutations import mutation
+
+ADMISSION = "genenv_core/algorithm/admission.py"
 
 TASK = TaskDraft("3 bolts and 4 more?", {}, "7", "3 + 4", "f", 1.0, "3 + 4")
 SEEN = {"3 + 4"}
@@ -32,6 +35,14 @@ def test_a_task_that_nobody_has_seen_is_new() -> None:
     assert reason() is None
 
 
+@mutation(
+    "a duplicate of the batch is a task", ADMISSION,
+    "(batch, Rejection.DUPLICATE),", "((), Rejection.DUPLICATE),",
+)  # fmt: skip
+@mutation(
+    "a held-out task is trained on", ADMISSION,
+    "(heldout, Rejection.IN_HELDOUT),", "((), Rejection.IN_HELDOUT),",
+)  # fmt: skip
 @pytest.mark.parametrize("place", REASONS)
 def test_each_place_has_its_reason(place: str) -> None:
     assert reason(place) is REASONS[place]

@@ -16,11 +16,16 @@ from hypothesis import strategies as st
 from genenv_core.algorithm.advantages import group_advantages, zero_signal
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.errors import NumericalError
+from tests.mutations import mutation
 
 unit = st.floats(0, 1)
 groups = st.lists(unit, min_size=1, max_size=16)
 
 
+@mutation(
+    "deviation with n in the denominator", "genenv_core/algorithm/stats.py",
+    "(len(values) - 1))", "len(values))",
+)  # fmt: skip
 def test_mean_and_deviation_golden() -> None:
     assert mean([1.0, 2.0, 6.0]) == 3.0
     # Deviations -2, -1, 3: squares 4 + 1 + 9 = 14, divided by n - 1 = 2: 7.
@@ -34,6 +39,10 @@ def test_mean_of_nothing_says_so() -> None:
         mean([])
 
 
+@mutation(
+    "advantages without centring", "genenv_core/algorithm/advantages.py",
+    "(reward - centre) / divisor", "reward / divisor",
+)  # fmt: skip
 def test_advantages_golden_three_of_four() -> None:
     # Mean 0.75; squares 3 * 0.0625 + 0.5625 = 0.75, over 3: 0.25; std 0.5; divisor 0.5001.
     expected = [0.25 / 0.5001] * 3 + [-0.75 / 0.5001]

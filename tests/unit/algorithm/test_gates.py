@@ -14,6 +14,9 @@ import pytest
 from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
 from genenv_core.config.sections.evaluation import GatesConfig
 from schemas.enums import Gate
+from tests.mutations import mutation
+
+ALGORITHM_GATES = "genenv_core/algorithm/gates.py"
 
 GATES = GatesConfig(
     max_kl_env=30, min_fidelity=0.4, min_entropy=0.05, min_reward_std=0.1, max_validation_drop=0.1
@@ -25,11 +28,23 @@ def agent(validation: float = 0.6, current: float = 0.6, **metrics: float) -> Ga
     return agent_gate(HEALTHY | metrics, GATES, validation=validation, current=current)
 
 
+@mutation(
+    "the entropy gate is flipped", ALGORITHM_GATES,
+    'metrics["entropy"] < gates.min_entropy', 'metrics["entropy"] > gates.min_entropy',
+)  # fmt: skip
 def test_healthy_candidates_pass() -> None:
     assert agent() == GateResult(Gate.OPEN, "")
     assert env_gate({"kl_env": 3.0, "loss": 1.0}, GATES) == GateResult(Gate.OPEN, "")
 
 
+@mutation(
+    "a better candidate closes the held-out gate", ALGORITHM_GATES,
+    "if current - validation >", "if validation - current >",
+)  # fmt: skip
+@mutation(
+    "a lie passes the gates", ALGORITHM_GATES,
+    'metrics.get("fidelity", 1.0) >=', 'metrics.get("fidelity", 1.0) >= 0 *',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("result", "gate", "texts"),
     [
@@ -84,12 +99,20 @@ def test_a_better_candidate_passes_however_large_the_step() -> None:
     assert agent(validation=1.0, current=0.0).gate is Gate.OPEN
 
 
+@mutation(
+    "the gate of pi_env reads the leash", ALGORITHM_GATES,
+    'if metrics["kl_env"] > gates.max_kl_env:',
+    'if metrics.get("kl_leash", metrics["kl_env"]) > gates.max_kl_env:',
+)  # fmt: skip
 def test_pi_env_is_judged_by_fresh_generations_and_not_by_the_leash() -> None:
     fitted = {"kl_env": 30.5, "kl_env_se": 1.0, "kl_leash": 2.0}
     assert env_gate(fitted, GATES).gate is Gate.KL_ENV
     assert env_gate(fitted | {"kl_env": 2.0, "kl_leash": 30.5}, GATES).gate is Gate.OPEN
 
 
+@mutation(
+    "a NaN passes the gates of pi_env", ALGORITHM_GATES, "not_finite(sorted(metrics.items()))", '""'
+)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_nan_closes_first_and_names_the_metric(bad: float) -> None:
     assert agent(loss=bad) == GateResult(Gate.NON_FINITE, f"loss is {bad}")

@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 
 from genenv_core.algorithm.mixture import Group, admissible, base_attempts, draw
 from schemas.enums import MixtureShare
+from tests.mutations import mutation
+
+MIXTURE = "genenv_core/algorithm/mixture.py"
 
 NEW, BASE, HISTORY = MixtureShare.NEW, MixtureShare.BASE, MixtureShare.HISTORY
 QUICKSTART = {NEW: 0.75, BASE: 0.125, HISTORY: 0.125}
@@ -67,6 +70,10 @@ def test_base_attempts_golden(
     assert base_attempts(new_tasks, new_share=new_share, base_share=base_share) == expected
 
 
+@mutation(
+    "any policy age is admitted", MIXTURE,
+    "return 1 <= current - policy_version <= max_age", "return 1 <= current - policy_version",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("version", "expected"),
     [(5, False), (4, True), (3, True), (2, False), (6, False)],  # current 5, at most 2 old
@@ -75,6 +82,11 @@ def test_admissible_age(version: int, expected: bool) -> None:
     assert admissible(version, current=5, max_age=2) is expected
 
 
+@mutation(
+    "history takes the room of new groups", MIXTURE,
+    "for source in (MixtureShare.NEW, MixtureShare.BASE, MixtureShare.HISTORY):",
+    "for source in (MixtureShare.HISTORY, MixtureShare.BASE, MixtureShare.NEW):",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("on_hand", "max_groups", "expected"),
     [

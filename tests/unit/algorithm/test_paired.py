@@ -23,6 +23,9 @@ from genenv_core.algorithm.paired import (
     sign_flip,
 )
 from genenv_core.errors import NumericalError
+from tests.mutations import mutation
+
+PAIRED = "genenv_core/algorithm/paired.py"
 
 SIMULATIONS = 1000
 
@@ -100,6 +103,7 @@ def test_a_large_difference_is_found_and_claimed_on_ten_seeds() -> None:
     assert six["other"].decision is Decision.BETTER and not six["other"].claimed
 
 
+@mutation("the exact test has no say", PAIRED, "p_holm <= LEVEL and (low", "(low")
 def test_six_seeds_decide_one_comparison_and_not_two() -> None:
     gaps = [1.1, 1.2, 1.1, 1.2, 1.1, 1.2]
     assert len(gaps) == FEWEST
@@ -110,6 +114,10 @@ def test_six_seeds_decide_one_comparison_and_not_two() -> None:
     assert {one.more_seeds for one in pair.values()} == {1}  # 2 x 2 / 2^7 is below .05
 
 
+@mutation(
+    "six seeds are said to be enough for any number of arms", PAIRED,
+    "while 2 / 2**count * comparisons > LEVEL:", "while 2 / 2**count > LEVEL:",
+)  # fmt: skip
 @pytest.mark.parametrize(("comparisons", "seeds"), [(1, 6), (2, 7), (3, 7), (4, 8), (6, 8), (7, 9)])
 def test_below_the_fewest_seeds_the_clearest_difference_is_not_decided(
     comparisons: int, seeds: int

@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 from genenv_core.algorithm.reward import TaskCounts, judged_p_hat, p_hat, r_env, rate
 from genenv_core.config.sections.curriculum import Level
 from genenv_core.errors import NumericalError
+from tests.mutations import mutation
+
+REWARD = "genenv_core/algorithm/reward.py"
 
 unit = st.floats(0, 1)
 sharpness = st.floats(0.01, 100)
@@ -36,6 +39,10 @@ def test_p_hat_refuses_what_is_no_count(successes: int, n: int) -> None:
         p_hat(successes, n)
 
 
+@mutation("r_env rewards the distance from alpha", REWARD, "math.exp(-beta *", "math.exp(beta *")
+@mutation(
+    "r_env without the square", REWARD, "(success_rate - alpha) ** 2)", "abs(success_rate - alpha))"
+)
 @pytest.mark.parametrize(
     ("p", "alpha", "beta", "expected"),
     [
@@ -86,6 +93,10 @@ GOLDEN = [
 ]
 
 
+@mutation(
+    "p_hat of a context is its last task's", REWARD,
+    "(k + item.successes, n + item.n)", "(item.successes, item.n)",
+)  # fmt: skip
 def test_rating_golden_at_every_level() -> None:
     # Contexts: c1 has 0 + 2 of 8 = 0.25, c2 8 of 8 = 1. The batch has 10 of 16 = 0.625.
     rated = rate(GOLDEN, alpha=0.5, beta=4)
@@ -104,6 +115,10 @@ def test_rating_golden_at_every_level() -> None:
     assert c == pytest.approx([one, one, sixteenth])
 
 
+@mutation(
+    "the band looks at a task's own p_hat", REWARD,
+    'pl.coalesce(P_HAT_COLUMNS[level], "p_hat")', 'pl.col("p_hat")',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("level", "judged"),
     [(Level.TASK, [0.5, 1.0]), (Level.GROUP, [0.25, 1.0]), (Level.BATCH, [0.625, 1.0])],

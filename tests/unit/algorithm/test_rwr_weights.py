@@ -27,6 +27,9 @@ from genenv_core.algorithm.rwr import (
     tracked_target,
 )
 from genenv_core.errors import NumericalError
+from tests.mutations import mutation
+
+RWR = "genenv_core/algorithm/rwr.py"
 
 rewards_ = st.lists(st.floats(0, 1), min_size=1, max_size=32)
 lambdas = st.floats(0, 100)
@@ -39,6 +42,11 @@ def test_raw_weight_golden() -> None:
     assert raw_weight(0.7, lambda_=0.0) == 1.0
 
 
+@mutation("rwr weights without mean 1", RWR, "scale = mean(shifted)", "scale = 1.0")
+@mutation(
+    "rwr weights fall with the reward", RWR,
+    "math.exp(lambda_ * (reward - top))", "math.exp(lambda_ * (top - reward))",
+)  # fmt: skip
 def test_normalised_golden() -> None:
     # lambda ln 3, rewards 0 and 1: raw 1 and 3, mean 2, normalised 1/2 and 3/2.
     assert normalised_weights([0.0, 1.0], lambda_=math.log(3)) == pytest.approx([0.5, 1.5])
@@ -49,6 +57,10 @@ def test_normalised_golden() -> None:
     )
 
 
+@mutation(
+    "rwr takes all its steps on few rows", RWR,
+    "max(1, min(steps, math.ceil(rows * steps_per_row)))", "steps",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("rows", "expected"), [(1, 1), (2, 1), (3, 2), (9, 5), (31, 16), (32, 16), (200, 16)]
 )
@@ -82,6 +94,7 @@ def test_without_families_the_weights_are_the_plain_formula_to_the_last_bit(
     assert normalised_weights(rewards, lambda_=lambda_) == [value / scale for value in shifted]
 
 
+@mutation("a family weighs by its size", RWR, "if families is not None:", "if False:")
 def test_a_row_is_divided_by_the_rows_of_its_family_and_of_a_usual_one_golden() -> None:
     # lambda ln 2: raw 2, 2, 1, 2, and 1, 1, 1/2, 1 without the largest; families of 3 and 1, mean
     # 2: 1/5, 1/5, 1/10 and 1/3 with mean 5/24, so .96, .96, .48 and 1.6.
@@ -121,6 +134,10 @@ def test_a_small_family_weighs_more_than_its_size_and_less_than_a_large_one(
         assert total[small] / size[small] >= total[large] / size[large] * (1 - 1e-12)
 
 
+@mutation(
+    "a usual family does not bound the weight of a small one", RWR,
+    "value / (sizes[name] + usual)", "value / sizes[name]",
+)  # fmt: skip
 def test_the_only_row_of_a_family_does_not_outweigh_all_others() -> None:
     weights = normalised_weights([0.5] * 100, lambda_=4.0, families=["a"] * 99 + ["b"])
     assert weights[-1] == pytest.approx(2.876, abs=0.01)
@@ -143,6 +160,14 @@ def test_a_family_for_each_row_is_asked_for() -> None:
         normalised_weights([0.5, 0.5], lambda_=1.0, families=["a"])
 
 
+@mutation(
+    "the target moves with the error", RWR,
+    "alpha + track * (alpha - p_hat)\n    return", "alpha - track * (alpha - p_hat)\n    return",
+)  # fmt: skip
+@mutation(
+    "the target moves without limits", RWR,
+    "min(max(moved, min(TARGET_LOW, alpha)), max(TARGET_HIGH, alpha))", "moved",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("p_hat", "alpha", "track", "expected"),
     [

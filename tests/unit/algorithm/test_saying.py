@@ -5,8 +5,20 @@ from __future__ import annotations
 import pytest
 
 from genenv_core.algorithm.saying import holds
+from tests.mutations import mutation
+
+SAYING = "genenv_core/algorithm/saying.py"
 
 
+@mutation(
+    "the letter of a choice is a leak", SAYING,
+    "return len(words.split()) > 1 and words in _words(text)", "return words in _words(text)",
+)  # fmt: skip
+@mutation(
+    "a number is said by its digits", SAYING,
+    "if (number := _NUMBER.fullmatch(part.strip())) is not None:",
+    "if (number := _NUMBER.fullmatch(part)) is not None and not part:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("text", "part", "said"),
     [

@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from genenv_core.algorithm.selection import Candidate, in_band, select_for_agent, select_for_env
 from genenv_core.errors import NumericalError
 from schemas.enums import SelectionReason as Reason
+from tests.mutations import mutation
+
+SELECTION = "genenv_core/algorithm/selection.py"
 
 unit = st.floats(0, 1)
 candidates = st.builds(Candidate, st.booleans(), st.booleans(), st.booleans(), unit, st.booleans())
@@ -33,6 +36,7 @@ def make(
     return Candidate(valid, generated, complete, p_hat, zero_signal)
 
 
+@mutation("the band without a tolerance", SELECTION, "<= k_min + TOLERANCE", "<= k_min")
 @pytest.mark.parametrize(
     ("p", "alpha", "k_min", "inside"),
     [
@@ -76,6 +80,18 @@ def test_a_wider_band_never_loses_a_task(p: float, alpha: float, k: float, more:
         assert in_band(p, alpha=alpha, k_min=min(1.0, k + more))
 
 
+@mutation(
+    "incomplete groups are kept", SELECTION,
+    "        return SelectionReason.INCOMPLETE_GROUP", "        return None",
+)  # fmt: skip
+@mutation(
+    "the band does not guard pi_env", SELECTION,
+    "_gate(candidate) or _band(candidate, alpha, k_min) or", "_gate(candidate) or",
+)  # fmt: skip
+@mutation(
+    "base tasks teach pi_env", SELECTION,
+    "if candidate.valid and not candidate.generated:", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("candidate", "expected"),
     [
@@ -96,6 +112,7 @@ def test_reason_for_the_environment_update(candidate: Candidate, expected: Reaso
     assert select_for_env(candidate, alpha=0.5, k_min=0.25) is expected
 
 
+@mutation("groups of equal rewards reach GRPO", SELECTION, "candidate.zero_signal:", "False:")
 @pytest.mark.parametrize(
     ("candidate", "with_band", "without_band"),
     [

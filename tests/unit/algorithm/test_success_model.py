@@ -20,6 +20,9 @@ from genenv_core.algorithm.success_model import (
     drift,
     log_odds,
 )
+from tests.mutations import mutation
+
+SUCCESS_MODEL = "genenv_core/algorithm/success_model.py"
 
 
 def attempted(seed: int, *, strength: float, tasks: int = 600, n: int = 8) -> list[Attempts]:
@@ -38,6 +41,10 @@ def true_mean(family: int, number: float) -> float:
     return 1 / (1 + np.exp(-(1.5 - 1.5 * family - 0.8 * number)))
 
 
+@mutation(
+    "the strength of what features say is never fitted", SUCCESS_MODEL,
+    "self._strength = exp(float(found.x))", "pass",
+)  # fmt: skip
 @pytest.mark.parametrize("strength", [1.5, 6.0, 40.0])
 def test_it_finds_the_model_that_made_the_rows(strength: float) -> None:
     model = SuccessModel(attempted(0, strength=strength))
@@ -102,6 +109,9 @@ def test_words_that_matter_are_found() -> None:
     assert multiply.mean < other.mean < add.mean
 
 
+@mutation(
+    "a word that one task alone has counts", SUCCESS_MODEL, "if held[word] > 1", "if held[word] > 0"
+)
 def test_a_word_of_a_single_task_says_nothing_of_others() -> None:
     rows = [worded("common", 4)] * 20
     plain, odd = SuccessModel([*rows, worded("common rare", 8)]).predict(

@@ -25,6 +25,7 @@ from genenv_core.benchmarks.alfworld.loading import TASK_TYPES, read_games, walk
 from genenv_core.benchmarks.alfworld.suite import Alfworld
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.errors import ConfigError, DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.household import (
     IDS,
@@ -35,6 +36,9 @@ from tests.unit.benchmarks.household import (
     pid,
     write_game,
 )
+
+GAMES = "genenv_core/benchmarks/alfworld/games.py"
+REPLAY = "genenv_core/benchmarks/alfworld/replay.py"
 
 QUICK = Limits(step_s=0.5)
 
@@ -51,6 +55,11 @@ def ended(pid: int) -> bool:
         return True
 
 
+@mutation(
+    "a command that no repair makes known is rewritten",
+    "genenv_core/benchmarks/alfworld/commands.py", "return command.strip()",
+    "return normalized(command)",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("said", "played"),
     [
@@ -104,6 +113,10 @@ def test_the_walkthrough_wins_and_parts_say_how(tmp_path: Path) -> None:
     assert verdict.reason == "not won after 2 commands" and not verdict.parts["done"]
 
 
+@mutation(
+    "mode strict repairs commands", REPLAY,
+    "given = command if self._strict else repaired", "given = repaired",
+)  # fmt: skip
 def test_repairs_are_recorded_and_strict_makes_none(tmp_path: Path) -> None:
     suite, item = one(tmp_path)
     loose = [" go to desk 1 ", "Take  mug 1 from desk 1", "dance", "put mug_bar_7 in/on shelf 2"]
@@ -126,6 +139,7 @@ def test_repairs_are_recorded_and_strict_makes_none(tmp_path: Path) -> None:
     assert [repair["step"] for repair in many] == [*range(1, 10)]
 
 
+@mutation("a game goes on after 50 commands", REPLAY, " or self._steps >= STEPS", "")
 def test_fifty_commands_are_played(tmp_path: Path) -> None:
     suite, item = one(tmp_path)
     for looks, valid, steps, cut in ((47, True, 50, 0), (48, False, 50, 1), (997, False, 50, 950)):
@@ -136,6 +150,7 @@ def test_fifty_commands_are_played(tmp_path: Path) -> None:
     assert verdict.valid and (verdict.parts["steps"], verdict.parts["cut"]) == (3, 13)
 
 
+@mutation("a game that is over is won", REPLAY, "won = replay.state.won", "won = replay.state.done")
 def test_done_is_no_success(tmp_path: Path) -> None:
     suite, item = one(tmp_path)
     verdict = suite.judge(item, [*WALK[:2], "give up", WALK[2]], "official")
@@ -143,6 +158,10 @@ def test_done_is_no_success(tmp_path: Path) -> None:
     assert (verdict.parts["steps"], verdict.parts["won"], verdict.parts["done"]) == (3, False, True)
 
 
+@mutation(
+    "a game process that failed plays on", GAMES,
+    "        self.close()\n        return GameError", "        return GameError",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -172,6 +191,10 @@ def test_a_game_that_cannot_be_opened_has_no_verdict(tmp_path: Path) -> None:
     assert verdict.valid is None and "it said: SyntaxError: no grammar" in verdict.reason
 
 
+@mutation(
+    "a game process lives for ever", GAMES,
+    "self._process.games >= self._limits.games", "self._process.games < 0",
+)  # fmt: skip
 def test_the_process_is_replaced_after_some_games(tmp_path: Path) -> None:
     suite, item = one(tmp_path, Limits(games=3))
     pids: list[int | None] = []
@@ -184,6 +207,10 @@ def test_the_process_is_replaced_after_some_games(tmp_path: Path) -> None:
     assert pid(suite) is None and ended(pids[6] or 0)
 
 
+@mutation(
+    "a fork plays the game of its parent", GAMES,
+    "self._process is None or self._process.owner != os.getpid()", "self._process is None",
+)  # fmt: skip
 def test_the_process_ends_with_who_started_it_and_not_with_a_fork(tmp_path: Path) -> None:
     _, item = one(tmp_path)
     code = f"""
@@ -282,6 +309,10 @@ def test_a_wrong_form_says_what_is_wrong(tmp_path: Path) -> None:
     assert pid(suite) is None
 
 
+@mutation(
+    "games with sliced objects are items", "genenv_core/benchmarks/alfworld/loading.py",
+    ' or "Sliced" in below', "",
+)  # fmt: skip
 def test_items_are_the_games_that_the_official_loader_takes(tmp_path: Path) -> None:
     for place in ("train/b/t", "valid_unseen/c/t2", "valid_unseen/c/t1", "valid_seen/a/t"):
         write_game(tmp_path, place, LIGHT if "unseen" in place else SIMPLE)

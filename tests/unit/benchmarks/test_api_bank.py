@@ -33,6 +33,7 @@ from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.benchmarks.summary import Tally
 from genenv_core.errors import ConfigError, DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.api_bank_cases import (
     BOB,
     CASES,
@@ -46,6 +47,9 @@ from tests.unit.benchmarks.api_bank_cases import (
     write_download,
 )
 from tests.unit.benchmarks.data import official
+
+SCORING = "genenv_core/benchmarks/api_bank/scoring.py"
+VALUES = "genenv_core/benchmarks/api_bank/values.py"
 
 ALL = {**GOLD, **GOLD_OF_OURS}
 GOLD_COUNTS = {"lv1 calls": 399, "lv2 calls": 135, "lv3 calls": 245}
@@ -80,6 +84,30 @@ def of_ours(name: str, **changed: Any) -> str:
     return spelled(name, {key: value for key, value in both.items() if value is not None})
 
 
+@mutation(
+    "a call that does not reach to the last bracket of its line is found",
+    "genenv_core/benchmarks/api_bank/finding.py", 'line.rfind(")]")', 'line.find(")]")',
+)  # fmt: skip
+@mutation(
+    "one half of the words is enough for free text of a call", VALUES,
+    "2 * len(ours & theirs) > len(ours | theirs)", "2 * len(ours & theirs) >= len(ours | theirs)",
+)  # fmt: skip
+@mutation(
+    "a call may give arguments that the recorded one has not", SCORING,
+    "extra = [name for name in said if name not in gold.arguments]", "extra = list[str]()",
+)  # fmt: skip
+@mutation(
+    "a call that fails on the databases is right", SCORING,
+    "if wrong or need is None or wanted is None:", "if True:",
+)  # fmt: skip
+@mutation(
+    "a query that finds another row is right", "genenv_core/benchmarks/api_bank/state.py",
+    "(any_row or found == wanted)", "True",
+)  # fmt: skip
+@mutation(
+    "a number of a call may have a sign", VALUES,
+    'if kind == "int" and text.isdigit():', 'if kind == "int":',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("case", "right"), CASES, ids=[f"{n}-{c[0][0]}" for n, c in enumerate(CASES)]
 )
@@ -118,6 +146,11 @@ LISTS = [
 ]
 
 
+@mutation(
+    "lists in quotes are cut at the second quote", SCORING,
+    "full_arguments(inside) if gold.has_list else plain_arguments(inside)",
+    "plain_arguments(inside)",
+)  # fmt: skip
 @pytest.mark.parametrize(("name", "key", "value", "right"), LISTS)
 def test_lists_are_read_quoted_or_not(
     suite: ApiBank, name: str, key: str, value: str, right: bool
@@ -162,6 +195,10 @@ def test_keywords_of_a_search_are_compared_word_by_word(suite: ApiBank) -> None:
     assert not suite.judge("lv3/0.0", "[ToolSearcher(keywords='getweather')]", "match").valid
 
 
+@mutation(
+    "a word that most documents have counts against them",
+    "genenv_core/benchmarks/api_bank/searching.py", "one if one >= 0 else floor", "one",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("keyword", "places"),
     [
@@ -200,6 +237,10 @@ def test_calls_of_level_3_are_judged_as_the_official_harness_does(
     assert suite.judge(f"lv3/0.{call}", said, "match").valid is right
 
 
+@mutation(
+    "what the tools do not compare counts where the recorded call fails", SCORING,
+    "unvouched = rule is anything and wanted is None", "unvouched = False",
+)  # fmt: skip
 def test_nothing_vouches_for_an_argument_where_the_recorded_call_fails(tmp_path: Path) -> None:
     recorded = {**GOLD["DeleteAgenda"], "content": "Long gone", "time": "2020-01-01 00:00:00"}
     suite = load(write_download(tmp_path, {"DeleteAgenda": recorded}))
@@ -209,6 +250,9 @@ def test_nothing_vouches_for_an_argument_where_the_recorded_call_fails(tmp_path:
         assert verdict.parts["wrong"] == [*changed]
 
 
+@mutation(
+    "API-Bank's mode strict refuses the official prefix", SCORING, ".removeprefix(PREFIX)", ""
+)
 def test_strict_wants_the_call_alone_and_the_recorded_text(suite: ApiBank) -> None:
     call = of_ours("AddAgenda")
     for said in (f" {call}\n", f"API-Request: {call}", f"\nAPI-Request:{call}"):
@@ -273,6 +317,11 @@ ROUGE = [
 ]
 
 
+@mutation(
+    "words of a response count as often as they occur", "genenv_core/benchmarks/api_bank/rouge.py",
+    "len({word for words in ours for word in words})",
+    "len([word for words in ours for word in words])",
+)  # fmt: skip
 @pytest.mark.parametrize(("said", "gold", "wanted"), ROUGE)
 def test_rouge_l_is_that_of_the_package_rouge(said: str, gold: str, wanted: float) -> None:
     assert round(rouge_l(said, gold), 4) == wanted
@@ -298,6 +347,11 @@ def test_only_level_3_drops_the_speaker_of_a_response(suite: ApiBank) -> None:
     assert suite.judge("lv1/GetToday.jsonl#1", f"AI: {RESPONSE}", "match").score < 1.0
 
 
+@mutation(
+    "a sample after a call has no number when it is the user's",
+    "genenv_core/benchmarks/api_bank/loading.py", "            number += 1",
+    '            number += rows[at]["role"] != "User"',
+)  # fmt: skip
 def test_items_are_numbered_as_the_official_loop_counts_samples(tmp_path: Path) -> None:
     write_download(tmp_path, {"GetToday": {}})
     call = {"role": "API", "api_name": "GetToday", "param_dict": {}}

@@ -29,9 +29,12 @@ from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.api_bank import ApiBankDomain
 from genenv_core.training.warm_start.models import CHAT_TEMPLATE
 from genenv_core.types import JsonObject, TaskDraft
+from tests.mutations import mutation
 from tests.unit.benchmarks import api_bank_cases as cases
 from tests.unit.benchmarks.data import official
 from tests.unit.domains.played_turns import call, hostile, played
+
+LOADING = "genenv_core/benchmarks/api_bank/loading.py"
 
 AGENDA = "AddAgenda-AddAlarm-GetUserToken-level-2-1.jsonl"
 SEARCHED = "AddAgenda-level-3-1.jsonl"
@@ -130,6 +133,10 @@ def test_the_dialogue_before_an_item_is_shown(domain: ApiBankDomain) -> None:
     assert "Make no call" in response[0]["content"]
 
 
+@mutation(
+    "a model sees the recorded call that it should make", LOADING,
+    "before = turns[:at]", "before = turns[: at + 1]",
+)  # fmt: skip
 def test_nothing_after_an_item_is_shown(domain: ApiBankDomain) -> None:
     suite = suite_of(domain)
     for item in [*suite.items][::9]:
@@ -143,6 +150,11 @@ def test_nothing_after_an_item_is_shown(domain: ApiBankDomain) -> None:
             assert not any(gold in message["content"] for message in messages[1:])
 
 
+@mutation(
+    "tools that have to be searched for are there from the start", LOADING,
+    "named = found_tools(before) if searches else called_tools(turns)",
+    "named = called_tools(turns)",
+)  # fmt: skip
 def test_the_tools_are_those_that_are_known(domain: ApiBankDomain) -> None:
     def names(item: str) -> list[str]:
         tools = suite_of(domain).playable(item).tools
@@ -269,6 +281,10 @@ def test_no_turn_raises_or_succeeds(domain: ApiBankDomain) -> None:
             assert done and not domain.score(one, messages).success, turn[:80]
 
 
+@mutation(
+    "the last call of a turn counts", "genenv_core/benchmarks/api_bank/playing.py",
+    "return spelled(first.calls[0])", "return spelled(first.calls[-1])",
+)  # fmt: skip
 def test_the_first_call_of_the_first_turn_counts(small: ApiBankDomain) -> None:
     item = "lv1/GetUserToken.jsonl#0"
     sample = suite_of(small).playable(item)

@@ -26,7 +26,10 @@ from genenv_core.benchmarks.bamboogle.scoring import (
 )
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
 from genenv_core.errors import ConfigError, DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
+
+SCORING = "genenv_core/benchmarks/bamboogle/scoring.py"
 
 SPREADSHEET_ROWS = [14, 18, 31, 32, 38, 52, 53, 55, 95, 98, 99, 106, 118]
 
@@ -66,6 +69,10 @@ def test_normalising_is_squads(text: str, plain: str) -> None:
     assert normalized(text) == plain
 
 
+@mutation(
+    "a part of a word contains an answer", SCORING,
+    'f" {wanted} " in f" {normalized(answer)} "', "wanted in normalized(answer)",
+)  # fmt: skip
 def test_measures_by_hand() -> None:
     assert exact_match("The  Titan IIIE!", "titan iiie") and not exact_match(
         "Titan III", "Titan IIIE"
@@ -99,6 +106,10 @@ def test_strict_takes_the_text_whole() -> None:
     assert verdict.valid is False and verdict.parts["contains"]
 
 
+@mutation(
+    "a part of a date is the date", SCORING,
+    'for day in ("1 Jan 1901", "2 Feb 02")', 'for day in ("1 Jan 1901",)',
+)  # fmt: skip
 @pytest.mark.filterwarnings("error")  # dateutil's, about time zones, would stand in the terminal
 def test_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for() -> None:
     one = suite("29-May-32")
@@ -119,6 +130,10 @@ def test_a_spreadsheets_date_may_be_said_in_words_where_that_is_asked_for() -> N
     assert suite("May 29, 1932").judge("0", "29-May-32", "lenient").valid is False  # gold is whole
 
 
+@mutation(
+    "a date's parser fails the scorer", SCORING,
+    "except Exception:", "except (ValueError, OverflowError, TypeError):",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "prediction",
     [None, 1, 1.5, True, [], {}, [["a"]], "", " ", "\0", "9" * 5000, "9" * 20_000,

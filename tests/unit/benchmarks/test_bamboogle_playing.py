@@ -36,6 +36,7 @@ from genenv_core.benchmarks.bamboogle.suite import Bamboogle
 from genenv_core.benchmarks.protocol import Call, ItemVerdict, Said
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.errors import ConfigError, DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.unit.domains.played_turns import call, hostile, played
 
@@ -112,6 +113,11 @@ def test_no_turn_raises_or_succeeds(domain: BamboogleDomain) -> None:
         assert len(chatter) > 15 and not done and not domain.score(draft, messages).success
 
 
+@mutation(
+    "the first turn of an attempt at a question is the answer",
+    "genenv_core/benchmarks/bamboogle/playing.py", 'return said[-1].text if said else ""',
+    'return said[0].text if said else ""',
+)  # fmt: skip
 def test_the_prediction_is_the_last_turns_text() -> None:
     question = Question("Where?", verdict, search=Index(CORPUS).search)
     assert question.prediction([]) == ""
@@ -178,6 +184,10 @@ def test_bm25_by_hand() -> None:
     assert [p.title for p in index.ranked("fox a dog")] == ["a", "b"]
 
 
+@mutation(
+    "a search finds common words as well as rare ones",
+    "genenv_core/benchmarks/bamboogle/searching.py", "math.log1p(rarity) * gain", "gain",
+)  # fmt: skip
 def test_a_rare_word_counts_more_than_a_common_one_three_times() -> None:
     common = [Passage("p", "owl owl owl"), *[Passage("q", "owl")] * 4]
     assert Index([*common, Passage("r", "elk")]).ranked("owl elk")[0].title == "r"

@@ -37,6 +37,7 @@ from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.benchmarks.summary import Tally
 from genenv_core.errors import ConfigError, DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.bfcl_cases import (
     CALLS,
     FUNCTIONS,
@@ -47,6 +48,10 @@ from tests.unit.benchmarks.bfcl_cases import (
 )
 from tests.unit.benchmarks.bfcl_gold import gold_prediction
 from tests.unit.benchmarks.data import official
+
+BFCL_CALLS = "genenv_core/benchmarks/bfcl/calls.py"
+KINDS = "genenv_core/benchmarks/bfcl/kinds.py"
+BFCL_VALUES = "genenv_core/benchmarks/bfcl/values.py"
 
 UNSATISFIABLE = {
     "live_simple_106-63-0",  # a required array for which gold lists "" alone
@@ -80,6 +85,36 @@ def outcome(fault: Fault | None) -> str:
     return fault.type.value if fault else ""
 
 
+@mutation(
+    "a boolean passes for an integer in a call", KINDS,
+    "if type(value) is expected.type:", "if isinstance(value, expected.type):",
+)  # fmt: skip
+@mutation(
+    "an integer does not pass for a float in a call", KINDS,
+    'if expected.name == "float" and type(value) is int:', "if False:",
+)  # fmt: skip
+@mutation(
+    "a tuple does not pass for a list where a tuple is described", KINDS,
+    'if expected.name == "tuple" and type(value) is tuple:', "if False:",
+)  # fmt: skip
+@mutation(
+    "hyphens count when texts of a call are compared", BFCL_VALUES,
+    'dict.fromkeys(" ,./-_*^")', 'dict.fromkeys(" ,./_*^")',
+)  # fmt: skip
+@mutation(
+    "a key of a dict that gold has may be left out", BFCL_VALUES,
+    'if key not in value and "" not in _listed(values):', "if False:",
+)  # fmt: skip
+@mutation(
+    "quotes stay in the elements of a Java list", "genenv_core/benchmarks/bfcl/source_java.py",
+    'return text[1:-1] if element in ("char", "String") else _element(text, element)',
+    "return _element(text, element)",
+)  # fmt: skip
+@mutation(
+    "an array of JavaScript arrays is read as a flat one",
+    "genenv_core/benchmarks/bfcl/source_javascript.py", "    if end:\n        return [_row",
+    "    if False:\n        return [_row",
+)  # fmt: skip
 def test_values_are_judged_as_the_official_checker_does() -> None:
     wrong: list[Any] = []
     for language, kind, listed, cases in VALUES:
@@ -98,6 +133,18 @@ def test_values_are_judged_as_the_official_checker_does() -> None:
     assert sum(len(cases) for *_, cases in VALUES) > 200
 
 
+@mutation(
+    "a parameter that gold needs may be left out", BFCL_CALLS,
+    'if parameter not in given and "" not in values:', "if False:",
+)  # fmt: skip
+@mutation(
+    "a parameter that gold has not is let through", BFCL_CALLS,
+    "if parameter not in described or parameter not in accepted:",
+    "if parameter not in described and parameter not in accepted:",
+)  # fmt: skip
+@mutation(
+    "one call is taken for two of gold's", BFCL_CALLS, "                del left[index]\n", ""
+)
 def test_calls_are_judged_as_the_official_checker_does() -> None:
     for name, gold, cases in CALLS:
         kind = Kind(name)
@@ -205,6 +252,10 @@ HOSTILE: list[Any] = [
 ]  # fmt: skip
 
 
+@mutation(
+    "an object that calls nothing is a call", BFCL_CALLS,
+    "is_object(call) and len(call) == 1 and", "is_object(call) and", by="[official]",
+)  # fmt: skip
 @pytest.mark.parametrize("mode", BENCHMARK.modes)
 def test_no_prediction_raises(mode: str) -> None:
     rows = [
@@ -257,6 +308,12 @@ def test_a_collection_is_not_looked_for_in_a_text_without_end() -> None:
         assert read(text.ljust(LONGEST + 1), kind, "any") == text.ljust(LONGEST + 1)
 
 
+@mutation(
+    "live categories weigh the same, whatever their size",
+    "genenv_core/benchmarks/bfcl/categories.py",
+    "live = {name: sizes.get(name, size) / total for name, size in _LIVE.items()}",
+    "live = _even(tuple(_LIVE))",
+)  # fmt: skip
 def test_summaries_are_the_leaderboards() -> None:
     names = [*CATEGORIES, *TURNS, *WEB_SEARCH, *MEMORY]
     accuracy = {name: (place + 1) / 100 for place, name in enumerate(names)}

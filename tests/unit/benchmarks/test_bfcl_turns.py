@@ -41,8 +41,12 @@ from genenv_core.benchmarks.bfcl.turns.costs import POWER_BITS, WALK
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
 from genenv_core.benchmarks.bfcl.turns.texts import LONGEST, NoCall, addressed, read_call
 from genenv_core.errors import DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.test_bfcl import F, deep, written
+
+BACKENDS = "genenv_core/benchmarks/bfcl/turns/backends.py"
+CHECKS = "genenv_core/benchmarks/bfcl/turns/checks.py"
 
 CARDS: dict[str, Any] = {"spare": {"balance": 100}}
 RAN: list[str] = []
@@ -161,6 +165,10 @@ HOSTILE = [
 """Texts that are no call with literals of a public method of the double."""
 
 
+@mutation(
+    "a call may name a private method", BACKENDS,
+    'if not name.startswith("_"))', "if name)", by="[_secret()]",
+)  # fmt: skip
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:30])
 def test_nothing_but_a_call_with_literals_runs(text: str) -> None:
     RAN.clear()
@@ -220,6 +228,14 @@ def test_a_turn_must_lead_to_gold_s_state() -> None:
         assert outcome(row, [first, [["look()"]]]) == expected, first
 
 
+@mutation(
+    "what earlier turns gave counts no more", CHECKS,
+    "        given.update(", "        given = Counter(",
+)  # fmt: skip
+@mutation(
+    "gold's result of two calls is found in one", CHECKS,
+    "Counter(map(_mark, wanted)) - given", "Counter({*map(_mark, wanted)}) - given",
+)  # fmt: skip
 def test_gold_s_results_must_be_among_those_so_far_as_often() -> None:
     row = row_of(["look()"], ["look()", "echo(text='a')"])
     assert outcome(row, [[["look()"]], [["echo(text='b')"]]]) == "response"
@@ -238,6 +254,10 @@ def test_gold_s_results_must_be_among_those_so_far_as_often() -> None:
     assert fault.more == {"turn": 0, "gold_call": 0, "missing": 1}
 
 
+@mutation(
+    "a turn in which gold calls nothing is compared", CHECKS,
+    "        if not wanted:\n            continue\n", "",
+)  # fmt: skip
 def test_a_turn_without_gold_s_calls_is_not_compared() -> None:
     row = row_of([], ["put(item=2)"])
     assert outcome(row, [[], [["put(item=2)"]]]) == ""
@@ -246,6 +266,14 @@ def test_a_turn_without_gold_s_calls_is_not_compared() -> None:
     assert outcome(row, [[["put(item=2)", "put(item=2)"]], [["look()"]]]) == "state"
 
 
+@mutation(
+    "both sides of an item play with the same scenario", BACKENDS,
+    "scenario = deepcopy(config.get(class_name, {}))", "scenario = config.get(class_name, {})",
+)  # fmt: skip
+@mutation(
+    "what calls leave in the classes stays for the next item", BACKENDS,
+    "data.update(deepcopy(whole))", "data.update(whole)",
+)  # fmt: skip
 def test_both_sides_have_instances_of_their_own_and_each_item_fresh_ones() -> None:
     found, row = double(), row_of(["put(item=2)", "pay(amount=30)"], ["pay(30)"])
     for _ in range(3):

@@ -24,6 +24,10 @@ from genenv_core.benchmarks.predictions import Judged, Results, as_json, judge_l
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
+from tests.mutations import mutation
+
+LINES = "genenv_core/benchmarks/lines.py"
+PREDICTIONS = "genenv_core/benchmarks/predictions.py"
 
 SUITE = Bamboogle([("Capital of Oregon?", "Salem"), ("Of Ohio?", "Columbus")], "0" * 64)
 
@@ -46,6 +50,11 @@ def test_a_line_comes_back_with_its_id_and_key() -> None:
     assert "reason" not in rows[0] and rows[0]["parts"]["answer"] == "Salem"
 
 
+@mutation(
+    "a line that is no JSON stops the others", PREDICTIONS,
+    'except ValueError as error:\n        return _unread(number, f"is no JSON',
+    'except KeyError as error:\n        return _unread(number, f"is no JSON',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -76,6 +85,11 @@ def test_what_cannot_be_scored_is_null_with_its_reason(
 DEEP = 100_000
 
 
+@mutation("a line with a deep prediction loses its id", LINES, "<= DEEPEST:", "<= 10**9:")
+@mutation(
+    "a line with a long integer loses its id", LINES,
+    "json.loads(line, parse_int=_integer)", "json.loads(line)",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "prediction",
     [
@@ -92,6 +106,7 @@ def test_a_line_that_python_does_not_read_has_its_id_key_and_verdict(prediction:
     assert (row["id"], row["key"], row["valid"]) == ("0", ']"[', False)
 
 
+@mutation("brackets in texts count as levels", LINES, 'r\'"[^"\\\\]*+(?:\\\\.[^"\\\\]*+)*+"|', "r'")
 def test_what_is_not_too_deep_is_read_as_it_is() -> None:
     wide = [{"a": ["[", '"]', "\\", i, "\ud83d", {}]} for i in range(1000)]
     deep: Any = "end"
@@ -114,6 +129,7 @@ def test_numbers_that_json_has_not_come_back_as_text() -> None:
     assert as_json(results.of_keys()[0])["key"] == "nan"
 
 
+@mutation("keys share one result", PREDICTIONS, "name = repr(judged.key)", 'name = ""')
 def test_keys_have_results_of_their_own() -> None:
     results = Results(SUITE)
     for one in judged(
@@ -131,6 +147,10 @@ def test_keys_have_results_of_their_own() -> None:
     assert [one.metrics[0].value for one in (second, first)] == [0.5, 1]
 
 
+@mutation(
+    "items of one score are drawn", "genenv_core/benchmarks/summary.py",
+    "if (rows == rows[0]).all():", "if False:",
+)  # fmt: skip
 def test_a_key_for_each_line_costs_no_draws_and_is_not_listed_whole(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,9 @@ import pytest
 
 from genenv_core.benchmarks.protocol import Composite
 from genenv_core.benchmarks.summary import Metric, Tally
+from tests.mutations import mutation
+
+SUMMARY = "genenv_core/benchmarks/summary.py"
 
 
 def metrics(tally: Tally, *composites: Composite) -> dict[str, Metric]:
@@ -28,6 +31,11 @@ def test_a_metric_is_a_ratio_of_sums_over_items() -> None:
     assert found["micro"].items == 2
 
 
+@mutation(
+    "an item that was predicted four times counts four times", SUMMARY,
+    "np.array([np.mean(ratios, axis=0) for ratios in items.values()])",
+    "np.array([ratio for ratios in items.values() for ratio in ratios])",
+)  # fmt: skip
 def test_an_item_counts_once_with_the_mean_of_its_predictions() -> None:
     tally = Tally()
     for score in (1, 1, 1, 0):
@@ -48,6 +56,10 @@ def test_intervals_cover_the_truth() -> None:
     assert 0.9 <= inside / 200 <= 0.985
 
 
+@mutation(
+    "metrics over other items share the draws", SUMMARY,
+    "np.random.default_rng(_seed(items))", "np.random.default_rng(0)",
+)  # fmt: skip
 def test_metrics_over_the_same_items_share_their_draws() -> None:
     tally = Tally()
     for item in range(50):
@@ -65,6 +77,10 @@ def test_metrics_over_the_same_items_share_their_draws() -> None:
     )
 
 
+@mutation(
+    "a composite counts an item once for each of its metrics", SUMMARY,
+    "len(items), value, draws", "sum(len(given[name]) for name in shares), value, draws",
+)  # fmt: skip
 def test_a_composite_is_a_weighted_mean_and_needs_all_of_its_metrics() -> None:
     tally = Tally()
     tally.add("a", {"x": (1, 1)})

@@ -35,6 +35,7 @@ from genenv_core.benchmarks.travelplanner.queries import read_queries
 from genenv_core.benchmarks.travelplanner.suite import BENCHMARK, TravelPlanner
 from genenv_core.benchmarks.travelplanner.text import from_to, name_and_city, without_state
 from genenv_core.errors import ConfigError, DataError
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.trips import (
     CABIN,
@@ -51,6 +52,10 @@ from tests.unit.benchmarks.trips import (
     short_trip,
     write_download,
 )
+
+TRAVELPLANNER_COMMONSENSE = "genenv_core/benchmarks/travelplanner/commonsense.py"
+JUDGING = "genenv_core/benchmarks/travelplanner/judging.py"
+PLAN = "genenv_core/benchmarks/travelplanner/plan.py"
 
 TRAIN, VALIDATION = "train_gold.jsonl", "validation_example_plans_180.jsonl"
 HARD_LIMIT_S = 5.0
@@ -112,6 +117,10 @@ def test_good_plans_pass_everything(judge: Judge, mode: str) -> None:
     assert failed(judge(long_trip(), LONG, mode)) == set()
 
 
+@mutation(
+    "one room holds everybody", "genenv_core/benchmarks/travelplanner/hard.py",
+    "room.price * math.ceil(query.people / room.occupancy)", "room.price",
+)  # fmt: skip
 def test_the_budget_is_for_all_people_nights_and_rides(judge: Judge) -> None:
     assert failed(judge(short_trip(), {**SHORT, "budget": 680})) == set()
     verdict = judge(short_trip(), {**SHORT, "budget": 679})
@@ -164,6 +173,13 @@ BROKEN: list[tuple[str, Days, dict[str, Any]]] = [
 ]
 
 
+@mutation(
+    "any flight of the number flies where the plan goes", TRAVELPLANNER_COMMONSENSE,
+    "(flight.origin, flight.destination) == ends", "bool(ends)",
+)  # fmt: skip
+@mutation(
+    "one night is always enough", TRAVELPLANNER_COMMONSENSE, "nights < room.nights", "nights < 1"
+)
 @pytest.mark.parametrize(("constraint", "plan", "query"), BROKEN)
 def test_a_broken_constraint_fails_alone(
     judge: Judge, constraint: str, plan: Days, query: dict[str, Any]
@@ -185,6 +201,10 @@ def test_a_car_goes_neither_with_flights_nor_with_taxis(judge: Judge) -> None:
     assert conflict < failed(judge(changed(short_trip(), 1, transportation="-")))
 
 
+@mutation(
+    "a trip may end anywhere", TRAVELPLANNER_COMMONSENSE,
+    "if cities[0] != cities[-1]:", "if not cities:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "cities",
     [
@@ -217,6 +237,12 @@ def test_states_in_brackets_are_left_out(judge: Judge) -> None:
     assert failed(judge(spelled, LONG)) == set()
 
 
+@mutation(
+    "places that lack a value are in the database",
+    "genenv_core/benchmarks/travelplanner/database.py",
+    "if whole and any(value is None or value in MISSING for value in row.values()):",
+    "if None in row.values():",
+)  # fmt: skip
 def test_rows_that_lack_a_value_are_not_in_the_database(judge: Judge) -> None:
     missing = {"within_sandbox"}
     assert failed(judge(changed(short_trip(), 1, attraction="Silo, Lake;"))) == missing
@@ -284,6 +310,10 @@ def test_forbidden_transportation_is_found(judge: Judge) -> None:
     assert allowed.valid and allowed.parts["transportation"]["passed"] is True
 
 
+@mutation(
+    "hard constraints are judged on any plan", JUDGING,
+    "judged = all(outcomes[name].passed for name in BEFORE_HARD)", "judged = True",
+)  # fmt: skip
 def test_hard_constraints_wait_for_a_complete_plan_within_the_database(judge: Judge) -> None:
     poor = asking(SHORT, budget=1, house_rule="smoking")
     assert failed(judge(short_trip(), poor)) == {"budget", "room_rule"}
@@ -294,6 +324,10 @@ def test_hard_constraints_wait_for_a_complete_plan_within_the_database(judge: Ju
     assert failed(judge(again, poor)) == {"budget", "room_rule", "diverse_restaurants"}
 
 
+@mutation(
+    "a plan that leaves out the last day is complete", TRAVELPLANNER_COMMONSENSE,
+    "if len(given) != query.days:", "if not given:",
+)  # fmt: skip
 def test_too_few_days_or_values_are_incomplete(judge: Judge) -> None:
     assert "complete_information" in failed(judge(short_trip()[:2]))
     assert "complete_information" in failed(judge([*short_trip()[:2], {}]))
@@ -394,6 +428,14 @@ OVERLOOKED: dict[str, tuple[str, Any, dict[str, Any]]] = {
 }
 
 
+@mutation(
+    "a plan's last attraction is never looked at", PLAN,
+    "if not strict:\n            return parts[:-1]", "if parts:\n            return parts[:-1]",
+)  # fmt: skip
+@mutation(
+    "the official mode sees the last attraction", PLAN,
+    "return parts[:-1]", "return [part for part in parts if part]",
+)  # fmt: skip
 @pytest.mark.parametrize("overlooked", OVERLOOKED)
 def test_what_the_official_evaluator_overlooks_fails_in_mode_strict(
     judge: Judge, overlooked: str
@@ -452,6 +494,11 @@ for value in (5, 1.5, True, ["Lake"], {"Lake": "Home"}, [[["Lake"]]], float("nan
     HOSTILE += [changed(short_trip(), 2, **{cell: value}) for cell in (*CELLS, "current_city")]
 
 
+@mutation(
+    "a plan that cannot be read stops the run", JUDGING,
+    "except Unreadable as error:\n                found",
+    "except KeyError as error:\n                found",
+)  # fmt: skip
 @pytest.mark.parametrize("mode", BENCHMARK.modes)
 def test_no_prediction_stops_anything_and_none_of_these_passes(judge: Judge, mode: str) -> None:
     deep: Any = []
@@ -470,6 +517,11 @@ def test_a_day_needs_no_number_and_may_say_more(judge: Judge) -> None:
     assert judge(plan).valid is True
 
 
+@mutation(
+    "constraints that were not judged are not counted",
+    "genenv_core/benchmarks/travelplanner/suite.py", "(float(kept), float(query.hard_constraints))",
+    "(float(kept), float(sum(passed[name] is not None for name in HARD)))",
+)  # fmt: skip
 def test_rates_have_the_official_denominators(judge: Judge, download: Path) -> None:
     path = download.parent / "asked.json"
     asked = asking(SHORT, budget=1, cuisine=["French"], house_rule="smoking", room_type=None)

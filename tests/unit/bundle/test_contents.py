@@ -24,7 +24,10 @@ from genenv_core.bundle.statement import BUILD, STATEMENT, listed
 from genenv_core.errors import IntegrityError
 from genenv_core.storage.canonical import readable_json, sha256
 from genenv_core.storage.seal import seal
+from tests.mutations import mutation
 from tests.unit.bundle.builders import small_contents
+
+CONTENTS = "genenv_core/bundle/contents.py"
 
 ROLLOUT = stage_member(1, "rollout")
 
@@ -117,6 +120,10 @@ def test_the_statement_names_every_member_and_every_output(held: Contents) -> No
     assert not [name for name in members if name.endswith((".parquet", ".safetensors"))]
 
 
+@mutation(
+    "a bundle's statement need not know its members", CONTENTS,
+    "    _check_listed(members, statement)\n", "",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("members", "names", "said"),
     [
@@ -141,6 +148,14 @@ def test_a_rewritten_member_is_refused_with_a_right_seal(
         read(rewritten(held, names=names, **members))
 
 
+@mutation(
+    "a bundle's manifest may be of another key", CONTENTS,
+    "if (one.key, stage_key(one.key_parts)) != (key, key) or place", "if place",
+)  # fmt: skip
+@mutation(
+    "a bundle's statement may name other outputs", CONTENTS,
+    'if statement["subject"] != subjects(stages):', "if False:",
+)  # fmt: skip
 def test_another_manifest_is_refused(held: Contents) -> None:
     rollout = held.stages[1, "rollout"]
     other = rollout.model_copy(update={"key_parts": {**rollout.key_parts, "seed": 1}})

@@ -17,6 +17,9 @@ from genenv_core.bundle import sealed_zip
 from genenv_core.bundle.sealed_zip import LARGEST, SEAL, pack, unpack
 from genenv_core.errors import IntegrityError
 from genenv_core.storage.canonical import sha256
+from tests.mutations import mutation
+
+SEALED_ZIP = "genenv_core/bundle/sealed_zip.py"
 
 MEMBERS = {
     "statement.json": b'{"a": 1}\n',
@@ -58,6 +61,11 @@ def test_of_a_thousand_flips_none_goes_unnoticed() -> None:
             unpack(bytes(flipped))
 
 
+@mutation(
+    "a seal in capital letters is right as well", SEALED_ZIP,
+    "if data[-SEAL:] != sha256(data[:-SEAL]).encode():",
+    "if data[-SEAL:].lower() != sha256(data[:-SEAL]).encode():",
+)  # fmt: skip
 def test_no_bit_of_a_small_file_may_differ() -> None:
     data = pack({"a": b"b"})
     for place in range(len(data) * 8):
@@ -67,6 +75,10 @@ def test_no_bit_of_a_small_file_may_differ() -> None:
             unpack(bytes(flipped))
 
 
+@mutation(
+    "a bundle is read without a look at its seal", SEALED_ZIP,
+    "if data[-SEAL:] != sha256(data[:-SEAL]).encode():", "if False:",
+)  # fmt: skip
 def test_of_other_bytes_none_goes_unnoticed() -> None:
     data, rng = pack(MEMBERS), random.Random(18)
     for _ in range(300):
@@ -100,6 +112,9 @@ def test_what_is_wrong_is_said(change, said: str) -> None:
         unpack(change(pack(MEMBERS)))
 
 
+@mutation(
+    "a member of a bundle may lie above its folder", SEALED_ZIP, "(?!.*(^|/)\\.{1,2}(/|$))", ""
+)
 @pytest.mark.parametrize(
     "name",
     [
@@ -121,6 +136,10 @@ def test_two_members_are_never_one_file(names: tuple[str, str]) -> None:
         unpack(archive(*((name, b"") for name in names)))
 
 
+@mutation(
+    "a bundle may be compressed", SEALED_ZIP,
+    "if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:", "if info.flag_bits & 1:",
+)  # fmt: skip
 def test_nothing_grows_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = archive(("a", bytes(10**6)), compression=zipfile.ZIP_DEFLATED)
     assert len(bomb) < 10**4

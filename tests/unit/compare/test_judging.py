@@ -15,7 +15,10 @@ from genenv_core.algorithm.paired import Decision
 from genenv_core.compare.judging import judge, too_few
 from genenv_core.config.comparison import Budget, Comparison, Measure
 from genenv_core.errors import ConfigError
+from tests.mutations import mutation
 from tests.unit.compare.builders_compare import comparison, even, played, simulated
+
+JUDGING = "genenv_core/compare/judging.py"
 
 
 def test_effects_are_found_and_absent_ones_are_not_claimed() -> None:
@@ -38,6 +41,10 @@ def test_effects_are_found_and_absent_ones_are_not_claimed() -> None:
         assert "12 seeds" in verdict.words
 
 
+@mutation(
+    "fewer than six seeds decide", "genenv_core/algorithm/paired.py",
+    "Decision.FEW if len(gaps) < FEWEST else Decision.TIE", "Decision.TIE",
+)  # fmt: skip
 def test_few_seeds_decide_nothing_and_a_claim_takes_ten() -> None:
     effects = {"genenv": 0.2, "random": 0.0}
     few = judge(comparison(list(effects), range(4)), simulated(effects, 4))
@@ -53,6 +60,10 @@ def test_few_seeds_decide_nothing_and_a_claim_takes_ten() -> None:
     assert (one.verdicts, one.self_checks, one.seeds) == ([], [], [0])
 
 
+@mutation(
+    "pairs are read at their ends, whatever they spent", "genenv_core/compare/results.py",
+    "if point.spent[budget] <= limit][-1]", "if point.spent is not None][-1]",
+)  # fmt: skip
 @pytest.mark.parametrize("budget", list(Budget))
 def test_a_pair_is_read_at_the_lesser_of_what_they_spent(budget: Budget) -> None:
     cheap, dear = even(3, each=10), even(3, each=10) | {budget: [16, 31, 60]}
@@ -80,6 +91,10 @@ def test_one_that_cannot_afford_an_epoch_is_read_before_it() -> None:
     assert (genenv.epoch, genenv.gains[Measure.SAMPLED]) == (0, 0.0)
 
 
+@mutation(
+    "an arm that spends nothing is the limit", JUDGING,
+    "for amount in spent if amount)", "for amount in spent)",
+)  # fmt: skip
 def test_an_arm_that_spends_nothing_is_no_limit() -> None:
     runs = [
         played("genenv", 0, [0.1, 0.2], even(2)),
@@ -89,6 +104,11 @@ def test_an_arm_that_spends_nothing_is_no_limit() -> None:
     assert [one.epoch for one in judged.pairs["base"][0]] == [2, 2]
 
 
+@mutation(
+    "a seed counts though an arm has not finished it", JUDGING,
+    "if all((arm, seed) in played for arm in comparison.arms)",
+    "if any((arm, seed) in played for arm in comparison.arms)",
+)  # fmt: skip
 def test_a_seed_counts_when_every_arm_has_finished_it() -> None:
     effects = {"genenv": 0.1, "random": 0.0}
     runs = [run for run in simulated(effects, 8) if (run.arm, run.seed) != ("random", 3)]

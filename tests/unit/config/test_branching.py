@@ -22,6 +22,9 @@ from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError
 from tasks.bootstrap import STAGE
 from tasks.stage import COMPUTE_FIELDS
+from tests.mutations import mutation
+
+BRANCHING = "genenv_core/config/branching.py"
 
 POINT = BranchPoint(run_id="a", epoch=1)
 START = BranchPoint(run_id="a", epoch=0)
@@ -55,6 +58,15 @@ def test_a_bad_point_is_refused(text: str, words: str) -> None:
         read_point(text)
 
 
+@mutation(
+    "a branch may begin with other models or data than it takes over", BRANCHING,
+    '_same(given, STARTED_WITH, before, now, "what a run starts with is taken over", remedy)',
+    "pass",
+)  # fmt: skip
+@mutation(
+    "a branch may change the set of tasks that it takes over", BRANCHING,
+    "if all(sets):", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("there", "here", "words"),
     [
@@ -101,6 +113,10 @@ def test_at_its_start_a_run_has_neither_trained_weights_nor_a_set() -> None:
         check_branch(START, tiny(), tiny("domain.name=trails"))
 
 
+@mutation(
+    "a branch has the name of a run with the same settings", BRANCHING,
+    "digest([str(point), identity])", "digest([identity])",
+)  # fmt: skip
 def test_a_branch_has_a_name_of_its_own() -> None:
     name = branch_name(tiny(), POINT)
     assert name.startswith("a-at1-") and name == branch_name(tiny("epochs=7"), POINT)
@@ -113,6 +129,10 @@ def test_a_branch_has_a_name_of_its_own() -> None:
     resolve("tiny", fields={"run_id": branch_name(tiny(), long)})
 
 
+@mutation(
+    "what is taken over may be an end", BRANCHING,
+    "asked.epoch <= self.epoch", "asked.epoch < self.epoch",
+)  # fmt: skip
 def test_a_stage_that_is_taken_over_is_neither_an_end_nor_drawn_anew() -> None:
     POINT.check_later(None, "--until")
     POINT.check_later(Until(stage="rollout", epoch=2), "--until")

@@ -30,6 +30,9 @@ from genenv_core.config.load import resolve, run_name
 from genenv_core.config.request import RunRequest
 from genenv_core.config.requests_beside import CompareRequest
 from genenv_core.errors import ConfigError
+from tests.mutations import mutation
+
+COMPARISON = "genenv_core/config/comparison.py"
 
 SETS = {"lambda=0": ("rwr.lambda", 0), "alpha=0.3": ("curriculum.alpha", 0.3)}
 
@@ -143,6 +146,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
+@mutation(
+    "an arm may have a seed of its own", COMPARISON,
+    'if name.partition(".")[0] in OF_ALL:', "if False:",
+)  # fmt: skip
+@mutation("an arm is compared with itself", COMPARISON, "if run_id in named:", "if False:")
 @pytest.mark.parametrize(("arms", "more", "words"), REFUSED)
 def test_what_cannot_be_compared_is_refused(arms: Any, more: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refused:

@@ -35,6 +35,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.types import AgentHistory, Context
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.waiting import BOUND_S
 
@@ -328,6 +329,10 @@ BAD_OVERRIDES = [
 ]
 
 
+@mutation(
+    "a template's variable may shadow an argument", "genenv_core/config/sections/models.py",
+    "        if name in TEMPLATE_ARGUMENTS:\n", "        if False:\n",
+)  # fmt: skip
 @pytest.mark.parametrize(("override", "texts"), BAD_OVERRIDES, ids=[o for o, _ in BAD_OVERRIDES])
 def test_a_bad_setting_names_the_field_the_value_and_the_remedy(
     override: str, texts: list[str]
@@ -339,6 +344,10 @@ def test_a_bad_setting_names_the_field_the_value_and_the_remedy(
     assert caught.value.exit_status == 2
 
 
+@mutation(
+    "a mapping that is no section is merged", "genenv_core/config/load.py",
+    "if rest or (inner and isinstance(more, Mapping)):", "if rest or isinstance(more, Mapping):",
+)  # fmt: skip
 def test_changes_merge_sections_and_replace_other_mappings() -> None:
     options = {"a": 1, "b": 2}
     values = {"epochs": 3, "domain": {"name": "desk", "options": options}}
@@ -582,6 +591,10 @@ def test_run_name_is_equal_in_another_process() -> None:
     assert output.strip() == run_name(resolve("paper"), "paper")
 
 
+@mutation(
+    "a password in a root to read from is kept", "genenv_core/config/sections/roots.py",
+    'if scheme == "s3" and ("@" in rest or', 'if scheme == "s3" and (False or',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("value", "words"),
     [

@@ -41,7 +41,11 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Fil
 from genenv_core.types import Policy
 from tasks.stage import Stage
 from tasks.stage.key import ConfigView, config_fields, parts_of
+from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
+
+INPUTS = "tasks/stage/inputs.py"
+KEY = "tasks/stage/key.py"
 
 CONFIG = resolve("tiny")
 AT_LEAST = 109
@@ -305,6 +309,12 @@ def test_no_stage_declares_how_the_work_is_carried_out() -> None:
         assert not [read for read in stage.reads if read.split(".")[0] == "execution"]
 
 
+@mutation(
+    "a stage may read what its key does not hold", KEY,
+    '        raise StageError(\n            f"stage {self._stage.name} reads config.',
+    "        return value\n        raise StageError(\n"
+    '            f"stage {self._stage.name} reads config.',
+)  # fmt: skip
 def test_a_refusal_names_the_field() -> None:
     stage = Stage("toy", ("tasks.toy",), ("rwr.steps",))
     view: Any = ConfigView(CONFIG, stage)
@@ -315,6 +325,15 @@ def test_a_refusal_names_the_field() -> None:
         _ = ConfigView(CONFIG.model_copy(update={"rwr_": 1}), stage).rwr_
 
 
+@mutation(
+    "an input that equals its default is in the key", INPUTS,
+    "if value != left}", "if value is not left}",
+)  # fmt: skip
+@mutation("inputs are in no key", KEY, "inputs=identities(inputs)", "inputs={}")
+@mutation(
+    "the age of a checkpoint is in no key", INPUTS,
+    'return f"{value.digest}@{value.policy_version}"', "return value.digest",
+)  # fmt: skip
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
 def test_epoch_and_inputs_count_and_inputs_by_content(stage: Stage) -> None:
     ref = ArtifactRef(stage="pool", key="k" * 64, digest="d" * 64)

@@ -14,6 +14,9 @@ from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.windows import Window, set_of, window_of
 from genenv_core.errors import ConfigError
+from tests.mutations import mutation
+
+WINDOWS = "genenv_core/epoch/windows.py"
 
 OFFLINE = "arm=offline"
 URL = "teacher.url=http://host:8000/v1"
@@ -72,6 +75,10 @@ def test_what_cannot_be_is_refused_with_the_remedy(overrides: list[str], texts: 
         assert text in str(caught.value)
 
 
+@mutation(
+    "a pasted key is repeated in the refusal", "genenv_core/config/sections/endpoint.py",
+    '"key_env is the name of an', 'f"key_env {name} is the name of an',
+)  # fmt: skip
 @pytest.mark.parametrize(
     "setting",
     [
@@ -89,6 +96,10 @@ def test_a_key_is_refused_and_not_repeated(setting: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@mutation(
+    "every epoch attempts the first window of a set", WINDOWS,
+    "Window((epoch - 1) * count, count)", "Window(0, count)",
+)  # fmt: skip
 def test_one_set_is_made_for_epoch_1_and_windows_follow_each_other() -> None:
     static = tiny("arm=static", "data.set_tasks=20")
     taught = tiny(OFFLINE, URL, NAMED, "data.set_tasks=20")
@@ -99,6 +110,14 @@ def test_one_set_is_made_for_epoch_1_and_windows_follow_each_other() -> None:
     assert set_of(tiny(OFFLINE, "data.offline_file=x"), 2) == 2 and set_of(tiny(), 2) == 2
 
 
+@mutation(
+    "a window does not go on with the first task behind the last one", WINDOWS,
+    "(self.first + offset) % size", "min(self.first + offset, size - 1)",
+)  # fmt: skip
+@mutation(
+    "a window takes a task of a small set twice", WINDOWS,
+    "range(min(self.count, size))", "range(self.count if size else 0)",
+)  # fmt: skip
 def test_a_window_takes_no_task_twice_and_goes_on_behind_the_last() -> None:
     assert Window(0, 3).places(8) == [0, 1, 2]
     assert Window(6, 3).places(8) == [6, 7, 0]

@@ -11,6 +11,7 @@ import pytest
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.until import Until, read_until
 from genenv_core.errors import ConfigError
+from tests.mutations import mutation
 
 CONFIG = resolve("tiny", fields={"epochs": 3})
 
@@ -49,6 +50,10 @@ def test_a_bad_end_is_refused(text: str, words: str) -> None:
         read_until(text, CONFIG)
 
 
+@mutation(
+    "a run goes on after its end", "genenv_core/config/until.py",
+    "<= (self.epoch, order.index(self.stage))", "<= (self.epoch, len(order))",
+)  # fmt: skip
 def test_what_an_end_covers() -> None:
     end = Until(stage="grpo_update", epoch=2)
     for stage, epoch in (("publish", 1), ("bootstrap", 0), ("pool", 2), ("grpo_update", 2)):

@@ -26,8 +26,12 @@ from genenv_core.storage.records import code
 from genenv_core.storage.records.keys import stage_key
 from tasks.stage import Stage, StageContext, key
 from tasks.stage.key import AROUND, chosen_modules, domain_of, parts_of
+from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.config.test_stage_config import STAGES
+
+IDS = "genenv_core/ids.py"
+KEY = "tasks/stage/key.py"
 
 TINY = resolve("tiny")
 VLLM = resolve("tiny", overrides=["compute.engine=vllm"])
@@ -137,6 +141,10 @@ def fresh() -> Any:
     code.code_version.cache_clear()
 
 
+@mutation(
+    "the domain's code is in no key", KEY,
+    "chosen = modules_of(config.domain.name, domain) if domain else []", "chosen: list[str] = []",
+)  # fmt: skip
 @pytest.mark.parametrize(("module", "stages"), EDITS, ids=[module for module, _ in EDITS])
 def test_an_edit_recomputes_the_stages_that_use_the_module(
     module: str, stages: set[str], monkeypatch: pytest.MonkeyPatch
@@ -155,6 +163,11 @@ CHOSEN: list[tuple[RunConfig, str, set[str]]] = [
 ]
 
 
+@mutation(
+    "the engine's code is in no key", KEY,
+    "chosen.append(engine_module(config.compute.engine))", "pass",
+)  # fmt: skip
+@mutation("how an update is launched is in no key", KEY, "chosen.append(LAUNCH)", "pass")
 @pytest.mark.parametrize(("config", "module", "stages"), CHOSEN, ids=range(len(CHOSEN)))
 def test_what_the_configuration_chooses_counts_where_it_is_used(
     config: RunConfig, module: str, stages: set[str], monkeypatch: pytest.MonkeyPatch
@@ -164,6 +177,10 @@ def test_what_the_configuration_chooses_counts_where_it_is_used(
     assert changed(before, keys(config)) == stages
 
 
+@mutation(
+    "all engines are in every key", KEY, "chosen.append(engine_module(config.compute.engine))",
+    'chosen += [engine_module("transformers"), engine_module("vllm")]',
+)  # fmt: skip
 def test_a_keep_alive_of_vllm_recomputes_nothing_under_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +257,14 @@ def sections(model: type[BaseModel]) -> list[type[BaseModel]]:
     return [model, *(section for kind in kinds for section in sections(kind))]
 
 
+@mutation(
+    "a stage's seed is the same in every epoch", IDS,
+    "return seed_from(seed, stage, epoch, *parts)", "return seed_from(seed, stage, *parts)",
+)  # fmt: skip
+@mutation(
+    "ids change with the code", IDS,
+    '_MADE_BY = ("code", "runtime", "format")', '_MADE_BY = ("runtime", "format")',
+)  # fmt: skip
 def test_seeds_and_scopes_are_those_of_ids() -> None:
     """The machinery is in no key, so it may not make seeds or scopes of its own."""
     context: Any = object.__new__(StageContext)
@@ -252,6 +277,10 @@ def test_seeds_and_scopes_are_those_of_ids() -> None:
         assert (scope_of(other) == scope_of(parts)) is (part in {"code", "runtime", "format"})
 
 
+@mutation(
+    "seeds and scopes are in no key", KEY,
+    "*chosen_modules(stage, config, domain), *AROUND)", "*chosen_modules(stage, config, domain))",
+)  # fmt: skip
 def test_seeds_count_though_a_stage_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage("toy", ("genenv_core.checks",), ("rwr.steps",))
     before = parts_of(stage, TINY, 1, NO_INPUTS)["code"]
@@ -260,12 +289,21 @@ def test_seeds_count_though_a_stage_imports_none_of_them(monkeypatch: pytest.Mon
     assert parts_of(stage, TINY, 1, NO_INPUTS)["code"] != before
 
 
+@mutation(
+    "the machine is in no key", KEY,
+    '        runtime["machine"] = platform.machine()', "        pass",
+)  # fmt: skip
 def test_the_machine_counts_where_models_run(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys()
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert changed(before, keys()) == MODELS
 
 
+@mutation(
+    "library versions are in no key", KEY,
+    'version(library).partition("+")[0] for library in stage.libraries}',
+    '"" for library in stage.libraries}',
+)  # fmt: skip
 def test_each_library_counts_by_its_version_without_the_build(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -283,6 +321,10 @@ def test_each_library_counts_by_its_version_without_the_build(
     assert STAGES["rwr_update"].libraries == STAGES["grpo_update"].libraries
 
 
+@mutation(
+    "the domain's version is in no key", KEY,
+    'runtime["domain"] = " ".join([domain.name, domain.version, *_file_digests(domain)])', "pass",
+)  # fmt: skip
 def test_the_domains_version_counts_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys()
     monkeypatch.setattr(DeskDomain, "version", "2")

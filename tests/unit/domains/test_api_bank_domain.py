@@ -37,10 +37,13 @@ from genenv_core.errors import ConfigError, DataError, DomainError
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
 from tests.examples import many
+from tests.mutations import mutation
 from tests.unit.benchmarks import api_bank_cases as cases
 from tests.unit.benchmarks.data import official
 from tests.unit.domains.checking import flaws
 from tests.unit.domains.played_turns import call, hostile, played
+
+WRITING = "genenv_core/domains/benchmarks/api_bank/writing.py"
 
 TIME = "Format: %Y-%m-%d %H:%M:%S"
 FORMATTED = {"time": TIME, "check_in_time": "Format: %Y-%m-%d", "date": "Format: %Y-%m-%d"}
@@ -112,6 +115,11 @@ def read(domain: ApiBankDomain, value: Any) -> TaskDraft:
     return found
 
 
+@mutation(
+    "a drawn request may be one of the benchmark's",
+    "genenv_core/domains/benchmarks/api_bank/requests.py",
+    "if isinstance(draft, TaskDraft) and self._fits(draft):", "if isinstance(draft, TaskDraft):",
+)  # fmt: skip
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_drawn_request_is_sound(seed: int) -> None:
     domain = of_official(official("apibank"))
@@ -272,6 +280,11 @@ MUTATED: list[tuple[Any, Rejection, str]] = [
 ]  # fmt: skip
 
 
+@mutation(
+    "a request need not say what its call needs", WRITING,
+    "if unsaid := _unsaid(call, docs, known):", 'if unsaid := "":',
+)  # fmt: skip
+@mutation("an argument may have any type", WRITING, "if error is not None:", "if False:")
 @pytest.mark.parametrize(("value", "reason", "detail"), MUTATED)
 def test_a_changed_generation_is_refused_with_the_reason(
     domain: ApiBankDomain, value: Any, reason: Rejection, detail: str
@@ -318,6 +331,11 @@ def test_good_generations_are_tasks(domain: ApiBankDomain) -> None:
     assert flaws(read(domain, switched), domain) == []
 
 
+@mutation(
+    "an earlier call may be one of the benchmark's",
+    "genenv_core/domains/benchmarks/api_bank/domain.py", "for call in self.calls_of(draft):",
+    "for call in self.calls_of(draft)[-1:]:",
+)  # fmt: skip
 def test_a_generation_that_repeats_an_item_is_contaminated(domain: ApiBankDomain) -> None:
     agenda = cases.GOLD["AddAgenda"]
     repeated = {
@@ -372,6 +390,12 @@ def test_no_arguments_raise(domain: ApiBankDomain, api: str, arguments: Any) -> 
     assert isinstance(found, Rejected | TaskDraft)
 
 
+@mutation(
+    "a wrong call is answered as the right one",
+    "genenv_core/domains/benchmarks/api_bank/attempt.py",
+    "if len(made) >= len(request.calls) or not request.are_right(made):",
+    "if len(made) >= len(request.calls):",
+)  # fmt: skip
 def test_calls_are_judged_in_order(domain: ApiBankDomain) -> None:
     draft = read(domain, CHAIN)
     first, second = domain.answer_turns(draft)

@@ -31,8 +31,11 @@ from genenv_core.errors import ConfigError, DataError, DomainError
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
 from tests.examples import many
+from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 from tests.unit.domains.played_turns import call, hostile, played
+
+WRITING = "genenv_core/domains/benchmarks/bamboogle/writing.py"
 
 ITEM = "What is the secret name of the oldest lamp in the deep blue harbour of the north?"
 GOOD: dict[str, Any] = {
@@ -102,6 +105,12 @@ def test_the_kind_of_the_answer_does_not_give_it_away(alone: BamboogleDomain) ->
             assert len(texts) > 1
 
 
+@mutation(
+    "questions about a fictional world are held out by luck",
+    "genenv_core/domains/benchmarks/own_tasks.py",
+    "if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:",
+    "if draft.fingerprint not in drafts:",
+)  # fmt: skip
 @pytest.mark.parametrize("seed", range(3))
 def test_no_heldout_question_is_a_base_question_or_an_example(
     alone: BamboogleDomain, seed: int
@@ -194,6 +203,11 @@ MUTATED: list[tuple[Any, Rejection, str]] = [
 ]  # fmt: skip
 
 
+@mutation("a question may say its answer", WRITING, "if contains(question, answer):", "if False:")
+@mutation(
+    "one passage may be enough for a question of two hops", WRITING,
+    "if passage.title in holding and any(_about(passage, title) for title in asked):", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(("value", "reason", "detail"), MUTATED)
 def test_a_changed_generation_is_refused_with_the_reason(
     alone: BamboogleDomain, value: Any, reason: Rejection, detail: str
@@ -289,6 +303,11 @@ def test_pi_env_plays_the_search_engine(data: Path) -> None:
         domain.episode(item, 0)
 
 
+@mutation(
+    "a result does not name the corpus that was searched",
+    "genenv_core/domains/benchmarks/bamboogle/domain.py",
+    'self.version += f"-{self._corpus_digest[:16]}"', "pass",
+)  # fmt: skip
 def test_the_search_engine_is_named(data: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"title": "T", "text": "x"}')

@@ -18,6 +18,10 @@ from genenv_core.benchmarks.protocol import Call, ItemVerdict
 from genenv_core.domains.benchmarks.contamination import LEAST, WORDS, Known
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.types import Rejected, Rejection, TaskDraft
+from tests.mutations import mutation
+
+CONTAMINATION = "genenv_core/domains/benchmarks/contamination.py"
+DOMAIN = "genenv_core/domains/benchmarks/domain.py"
 
 LONG = [f"w{number}" for number in range(20)]
 SHORT = ["who", "built", "the", "tower", "there", "and", "why"]
@@ -33,6 +37,13 @@ def text(words: list[str]) -> str:
     return " ".join(words)
 
 
+@mutation(
+    "twelve words in a row are a repetition of an item", CONTAMINATION, "WORDS = 13", "WORDS = 12"
+)
+@mutation(
+    "the last run of words of a task is not compared", CONTAMINATION,
+    "range(len(words) - length + 1)", "range(len(words) - length)",
+)  # fmt: skip
 def test_thirteen_words_in_a_row_are_a_repetition_and_twelve_are_not() -> None:
     assert (WORDS, LEAST) == (13, 5)
     items = known(("long", text(LONG), ()))
@@ -44,6 +55,14 @@ def test_thirteen_words_in_a_row_are_a_repetition_and_twelve_are_not() -> None:
         assert items.repeated(text([*run[:6], "or", *run[6:]]), ()) == ""
 
 
+@mutation(
+    "an item with fewer than 13 words may be repeated", CONTAMINATION,
+    "if len(words) >= LEAST:", "if len(words) >= WORDS:",
+)  # fmt: skip
+@mutation(
+    "a part of a short item is a repetition of it", CONTAMINATION,
+    "length = min(WORDS, len(words))", "length = min(LEAST, len(words))",
+)  # fmt: skip
 def test_of_a_shorter_item_all_words_are_a_repetition() -> None:
     items = known(("short", text(SHORT), ()))
     assert items.repeated(text(["tell", *SHORT, "please"]), ()) == (
@@ -59,6 +78,10 @@ def test_an_item_of_very_few_words_is_not_compared_by_them(words: int, counts: b
     assert bool(known(("few", whole, ())).repeated(whole, ())) == counts
 
 
+@mutation(
+    "words are compared with their case", CONTAMINATION,
+    "_WORD.findall(text.casefold())", "_WORD.findall(text)",
+)  # fmt: skip
 def test_case_and_punctuation_tell_no_words_apart() -> None:
     items = known(("short", "Who built the tower of STRASSE?", ()))
     assert items.repeated("who, built (the) -- tower... of straße!", ())
@@ -72,6 +95,15 @@ def test_the_item_that_is_repeated_is_named() -> None:
     assert items.repeated("", (PAY,)) == "the calls are those of item three"
 
 
+@mutation(
+    "an item's calls in another order are no repetition", CONTAMINATION,
+    "tuple(sorted(json.dumps(_plain([call.name, call.arguments])) for call in calls))",
+    "tuple(json.dumps(_plain([call.name, call.arguments])) for call in calls)",
+)  # fmt: skip
+@mutation(
+    "2.0 is another argument than 2", CONTAMINATION,
+    "        return int(value)\n", "        return value\n",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "calls",
     [
@@ -84,6 +116,10 @@ def test_equal_calls_are_a_repetition_in_any_order_and_spelling(calls: tuple[Cal
     assert known(("both", "", (BOOK, PAY))).repeated("words of its own", calls)
 
 
+@mutation(
+    "calls of an item's tools are its calls, whatever their arguments", CONTAMINATION,
+    "json.dumps(_plain([call.name, call.arguments]))", "json.dumps(_plain([call.name]))",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "calls",
     [
@@ -100,6 +136,10 @@ def test_other_calls_are_no_repetition(calls: tuple[Call, ...]) -> None:
     assert known(("both", "", (BOOK, PAY))).repeated("words of its own", calls) == ""
 
 
+@mutation(
+    "calls without arguments are a repetition", CONTAMINATION,
+    "if calls and any(call.arguments for call in calls):", "if calls:",
+)  # fmt: skip
 def test_calls_without_arguments_tell_nothing() -> None:
     look = (Call("look", {}),)
     assert known(("bare", "", look), ("none", "", ())).repeated("words", look) == ""
@@ -143,6 +183,10 @@ class Fixed(BenchmarkDomain[Any]):
     made = base_tasks = heldout_tasks = env_messages = cast(Any, None)
 
 
+@mutation(
+    "a generation may repeat an item of a benchmark", DOMAIN,
+    "return Rejected(Rejection.CONTAMINATED, why) if why else draft", "return draft",
+)  # fmt: skip
 def test_a_generation_that_repeats_an_item_is_rejected() -> None:
     domain = Fixed()
     (found,) = domain.parse(f"Say: {text(SHORT)}.")
@@ -153,6 +197,14 @@ def test_a_generation_that_repeats_an_item_is_rejected() -> None:
     assert isinstance(found, Rejected) and found.reason is Rejection.UNPARSEABLE
 
 
+@mutation(
+    "a verdict that could not be told is a success", DOMAIN,
+    "success = found.valid is True", "success = found.valid is not False",
+)  # fmt: skip
+@mutation(
+    "an attempt is a success by its score", DOMAIN,
+    "success = found.valid is True", "success = found.score > 0",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("valid", "reason", "failure"),
     [(True, "", ""), (False, "two  calls\nwhere", "two calls where"), (False, "", "wrong"),

@@ -39,6 +39,7 @@ from genenv_core.domains.protocol import ConstrainsEnv, SeedData
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
+from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 
 DESK = DeskDomain()
@@ -311,6 +312,11 @@ def test_the_agents_rules_name_every_tool_and_their_example_is_right(dialogue: b
     assert turns == desk.answer_turns(dataclasses.replace(shown, ground_truth="".join(turns)))
 
 
+@mutation(
+    "an explained simulator is shown numbers that it may not write",
+    "genenv_core/domains/desk/wording.py", "min(left, max_operand), item, min(right, max_operand)",
+    "left, item, right",
+)  # fmt: skip
 @pytest.mark.parametrize("options", [(1, 1), (2, 3), (3, 4), (6, 9), (12, 99)])
 def test_the_simulators_rules_show_programs_that_are_tasks(options: tuple[int, int]) -> None:
     """Within all bounds: what the rules show parses, and an answer written like it is admitted."""

@@ -21,6 +21,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from tasks import score
 from tasks.stage.key import chosen_modules, domain_of, parts_of
+from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
 
 Write = Callable[[str, str], None]
@@ -187,6 +188,10 @@ def test_a_name_that_leads_nowhere_says_what_to_do(write: Write, name: str, word
     assert "domain.name" in str(caught.value) and words in str(caught.value)
 
 
+@mutation(
+    "a module beside a plug-in is in no key", "genenv_core/storage/records/code.py",
+    "or _together(one, top)}", "}",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("changed", "counts"),
     [
@@ -208,6 +213,7 @@ def test_every_module_beside_it_that_it_imports_is_in_the_key(
     assert (part("lengths.py:Units") != before) is counts
 
 
+@mutation("a plug-in's files are in no key", "tasks/stage/key.py", ", *_file_digests(domain)]", "]")
 def test_the_files_that_it_names_are_in_the_key(write: Write, tmp_path: Path) -> None:
     before = part("lengths.py:Units")
     os.utime("words.txt", (1, 1))

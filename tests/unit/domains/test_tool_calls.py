@@ -25,6 +25,9 @@ from genenv_core.domains.tool_calls import (
 )
 from genenv_core.errors import DomainError
 from genenv_core.exchange.chat_player import readable
+from tests.mutations import mutation
+
+TOOL_CALLS = "genenv_core/domains/tool_calls.py"
 
 SHIP = {"name": "ship", "arguments": {"item": "gears", "total": 5}}
 
@@ -75,6 +78,10 @@ class Own(DeskDomain):
         return self.given
 
 
+@mutation(
+    "what a domain says of its calls is not asked for", TOOL_CALLS,
+    "    if not isinstance(domain, ReadsCalls):\n", "    if True:\n",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -91,6 +98,19 @@ def test_what_a_domain_gives_for_calls_is_checked(given: object, why: str) -> No
     assert reader_of(DeskDomain()) is calls_said
 
 
+@mutation(
+    "a call that cannot be read is not told", TOOL_CALLS,
+    "found.append(body if one.arguments is None else",
+    "found.append(Call('', {}) if one.arguments is None else",
+)  # fmt: skip
+@mutation(
+    "a call that is never closed is text", TOOL_CALLS,
+    "    if unclosed >= 0:\n", "    if unclosed < -1:\n",
+)  # fmt: skip
+@mutation(
+    "calls that a model thinks of are made", TOOL_CALLS,
+    "in_order(text[after_thought(text) :])", "in_order(text)",
+)  # fmt: skip
 def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:
     text = (
         f"<think>maybe {written(SHIP)}</think> a {written(SHIP)} b <tool_call>[]</tool_call>"
@@ -103,6 +123,11 @@ def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:
     )
 
 
+@mutation(
+    "a call's arguments may be a list", TOOL_CALLS,
+    "if not isinstance(name, str) or not isinstance(arguments, dict):",
+    "if not isinstance(name, str) or arguments is None:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "body",
     [

@@ -48,7 +48,11 @@ from genenv_core.play.calls import calls_made, with_calls
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
+from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
+
+CARDS = "genenv_core/domains/trails/cards.py"
+DOMAIN = "genenv_core/domains/trails/domain.py"
 
 TRAILS = TrailsDomain()
 LONG = TrailsDomain(TrailsOptions(max_looks=MOST_LOOKS))
@@ -118,6 +122,10 @@ def test_generated_tasks_read_back_and_are_admitted(trail: Trail) -> None:
     assert not any(answer_verdict(task, LONG, said).success for said in LONG.trivial_answers(task))
 
 
+@mutation(
+    "a card names one person twice", CARDS,
+    "if name not in (person, following)", "if name != person",
+)  # fmt: skip
 @given(trails)
 def test_cards_name_others_and_lead_past_nobody_twice(trail: Trail) -> None:
     told = cards_of(trail)
@@ -292,6 +300,10 @@ def test_each_answer_of_the_tool_is_news(trail: Trail) -> None:
             known |= words
 
 
+@mutation(
+    "a request gives its cards away", CARDS,
+    'seed_from("trails", "cards", trail.program)', 'seed_from("trails", "cards", trail.request)',
+)  # fmt: skip
 def test_the_same_request_has_other_answers_in_other_indexes() -> None:
     answers = Counter(_task(f"mara boss town {index}").ground_truth for index in range(1000))
     assert len(answers) > 200  # of 23 others in 10 towns
@@ -399,6 +411,13 @@ def test_right_answers_may_be_worded_otherwise(said: str, reward: float) -> None
     assert _verdict(said) == (reward, True, "")
 
 
+@mutation(
+    "a similar answer may leave its value out", DOMAIN,
+    "if OPEN in said or not named:", "if OPEN in said:",
+)  # fmt: skip
+@mutation(
+    "a similar answer may name two values", DOMAIN, "if len(named) > 1:", "if len(named) > 2:"
+)
 @pytest.mark.parametrize(
     ("said", "reward", "failure"),
     [
@@ -475,6 +494,10 @@ def test_pi_env_is_shown_the_card_that_was_asked_for(trails: TrailsDomain) -> No
     assert trails.tool_messages(task, [_say("the pet is a cat")]) is None
 
 
+@mutation(
+    "pi_env learns to deny a card that there is", DOMAIN,
+    "[name for name in PEOPLE if name not in cards]", "PEOPLE",
+)  # fmt: skip
 def test_pi_env_learns_to_say_what_the_tool_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed examples of the tool's part agree with the episode, whoever is asked for."""
     drawn: list[Trail] = []

@@ -33,7 +33,10 @@ from genenv_core.downloads.origin import Limits, Origin
 from genenv_core.downloads.state import RECEIPTS
 from genenv_core.downloads.tool_docs import written
 from genenv_core.errors import DownloadError
+from tests.mutations import mutation
 from tests.unit.downloads.mirrors import COMMIT, REPO, put, put_commit, serving, zipped
+
+FETCHING = "genenv_core/downloads/fetching.py"
 
 FILES = {"data/one.txt": b"first", "data/two.txt": b"second", "data/three.txt": b"third"}
 ZIP = "https://host.example/r/1.0/games.zip"
@@ -78,6 +81,11 @@ GAMES = zipped({"x/seen/t/1/game": b"a", "x/train/t/2/game": b"b", "x/train/t/2/
 UNPACKED = {"games/seen/t/1/game": b"a", "games/train/t/2/game": b"b"}
 
 
+@mutation(
+    "a download is no longer than what it lacks", FETCHING,
+    "lacking = [one.to for one in found if one.state in wanted]",
+    "lacking = [one.to for one in found]",
+)  # fmt: skip
 def test_a_second_call_asks_for_nothing_and_damage_for_that_alone(mirror: Path, here: Path) -> None:
     ids = put_commit(mirror, FILES)
     put(mirror, ZIP, GAMES)
@@ -105,6 +113,11 @@ def test_a_second_call_asks_for_nothing_and_damage_for_that_alone(mirror: Path, 
         assert files(here) == wanted
 
 
+@mutation(
+    "a wrong digest is refused", FETCHING,
+    '    if found != expected:\n        raise DownloadError(f"{name}: expected {kind}',
+    '    if not found:\n        raise DownloadError(f"{name}: expected {kind}',
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["file", "archive", "folder", "file of a folder"])
 def test_another_content_is_refused_with_both_digests(mirror: Path, here: Path, kind: str) -> None:
     ids = put_commit(mirror, FILES)
@@ -146,6 +159,10 @@ def test_a_download_that_breaks_off_leaves_nothing_and_is_continued(
     assert files(here) == UNPACKED
 
 
+@mutation(
+    "an archive without a note is fetched again", FETCHING,
+    "wanted |= {State.UNKNOWN} if isinstance(part, Archive) else set()", "",
+)  # fmt: skip
 def test_an_archive_cut_off_while_its_files_move_in_is_fetched_again(
     mirror: Path, here: Path
 ) -> None:
@@ -364,6 +381,10 @@ def test_tool_classes_are_read_and_never_run(mirror: Path, here: Path) -> None:
     assert files(here) == {"docs.json": DOCS}
 
 
+@mutation(
+    "other tool docs are not used", FETCHING,
+    "if (found := sha256_of(path)) != part.sha256:", "if not (found := sha256_of(path)):",
+)  # fmt: skip
 def test_other_tool_docs_are_kept_aside_and_not_used(mirror: Path, here: Path) -> None:
     put_commit(mirror, {"tools/tool.py": CLASSES})
     outcome = got(tool_docs(b"pinned"), here, mirror)

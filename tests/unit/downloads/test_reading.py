@@ -31,7 +31,10 @@ from genenv_core.downloads.digests import (
 from genenv_core.downloads.listings import Commit
 from genenv_core.downloads.origin import Limits, Origin, leaves_https
 from genenv_core.errors import ConfigError, DownloadError
+from tests.mutations import mutation
 from tests.unit.downloads.mirrors import COMMIT, REPO, listing, put, put_commit, serving, zipped
+
+ARCHIVES = "genenv_core/downloads/archives.py"
 
 EMPTY_FILE = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 MADE_BY_GIT = "d7c70d9e0320d31c7b3e27f58316239bf3a79b27"
@@ -67,6 +70,11 @@ def test_kept_members_go_below_their_folder(tmp_path: Path) -> None:
     assert (tmp_path / "in/deep/train/t/1/game").read_bytes() == b"g"
 
 
+@mutation(
+    "a path of an archive stays in its folder", ARCHIVES,
+    'if any(part in ("", ".", "..") for part in parts) or set(name) & set("\\\\:\\0"):',
+    'if set(name) & set("\\\\:\\0"):',
+)  # fmt: skip
 @pytest.mark.parametrize(
     "name",
     [
@@ -86,6 +94,9 @@ def test_a_path_that_leaves_the_folder_refuses_the_archive(tmp_path: Path, name:
     assert [path.name for path in tmp_path.rglob("*")] == ["a.zip"]
 
 
+@mutation(
+    "an archive has no links", ARCHIVES, "if stat.S_ISLNK(member.external_attr >> 16):", "if False:"
+)
 def test_a_link_refuses_the_archive(tmp_path: Path) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as opened:
@@ -96,6 +107,7 @@ def test_a_link_refuses_the_archive(tmp_path: Path) -> None:
         unpacked(out.getvalue(), tmp_path)
 
 
+@mutation("an archive unpacks to so much at most", ARCHIVES, "if left < 0:", "if False:")
 def test_a_zip_bomb_is_stopped_at_the_limit(tmp_path: Path) -> None:
     bomb = zipped({"train/t/game": b"\0" * 5_000_000})
     assert len(bomb) < 10_000
@@ -123,6 +135,10 @@ def test_a_broken_zip_is_refused(tmp_path: Path, fault: str) -> None:
         unpacked(broken, tmp_path)
 
 
+@mutation(
+    "an answer has so many bytes at most", "genenv_core/downloads/origin.py",
+    "if self.got > self.most:", "if False:",
+)  # fmt: skip
 def test_a_folder_and_a_server_are_the_same_mirror(tmp_path: Path) -> None:
     put(tmp_path, ADDRESS, b"content")
     with serving(tmp_path) as server:
@@ -209,6 +225,11 @@ def test_a_listing_is_that_which_its_parent_names(tmp_path: Path) -> None:
             commit.folder(path)
 
 
+@mutation(
+    "a listing is that which its parent names", "genenv_core/downloads/listings.py",
+    "if name != self._commit and (found := git_id_of_entries(entries)) != name:",
+    'if (found := git_id_of_entries(entries)) == "":',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("content", "said"),
     [

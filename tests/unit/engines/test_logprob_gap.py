@@ -16,6 +16,7 @@ from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.errors import EngineError
 from genenv_core.types import SamplingParams
+from tests.mutations import mutation
 from tests.unit.builders_engine import EOS_ID, random_prompts, requests_of, write_checkpoint
 
 
@@ -60,6 +61,10 @@ def test_an_error_put_in_comes_out(checkpoint: Path) -> None:
     assert gap.mean == pytest.approx(0.25 * sum(tokens[:3]) / sum(tokens), abs=1e-4)
 
 
+@mutation(
+    "the trainer's logprobs of an observation are kept", "genenv_core/engines/transformers/gap.py",
+    "    return torch.where(mask, made, 0.0)\n", "    return made\n",
+)  # fmt: skip
 def test_only_sampled_tokens_count(checkpoint: Path) -> None:
     row = rows_of(checkpoint)[0]
     observed = Sampled(

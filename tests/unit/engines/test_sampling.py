@@ -13,8 +13,20 @@ from hypothesis import strategies as st
 from genenv_core.engines.transformers.sampling import choose_tokens, uniform_streams
 from genenv_core.types import SamplingParams
 from tests.examples import many
+from tests.mutations import mutation
+
+SAMPLING = "genenv_core/engines/transformers/sampling.py"
 
 
+@mutation(
+    "sampled logprobs are of the largest logit", SAMPLING,
+    "logprobs.gather(1, tokens).squeeze(1)", "logprobs.max(dim=1).values",
+)  # fmt: skip
+@mutation(
+    "the nucleus leaves out the token that fills it", SAMPLING,
+    "ranked.cumsum(dim=-1, dtype=torch.float64) - ranked",
+    "ranked.cumsum(dim=-1, dtype=torch.float64)",
+)  # fmt: skip
 def test_choosing_by_hand_computed_numbers() -> None:
     logits = torch.tensor([[0.1, 0.2, 0.0, 0.7]]).log().expand(5, 4)
     uniforms = torch.tensor([0.0, 0.0999, 0.1001, 0.2999, 1 - 2**-53], dtype=torch.float64)

@@ -19,6 +19,7 @@ from genenv_core.engines.transformers.kl import sequence_kl
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import EngineError
 from genenv_core.types import SamplingParams
+from tests.mutations import mutation
 from tests.unit.builders_engine import EOS_ID, requests_of, write_checkpoint
 
 PROMPTS = [[3, 4, 5], [6, 7]]
@@ -54,6 +55,10 @@ def by_hand(ours: Path, theirs: Path, row: tuple[tuple[int, ...], tuple[int, ...
     return total
 
 
+@mutation(
+    "the KL is that of the first pi_env to the new one", "genenv_core/engines/transformers/kl.py",
+    "kl_terms(ours, theirs)", "kl_terms(theirs, ours)",
+)  # fmt: skip
 def test_it_is_the_brute_force_sum(ours: Path, near: Path) -> None:
     found = sequence_kl(ours, near, ROWS, threads=1)
     assert found == pytest.approx([by_hand(ours, near, row) for row in ROWS], rel=1e-4)

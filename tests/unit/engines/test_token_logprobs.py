@@ -19,6 +19,7 @@ from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.sampling import choose_tokens, sampling_logprobs
 from genenv_core.errors import EngineError
 from genenv_core.types import SamplingParams
+from tests.mutations import mutation
 from tests.unit.builders_engine import EOS_ID, VOCAB_SIZE, random_prompts, requests_of, tiny_model
 
 
@@ -38,6 +39,10 @@ def sampled(
     return sequences, [list(answer.logprobs) for answer in answers]
 
 
+@mutation(
+    "scored tokens are off by one", "genenv_core/engines/transformers/token_logprobs.py",
+    "logits[place, first - 1 : len(rows[place]) - 1]", "logits[place, first : len(rows[place])]",
+)  # fmt: skip
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_tokens_have_the_logprobs_that_they_were_sampled_with(
     engine: TransformersEngine, temperature: float

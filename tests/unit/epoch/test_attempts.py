@@ -18,6 +18,7 @@ from genenv_core.epoch.rows import frame
 from genenv_core.epoch.windows import Window
 from genenv_core.play.calls import with_calls
 from genenv_core.types import SamplingParams
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import (
     Player,
     data,
@@ -26,6 +27,8 @@ from tests.unit.epoch.builders_epoch import (
     seed_for,
     task,
 )
+
+ATTEMPTS = "genenv_core/epoch/attempts.py"
 
 MIXTURE = MixtureConfig(new=0.5, base=0.25, history=0.25)
 BASE = [f"base{index}" for index in range(8)]
@@ -54,17 +57,28 @@ def test_valid_new_tasks_then_base_tasks_in_their_share() -> None:
     assert len(words) == 6 and words[4:] == sorted(set(words[4:])) and set(words[4:]) <= set(BASE)
 
 
+@mutation(
+    "the whole set is attempted in each epoch", ATTEMPTS,
+    "[new[place] for place in window.places(len(new))]", "list(new)",
+)  # fmt: skip
 def test_a_window_of_a_set_is_attempted_with_base_tasks_in_its_share() -> None:
     words = chosen(0, new=6, window=Window(4, 4))
     assert words[:4] == ["n4", "n5", "n0", "n1"] and len(words) == 6
     assert words[4:] == chosen(0)[4:]
 
 
+@mutation(
+    "base tasks are drawn alike in every epoch", ATTEMPTS,
+    'np.random.default_rng(seed_for("base"))', "np.random.default_rng(0)",
+)  # fmt: skip
 def test_base_tasks_are_drawn_from_the_stages_seed() -> None:
     assert chosen(1) == chosen(1)
     assert len({tuple(chosen(seed)) for seed in range(6)}) > 1
 
 
+@mutation(
+    "held-out tasks are attempted in training", ATTEMPTS, "of_source(data, TaskSource.BASE)", "data"
+)
 def test_no_more_base_tasks_than_there_are() -> None:
     assert chosen(0, ["only"]) == ["n0", "n1", "n2", "n3", "only"]
     assert chosen(0, new=0) == []
@@ -86,6 +100,10 @@ def shards(player: Player, names: Sequence[str], which: dict[int, range]) -> lis
     )
 
 
+@mutation(
+    "rollouts are seeded by the task's id", ATTEMPTS,
+    "seed_for(place_of[task], sample, turn)", "seed_for(task, sample, turn)",
+)  # fmt: skip
 def test_seeds_go_by_place_not_by_id() -> None:
     first, renamed = Player({}), Player({})
     shards(first, ["a", "b", "c"], {0: range(0, 2), 1: range(2, 3)})
@@ -151,6 +169,10 @@ class Once(Player):
         )  # fmt: skip
 
 
+@mutation(
+    "calls of a prompt count as the agent's", "genenv_core/play/calls.py",
+    "for message in own[len(own) - turns :])", "for message in own)",
+)  # fmt: skip
 def test_the_rows_of_a_rollout() -> None:
     ((_, tables),) = shards(Once({}), ["a"], {0: range(1)})
     row = tables["traces"].row(0, named=True)

@@ -26,7 +26,10 @@ from genenv_core.epoch.choosing import (
 )
 from genenv_core.epoch.rows import frame
 from genenv_core.types import TaskChoice
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import generated
+
+CHOOSING = "genenv_core/epoch/choosing.py"
 
 EASY, EVEN, HARD = "ee", "mmmm", "hhhhhhhh"  # a word's family is its length
 
@@ -63,6 +66,11 @@ def words_of(made: pl.DataFrame, choice: TaskChoice) -> list[str]:
     return made.filter(pl.col("choice") == choice.value)["program"].to_list()
 
 
+@mutation(
+    "nothing is drawn by lot once there are predictions", CHOOSING,
+    "by_lot = round(settings.random_share * count) if predicted else count",
+    "by_lot = 0 if predicted else count",
+)  # fmt: skip
 def test_those_predicted_near_alpha_are_chosen_beside_a_share_by_lot() -> None:
     made = chosen(written(), known())
     assert words_of(made, TaskChoice.PREDICTED) == [EVEN] * 8
@@ -78,6 +86,10 @@ def test_another_alpha_chooses_others(alpha: float, word: str) -> None:
     assert words.count(word) > 5
 
 
+@mutation(
+    "the nearest to alpha are chosen, whatever they average to", CHOOSING,
+    "too_easy = total > alpha * (len(lot) + len(near))", "too_easy = bool(below) and not above",
+)  # fmt: skip
 def test_they_average_to_alpha_where_most_are_too_easy() -> None:
     rates = known(**{EASY: 0.75, HARD: 0.25})
     made = chosen(written(24, 0, 6), rates, random_share=0.0)
@@ -87,6 +99,11 @@ def test_they_average_to_alpha_where_most_are_too_easy() -> None:
     assert (few.count(EASY), few.count(HARD)) == (9, 1)
 
 
+@mutation(
+    "tasks that hardly teach balance the others", CHOOSING,
+    "band = [place for place in order if in_band(rates[place], alpha=alpha, k_min=k_min)]",
+    "band = order",
+)  # fmt: skip
 def test_what_hardly_teaches_balances_nothing() -> None:
     rates = known(**{EASY: 0.75, HARD: 0.0})
     made = chosen(written(24, 0, 6), rates, random_share=0.0)
@@ -140,6 +157,10 @@ def test_a_rejected_text_has_no_choice() -> None:
     assert (row["choice"], row["predicted_p"], row["predicted_sd"]) == (None, None, None)
 
 
+@mutation(
+    "what was not chosen is attempted", CHOOSING,
+    'pl.col("choice").ne_missing(TaskChoice.NOT_CHOSEN.value)', "True",
+)  # fmt: skip
 def test_what_is_not_chosen_is_not_attempted_and_what_a_teacher_wrote_is() -> None:
     teacher = frame("tasks", [generated("t90", "tt", source="teacher", choice=None)])
     made = pl.concat([chosen(written(), known()), teacher])
@@ -163,6 +184,10 @@ def test_attempts_are_those_at_tasks_of_pi_env() -> None:
     assert rated_attempts(tasks, scores) == [Attempts(features(generated("t", EASY)), 7, 8)]
 
 
+@mutation(
+    "what predictions missed is left out of the next ones", CHOOSING,
+    "predict(rows, drift=missed)", "predict(rows)",
+)  # fmt: skip
 def test_what_earlier_predictions_missed_moves_the_next_ones() -> None:
     """The agent has improved: tasks predicted at .25 came out at .5."""
     missed = [
@@ -177,6 +202,10 @@ def test_what_earlier_predictions_missed_moves_the_next_ones() -> None:
     assert of_even == pytest.approx(0.75, abs=0.02)
 
 
+@mutation(
+    "a drift that is in a prediction is counted again", CHOOSING,
+    'log_odds(rate) - task["predicted_drift"]', "log_odds(rate)",
+)  # fmt: skip
 def test_a_drift_that_is_in_a_prediction_is_not_counted_again() -> None:
     row = generated("t1", EASY, predicted_p=0.75, predicted_drift=log_odds(0.75))
     scores = frame("task_scores", [{"task_id": "t1", "successes": 6, "n": 8}])
@@ -184,6 +213,10 @@ def test_a_drift_that_is_in_a_prediction_is_not_counted_again() -> None:
     assert attempts.predicted == pytest.approx(0)
 
 
+@mutation(
+    "what was written is judged by what was attempted", CHOOSING,
+    'rate=pl.coalesce("seen", "predicted_p")', 'rate=pl.col("seen")',
+)  # fmt: skip
 def test_the_success_rate_of_what_was_written() -> None:
     tasks = frame(
         "tasks",

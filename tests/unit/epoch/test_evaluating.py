@@ -18,7 +18,10 @@ from genenv_core.epoch.evaluating import candidate, evaluate_candidate
 from genenv_core.epoch.rows import Output
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import SamplingParams
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Player, WordsDomain, data, rollout, seed_for
+
+EVALUATING = "genenv_core/epoch/evaluating.py"
 
 SUBJECT = CheckpointRef(
     artifact=ArtifactRef(stage="bootstrap", key="k", digest="d"),
@@ -28,6 +31,10 @@ SUBJECT = CheckpointRef(
 )
 
 
+@mutation(
+    "an updated agent is not evaluated", EVALUATING,
+    "current.name not in update.checkpoints", "current.name in update.checkpoints",
+)  # fmt: skip
 def test_the_checkpoint_that_an_update_made_is_evaluated() -> None:
     update = ArtifactRef(stage="grpo_update", key="k", digest="d", checkpoints={"agent": "new"})
     found = candidate(SUBJECT, update, 4)
@@ -53,6 +60,9 @@ def measured(player: Player, **evaluation: Any) -> Output:
     )
 
 
+@mutation(
+    "evaluation is on base tasks", EVALUATING, "TaskSource(way.split.value)", "TaskSource.BASE"
+)
 def test_held_out_tasks_are_attempted_in_each_mode() -> None:
     player = Player({"ha": 1, "base": 2, "va": 2})
     output = measured(player)

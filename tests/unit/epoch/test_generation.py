@@ -43,6 +43,7 @@ from genenv_core.types import (
     TaskDraft,
     Verdict,
 )
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import (
     Chat,
     WordsDomain,
@@ -52,6 +53,8 @@ from tests.unit.epoch.builders_epoch import (
     seed_for,
     seed_parts,
 )
+
+GENERATION = "genenv_core/epoch/generation.py"
 
 NEVER = AgentHistory()
 
@@ -104,6 +107,10 @@ def outcomes(output: Output) -> list[tuple[Any, ...]]:
     return output.tables["tasks"].select("program", "valid", "rejection").rows()
 
 
+@mutation(
+    "pi_env is told how the agent did, though it should not be", GENERATION,
+    "history if settings.condition_on_agent else AgentHistory(),", "history,",
+)  # fmt: skip
 @pytest.mark.parametrize(("told", "rate"), [(True, "0.25"), (False, "None")])
 def test_pi_env_reads_how_the_agent_did_unless_it_should_not(told: bool, rate: str) -> None:
     engine = Says(["aa", "bb"])
@@ -112,6 +119,10 @@ def test_pi_env_reads_how_the_agent_did_unless_it_should_not(told: bool, rate: s
     assert all(prompt.endswith(f" {rate}") for prompt in prompts), prompts
 
 
+@mutation(
+    "pi_env writes more than is missing", GENERATION,
+    "start + enough - intake.valid", "start + enough",
+)  # fmt: skip
 def test_sampling_goes_on_for_what_is_missing() -> None:
     engine = Says(["a!", "bb", "bb", "cc"])
     output = write(engine)
@@ -164,6 +175,10 @@ def test_an_epoch_without_a_task_has_the_commonest_reason_and_an_example() -> No
     assert "no_task" not in write(Says(["bb", "!"] * 3)).facts
 
 
+@mutation(
+    "a text that was cut off is a task", GENERATION,
+    "if done.finish_reason is FinishReason.LENGTH:", "if False:",
+)  # fmt: skip
 def test_what_is_no_whole_text_is_a_row_with_its_reason() -> None:
     output = write(Says(["...", "?", "bb", "cc"]))
     assert output.tables["tasks"].select("rejection", "rejection_detail").rows()[:2] == [
@@ -176,6 +191,9 @@ def test_what_is_no_whole_text_is_a_row_with_its_reason() -> None:
     ]
 
 
+@mutation(
+    "tasks of recent epochs are written again", GENERATION, "_fingerprints(recent)", "set[str]()"
+)
 def test_tasks_of_recent_epochs_and_of_the_held_out_set_are_rejected() -> None:
     output = write(Says(["past", "held", "r", "one"]))
     assert outcomes(output) == [
@@ -242,6 +260,10 @@ def test_rows_say_where_a_task_is_from() -> None:
     }
 
 
+@mutation(
+    "all generations have one seed", GENERATION,
+    'seed_for("generation", start + offset)', 'seed_for("generation", start)',
+)  # fmt: skip
 def test_each_generation_has_a_seed_of_its_own_by_its_place() -> None:
     engine = Says(["!", "!", "bb", "cc"])
     write(engine)
@@ -288,6 +310,11 @@ def test_programs_are_taken_in_windows_round_and_round() -> None:
     assert programs(1).tables["generations"].is_empty()
 
 
+@mutation(
+    "a teacher's programs may be held-out tasks", GENERATION,
+    "_fingerprints(of_source(data, *HELDOUT))",
+    "set[str]() if recent.is_empty() else _fingerprints(of_source(data, *HELDOUT))",
+)  # fmt: skip
 def test_a_program_of_the_held_out_set_is_rejected() -> None:
     output = programs(1, ["bb"])
     assert outcomes(output) == [("aa", True, None), ("bb", False, "in_heldout")]
@@ -310,6 +337,10 @@ class Careless(WordsDomain):
         return Verdict(1.0, True) if "x" in task.program else super().score(task, messages)
 
 
+@mutation(
+    "a flawed task is attempted", GENERATION,
+    "if flaw is None or not self._guard:", "if flaw is None or self._guard:",
+)  # fmt: skip
 @pytest.mark.parametrize("guard", [True, False])
 def test_a_flawed_task_is_refused_while_the_guard_is_on(guard: bool) -> None:
     output = write(
@@ -332,6 +363,10 @@ def test_a_flawed_task_is_refused_while_the_guard_is_on(guard: bool) -> None:
     assert set(certificates.filter(pl.col("task_id") == checked[1])["passed"]) == {True}
 
 
+@mutation(
+    "pi_env sees the agent's record on base tasks", GENERATION,
+    'task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(', "task_scores.join(",
+)  # fmt: skip
 def test_the_agents_record_is_of_generated_tasks() -> None:
     def row(task_id: str, source: str, k: int) -> dict[str, Any]:
         return {"task_id": task_id, "source": source, "successes": k, "n": 4}

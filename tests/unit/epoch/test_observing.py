@@ -34,6 +34,7 @@ from genenv_core.play.simulator import Simulator
 from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import Completion, FinishReason, SamplingParams, Task, TaskSource
 from schemas.validate import validate
+from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_tokenizer
 from tests.unit.builders_fidelity import (
     DESK,
@@ -104,6 +105,10 @@ def test_every_answer_is_a_row_and_the_mean_is_a_fact(domain: Any) -> None:
     assert means[0] == 1.0 > means[1] > means[2] == 0.0
 
 
+@mutation(
+    "executed tools write an empty table", "genenv_core/epoch/scoring.py",
+    'frame("observations", heard)} if heard else {})', 'frame("observations", heard)})',
+)  # fmt: skip
 def test_where_tools_are_executed_the_output_is_what_it_was() -> None:
     output = scored(TRAILS, truthful, marked=False)
     assert set(output.tables) == {"scores", "task_scores"}
@@ -156,6 +161,10 @@ class Seeds:
             yield index, [rollout(task_id, sample, "a") for sample in (0, 1)]
 
 
+@mutation(
+    "the truth has a seed of its own", "genenv_core/epoch/observing.py",
+    "place, sample, EPISODE_TURN", "place, sample, 0",
+)  # fmt: skip
 def test_the_truth_has_the_seed_of_the_attempts_own_episode() -> None:
     """Also when groups come in another order, and the place differs from the id."""
     player, tasks_, given = Seeds(), tasks_of(DESK, 5)[::-1], {}
@@ -244,6 +253,11 @@ def test_what_the_engine_failed_at_does_not_count() -> None:
         again(TRAILS, truthful, count=4, failing=range(4))
 
 
+@mutation(
+    "a new pi_env is not blamed for an answer that does not fit", "genenv_core/epoch/probe.py",
+    "if done.finish_reason is not FinishReason.ERROR:\n            said",
+    "if not simulator.read(done).failed:\n            said",
+)  # fmt: skip
 def test_an_answer_that_does_not_fit_is_untrue() -> None:
     (task,) = tasks_of(TRAILS, 1)
     traces, tokens = played(TRAILS, [task], truthful)

@@ -16,7 +16,10 @@ import pytest
 from genenv_core.config.sections.curriculum import Level
 from genenv_core.epoch.pooling import pools
 from genenv_core.epoch.rows import Output, frame
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import generated, trace
+
+POOLING = "genenv_core/epoch/pooling.py"
 
 R_ENV = {"a": 1.0, "b": 0.5, "c": 0.25}
 
@@ -77,6 +80,14 @@ def pooled(level: Level = Level.TASK, lambda_: float = 2.0) -> Output:
 SCORES = frame("scores", []).columns
 
 
+@mutation(
+    "D_train has groups that were not kept", POOLING,
+    '_of(selections, Policy.AGENT).filter("kept")', "_of(selections, Policy.AGENT)",
+)  # fmt: skip
+@mutation(
+    "base tasks count as new in D_train", POOLING,
+    ".then(pl.lit(PooledTask.BASE.value))", ".then(pl.lit(PooledTask.NEW.value))",
+)  # fmt: skip
 def test_d_train_has_the_traces_of_kept_groups() -> None:
     rows = pooled().tables["d_train"]
     assert rows.select("trace_id", "source", "reward").rows() == [
@@ -87,6 +98,13 @@ def test_d_train_has_the_traces_of_kept_groups() -> None:
     ]
 
 
+@mutation(
+    "pi_env is paid by p_hat", POOLING, 'weight_raw=pl.col("r_env")', 'weight_raw=pl.col("p_hat")'
+)
+@mutation(
+    "a generation is paid with the best of its tasks", POOLING,
+    'pl.mean("p_hat", "r_env")', 'pl.max("p_hat", "r_env")',
+)  # fmt: skip
 def test_a_generation_of_two_tasks_is_paid_with_their_mean() -> None:
     output = pooled()
     rows = output.tables["d_env"].select(

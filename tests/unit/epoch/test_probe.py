@@ -18,6 +18,9 @@ import pytest
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
+from tests.mutations import mutation
+
+PROBE = "genenv_core/epoch/probe.py"
 
 PARAMS = SamplingParams(8, 0.5, 0.75, (1,))
 GENERATIONS = pl.DataFrame(
@@ -52,6 +55,14 @@ def fresh(count: int, *failing: int) -> tuple[Engine, list[Any]]:
     return engine, fresh_generations(engine, GENERATIONS, PARAMS, count=count, seed_for=seed_for)
 
 
+@mutation(
+    "the probe's generations have one seed", PROBE,
+    'seed_for("probe", index)', 'seed_for("probe", 0)',
+)  # fmt: skip
+@mutation(
+    "the probe writes without its grammar", PROBE,
+    "Grammar(**json.loads(given)) if given else None", "None",
+)  # fmt: skip
 def test_the_probe_answers_the_epochs_prompts_again() -> None:
     engine, made = fresh(2)
     assert [request.prompt_ids for request in engine.asked] == [(1,), (4,)]
@@ -65,6 +76,10 @@ def test_the_probe_answers_the_epochs_prompts_again() -> None:
     assert made == [(prompt, (9,)) for prompt in prompts]
 
 
+@mutation(
+    "the probe counts what failed", PROBE,
+    "        if done.finish_reason is not FinishReason.ERROR\n", "",
+)  # fmt: skip
 def test_what_failed_does_not_count() -> None:
     _, made = fresh(4, 1)
     assert [prompt for prompt, _ in made] == [(1,), (4,), (5,)]
@@ -72,6 +87,10 @@ def test_what_failed_does_not_count() -> None:
         fresh(4, 0, 1, 3)
 
 
+@mutation(
+    "the error of the KL is its deviation", PROBE,
+    "sample_std(values) / math.sqrt(len(values))", "sample_std(values)",
+)  # fmt: skip
 def test_mean_and_standard_error_by_hand() -> None:
     # Deviations -1.5, -0.5, 0.5, 1.5: their squares sum to 5, over 3; and the root of 4.
     found = kl_metrics([1.0, 2.0, 3.0, 4.0])

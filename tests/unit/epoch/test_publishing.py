@@ -22,7 +22,10 @@ from genenv_core.epoch.rows import Output, frame
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest, Part
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import generated, trace
+
+PUBLISHING = "genenv_core/epoch/publishing.py"
 
 AGENT, ENV = Policy.AGENT, Policy.ENV
 TEST = {
@@ -124,6 +127,10 @@ def rows(output: Output) -> list[tuple[Any, ...]]:
     return output.tables["checkpoints"].select(columns).rows()
 
 
+@mutation(
+    "executed tools have no fidelity, and close the gate", "genenv_core/algorithm/gates.py",
+    'metrics.get("fidelity", 1.0)', 'metrics.get("fidelity", 0.0)',
+)  # fmt: skip
 def test_candidates_behind_open_gates_are_published() -> None:
     output = published()
     assert rows(output) == [
@@ -140,6 +147,14 @@ def test_candidates_behind_open_gates_are_published() -> None:
     assert json.loads(metrics[1]) == ENV_METRICS
 
 
+@mutation(
+    "a closed gate publishes", PUBLISHING,
+    "update.digest if open_[policy] else update.parent", "update.digest",
+)  # fmt: skip
+@mutation(
+    "the facts publish behind a closed gate", PUBLISHING,
+    "open_[policy] and update.made for", "update.made for",
+)  # fmt: skip
 def test_behind_a_closed_gate_the_parent_stays() -> None:
     output = published(env=update("env", kl_env=61.0), current=0.75)  # drops by 0.25 > 0.1
     assert rows(output) == [
@@ -153,6 +168,10 @@ def test_behind_a_closed_gate_the_parent_stays() -> None:
     assert output.facts["summary"]["env_checkpoint"] == "env-0"
 
 
+@mutation(
+    "an agent that learned from lies is published", PUBLISHING,
+    "if fidelity is not None:", "if False:",
+)  # fmt: skip
 def test_an_agent_that_learned_from_lies_and_a_lying_pi_env_are_not_published() -> None:
     honest, liar = (update("env", kl_env=2.0, fidelity=value) for value in (0.9, 0.1))
     output = published(env=honest, fidelity=0.9)
@@ -179,6 +198,10 @@ def test_a_skipped_update_publishes_nothing_and_closes_no_gate() -> None:
     assert output.facts["published"] == {"agent": False, "env": False}
 
 
+@mutation(
+    "an equal checkpoint is the best", PUBLISHING,
+    "measured.validation > best", "measured.validation >= best",
+)  # fmt: skip
 @pytest.mark.parametrize(("best", "is_best"), [(0.5, False), (0.49, True), (0.51, False)])
 def test_best_is_better_than_the_best(best: float, is_best: bool) -> None:
     output = published(best=best)
@@ -197,6 +220,10 @@ def test_test_success_decides_nothing() -> None:
     assert facts() == facts(heldout_success=0.0, heldout_answer_probability=0.0)
 
 
+@mutation(
+    "the test tasks decide", PUBLISHING,
+    "evaluation.facts[Split.VALIDATION]", "evaluation.facts[Split.TEST]",
+)  # fmt: skip
 def test_an_evaluation_is_read_by_split() -> None:
     part = Part(name="x", path="p", sha256="s", bytes=1)
     facts = {
@@ -210,6 +237,10 @@ def test_an_evaluation_is_read_by_split() -> None:
     assert Measured.of(bare) == Measured(0.5, {"heldout_success": 0.75, **unknown})
 
 
+@mutation(
+    "the summary counts base tasks", "genenv_core/epoch/rows.py",
+    'task_scores.filter(pl.col("source") != TaskSource.BASE.value)', "task_scores",
+)  # fmt: skip
 def test_the_summary_counts_new_tasks() -> None:
     output = published()
     summary = output.tables["epochs"].row(0, named=True)
@@ -242,6 +273,10 @@ def test_the_summary_counts_new_tasks() -> None:
     assert published(level=Level.GROUP).facts["summary"]["share_in_band"] == 1.0
 
 
+@mutation(
+    "the mean difficulty is that of the whole set", PUBLISHING,
+    'tasks.join(groups, on="task_id", how="semi", maintain_order="left")', 'tasks.filter("valid")',
+)  # fmt: skip
 def test_the_summary_speaks_of_the_tasks_of_the_window() -> None:
     other = frame("tasks", [generated("later", "of another epoch's window")])
     tables = {**TABLES, "tasks": pl.concat([TABLES["tasks"], other])}

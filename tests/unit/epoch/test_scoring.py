@@ -17,7 +17,10 @@ from genenv_core.epoch.rows import Output, frame
 from genenv_core.epoch.scoring import judge, score
 from genenv_core.errors import DomainError
 from genenv_core.types import TaskSource, Verdict
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import WordsDomain, task, trace
+
+SCORING = "genenv_core/epoch/scoring.py"
 
 E1, E4 = 0.36787944117144233, 0.7788007830714049  # e^-1, e^-1/4
 
@@ -79,6 +82,10 @@ def scored(level: Level = Level.TASK) -> Output:
     )
 
 
+@mutation(
+    "a trace that broke may succeed", SCORING,
+    '        if trace["error"]\n', '        if trace["error"] == "never"\n',
+)  # fmt: skip
 def test_each_trace_is_judged_and_one_that_broke_has_failed() -> None:
     rows = scored().tables["scores"]
     assert rows.height == 16
@@ -87,6 +94,10 @@ def test_each_trace_is_judged_and_one_that_broke_has_failed() -> None:
     assert rows["success"].sum() == 10
 
 
+@mutation(
+    "base tasks are in the batch's p_hat", SCORING,
+    "if task.source is not TaskSource.BASE:", "if task.source:",
+)  # fmt: skip
 def test_each_task_is_rated_at_every_level_and_base_tasks_apart() -> None:
     output = scored()
     rows = output.tables["task_scores"]
@@ -115,6 +126,10 @@ def test_each_task_is_rated_at_every_level_and_base_tasks_apart() -> None:
     assert output.facts == {"p_hat": 0.5, "zero_signal": pytest.approx(1 / 3)}
 
 
+@mutation(
+    "R_env is always a task's own", SCORING,
+    "rated.r_env[curriculum.level]", "rated.r_env[Level.TASK]",
+)  # fmt: skip
 @pytest.mark.parametrize("level", Level)
 def test_r_env_is_the_one_of_the_configured_level(level: Level) -> None:
     rows = scored(level).tables["task_scores"]

@@ -16,6 +16,7 @@ import pytest
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.epoch.selecting import select
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import generated
 
 
@@ -52,6 +53,10 @@ def reasons(output: Output) -> dict[str, tuple[str, str]]:
     return {task: (agent[task], env[task]) for task in agent}
 
 
+@mutation(
+    "a task that nobody attempted counts as rejected", "genenv_core/algorithm/selection.py",
+    "        return SelectionReason.NOT_ATTEMPTED", "        return SelectionReason.INVALID_TASK",
+)  # fmt: skip
 def test_a_decision_for_each_task_and_update() -> None:
     output = decide(
         [
@@ -81,6 +86,11 @@ def test_a_decision_for_each_task_and_update() -> None:
     assert output.facts == {"kept_agent": 3, "kept_env": 1}
 
 
+@mutation(
+    "an invalid task is kept", "genenv_core/epoch/selecting.py",
+    'Candidate(valid=task["valid"], generated=generated, attempted=False)',
+    "Candidate(True, generated, True, 0.5)",
+)  # fmt: skip
 def test_a_rejected_task_has_neither_group_nor_p_hat() -> None:
     bad = [generated("bad", rejection="duplicate"), generated("x", rejection="x", source="teacher")]
     rows = decide([], bad).tables["selections"]

@@ -16,8 +16,11 @@ from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.epoch.rows import Output
 from genenv_core.epoch.teaching import Answer, Asked, CheckpointTeacher, teach
 from genenv_core.types import FinishReason, Grammar, SamplingParams
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, data, seed_for, seed_parts
 from tests.unit.epoch.test_generation import Says
+
+TEACHING = "genenv_core/epoch/teaching.py"
 
 STOP = FinishReason.STOP
 
@@ -47,6 +50,10 @@ def taught(teacher: Any, *, count: int = 3, **more: Any) -> Output:
     )  # fmt: skip
 
 
+@mutation(
+    "a teacher writes on when its set is full", TEACHING,
+    "done + count - intake.valid", "done + count",
+)  # fmt: skip
 def test_it_writes_until_the_set_is_full() -> None:
     teacher = Writes("aa", "aa held", "b! cc", "dd")
     output = taught(teacher)
@@ -83,6 +90,10 @@ def test_each_base_task_conditions_as_many_as_are_asked_for() -> None:
     assert [json.loads(row[2])[-1]["content"] for row in kept] == list(dict.fromkeys(words))
 
 
+@mutation(
+    "a text that was cut becomes a teacher's task", TEACHING,
+    "if answer.finish_reason is FinishReason.LENGTH:", "if False:",
+)  # fmt: skip
 def test_it_stops_at_the_bound_and_failures_are_rows() -> None:
     teacher = Writes(
         Answer("", FinishReason.ERROR, error="no answer"),

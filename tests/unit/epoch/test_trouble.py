@@ -19,6 +19,9 @@ from genenv_core.epoch.trouble import (
     troubles,
 )
 from genenv_core.errors import StageError
+from tests.mutations import mutation
+
+TROUBLE = "genenv_core/epoch/trouble.py"
 
 NONE = {NO_TASK: "epoch 3 has no valid task: 6 rejected"}
 ALL_BROKEN = {BROKEN: "epoch 3: all 8 attempts ended in an error"}
@@ -31,6 +34,10 @@ def traces(*errors: str) -> pl.DataFrame:
     )
 
 
+@mutation(
+    "a run that learns nothing goes on", TROUBLE,
+    "if name in now and any", "if name not in now and any",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("trouble", "remedy"), [(NONE, "change the domain's prompt"), (ALL_BROKEN, "mend the domain")]
 )
@@ -55,6 +62,10 @@ def test_all_attempts_have_to_be_broken_to_stop_it() -> None:
     }
 
 
+@mutation(
+    "one attempt that ended well hides nothing", TROUBLE,
+    "    return {BREAKING if fine else BROKEN: said}\n", "    return {BROKEN: said}\n",
+)  # fmt: skip
 def test_half_of_them_are_told_and_stop_nothing() -> None:
     assert broken_attempts(traces("", "no tool", ""), 2) == {}
     told = broken_attempts(traces("", "no tool", "", "no room", "no tool", ""), 2)

@@ -23,6 +23,10 @@ from genenv_core.epoch.agent_update import agent_rows
 from genenv_core.epoch.env_update import env_rows
 from genenv_core.epoch.rows import UpdateRows, frame
 from schemas.registry import schema
+from tests.mutations import mutation
+
+AGENT_UPDATE = "genenv_core/epoch/agent_update.py"
+ENV_UPDATE = "genenv_core/epoch/env_update.py"
 
 EPOCH, NOW = 5, 7
 MIXTURE = MixtureConfig(new=0.5, base=0.25, history=0.25, max_policy_age=2)
@@ -118,6 +122,10 @@ def sources(rows: UpdateRows) -> dict[str, tuple[str, int]]:
     return {group: (source, version) for group, source, version in samples.iter_rows()}
 
 
+@mutation(
+    "an update replays groups of any age", AGENT_UPDATE,
+    "admissible(v, current=current, max_age=max_age)", "True",
+)  # fmt: skip
 def test_an_agent_update_takes_new_base_and_stored_groups_of_admissible_age() -> None:
     # Four new groups fill half of an update of eight: base and history may give two each.
     assert sources(agent()) == {
@@ -150,6 +158,11 @@ def test_groups_are_whole_and_adjacent_in_an_order_of_the_seed() -> None:
     assert agent(seed=3).training.equals(agent(seed=3).training)
 
 
+@mutation(
+    "the rollouts that end by themselves count as truncated", AGENT_UPDATE,
+    'pl.col("finish_reason") == FinishReason.LENGTH.value',
+    'pl.col("finish_reason") == FinishReason.STOP.value',
+)  # fmt: skip
 def test_the_trainer_gets_the_rows_that_are_noted() -> None:
     rows = agent()
     noted = rows.samples.select("row_id", "group_id")
@@ -256,6 +269,10 @@ def test_without_families_rows_weigh_by_the_plain_formula_to_the_last_bit() -> N
     assert env().learned["weight"].to_list() == [value / scale for value in shifted]
 
 
+@mutation(
+    "rwr forgets its target", ENV_UPDATE,
+    "r_env(p_hat, alpha=target,", "r_env(p_hat, alpha=curriculum.alpha,",
+)  # fmt: skip
 def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
     # p_hat .5, 0 and 1, target .25, beta 2: exp(-1/8), exp(-1/8), exp(-9/8).
     rows = env(target=0.25, lambda_=3.0).learned
@@ -265,12 +282,23 @@ def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
     assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
 
 
+@mutation("families never count", ENV_UPDATE, 'if rwr.weight_by == "family":', "if False:")
 def test_a_row_counts_in_the_family_of_its_task() -> None:
     # k1 has two kept rows, old and best; the rejected one of k1 does not count.
     weights = env(weight_by="family", lambda_=0.0).learned["weight"].to_list()
     assert weights == pytest.approx([15 / 17, 15 / 17, 21 / 17], rel=1e-12)
 
 
+@mutation("rwr pays p_hat", ENV_UPDATE, 'kept["r_env"].to_list()', 'kept["p_hat"].to_list()')
+@mutation(
+    "rwr takes what the filter rejected", ENV_UPDATE,
+    'kept, fresh = pools.filter(pl.col("kept")),', "kept, fresh = pools,",
+)  # fmt: skip
+@mutation(
+    "rows of the KL alone count as learned from", "genenv_core/epoch/rows.py",
+    'pl.col("weight").is_null() | (pl.col("weight") > 0)',
+    'pl.col("weight").is_null() | (pl.col("weight") >= 0)',
+)  # fmt: skip
 def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:
     rows = env(lambda_=2.0)
     assert rows.learned["row_id"].to_list() == ["old", "best", "worst"]
@@ -280,6 +308,18 @@ def test_an_env_update_takes_what_the_filter_kept_weighted_by_r_env() -> None:
     assert env(lambda_=0.0).learned["weight"].to_list() == [1.0] * 3
 
 
+@mutation(
+    "the leash is along the rows that are learned from", ENV_UPDATE,
+    'on="generation_id", how="anti"', 'on="generation_id", how="semi"',
+)  # fmt: skip
+@mutation(
+    "the leash is along generations of older epochs", ENV_UPDATE,
+    '(pl.col("epoch") == epoch) & whole', "whole",
+)  # fmt: skip
+@mutation(
+    "the leash is along failed requests", ENV_UPDATE,
+    '(pl.col("epoch") == epoch) & whole', 'pl.col("epoch") == epoch',
+)  # fmt: skip
 def test_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch() -> None:
     rows = env(lambda_=0.0)
     assert rows.training.columns == ["row_id", "prompt_ids", "completion_ids", "weight", "leash"]

@@ -26,7 +26,10 @@ from genenv_core.errors import ConfigError, EngineError
 from genenv_core.exchange.chat_client import GIVE_UP, Endpoint
 from genenv_core.exchange.chat_endpoint import ChatEndpoint
 from genenv_core.types import AgentHistory, Context, FinishReason
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import draft
+
+CHAT_CLIENT = "genenv_core/exchange/chat_client.py"
 
 KEY = "sk-very-secret"
 SETTINGS = GenerationConfig(max_tokens=9, temperature=0.5, top_p=0.75)
@@ -188,6 +191,10 @@ def test_a_late_answer_counts_as_none(server: Server, tmp_path: Path) -> None:
         teacher.write(asked("a"))
 
 
+@mutation(
+    "a refused key is tried for every request", CHAT_CLIENT,
+    "if status in (401, 403):", "if status in ():",
+)  # fmt: skip
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_wrong_key_stops_the_stage_and_is_not_shown(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
@@ -209,6 +216,10 @@ def test_an_unknown_model_stops_the_stage(server: Server, tmp_path: Path) -> Non
         endpoint(server, tmp_path).write(asked("a"))
 
 
+@mutation(
+    "an error of the endpoint shows the key", CHAT_CLIENT,
+    'text.replace(self._key, "***") if self._key else text', "text",
+)  # fmt: skip
 def test_no_message_of_the_endpoint_shows_the_key(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +229,10 @@ def test_no_message_of_the_endpoint_shows_the_key(
     assert teacher.write(asked("a", "b"))[0].error == "the endpoint answers 400: *** is odd"
 
 
+@mutation(
+    "an endpoint that answers nothing is asked for ever", CHAT_CLIENT,
+    "if self._lost >= GIVE_UP:", "if False:",
+)  # fmt: skip
 def test_an_endpoint_that_refuses_everything_stops_the_stage(
     server: Server, tmp_path: Path
 ) -> None:
@@ -231,6 +246,11 @@ def test_an_endpoint_that_refuses_everything_stops_the_stage(
         endpoint(server, tmp_path, url="http://127.0.0.1:1/v1").write(asked("a"))
 
 
+@mutation(
+    "what an endpoint answered before a crash is asked again",
+    "genenv_core/exchange/chat_endpoint.py", "self._answers = _read(kept)",
+    "self._answers = dict[str, Answer]()",
+)  # fmt: skip
 def test_what_was_answered_is_not_asked_again(server: Server, tmp_path: Path) -> None:
     words = list("abcdefghijkl")
     server.replies = [said("a"), said("b"), *(refused(500) for _ in range(GIVE_UP))]

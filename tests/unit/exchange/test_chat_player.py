@@ -34,8 +34,12 @@ from genenv_core.types import (
     SamplingParams,
     TaskDraft,
 )
+from tests.mutations import mutation
 from tests.unit.exchange.test_chat_endpoint import KEY, Server, refused, said, server
 from tests.waiting import BOUND_S, until
+
+CHAT_PLAYER = "genenv_core/exchange/chat_player.py"
+JOURNAL = "genenv_core/measuring/journal.py"
 
 IDS = {f"t{place}" for place in range(3)}
 PARAMS = SamplingParams(max_tokens=9, temperature=0.0)
@@ -157,6 +161,11 @@ def test_a_task_without_tools_sends_none(server: Server) -> None:
     assert "tools" not in server.bodies[0]
 
 
+@mutation(
+    "an endpoint's attempt goes on behind its bounds", CHAT_PLAYER,
+    "if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:",
+    "if attempt.turns >= self._bounds.max_turns:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("replies", "bounds", "finish"),
     [
@@ -209,6 +218,11 @@ def test_an_episode_that_does_not_open_is_an_error_and_a_broken_domain_is_named(
         played(player(server, Doubling()), "broken")
 
 
+@mutation(
+    "a task without an answer counts as attempted", CHAT_PLAYER,
+    "        if lost:\n", "        if False:\n",
+)  # fmt: skip
+@mutation("a kept attempt is made again", JOURNAL, "if task[0] not in self._done]", "]")
 def test_a_task_without_an_answer_is_left_out_and_the_others_are_kept(
     server: Server, tmp_path: Path
 ) -> None:
@@ -236,6 +250,14 @@ def test_a_task_without_an_answer_is_left_out_and_the_others_are_kept(
     assert len(server.bodies) == 1
 
 
+@mutation(
+    "a refused prompt in the middle ends the stage", "genenv_core/exchange/chat_client.py",
+    "if isinstance(error, Lost) or not self._answered:", "if True:",
+)  # fmt: skip
+@mutation(
+    "an attempt that broke off is kept", JOURNAL,
+    "if not any(one.error for one in rollouts):", "if True:",
+)  # fmt: skip
 def test_refused_requests_end_a_stage_only_before_the_first_answer(
     server: Server, tmp_path: Path
 ) -> None:
@@ -250,6 +272,11 @@ def test_refused_requests_end_a_stage_only_before_the_first_answer(
     assert not kept.exists()  # another try may have an answer
 
 
+@mutation(
+    "half a character of a tool ends the stage", "genenv_core/play/steps.py",
+    "return replace(observation, messages=tuple(map(_whole, observation.messages)))",
+    "return observation",
+)  # fmt: skip
 def test_half_a_character_of_an_endpoint_can_be_kept(server: Server, tmp_path: Path) -> None:
     half = r'{"x": "\ud83d"}'
     server.replies = [called(half), said("done"), said("\ud83d")]
@@ -275,6 +302,10 @@ def test_the_key_is_sent_and_its_absence_refused(
     assert server.headers == [f"Bearer {KEY}"]
 
 
+@mutation(
+    "requests go on when nobody listens", CHAT_PLAYER,
+    "            stopped.set()", "            pass",
+)  # fmt: skip
 def test_who_stops_to_listen_ends_the_requests(server: Server) -> None:
     server.delay_s = 0.05
     asked = player(server, Doubling()).groups(

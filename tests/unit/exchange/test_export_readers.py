@@ -22,7 +22,10 @@ from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.tool_calls import SaidCall
 from genenv_core.errors import DataError
 from genenv_core.exchange import turns, verl_reward
+from tests.mutations import mutation
 from tests.unit.exchange.test_export import DRAFTS, exported, parquet, tables
+
+TURNS = "genenv_core/exchange/turns.py"
 
 Message = dict[str, Any]
 
@@ -139,6 +142,10 @@ def learned(folder: Path, work: Path) -> list[str]:
     return texts
 
 
+@mutation(
+    "a turn that was cut off is learned from", TURNS,
+    "finish_reason == FinishReason.LENGTH.value", "False",
+)  # fmt: skip
 def test_sft_trainer_learns_the_agents_words_alone(tmp_path: Path) -> None:
     folder = exported(tmp_path, "d_train", "hf", played(*PLAYED))
     own = [f"First. {call()}", call(), call() + call(number=2), "Done.", call()]
@@ -197,6 +204,10 @@ def broken_rules(line: dict[str, Any]) -> list[str]:
     return wrong
 
 
+@mutation(
+    "an export for training ends with what the tool said", TURNS,
+    "messages[: own[-1] + 1]", "messages",
+)  # fmt: skip
 def test_jsonl_keeps_the_rules_of_fine_tuning_files(tmp_path: Path) -> None:
     folder = exported(tmp_path, "d_train", "jsonl", played(*PLAYED))
     rows = lines(folder)
@@ -249,6 +260,15 @@ OWN_AND_TOOL = [ASK, said("SHIP 3 nuts"), tool("shipped"), said("Done.")]
 UNSAID = [ASK, said("3 nuts, please"), tool("shipped"), said("Done.")]  # no call that Own knows
 
 
+@mutation(
+    "a user's answer to a call leaves as the user's", "genenv_core/play/transcript.py",
+    "        if ident in waiting:\n",
+    '        if ident in waiting and message["role"] == "tool":\n',
+)  # fmt: skip
+@mutation(
+    "others learn to write calls that cannot be read", TURNS,
+    "(unread or place not in own)", "place not in own",
+)  # fmt: skip
 def test_calls_of_a_form_of_its_own_are_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +305,11 @@ def test_calls_of_a_form_of_its_own_are_calls(
     )
 
 
+@mutation(
+    "a call that a prompt records is lost in an export", "genenv_core/exchange/rows.py",
+    'return canonical(message["content"], recorded) if recorded else message["content"]',
+    'return message["content"]',
+)  # fmt: skip
 def test_calls_that_a_prompt_records_are_in_its_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

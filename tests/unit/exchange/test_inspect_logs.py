@@ -25,8 +25,11 @@ from genenv_core.exchange.inspect_logs.writing import BARE, UNJUDGED, export_log
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
 from genenv_core.types import Message
+from tests.mutations import mutation
 from tests.unit.exchange.inspect_schema import check_header, check_sample, check_summary
 from tests.unit.exchange.test_export import HISTORY, tables
+
+SAMPLES = "genenv_core/exchange/inspect_logs/samples.py"
 
 Logs = dict[str, dict[str, Any]]
 
@@ -100,6 +103,10 @@ def test_every_attempt_is_in_one_log_once(logs: Logs) -> None:
         assert log["header"]["results"]["total_samples"] == len(log["samples"])
 
 
+@mutation(
+    "the error of a log's metric is too small", "genenv_core/exchange/inspect_logs/writing.py",
+    "error = float(means.std(ddof=1)", "error = float(means.std(ddof=0)",
+)  # fmt: skip
 def test_metrics_are_means_over_tasks_of_the_means_of_their_attempts(logs: Logs) -> None:
     given = tables()
     scores = given["scores"].join(given["tasks"].select("task_id", "source"), on="task_id")
@@ -119,6 +126,10 @@ def test_metrics_are_means_over_tasks_of_the_means_of_their_attempts(logs: Logs)
         assert header["eval"]["config"] == {"epochs": 4, "epochs_reducer": ["mean"]}
 
 
+@mutation(
+    "Inspect's repeats count from 0", SAMPLES,
+    '"epoch": row["sample_index"] + 1,', '"epoch": row["sample_index"],',
+)  # fmt: skip
 def test_a_sample_tells_what_the_tables_know(logs: Logs) -> None:
     given = tables()
     samples = logs["desk-epoch-2-generated"]["samples"].values()
@@ -237,6 +248,9 @@ def test_a_measurement_is_a_log_of_its_items(tmp_path: Path) -> None:
     assert judged[0]["scores"]["success"]["metadata"] == {"parts": {"right": 1}}
 
 
+@mutation(
+    "an item's name is a path in a log", SAMPLES, "    if _NAME.fullmatch(text):", "    if True:"
+)
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "a\\b", "a_b", "", ".", "é" * 300])
 def test_a_name_from_outside_is_one_plain_part_of_a_file_name(name: str) -> None:
     safe = file_safe(name)
@@ -287,6 +301,10 @@ def call(arguments: str, well_formed: bool = True) -> list[Message]:
     ]
 
 
+@mutation(
+    "a log has numbers that no reader of JSON takes", SAMPLES,
+    "return math.isfinite(value)", "return True",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "arguments",
     ['{"x": NaN}', '{"x": [1e999]}', "[" * 9000, '{"x":' * 300 + "1" + "}" * 300, '"text"'],
@@ -318,6 +336,10 @@ def test_a_call_that_cannot_be_read_says_so_and_a_failed_tool_is_an_error() -> N
     assert summary_of(sample)["input"] == "Go."
 
 
+@mutation(
+    "half a character stops a log", "genenv_core/exchange/inspect_logs/archive.py",
+    'text.encode("utf-8", "replace")', "text.encode()",
+)  # fmt: skip
 def test_halves_of_characters_and_long_texts_are_written(tmp_path: Path) -> None:
     messages: list[Message] = [
         {"role": "user", "content": "\ud800 \x00 é"},

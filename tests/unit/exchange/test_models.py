@@ -30,6 +30,7 @@ from genenv_core.exchange.external import given_to
 from genenv_core.exchange.given_models import PROBES, model_files, model_folder
 from genenv_core.training.warm_start.models import build_tokenizer
 from genenv_core.types import Policy
+from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, tiny_model, tiny_tokenizer
 
 REPOSITORY = Path(__file__).parents[3]
@@ -185,6 +186,10 @@ def changed(folder: Path, name: str, **values: Any) -> None:
     (folder / name).write_text(json.dumps(config | values))
 
 
+@mutation(
+    "a given model's tokenizer may be replaced", "genenv_core/exchange/given_models.py",
+    "        if old != new:\n", "        if False:\n",
+)  # fmt: skip
 def test_a_tokenizer_that_transformers_replaces_is_refused_with_what_helps(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "foreign")  # a qwen2
     own = build_tokenizer([PROBES[0]] * 9)

@@ -32,6 +32,9 @@ from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
 from tasks.stage.task import StageTask
+from tests.mutations import mutation
+
+EPOCH = "flows/epoch.py"
 
 FACTS = {"published": {"agent": True, "env": True}, "validation": 0.5, "is_best": True}
 CHECKPOINTS = {"agent": "a" * 64, "env": "e" * 64}
@@ -121,6 +124,16 @@ def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
     assert keys[1] - keys[0] == {"window"}
 
 
+@mutation(
+    "the first agent is an input of every update", EPOCH,
+    'state.agent_initial if config.grpo.kl_reference == "bootstrap" else None',
+    "state.agent_initial",
+)  # fmt: skip
+@mutation(
+    "the first agent moves with the published one", "flows/state.py",
+    'changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)',
+    'changes["agent"] = changes["agent_initial"] = _checkpoint(grpo, "agent", refs.epoch)',
+)  # fmt: skip
 def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
     tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
 ) -> None:
@@ -174,6 +187,10 @@ def test_a_branch_goes_on_where_a_run_would(
     assert EpochState.taken_over(run, taken(EPOCH_STAGES)) == straight
 
 
+@mutation(
+    "a branch writes a set anew under the name of the one that it takes over", EPOCH,
+    "state.one_set or generate_tasks", "generate_tasks",
+)  # fmt: skip
 def test_a_branch_plays_the_set_that_it_takes_over(
     tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
 ) -> None:

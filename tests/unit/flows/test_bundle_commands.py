@@ -20,6 +20,7 @@ from genenv_core.bundle.contents import read, write
 from genenv_core.bundle.sealed_zip import pack, unpack
 from genenv_core.errors import ConfigError, IntegrityError
 from genenv_core.storage.files import create
+from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 from tests.unit.bundle.builders import small_contents
 
@@ -107,6 +108,10 @@ def test_a_bundle_that_cannot_be_made_is_refused(
     assert (tmp_path / "there").read_text() == "mine"
 
 
+@mutation(
+    "a file that is there is overwritten where there are no links", "genenv_core/storage/files.py",
+    "        if os.path.lexists(path):\n            raise FileExistsError(path) from None\n", "",
+)  # fmt: skip
 def test_a_file_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(tmp_path / "a", b"1")
     with pytest.raises(FileExistsError):

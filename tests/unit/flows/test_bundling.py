@@ -29,8 +29,11 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tasks.stage.key import config_fields
 from tasks.stage.planning import Planned
+from tests.mutations import mutation
 from tests.unit.builders_runs import START
 from tests.unit.bundle.builders import small_contents
+
+BUNDLING = "flows/bundling.py"
 
 MINE = Path(__file__).parents[3] / "docs" / "examples" / "units.py"
 
@@ -70,6 +73,10 @@ def test_a_run_is_bundled_up_to_where_it_is(played: RunConfig) -> None:
     assert "root" not in held.config and str(played.root).encode() not in data
 
 
+@mutation(
+    "a run is bundled with other code than its own", BUNDLING,
+    'if planned.status == "hit" and planned.key == key:', 'if planned.status == "hit":',
+)  # fmt: skip
 def test_a_key_that_is_not_that_of_this_installation_is_refused(
     played: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +106,10 @@ def test_runs_of_other_kinds_have_no_bundle(played: RunConfig) -> None:
         gather(played.model_copy(update={"benchmark": measured}), store)
 
 
+@mutation(
+    "a bundle has the limits and places of the machine that made it", BUNDLING,
+    'if name not in (*FREE_SECTIONS, "root")', 'if name != "root"',
+)  # fmt: skip
 def test_a_configuration_for_others_gives_the_same_keys() -> None:
     own = [
         *("limits.tokens=9", "prices.hour=2", "tracking.uri=http://mlflow:5000"),

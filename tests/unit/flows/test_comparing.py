@@ -15,6 +15,7 @@ import pytest
 from flows import comparing
 from flows.comparing import conclude
 from genenv_core.config.comparison import planned_runs, read_comparison
+from tests.mutations import mutation
 
 
 def test_the_page_is_on_the_runs_that_were_played(tmp_path: Path) -> None:
@@ -29,6 +30,11 @@ def test_the_page_is_on_the_runs_that_were_played(tmp_path: Path) -> None:
     assert (made.root, len(list(root.glob("comparisons/*/index.html")))) == (str(root), 1)
 
 
+@mutation(
+    "a comparison opens all of its runs at once", "flows/comparing.py",
+    "with open_tables(store, [run.run_id]) as connection:",
+    "with open_tables(store, [one.run_id for one in runs]) as connection:",
+)  # fmt: skip
 def test_runs_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = read_comparison("tiny", {"arms": ["genenv", "random"], "seeds": [0, 1]})
     runs = planned_runs(comparison, str(tmp_path))

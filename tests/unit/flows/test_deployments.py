@@ -29,6 +29,7 @@ from flows.deploy.deployments import (
 from flows.shown import artifact_key, summary, table
 from genenv_core.config.load import resolve
 from tasks.stage.progress import Event
+from tests.mutations import mutation
 
 REPOSITORY = Path(__file__).parents[3]
 ROW = {"heldout_success": 0.25, "heldout_success_greedy": 0.5}
@@ -101,6 +102,10 @@ def test_the_page_on_a_run_says_where_to_look_further():
     assert "the same request again" in stopped and "```\ngenenv resume X\n```" in stopped
 
 
+@mutation(
+    "the summary of a flow run names no page of the view", "flows/shown.py",
+    "    if page := page_of(str(run)):\n", "    if page := '':\n",
+)  # fmt: skip
 def test_the_summary_links_to_the_view(monkeypatch: pytest.MonkeyPatch):
     assert "- view:" not in summary(config(), {}, "", "")
     monkeypatch.setenv("GENENV_VIEW_URL", "http://127.0.0.1:4300")

@@ -21,6 +21,7 @@ from genenv_core.errors import ConfigError, StorageError
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
 from tasks.tracking.client import create_database
+from tests.mutations import mutation
 from tests.pipeline.builders import tiny
 
 
@@ -69,6 +70,10 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
         open_store(str(tmp_path / ("d" * 300)))
 
 
+@mutation(
+    "libraries are asked to be quiet after they are imported", "flows/cli/app.py",
+    "    quiet()\n", "",
+)  # fmt: skip
 def test_libraries_are_quiet_before_any_command_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command looks at given models, and so imports transformers, before it prepares Prefect."""
     for name in environment.QUIET:

@@ -41,7 +41,10 @@ from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.key import parts_of
 from tasks.stage.progress import Event
+from tests.mutations import mutation
 from tests.unit.bundle.builders import small_contents
+
+REPLAYING = "flows/replaying.py"
 
 NOWHERE = Here((), (), (), ())
 
@@ -63,6 +66,10 @@ def test_the_same_installation_gives_the_same_keys(held: Contents) -> None:
     check_keys(held, overridden(held.config, "bundle"), NOWHERE)
 
 
+@mutation(
+    "a bundle chooses which code of this machine is loaded", REPLAYING,
+    "if reaches(config) and field not in said:", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("field", "value", "more"),
     [
@@ -86,6 +93,10 @@ def test_what_reaches_beyond_genenv_is_not_taken_from_a_bundle(
     assert attrgetter(field)(config) == (tuple(value) if isinstance(value, list) else value)
 
 
+@mutation(
+    "a bundle names variables with secrets", REPLAYING,
+    "overridden(portable(contents.config), where", "overridden(contents.config, where",
+)  # fmt: skip
 def test_a_bundle_has_no_say_in_secrets_and_places(held: Contents, tmp_path: Path) -> None:
     evil = {
         "tracking": {"enabled": True, "uri": "http://evil"},
@@ -104,6 +115,14 @@ def test_a_bundle_has_no_say_in_secrets_and_places(held: Contents, tmp_path: Pat
         replayable(replace(held, config=measures), "b.zip", str(tmp_path), [])
 
 
+@mutation(
+    "a first draw is absent from what changed", "genenv_core/storage/records/keys.py",
+    '_flat("", {"draw": 0, **old})', '_flat("", old)',
+)  # fmt: skip
+@mutation(
+    "a replay begins with keys that are not the bundle's", REPLAYING,
+    "    if not where:\n        return\n", "    return\n",
+)  # fmt: skip
 def test_every_part_that_differs_is_named_before_any_work(held: Contents) -> None:
     config = overridden(held.config, "bundle", overrides=["rollout.n=3", "seed=5"])
     with pytest.raises(ConfigError) as refused:
@@ -138,6 +157,11 @@ def test_other_data_is_named_with_its_digest(held: Contents, tmp_path: Path) -> 
         check_given(wrong, config)
 
 
+@mutation(
+    "a replay reuses what a root has", REPLAYING,
+    'used = "it has stages already" if store.names("stages") or store.names("runs") else ""',
+    'used = ""',
+)  # fmt: skip
 def test_a_replay_has_a_root_of_its_own(held: Contents, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "new")
     drawn = replace(held, facts=replace(held.facts, draws={"rollout@1": 2}))
@@ -180,6 +204,11 @@ def finished(held: Contents) -> list[Event]:
     return [Event("finished", stage, epoch) for epoch, stage in held.stages]
 
 
+@mutation(
+    "a replay that ends early is equal", REPLAYING,
+    "        if missing:\n            epoch, stage = missing[0]",
+    "        if False:\n            epoch, stage = missing[0]",
+)  # fmt: skip
 def test_a_replay_with_equal_stages_is_equal(held: Contents, tmp_path: Path) -> None:
     compared = replayed(held, tmp_path / "replay")
     for event in (Event("run"), Event("started", "rollout", 1), *finished(held)):
@@ -196,6 +225,12 @@ def test_a_replay_with_equal_stages_is_equal(held: Contents, tmp_path: Path) -> 
         early.check_all()
 
 
+@mutation(
+    "a replay goes on after a stage that differs", REPLAYING,
+    "            self.unequal[event.epoch, event.stage] = lines\n"
+    "        raise ReplayError(self.said())\n",
+    "            self.unequal[event.epoch, event.stage] = lines\n",
+)  # fmt: skip
 def test_the_first_stage_that_differs_is_named(held: Contents, tmp_path: Path) -> None:
     made = replace(held, stages=dict(held.stages))
     for place in ((1, "rollout"), (1, "score")):

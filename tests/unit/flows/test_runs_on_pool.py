@@ -24,6 +24,7 @@ from genenv_core.config.comparison import PlannedRun
 from genenv_core.config.load import resolve
 from genenv_core.errors import GenenvError
 from tasks.stage import progress
+from tests.mutations import mutation
 
 CHILD = uuid4()
 AWAY = httpx.ConnectError("connection refused")
@@ -78,6 +79,10 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], None]:
     return played
 
 
+@mutation(
+    "a request whose answer was lost starts a second flow run", "flows/deploy/runs_on_pool.py",
+    "idempotency_key=once,", "idempotency_key=str(uuid4()),",
+)  # fmt: skip
 def test_an_api_that_is_away_for_a_moment_costs_nothing(play: Callable[[Api], None]) -> None:
     api = Api(AWAY, AWAY, Completed())
     play(api)
@@ -93,6 +98,10 @@ def test_an_api_that_stays_away_fails_the_run_by_name(play: Callable[[Api], None
         play(Api(AWAY))
 
 
+@mutation(
+    "an API that is away hides that the comparison was cancelled", "tasks/placement/api.py",
+    "except Exception as error:  # how this flow ends matters more", "except ValueError as error:",
+)  # fmt: skip
 def test_a_cancelled_comparison_is_cancelled_though_the_api_is_away(
     play: Callable[[Api], None],
 ) -> None:

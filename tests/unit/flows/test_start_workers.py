@@ -22,6 +22,7 @@ from genenv_core.storage.store.opening import open_store
 from genenv_core.training.processes.workers import WORKERS, WorkerTrainer
 from tasks.policies import trainer as services
 from tasks.stage.progress import Cancelled, cancel, listening
+from tests.mutations import mutation
 
 
 def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> bool:
@@ -61,6 +62,9 @@ def test_start_starts_every_worker() -> None:
         trainer.close()
 
 
+@mutation(
+    "a cancelled run starts new workers", "tasks/policies/trainer.py", "        check()\n", ""
+)
 def test_a_cancelled_run_starts_no_workers() -> None:
     services.close()  # an earlier test's workers would be told to stop, and stay so
     with services.ended():

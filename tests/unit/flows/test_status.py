@@ -20,6 +20,7 @@ from genenv_core.storage.records.endings import Ending, clear_ending, note_endin
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import FAN, compact
+from tests.mutations import mutation
 from tests.unit.builders_runs import without_fsync, write_epoch, write_run
 
 EPOCHS = FAN
@@ -87,6 +88,10 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
     )
 
 
+@mutation(
+    "a run that ended early as asked is watched for ever", "flows/cli/runs/status.py",
+    "return complete or bool(stuck) or stopped", "return complete or bool(stuck)",
+)  # fmt: skip
 def test_a_run_that_was_to_end_early_is_watched_no_longer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

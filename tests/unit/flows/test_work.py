@@ -9,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.mutations import mutation
+
 CODE = """
 import sys
 from flows.running import work
@@ -18,5 +20,9 @@ sys.exit(not work.do_work(lambda: "transformers" in sys.modules, SystemExit))
 """
 
 
+@mutation(
+    "stages side by side are the first to import transformers", "flows/running/work.py",
+    "    _import_alone()\n    mark_orphans()", "    mark_orphans()",
+)  # fmt: skip
 def test_work_begins_with_transformers_imported() -> None:
     assert subprocess.run([sys.executable, "-c", CODE], check=False).returncode == 0

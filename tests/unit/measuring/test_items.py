@@ -28,6 +28,9 @@ from genenv_core.measuring.items import items_of, judged, metric_rows, result_of
 from genenv_core.measuring.table import COLUMNS, Cell, written
 from genenv_core.play.steps import FAILED, NOT_STARTED
 from genenv_core.types import TaskDraft
+from tests.mutations import mutation
+
+ITEMS = "genenv_core/measuring/items.py"
 
 ANSWERS = ["Ada Lark", "the Orca", "1912", "in Oslo"]
 
@@ -104,6 +107,13 @@ def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleD
     assert table["value"].to_list() == [metric.value for metric in expected.metrics]
 
 
+@mutation(
+    "a broken environment is the model's fault", ITEMS,
+    "valid = None if broken else False", "valid = False",
+)  # fmt: skip
+@mutation(
+    "an attempt that broke off is judged by what it said", ITEMS, 'if trace["error"]:', "if False:"
+)
 def test_what_broke_off_is_wrong_and_a_broken_environment_is_not_judged(
     domain: BamboogleDomain,
 ) -> None:
@@ -115,6 +125,11 @@ def test_what_broke_off_is_wrong_and_a_broken_environment_is_not_judged(
     assert (found.items, found.not_run) == (2, {"questions": 2})
 
 
+@mutation(
+    "a scorer that fails ends the stage", ITEMS,
+    "    except Exception as error:  # a fault of a scorer",
+    "    except KeyError as error:  # a fault of a scorer",
+)  # fmt: skip
 def test_a_scorer_that_fails_costs_its_own_item(
     domain: BamboogleDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +154,10 @@ def test_no_attempt_is_no_result(domain: BamboogleDomain) -> None:
         result_of(domain, frame("benchmark_items", []))
 
 
+@mutation(
+    "a headline without an item is left out", ITEMS,
+    "if headline not in [one.name for one in metrics]:", "if False:",
+)  # fmt: skip
 def test_a_headline_without_an_item_has_a_row_and_stands_in_the_table(
     domain: BamboogleDomain,
 ) -> None:
@@ -156,6 +175,10 @@ def cell(points: float, left_out: int = 0) -> Cell:
     return Cell("run", "m", points, points - 5, points + 5, 10, "official", left_out)
 
 
+@mutation(
+    "an average is taken over fewer than five", "genenv_core/measuring/table.py",
+    "if len(known) == len(COLUMNS) else", "if known else",
+)  # fmt: skip
 def test_the_table_has_an_average_only_over_all_five() -> None:
     names = ("api_bank", "alfworld", "bfcl", "bamboogle", "travelplanner")
     whole = {name: cell(10.0 * place) for place, name in enumerate(names)}

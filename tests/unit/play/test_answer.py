@@ -24,8 +24,11 @@ from genenv_core.play.attempt import Bounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.types import Message, SamplingParams, TaskDraft, Verdict
+from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_model, tiny_tokenizer
 from tests.unit.builders_rollout import EchoDomain, ScriptedEngine
+
+ANSWER = "genenv_core/play/answer.py"
 
 CHAT = ChatFormat(tiny_tokenizer(), name="tiny")
 DESK = DeskDomain()
@@ -89,6 +92,10 @@ def test_it_is_the_share_of_attempts_that_say_just_this() -> None:
     assert checked >= 3
 
 
+@mutation(
+    "observations are in the probability of the answer", ANSWER,
+    "strict=True) if mask)", "strict=True))",
+)  # fmt: skip
 def test_sampled_tokens_of_all_turns_count_and_no_others() -> None:
     engine = Halves()
     found = answer_probabilities([("a", draft("no")), ("b", draft("no", 3))], play(Says(), engine))
@@ -98,6 +105,10 @@ def test_sampled_tokens_of_all_turns_count_and_no_others() -> None:
     assert "turn 2: abba" in CHAT.decode(three.token_ids)
 
 
+@mutation(
+    "an answer that does not fit is possible", ANSWER,
+    "len(ids) > play.params.max_tokens", "len(ids) > 10 * play.params.max_tokens",
+)  # fmt: skip
 @pytest.mark.parametrize("bounds", [{"max_turns": 2}, {"max_length": 40}, {"max_tokens": 2}])
 def test_an_answer_that_does_not_fit_is_impossible(bounds: dict[str, int]) -> None:
     tasks = [("long", draft("no", 3)), ("short", draft("", 1))]

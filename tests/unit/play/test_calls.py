@@ -25,6 +25,7 @@ from genenv_core.play.driver import run_episodes
 from genenv_core.play.fidelity import answered
 from genenv_core.play.transcript import ToolCall, openai_messages, turns
 from genenv_core.types import Completion, FinishReason, Message, Rollout, SamplingParams
+from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, spell, tiny_tokenizer
 from tests.unit.builders_rollout import EchoDomain, ScriptedEngine, flat
 from tests.unit.play.test_rollout import draft_of
@@ -98,6 +99,10 @@ def test_a_tool_that_answers_shows_a_call() -> None:
     assert [m["role"] for m in openai_messages(found)] == ["user", "assistant", "tool", "assistant"]
 
 
+@mutation(
+    "a step that failed shows a call", "genenv_core/play/calls.py",
+    'answering = [i for i in answering if not answers[i].get("error")]', "pass",
+)  # fmt: skip
 def test_a_step_that_failed_shows_no_call() -> None:
     messages = [ASK, said("2 PLUS 3"), tool("error: cut", error=True), said("5")]
     assert with_calls(messages) == messages
@@ -175,6 +180,11 @@ class OwnEcho(EchoDomain):
         return [SaidCall(0, len(text), "echo", {})]
 
 
+@mutation(
+    "a finished attempt does not name its calls", "genenv_core/play/driver.py",
+    "[with_calls_of(one.rollout(), self._play.domain) for one in group]",
+    "[one.rollout() for one in group]",
+)  # fmt: skip
 @pytest.mark.parametrize("domain", [EchoDomain, OwnEcho])
 def test_no_template_sees_what_was_added(domain: type[EchoDomain]) -> None:
     chat, draft = Watched(tiny_tokenizer(CHATML), name="tiny"), draft_of(3)
@@ -197,6 +207,10 @@ def test_no_template_sees_what_was_added(domain: type[EchoDomain]) -> None:
     assert (one.prompt_ids, one.token_ids) == (asked, ids + between[0] + ids + between[1] + ids)
 
 
+@mutation(
+    "pi_env is asked again with the calls named", "genenv_core/play/fidelity.py",
+    "messages = as_said(messages)", "messages = list(messages)",
+)  # fmt: skip
 def test_pi_env_is_asked_again_about_the_words_alone() -> None:
     class Dumping(DeskDomain):
         """Its prompt for the tools' answer has all that the messages have."""
@@ -213,6 +227,11 @@ def test_pi_env_is_asked_again_about_the_words_alone() -> None:
     assert list(again.before) == said_once[:-1] and list(again.said.messages) == said_once[-1:]
 
 
+@mutation(
+    "an endpoint reads calls that its model only meant", "genenv_core/exchange/chat_player.py",
+    "return [call for call in calls_said(text) if call.arguments is not None]",
+    "return calls_said(text)",
+)  # fmt: skip
 def test_a_model_behind_an_endpoint_reads_what_it_wrote() -> None:
     broken = "<tool_call>{add</tool_call>"
     messages = [

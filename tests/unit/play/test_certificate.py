@@ -21,10 +21,29 @@ from genenv_core.domains.trails import TrailsDomain
 from genenv_core.domains.trails.domain import TrailsOptions
 from genenv_core.play.certificate import answer_verdict, certify
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
+from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 from tests.unit.play.defects import DOMAINS, KINDS, defects, sound
 
+CERTIFICATE = "genenv_core/play/certificate.py"
 
+
+@mutation(
+    "a judge that accepts anything is sound", CERTIFICATE, "domain.trivial_answers(draft)),", "[]),"
+)
+@mutation(
+    "a canary may pass", CERTIFICATE,
+    "_accepted(draft, domain, CANARIES)", "_accepted(draft, domain, [])",
+)  # fmt: skip
+@mutation(
+    "a request may give a part of the answer away", CERTIFICATE,
+    "[draft.ground_truth]), *parts]", "[draft.ground_truth])]",
+)  # fmt: skip
+@mutation(
+    "a verdict may change", CERTIFICATE, "verdict != verdicts[0] for verdict in verdicts",
+    "verdict.success and not verdict.reward for verdict in verdicts",
+)  # fmt: skip
+@mutation("one attempt of the domain is enough", CERTIFICATE, "ATTEMPTS = 10", "ATTEMPTS = 1")
 @pytest.mark.parametrize("name", DOMAINS)
 def test_all_of_1000_defects_are_found_and_named(name: str) -> None:
     missed: Counter[str] = Counter()
@@ -130,6 +149,10 @@ def test_an_answer_of_a_closed_set_may_stand_in_the_request(truth: str) -> None:
     assert Flaw.LEAKS_ANSWER not in [check.flaw for check in flaws(draft, SUMS)]
 
 
+@mutation(
+    "the domain's own leaks are not asked for", CERTIFICATE,
+    "if not isinstance(domain, NamesLeaks):", "if True:",
+)  # fmt: skip
 def test_the_domain_says_what_a_leak_is() -> None:
     class Extractive(type(SUMS)):  # type: ignore[misc]
         def leaks(self, draft: TaskDraft) -> list[str]:

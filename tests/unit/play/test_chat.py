@@ -15,6 +15,7 @@ from genenv_core.config.sections.models import TEMPLATE_ARGUMENTS
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import Message
+from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, END, spell, tiny_tokenizer
 
 END_ID = 1
@@ -76,6 +77,10 @@ THINKING = CHATML.replace(
 """As Qwen3's: an empty thought opens each turn of a model that is told not to think."""
 
 
+@mutation(
+    "a chat template is rendered without its variables", "genenv_core/play/chat.py",
+    "                    **self._variables,\n", "",
+)  # fmt: skip
 def test_variables_of_the_template_are_in_every_rendering() -> None:
     tokenizer = tiny_tokenizer(THINKING)
     plain = ChatFormat(tokenizer, name="tiny")

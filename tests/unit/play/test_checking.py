@@ -29,6 +29,7 @@ from genenv_core.play.checking import calling
 from genenv_core.play.checking import domain as checking
 from genenv_core.play.checking.domain import check_domain, check_shortly
 from genenv_core.types import Context, Message, Observation, TaskDraft, Verdict
+from tests.mutations import mutation
 
 SMALL = {"base": 20, "heldout": 10}
 PLACE = "countings.py:Countings"
@@ -307,6 +308,10 @@ def test_a_reader_of_programs_that_forgets_to_return_is_named(begun: Path) -> No
     assert "read returned None" in fault.found
 
 
+@mutation(
+    "a domain whose calls nobody knows has no fault", "genenv_core/play/checking/texts.py",
+    "if not known and not seen.failed and _tools_speak(seen):", "if False:",
+)  # fmt: skip
 def test_calls_that_a_domain_does_not_know_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown: Any = Wrapped(get_domain("trails"), {"read_calls": lambda self, text: []})
     monkeypatch.setattr(checking, "get_domain", lambda name, options: unknown)

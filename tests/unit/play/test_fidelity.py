@@ -22,6 +22,7 @@ from genenv_core.domains.trails.wording import NO_CARD, TOOL, render_look
 from genenv_core.play.fidelity import Answered, Fidelity, answered, fidelity
 from genenv_core.types import Message, Observation, TaskDraft
 from schemas.enums import Gate
+from tests.mutations import mutation
 from tests.unit.builders_fidelity import (
     DESK,
     DOMAINS,
@@ -35,6 +36,8 @@ from tests.unit.builders_fidelity import (
 )
 from tests.unit.builders_rollout import EchoDomain
 from tests.unit.play.test_rollout import draft_of
+
+FIDELITY = "genenv_core/play/fidelity.py"
 
 
 def said(content: str, name: str = "", *, failed: bool = False) -> Observation:
@@ -56,6 +59,10 @@ def of_simulator(domain: Any, says: Simulates) -> list[Answered]:
     return found
 
 
+@mutation(
+    "a perfect form makes up for false content", FIDELITY,
+    "return (self.content or 0.0) if self.schema", "return 1.0 if self.schema",
+)  # fmt: skip
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_truthful_noisy_and_lying_come_out_in_this_order_and_the_gate_stops_the_lie(
     domain: Any,
@@ -75,6 +82,13 @@ def test_truthful_noisy_and_lying_come_out_in_this_order_and_the_gate_stops_the_
         assert agent_gate(learned, gates, validation=1.0, current=0.0).gate is expected
 
 
+@mutation(
+    "what happens beside the answer does not count", FIDELITY,
+    "if self.schema and self.state else", "if self.schema else",
+)  # fmt: skip
+@mutation(
+    "an answer of another tool is true", FIDELITY, "return not true or named <= true", "return True"
+)
 @pytest.mark.parametrize(
     ("answer", "truth", "expected", "value"),
     [
@@ -151,6 +165,14 @@ def test_the_truth_follows_the_agents_actions() -> None:
     assert (episode.seed, episode.seen) == (77, ["a", "b", "c"])
 
 
+@mutation(
+    "a step that failed in the attempt has happened", FIDELITY,
+    "happened=not failed", "happened=True",
+)  # fmt: skip
+@mutation(
+    "the true episode keeps a step that the attempt did not take", FIDELITY,
+    "            self._episode = None  # it took", "            pass  # it took",
+)  # fmt: skip
 def test_a_step_that_failed_in_the_attempt_has_not_happened() -> None:
     told, domain = truths(("a", "ok"), ("b", "!"), ("c", "!"), ("d", "ok"))
     assert [content for _, content, _ in told] == [
@@ -162,6 +184,10 @@ def test_a_step_that_failed_in_the_attempt_has_not_happened() -> None:
     assert domain.episodes[-1].seen == ["a", "d"]
 
 
+@mutation(
+    "the true episode goes on after its end", FIDELITY,
+    "self._ended = truth.done", "self._ended = False",
+)  # fmt: skip
 def test_after_the_true_end_nothing_is_true() -> None:
     told, _ = truths(("a", "ok"), ("b", "ok"), ("c", "ok"), turns=2)
     assert told == [(0, "turn 1: abba", False), (1, "turn 2: abba", True), (2, None, True)]
@@ -175,6 +201,10 @@ def test_an_episode_that_cannot_start_is_an_error() -> None:
     assert [one.fidelity for one in found] == [Fidelity(True, False, None)]
 
 
+@mutation(
+    "pi_env answers for what it was not asked", FIDELITY,
+    "if _is_asked(domain, draft, before):", "if True:",
+)  # fmt: skip
 def test_what_pi_env_was_not_asked_for_does_not_count() -> None:
     told, _ = truths(("a", "ok"), ("boom", "!"), ("b", "ok"), ("cut", None))
     assert [turn for turn, _, _ in told] == [0, 2]

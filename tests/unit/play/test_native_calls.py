@@ -17,6 +17,7 @@ from genenv_core.play.native_calls import (
     native_format,
     rewritten,
 )
+from tests.mutations import mutation
 
 ONE = Call("find.it", {"a": {"b": "} [x]; \u00e9"}, "n": 2})
 TWO = Call("go", {})
@@ -70,6 +71,10 @@ def test_a_call_that_cannot_be_read_is_malformed(template: Any, text: str) -> No
     assert (found.calls, len(found.malformed)) == ((), 1)
 
 
+@mutation(
+    "a native text that cannot be read is a turn without calls", "genenv_core/play/native_calls.py",
+    'return f"{OPEN}{text}{CLOSE}"', "return text",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "text",
     [

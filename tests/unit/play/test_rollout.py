@@ -29,8 +29,11 @@ from genenv_core.types import (
     SamplingParams,
     TaskDraft,
 )
+from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, spell, tiny_model, tiny_tokenizer, write_checkpoint
 from tests.unit.builders_rollout import EchoDomain, RecordingEngine, ScriptedEngine, flat
+
+ATTEMPT = "genenv_core/play/attempt.py"
 
 END_ID = 1
 PARAMS = SamplingParams(max_tokens=30)
@@ -60,6 +63,19 @@ def rollouts(
     return flat(run_episodes(tasks, Play(domain, engine, chat_of(), bounds, PARAMS, seed_from)))
 
 
+@mutation(
+    "observations are trained on", ATTEMPT,
+    "self.loss_mask.extend([0] * len(between))", "self.loss_mask.extend([1] * len(between))",
+)  # fmt: skip
+@mutation(
+    "a turn's logprobs are one token late", ATTEMPT, "self.logprobs.extend(completion.logprobs)",
+    "self.logprobs.extend((0.0, *completion.logprobs[:-1]))",
+)  # fmt: skip
+@mutation(
+    "all turns of an attempt have one seed", ATTEMPT,
+    "seed=seed_of(self.task_id, self.sample_index, self.turns)",
+    "seed=seed_of(self.task_id, self.sample_index, 0)",
+)  # fmt: skip
 def test_a_scripted_episode_gives_the_tokens_computed_by_hand() -> None:
     chat, domain = chat_of(), EchoDomain()
     engine = ScriptedEngine(lambda call, _: said(*spell("abba" if call == 0 else "ab")))
@@ -183,6 +199,10 @@ def test_a_prompt_without_room_is_an_error_row() -> None:
     assert engine.calls == []
 
 
+@mutation(
+    "a completion that was cut off is acted on", ATTEMPT,
+    "        if completion.finish_reason is FinishReason.LENGTH:\n", "        if False:\n",
+)  # fmt: skip
 def test_a_truncated_completion_is_not_acted_on() -> None:
     domain = EchoDomain()
     engine = ScriptedEngine(lambda *_: said(*spell("ab"), closed=False))

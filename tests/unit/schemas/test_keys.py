@@ -12,6 +12,7 @@ import pytest
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.sources import open_tables
 from schemas.relations import Relation, describe
+from tests.mutations import mutation
 from tests.unit.builders_root import fill, small_root
 
 RELATIONS = describe()
@@ -42,6 +43,10 @@ def test_a_key_names_one_row(shared: duckdb.DuckDBPyConnection, relation: Relati
     assert count(shared, f"(SELECT DISTINCT {key} FROM {rows})") == count(shared, rows)
 
 
+@mutation(
+    "a key of the dictionary leaves the run out", "schemas/relations.py",
+    'key = ("run_id", *(column', "key = (*(), *(column",
+)  # fmt: skip
 @pytest.mark.parametrize("parent", TABLES, ids=lambda relation: relation.name)
 def test_joined_by_its_key_a_table_adds_no_row(
     shared: duckdb.DuckDBPyConnection, parent: Relation

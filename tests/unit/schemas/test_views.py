@@ -37,6 +37,7 @@ from genenv_core.types import Flaw
 from schemas.questions import questions
 from schemas.registry import TABLES
 from schemas.relations import Relation, describe
+from tests.mutations import mutation
 from tests.unit.builders_tables import CONFIG, START, world
 
 HISTORY = ("stage_runs", "runs")
@@ -365,6 +366,10 @@ def test_task_history_joins_equal_tasks(tmp_path: Path) -> None:
     assert rows["p_hat_before"].to_list() == [None, 0.25]
 
 
+@mutation(
+    "a generation of the KL alone trained pi_env", "schemas/views/task_history.sql",
+    "WHERE weight IS NULL OR weight > 0", "WHERE TRUE",
+)  # fmt: skip
 def test_task_history_names_the_updates_that_learned(tmp_path: Path) -> None:
     """The first of an epoch's tasks lies outside the band: only the KL was along its generation."""
     sql = "SELECT task_id, env_updates FROM task_history WHERE epoch = 1 ORDER BY task_id"
@@ -389,6 +394,10 @@ def test_rejections_of_tasks_and_of_groups(tmp_path: Path) -> None:
     ]
 
 
+@mutation(
+    "rows of the KL alone are behind a checkpoint", "schemas/views/lineage.sql",
+    "WHERE u.weight IS NULL OR u.weight > 0", "WHERE TRUE",
+)  # fmt: skip
 def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
     tables = world()
     rows = ask(tmp_path, tables, "FROM lineage")
@@ -526,6 +535,11 @@ def test_reused_by_hand(tmp_path: Path) -> None:
     ]
 
 
+@mutation(
+    "a teacher's text with two tasks is paid for twice", "schemas/views/cost.sql",
+    "    SELECT DISTINCT\n        run_id,\n        epoch,\n        source,",
+    "    SELECT\n        run_id,\n        epoch,\n        source,",
+)  # fmt: skip
 def test_a_text_of_a_teacher_that_holds_two_tasks_was_paid_for_once(tmp_path: Path) -> None:
     tables = world()
     generated = pl.col("source") == "generated"
@@ -812,6 +826,10 @@ def evaluated(tables: Tables, outcomes: dict[tuple[str, str], list[list[float]]]
     return tables | {"evaluations": pl.concat(made, how="vertical_relaxed").cast(dict(row.schema))}
 
 
+@mutation(
+    "gains are not paired", "schemas/views/test_gains.sql",
+    "stddev_samp(n.value - o.value)", "stddev_samp(n.value)",
+)  # fmt: skip
 @pytest.mark.parametrize("tasks", [2, 3, 4, 25])
 def test_gains_are_paired_by_task(tmp_path: Path, tasks: int) -> None:
     rng = np.random.default_rng(tasks)

@@ -18,6 +18,7 @@ import pytest
 
 from genenv_core.play.calls import calls_made, with_calls
 from genenv_core.storage.canonical import canonical_json
+from tests.mutations import mutation
 from tests.unit.builders_tables import world
 from tests.unit.schemas.test_views import ask
 
@@ -147,6 +148,10 @@ CALLING: list[Any] = [
 ]
 
 
+@mutation(
+    "a call of a prompt is a row of the view calls", "schemas/views/calls.sql",
+    "WHERE turn >= 0", "WHERE turn >= -9",
+)  # fmt: skip
 def test_each_call_by_hand(tmp_path: Path) -> None:
     tables = world()
     made = with_calls(CALLING)

@@ -23,6 +23,9 @@ from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.planning import Planned
+from tests.mutations import mutation
+
+PREDICTING = "genenv_core/spending/predicting.py"
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -76,6 +79,10 @@ def test_every_stage_of_a_run_has_a_shape() -> None:
     assert likeness("rollout", values) is None and likeness("score", values) is not None
 
 
+@mutation(
+    "a prediction does not grow with the work", PREDICTING,
+    "median(one.seconds for one in used) * size", "median(one.seconds for one in used)",
+)  # fmt: skip
 def test_seconds_and_tokens_grow_with_the_work_and_memory_is_the_most(tmp_path: Path) -> None:
     configured(tmp_path, "past")
     for seconds, tokens in ((10.0, 1000), (30.0, 3000), (20.0, 2000)):
@@ -97,6 +104,10 @@ def test_the_nearest_epoch_tells(tmp_path: Path) -> None:
         assert found.spent.seconds == pytest.approx(10.0 * from_epoch) and found.tokens is None
 
 
+@mutation(
+    "a stage of another shape predicts", PREDICTING,
+    "if likeness(s, info.config) == wanted[s] is not None}", "if wanted[s] is not None}",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("override", "stage"),
     [
@@ -161,6 +172,10 @@ def test_a_plan_says_what_it_predicts_and_what_nothing_is_known_of(tmp_path: Pat
     assert [column.header for column in found.table().columns][-1] == "cost"
 
 
+@mutation(
+    "what a run took is its own prediction", PREDICTING,
+    'if before is None or row["started_at"] < before:', "if True:",
+)  # fmt: skip
 def test_afterwards_only_runs_that_began_before_count(tmp_path: Path) -> None:
     configured(tmp_path, "past", day=0)
     note(tmp_path, "past", "rollout", 30.0, 100, day=0)

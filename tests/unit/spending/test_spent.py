@@ -20,6 +20,10 @@ from genenv_core.spending.spent import Reached, Spent, reached, spent_on
 from genenv_core.spending.stop import facts_of, said_of
 from genenv_core.storage.records.runs import Attempt
 from schemas.enums import StageState
+from tests.mutations import mutation
+
+LOAD = "genenv_core/config/load.py"
+SPENT = "genenv_core/spending/spent.py"
 
 PRICED = (
     "prices.hour=3.6",
@@ -49,6 +53,9 @@ def attempt(stage: str, state: StageState, seconds: float | None, tokens: int | 
     )
 
 
+@mutation(
+    "a reused stage counts as spent", SPENT, "if one.state is not StageState.CACHED:", "if True:"
+)
 @pytest.mark.parametrize(
     ("stage", "state", "seconds", "tokens", "spent"),
     [
@@ -77,6 +84,10 @@ def test_the_tokens_of_a_teachers_endpoint_have_their_own_price() -> None:
     assert spent_on([tokens], taught).cost == pytest.approx(7)
 
 
+@mutation(
+    "a run spends one stage more than its limit", SPENT,
+    "if getattr(spent, name) >= value", "if getattr(spent, name) > value",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("limits", "spent", "which"),
     [
@@ -123,6 +134,10 @@ def test_what_a_stopped_run_says() -> None:
     assert blank["go_on"] == "genenv resume mine --root 'my data' --set limits.tokens=4300"
 
 
+@mutation(
+    "a limit of cost without prices is taken", "genenv_core/config/schema.py",
+    "if limits.cost is not None and not self.prices.given:", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -149,6 +164,11 @@ def test_a_run_that_measures_a_model_has_no_limits() -> None:
         tiny("limits.tokens=5", "arm=base", "benchmark.model=/models/a")
 
 
+@mutation(
+    "a run with another limit is another run", LOAD,
+    '"measure", "roots", "limits", "prices")', '"measure", "roots", "prices")',
+)  # fmt: skip
+@mutation("a resumed run takes any change", LOAD, "    if fixed:", "    if False:")
 def test_a_run_with_other_limits_is_the_same_run_and_goes_on_with_them() -> None:
     config = tiny("limits.tokens=5")
     assert run_name(config, "tiny") == run_name(tiny(*PRICED), "tiny")

@@ -22,6 +22,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
+from tests.mutations import mutation
 from tests.waiting import BOUND_S, until
 
 RACER = """
@@ -112,6 +113,13 @@ class StoreContract:
         assert store.sha256("a/b/c.json") == sha256(b"one")
         assert open_store(store.uri).read("a/b/c.json") == b"one"
 
+    @mutation(
+        "an object is created by a rename, not a link", "genenv_core/storage/store/local.py",
+        "            os.link(source, target)\n            sync",
+        "            shutil.copyfile(source, source.with_suffix('.x'))\n"
+        "            os.replace(source.with_suffix('.x'), target)\n            sync",
+        by="unit/storage/test_local_store.py::TestLocalStore::test_create_never_overwrites",
+    )  # fmt: skip
     def test_create_never_overwrites(self, store: Store) -> None:
         store.create("x", b"first")
         with pytest.raises(AlreadyExists, match="x is already there"):
@@ -260,6 +268,14 @@ class StoreContract:
         assert sum(finished) > 0
         assert start(COUNTER, store, 99, 1).wait(timeout=BOUND_S) == 0
 
+    @mutation(
+        "a record is written in place", "genenv_core/storage/files.py",
+        "        os.replace(made, path)\n",
+        "        path.unlink(missing_ok=True)\n        path.write_bytes(b'')\n"
+        "        os.replace(made, path)\n",
+        by="unit/storage/test_local_store.py::TestLocalStore::"
+        "test_a_reader_never_sees_half_a_replacement",
+    )  # fmt: skip
     def test_a_reader_never_sees_half_a_replacement(self, store: Store) -> None:
         blocks = [bytes([65 + index]) * 200_000 for index in range(2)]
         store.replace("x", blocks[0])

@@ -26,9 +26,12 @@ from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, file_sha256, reference
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.unit.builders_tables import sample_frame
 from tests.unit.storage.store_contract import start_together
 from tests.waiting import BOUND_S
+
+ARTIFACTS = "genenv_core/storage/records/artifacts.py"
 
 KEY, OTHER = "a" * 64, "b" * 64
 PARTS = {"stage": "score", "seed": 0}
@@ -76,6 +79,10 @@ def test_nothing_is_visible_before_the_commit(store: LocalStore) -> None:
     assert Artifacts(store).find("score", KEY) is not None
 
 
+@mutation(
+    "a NaN among the facts is committed", ARTIFACTS,
+    'not_finite(_numbers(facts, f"facts of stage {self._stage}"))', '""',
+)  # fmt: skip
 def test_a_fact_that_is_no_number_is_refused(store: LocalStore) -> None:
     with pytest.raises(NumericalError, match=r"facts of stage score\.loss is nan"):
         ArtifactWriter(store, "score", PARTS, KEY).commit({"loss": float("nan")})
@@ -155,6 +162,14 @@ DAMAGE = [
 ]
 
 
+@mutation(
+    "a part of another content is a hit", ARTIFACTS,
+    "            if digest != part.sha256:\n", "            if False:\n",
+)  # fmt: skip
+@mutation(
+    "a missing part is a hit", ARTIFACTS, "            if stat is None:\n",
+    "            if stat is None:\n                continue\n            if stat is None:\n",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("damage", "message"), DAMAGE, ids=["missing", "truncated", "empty", "altered"]
 )
@@ -240,6 +255,10 @@ def test_an_equal_output_has_an_equal_digest_under_another_key(store: LocalStore
     assert one.parts == other.parts  # and its bytes are stored once
 
 
+@mutation(
+    "the digest of an output leaves out its facts", "genenv_core/storage/records/manifest.py",
+    '"facts": self.facts', '"facts": {}',
+)  # fmt: skip
 def test_the_digest_covers_rows_facts_and_names(store: LocalStore, tmp_path: Path) -> None:
     made = [
         write(store, "1" * 64)[0],
@@ -255,6 +274,10 @@ def test_the_digest_covers_rows_facts_and_names(store: LocalStore, tmp_path: Pat
     assert write(store, "5" * 64, tables=("scores", "traces"))[0].digest == made[0].digest
 
 
+@mutation(
+    "a commit replaces the first winner", ARTIFACTS,
+    "            self._store.create(path, data)\n", "            self._store.replace(path, data)\n",
+)  # fmt: skip
 def test_the_second_commit_of_a_key_gets_the_first_ones_manifest(
     store: LocalStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,6 +39,7 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import Rule, collect
 from genenv_core.storage.upkeep.verify import BRANCH, verify
+from tests.mutations import mutation
 from tests.unit.builders_runs import (
     START,
     age,
@@ -48,6 +49,8 @@ from tests.unit.builders_runs import (
     write_epoch,
     write_stage,
 )
+
+BRANCHES = "genenv_core/storage/records/branches.py"
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 POINT = BranchPoint(run_id="run-a", epoch=1)
@@ -75,6 +78,11 @@ def noted(store: LocalStore) -> Branch:
     return branch
 
 
+@mutation(
+    "a branch follows what the other run becomes", BRANCHES,
+    "if noted is not None and point in (None, noted.point):",
+    "if noted is not None and point is None:",
+)  # fmt: skip
 def test_it_is_noted_once_and_the_other_run_may_go_on(store: LocalStore) -> None:
     branch = noted(store)
     log = RunLog(store, "run-a")
@@ -102,6 +110,10 @@ def test_what_is_not_there_is_refused(store: LocalStore, point: str, words: str)
         find_branch(store, CONFIG, BranchPoint(run_id=run, epoch=int(epoch)))
 
 
+@mutation(
+    "a run may branch off from an epoch that is not finished", BRANCHES,
+    "if not needed <= keys.keys():", "if not keys:",
+)  # fmt: skip
 def test_an_epoch_that_was_begun_is_not_finished(store: LocalStore) -> None:
     open_run(store, "run-c", 2)
     write_epoch(store, "run-c", 0, stages=["bootstrap"])
@@ -144,6 +156,14 @@ def test_later_draws_are_taken_along_and_earlier_ones_are_in_what_is_stored(
     assert read_draws(store, "run-b").open == ()
 
 
+@mutation(
+    "gc takes what a branch has not noted yet", "genenv_core/storage/upkeep/gc.py",
+    "enumerate(branch.epochs if branch else ())", "enumerate(())",
+)  # fmt: skip
+@mutation(
+    "a copy of a branch has lost what it takes over", "genenv_core/storage/upkeep/copying.py",
+    "note_branch(self._target, self._run.run_id, branch)", "pass",
+)  # fmt: skip
 def test_gc_and_a_copy_keep_what_it_names_without_the_other_run(
     store: LocalStore, tmp_path: Path
 ) -> None:
@@ -212,6 +232,10 @@ def _history(store: LocalStore, inputs: Mapping[str, str]) -> Branch:
     return Branch(run_id="run-c", epoch=1, epochs=tuple(epochs))
 
 
+@mutation(
+    "epochs of several configurations are taken for one", BRANCHES,
+    "    _check_history(branch.point, found)\n", "",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("inputs", "stage"),
     [({"agent": "", "score": "old"}, "score"), ({"agent": "other"}, "rollout")],

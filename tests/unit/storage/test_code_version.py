@@ -21,6 +21,7 @@ import pytest
 
 from genenv_core.storage.records import code
 from genenv_core.storage.records.code import code_version, imported_modules, source_digest
+from tests.mutations import mutation
 from tests.waiting import BOUND_S
 
 REPOSITORY = Path(__file__).parents[3]
@@ -137,6 +138,10 @@ def version_of(*modules: str) -> str:
     return code_version(*modules)
 
 
+@mutation(
+    "imports of imports are in no code version", "genenv_core/storage/records/code.py",
+    "waiting += [name for name in imported_modules(module) if not is_apart(name)]", "pass",
+)  # fmt: skip
 @pytest.mark.parametrize("changed", ["top.py", "middle.py", "sub/deep.py", "late.py"])
 def test_a_change_in_what_is_imported_counts(project: Path, changed: str) -> None:
     before = version_of("toy.top")

@@ -32,6 +32,7 @@ from genenv_core.storage.upkeep.verify import MERGED, verify
 from schemas.registry import TABLES
 from schemas.relations import sql_name
 from tasks.upkeep.tidying import FAN, tidy
+from tests.mutations import mutation
 from tests.unit.builders_runs import (
     START,
     WRITTEN,
@@ -43,6 +44,8 @@ from tests.unit.builders_runs import (
     write_run,
     write_stage,
 )
+
+COMPACTION = "genenv_core/storage/upkeep/compaction.py"
 
 EPOCHS = 11
 
@@ -82,6 +85,11 @@ def live_files(store: LocalStore) -> int:
     return sum(map(len, source(store, "run-a").files.values()))
 
 
+@mutation(
+    "compaction turns the rows around", COMPACTION,
+    "pl.concat([_rows(store, table, part) for part in parts])",
+    "pl.concat([_rows(store, table, part) for part in reversed(parts)])",
+)  # fmt: skip
 def test_rows_and_their_order_stay(store: LocalStore) -> None:
     before, many = rows(store), live_files(store)
     kept = {path: store.read(path) for path in (*store.list("stages"), *store.list("parts"))}
@@ -178,6 +186,9 @@ def test_a_damaged_segment_is_not_read_and_is_merged_anew(store: LocalStore, hur
     assert verify(store).damaged == []
 
 
+@mutation(
+    "compaction copies a damaged part", COMPACTION, "if sha256(data) != part.sha256:", "if False:"
+)
 def test_damage_is_not_copied(store: LocalStore, caplog: pytest.LogCaptureFixture) -> None:
     part = manifest_of(store, RunLog(store, "run-a"), 10, "rollout").of_table("traces")[0]
     data = bytearray(store.read(part.path))

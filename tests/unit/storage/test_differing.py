@@ -20,6 +20,7 @@ from genenv_core.storage.records.differing import GONE, differing
 from genenv_core.storage.records.keys import key_parts, stage_key
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.unit.builders_root import START, small_root
 
 BEFORE: dict[str, Any] = {
@@ -52,6 +53,11 @@ def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
     assert not (found.configuration or found.data or found.code or found.versions)
 
 
+@mutation(
+    "the first difference is any", "genenv_core/storage/records/differing.py",
+    "return place[0], list(STAGES).index(place[1])",
+    "return place[0], -list(STAGES).index(place[1])",
+)  # fmt: skip
 def test_each_part_of_a_key_is_told_by_its_kind(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     play(store, "a", {})

@@ -24,6 +24,7 @@ from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import Rule, collect
 from genenv_core.storage.upkeep.verify import DRAWS, verify
 from tasks.stage.key import parts_of
+from tests.mutations import mutation
 from tests.unit.builders_runs import age, key_of, without_fsync, write_epoch, write_run
 from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.config.test_what_changes_a_key import STAGES as BY_NAME
@@ -39,6 +40,10 @@ def store(tmp_path: Path) -> LocalStore:
     return store
 
 
+@mutation(
+    "a crash in a forced draw makes another draw", "genenv_core/storage/records/draws.py",
+    "if name in self.open:", "if False:",
+)  # fmt: skip
 def test_a_draw_is_repeated_until_the_run_has_ended(store: LocalStore) -> None:
     first = next_draws(store, "run-a", "rollout", 1)
     assert first.number("rollout", 1) == 1 and read_draws(store, "run-a").numbers == {}
@@ -79,6 +84,10 @@ def test_a_set_is_drawn_where_it_is_made() -> None:
         read_forced("generate_tasks@2", config)
 
 
+@mutation(
+    "gc takes the outputs of an earlier draw", "genenv_core/storage/upkeep/gc.py",
+    "_outputs(runs) | unfinished | earlier)", "_outputs(runs) | unfinished)",
+)  # fmt: skip
 def test_gc_and_a_copy_keep_the_earlier_outputs(store: LocalStore, tmp_path: Path) -> None:
     force_draw(store, "run-a", "generate_tasks", 2)
     write_epoch(store, "run-a", 2, variant=1)

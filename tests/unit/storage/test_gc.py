@@ -36,6 +36,7 @@ from genenv_core.storage.upkeep import compaction
 from genenv_core.storage.upkeep.compaction import compact
 from genenv_core.storage.upkeep.gc import KINDS, Collected, Rule, collect
 from genenv_core.storage.upkeep.verify import COLLECTED, verify
+from tests.mutations import mutation
 from tests.unit.builders_runs import (
     EPOCH_STAGES,
     START,
@@ -50,6 +51,9 @@ from tests.unit.builders_runs import (
     write_run,
     write_stage,
 )
+
+RETENTION = "genenv_core/storage/records/retention.py"
+GC = "genenv_core/storage/upkeep/gc.py"
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 EPOCHS = 8
@@ -102,6 +106,20 @@ def misses(store: LocalStore, run: str = "run-a") -> list[tuple[int, str]]:
     ]
 
 
+@mutation(
+    "gc removes parts that a kept stage names", GC,
+    "named |= {part.path for part in manifest.parts if whole or part.table}",
+    "named |= {part.path for part in manifest.parts if whole and not part.table}",
+)  # fmt: skip
+@mutation(
+    "retention keeps one epoch too few", RETENTION,
+    "epoch > last - keep}", "epoch > last - keep + 1}",
+)  # fmt: skip
+@mutation(
+    "retention forgets the best epoch", RETENTION,
+    'best = max((epoch for epoch, facts in published.items() if facts["is_best"]), default=0)',
+    "best = 0",
+)  # fmt: skip
 def test_only_superseded_weights_of_a_finished_run_go(store: LocalStore) -> None:
     before = files(store)
     for epoch in range(1, EPOCHS + 1):  # laid out as a run leaves them
@@ -170,6 +188,10 @@ def test_weights_that_another_run_needs_stay(store: LocalStore) -> None:
     assert with_weights(store)["agent"] == [2, 3, 8]
 
 
+@mutation(
+    "gc removes what is young", GC,
+    "self._old = store.clock() - rule.older_than_h * 3600", "self._old = store.clock() + 3600",
+)  # fmt: skip
 def test_nothing_young_goes(store: LocalStore) -> None:
     open_run(store, "run-b", 0)
     write_epoch(store, "run-b", 0, seed=7)

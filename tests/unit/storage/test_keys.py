@@ -20,7 +20,10 @@ from hypothesis import strategies as st
 
 from genenv_core.storage.canonical import canonical_json, digest, readable_json, sha256
 from genenv_core.storage.records.keys import difference, key_parts, stage_key
+from tests.mutations import mutation
 from tests.waiting import BOUND_S
+
+KEYS = "genenv_core/storage/records/keys.py"
 
 leaves = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -130,6 +133,8 @@ CHANGES = [
 ]
 
 
+@mutation("the epoch is in no key", KEYS, '"epoch": epoch,', '"epoch": 0,')
+@mutation("the seed is in no key", KEYS, '"seed": seed,', '"seed": 0,')
 @pytest.mark.parametrize(("changed", "lines"), CHANGES)
 def test_each_part_changes_the_key_and_is_named(changed: dict[str, Any], lines: list[str]) -> None:
     assert stage_key(parts(**changed)) != stage_key(parts())

@@ -27,6 +27,7 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import Rule, collect
 from genenv_core.storage.upkeep.verify import LABELS, verify
+from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 from tests.unit.builders_runs import age, without_fsync, write_run
 
@@ -39,6 +40,11 @@ def genenv(*arguments: str, root: Path) -> str:
     return done.output
 
 
+@mutation(
+    "two who tag at once lose a tag", "genenv_core/storage/records/labels.py",
+    "if nothing or data == before or store.swap(path, before, data):",
+    "if nothing or store.replace(path, data) is None:",
+)  # fmt: skip
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(24)]
     with ThreadPoolExecutor(8) as threads:
@@ -148,6 +154,10 @@ def test_a_damaged_record_is_found_and_written_anew(tmp_path: Path) -> None:
     assert verify(store).damaged == [] and verify(store).unknown == []
 
 
+@mutation(
+    "gc takes the weights of a pinned run", "genenv_core/storage/upkeep/gc.py",
+    "kept |= _outputs({run: keys}) if run in pinned else set()", "pass",
+)  # fmt: skip
 def test_a_pinned_run_keeps_its_weights_and_cannot_be_dropped(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with without_fsync():

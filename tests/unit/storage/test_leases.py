@@ -27,7 +27,10 @@ from genenv_core.storage.store import leases as module
 from genenv_core.storage.store.leases import Lease, Leases
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity
+from tests.mutations import mutation
 from tests.waiting import BOUND_S, until
+
+LEASES = "genenv_core/storage/store/leases.py"
 
 STAGE, KEY = "rollout", "a" * 64
 PATH = paths.lease(STAGE, KEY)
@@ -60,6 +63,10 @@ def compute(
         return result
 
 
+@mutation(
+    "a lease is not released", LEASES,
+    "            self._release(path, token)\n", "            pass\n",
+)  # fmt: skip
 def test_a_lease_names_its_holder_and_is_gone_afterwards(store: LocalStore) -> None:
     leases = Leases(store)
     with leases.hold(STAGE, KEY, lambda: None) as theirs:
@@ -215,6 +222,10 @@ def test_a_stopped_holder_is_followed_and_may_still_finish(
     assert store.list("leases") == []
 
 
+@mutation(
+    "a lease is taken from a holder that is at work", LEASES,
+    "silent = time.monotonic() - since > self._ttl_s", "silent = True",
+)  # fmt: skip
 def test_a_beating_holder_is_waited_for(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,8 +25,12 @@ from genenv_core.errors import ConfigError, StorageError
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
+from tests.mutations import mutation
 from tests.unit.storage.store_contract import StoreContract
 from tests.waiting import BOUND_S
+
+FILES = "genenv_core/storage/files.py"
+LOCAL = "genenv_core/storage/store/local.py"
 
 
 @pytest.fixture
@@ -50,6 +54,7 @@ class TestLocalStore(StoreContract):
         assert folders == [] or killed
 
 
+@mutation("objects can be written", FILES, "            path.chmod(mode)\n", "            pass\n")
 def test_objects_are_read_only(store: LocalStore) -> None:
     store.create("a", b"1")
     store.replace("b", b"2")
@@ -57,6 +62,10 @@ def test_objects_are_read_only(store: LocalStore) -> None:
         assert (store.root / name).stat().st_mode & 0o777 == 0o444
 
 
+@mutation(
+    "bytes are not on the disk before they are named", FILES,
+    "            sync(path)\n", "            pass\n",
+)  # fmt: skip
 def test_bytes_are_on_the_disk_before_they_have_a_name(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +99,10 @@ def test_scratch_is_on_the_same_file_system(store: LocalStore) -> None:
     assert os.stat(store.scratch()).st_dev == os.stat(store.root).st_dev
 
 
+@mutation(
+    "a folder that goes while it is listed is an error", LOCAL,
+    "FileNotFoundError | NotADirectoryError):", "NotADirectoryError):",
+)  # fmt: skip
 def test_a_folder_that_goes_while_it_is_listed_is_left_out(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +120,10 @@ def test_a_folder_that_goes_while_it_is_listed_is_left_out(
     assert store.list("tmp/a") == store.list("tmp/b/y") == []
 
 
+@mutation(
+    "a folder that cannot be listed is empty", LOCAL,
+    "os.walk(folder, onerror=_unless_gone)", "os.walk(folder)",
+)  # fmt: skip
 def test_a_listing_that_is_not_allowed_says_so(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from genenv_core.storage.records import parquet
 from genenv_core.storage.records.parquet import TABLE_KEY, VERSION_KEY, read_parquet, to_parquet
 from schemas import registry
 from schemas.registry import TABLES
+from tests.mutations import mutation
 from tests.unit.builders_tables import sample_frame
 from tests.waiting import BOUND_S
 
@@ -221,6 +222,10 @@ def test_a_file_of_a_version_that_only_lacks_columns_is_read_with_nulls(tmp_path
         read_parquet("stage_runs", tmp_path / "older.parquet")
 
 
+@mutation(
+    "a column of before its renaming is refused", "schemas/registry.py",
+    'and number not in self._about["renamed"]', "and number",
+)  # fmt: skip
 def test_a_file_from_before_a_column_was_renamed_is_read_by_the_new_name(tmp_path: Path) -> None:
     frame = sample_frame("epochs")
     table = pq.read_table(io.BytesIO(to_parquet("epochs", frame)))

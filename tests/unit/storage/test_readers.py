@@ -32,7 +32,12 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import Rule, collect
 from genenv_core.storage.upkeep.verify import verify
+from tests.mutations import mutation
 from tests.unit.builders_runs import START, age, key_of, open_run, write_epoch, write_stage
+
+FOREIGN = "genenv_core/storage/records/foreign.py"
+PARTS = "genenv_core/storage/records/parts.py"
+READERS = "genenv_core/storage/records/readers.py"
 
 UPDATE = ("grpo_update", key_of("grpo_update", 1))
 
@@ -71,6 +76,24 @@ def spoil(store: LocalStore, path: str) -> None:
     file.write_bytes(data)
 
 
+@mutation(
+    "weights of another root are copied with the stage", READERS,
+    "along = [part for part in manifest.parts if part not in weights]",
+    "along = list(manifest.parts)",
+)  # fmt: skip
+@mutation(
+    "files of another root are linked, not copied", PARTS,
+    "shutil.copyfile(store.local(part.path), made)", "made.hardlink_to(store.local(part.path))",
+)  # fmt: skip
+@mutation(
+    "a root to read from is opened for writing", READERS,
+    "self._open[uri] = Artifacts(open_store(uri, writable=False), shared=True)",
+    "self._open[uri] = Artifacts(open_store(uri), shared=True)",
+)  # fmt: skip
+@mutation(
+    "weights elsewhere count as missing", "genenv_core/storage/upkeep/verify.py",
+    "if isinstance(record, Foreign) and not record.fault:", "if False:",
+)  # fmt: skip
 def test_a_stage_is_taken_without_its_weights_and_nothing_there_changes(tmp_path: Path) -> None:
     team, manifest = shared(tmp_path / "team")
     before = state(team.root)
@@ -150,6 +173,19 @@ def test_damage_there_is_a_miss_that_names_the_root(
     assert artifacts.store.list("stages") == []
 
 
+@mutation(
+    "what is copied from another root is not compared", PARTS,
+    "if file_sha256(made) != part.sha256:", "if False:",
+)  # fmt: skip
+@mutation(
+    "weights with a fault elsewhere are asked for again", READERS,
+    "if note and note.fault:", "if False:",
+)  # fmt: skip
+@mutation(
+    "a note with a fault excuses missing weights", FOREIGN,
+    "return found if found and not found.fault and found.parts == left_behind(manifest) else None",
+    "return found if found and found.parts == left_behind(manifest) else None",
+)  # fmt: skip
 def test_damaged_weights_are_found_when_they_are_copied_and_then_computed_here(
     tmp_path: Path,
 ) -> None:
@@ -170,6 +206,10 @@ def test_damaged_weights_are_found_when_they_are_copied_and_then_computed_here(
     assert verify(LocalStore(tmp_path / "own")).damaged == []
 
 
+@mutation(
+    "gc --restore gives up weights that can be had", FOREIGN,
+    'why = "" if None not in stats else "they are not there"', 'why = "they are not there"',
+)  # fmt: skip
 def test_weights_that_are_gone_there_say_how_they_are_computed_here(tmp_path: Path) -> None:
     team, manifest = shared(tmp_path / "team")
     store = LocalStore(tmp_path / "own")
@@ -203,6 +243,10 @@ def test_weights_in_a_root_that_is_away_say_so(
     assert artifacts.checkpoint(manifest, "agent").is_dir()
 
 
+@mutation(
+    "a root that is away is asked again for every stage", READERS,
+    "left = [uri for uri in self._uris if uri not in self._away]", "left = list(self._uris)",
+)  # fmt: skip
 def test_a_root_that_goes_away_is_said_once_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +269,10 @@ def test_a_root_that_goes_away_is_said_once_and_left_out(
     assert text == f"roots.read {team.uri} cannot be read: no answer; the run goes on without it"
 
 
+@mutation(
+    "gc leaves the note of weights elsewhere", "genenv_core/storage/upkeep/gc.py",
+    "self._store.delete(paths.foreign(*output))", "pass",
+)  # fmt: skip
 def test_gc_keeps_what_was_taken_and_a_note_goes_with_its_stage(tmp_path: Path) -> None:
     team = LocalStore(tmp_path / "team")
     write_epoch(team, "theirs", 0, weights=True)
@@ -253,6 +301,10 @@ def test_gc_keeps_what_was_taken_and_a_note_goes_with_its_stage(tmp_path: Path) 
     assert state(team.root) == before
 
 
+@mutation(
+    "a copy of a run lacks what lies elsewhere", "genenv_core/storage/upkeep/copying.py",
+    "self._lying.update((part.path, note.root) for part in note.parts)", "pass",
+)  # fmt: skip
 def test_a_copy_of_a_run_is_whole(tmp_path: Path) -> None:
     team, manifest = shared(tmp_path / "team")
     artifacts, readers = own(tmp_path / "own", team.root)
@@ -277,6 +329,10 @@ def test_a_damaged_note_is_as_none(tmp_path: Path) -> None:
     assert readers.take_in(*UPDATE) == manifest == artifacts.find(*UPDATE)
 
 
+@mutation(
+    "the own root may be read from as another one", READERS,
+    "if _same(store.uri, own):", "if False:",
+)  # fmt: skip
 def test_roots_that_cannot_be_read_are_refused_at_the_start(tmp_path: Path) -> None:
     team, _ = shared(tmp_path / "team")
     home = str(tmp_path / "own")

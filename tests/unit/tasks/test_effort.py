@@ -23,6 +23,7 @@ from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.effort import effort, resident, tokens_of
+from tests.mutations import mutation
 from tests.unit.builders_root import rows_of
 from tests.unit.builders_stage import NO_INPUTS
 
@@ -80,6 +81,10 @@ def commit(root: Path, log: RunLog, stage: str, *tables: str) -> Manifest:
     return made
 
 
+@mutation(
+    "a text with several tasks is counted for each", "tasks/stage/effort.py",
+    "    return tasks.unique([*_TASKS, *_WRITTEN])", "    return tasks",
+)  # fmt: skip
 def test_tokens_are_those_of_the_view_cost(tmp_path: Path, log: RunLog) -> None:
     made = {stage: commit(tmp_path, log, stage, *tables) for stage, tables in WRITES.items()}
     artifacts = Artifacts(LocalStore(tmp_path))

@@ -19,6 +19,7 @@ from tasks.stage.limiting import RunBudget, within_limits
 from tasks.stage.progress import Event, listening
 from tasks.stage.stopping import current_end, to_the_end
 from tasks.upkeep.opening import open_run
+from tests.mutations import mutation
 
 
 def configured(root: Path, *overrides: str) -> RunConfig:
@@ -45,6 +46,10 @@ def note(
     )
 
 
+@mutation(
+    "a budget overlooks what ended an epoch", "tasks/stage/limiting.py",
+    "wanted = {epoch, self._last}", "wanted = {epoch}",
+)  # fmt: skip
 def test_a_budget_follows_the_history_of_its_run(tmp_path: Path) -> None:
     config = configured(tmp_path, "limits.seconds=100")
     note(tmp_path, 0, "bootstrap", 40)

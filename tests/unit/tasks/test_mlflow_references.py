@@ -32,6 +32,7 @@ from genenv_core.storage.store.s3.store import S3Store
 from genenv_core.storage.upkeep.verify import verify
 from tasks.tracking.flavor import BESIDE, MLMODEL, TOKENIZER, laid_out, mlmodel
 from tasks.tracking.references import folder_reference, object_reference
+from tests.mutations import mutation
 from tests.unit.builders_runs import write_stage
 from tests.unit.storage.s3.s3_double import moto, settled
 
@@ -158,6 +159,10 @@ def test_a_folder_is_given_as_long_as_it_is_the_checkpoint(tmp_path: Path) -> No
         found.download_artifacts("")
 
 
+@mutation(
+    "a version has no file that MLflow loads it by", "tasks/tracking/flavor.py",
+    "    shutil.move(scratch, folder / MLMODEL)\n", "",
+)  # fmt: skip
 def test_a_checkpoint_is_laid_out_for_mlflow_without_its_weights_again(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "root")
     manifest = output(store)

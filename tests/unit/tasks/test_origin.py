@@ -28,8 +28,11 @@ from tasks.stage import Stage, StageContext, execution
 from tasks.stage.execution import Outcome, run_stage
 from tasks.stage.progress import Event, listening
 from tasks.upkeep.opening import open_run
+from tests.mutations import mutation
 from tests.unit.builders_runs import age
 from tests.unit.builders_stage import NO_INPUTS, NoInputs
+
+EXECUTION = "tasks/stage/execution.py"
 
 TOY = Stage("score", ("tasks.score",), ())
 
@@ -52,6 +55,10 @@ def attempts(root: Path, run: str) -> list[Attempt]:
     return RunLog(LocalStore(root), run).attempts()
 
 
+@mutation(
+    "a reused stage does not say whose it is", EXECUTION,
+    "            **computed_then(origin),\n", "",
+)  # fmt: skip
 def test_a_reused_stage_names_the_run_that_computed_it(tmp_path: Path) -> None:
     made = play(tmp_path, "first")
     assert (made.reused, made.origin) == (False, None)
@@ -100,6 +107,10 @@ def test_a_process_killed_before_its_note_is_found_in_the_history(
     assert attempts(tmp_path, "second")[0].computed_by == "first"
 
 
+@mutation(
+    "one that loses the race says that it computed the stage", EXECUTION,
+    "        if won:\n            note_origin", "        if True:\n            note_origin",
+)  # fmt: skip
 def test_one_that_loses_the_race_notes_nothing(tmp_path: Path) -> None:
     def overtaken(context: StageContext[NoInputs]) -> dict[str, Any]:
         # Another process commits the same key meanwhile, and notes itself.

@@ -25,6 +25,7 @@ from tasks.stage.planning import is_stored, planned
 from tasks.stage.progress import Event, listening
 from tasks.stage.stores import check_roots
 from tasks.upkeep.opening import open_run
+from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS, NoInputs
 
 TOY = Stage("score", ("tasks.score",), ())
@@ -70,6 +71,11 @@ def test_a_stage_of_another_root_is_reused_and_says_whose_it_was(tmp_path: Path)
     assert (again.status, again.root) == ("hit", "")
 
 
+@mutation(
+    "a stage of the own root is asked for in other roots", "tasks/stage/execution.py",
+    "manifest = call.find() or readers_of(config).take_in(stage.name, call.key)",
+    "manifest = readers_of(config).take_in(stage.name, call.key) or call.find()",
+)  # fmt: skip
 def test_a_stage_of_the_own_root_is_asked_for_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,9 @@ from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.config.until import Until
 from genenv_core.spending.spent import Reached, Spent, reached
 from tasks.stage.stopping import Waitable, current_end, stopping, to_the_end
+from tests.mutations import mutation
+
+STOPPING = "tasks/stage/stopping.py"
 
 END = Until(stage="grpo_update", epoch=1)
 
@@ -40,6 +43,9 @@ def work(beside: Stage) -> str:
     return "never"
 
 
+@mutation(
+    "the end leaves a stage at work alone", STOPPING, "            end.wait()", "            pass"
+)
 def test_what_is_at_work_is_waited_for() -> None:
     beside = Stage()
     with stopping(END):
@@ -62,6 +68,10 @@ class Spending:
         return reached(Spent(seconds=self.spent), LimitsConfig(seconds=10))
 
 
+@mutation(
+    "a reached limit stops what is stored too", STOPPING,
+    "if reached and not is_stored():", "if reached:",
+)  # fmt: skip
 def test_a_limit_ends_the_work_before_the_first_stage_that_would_be_computed() -> None:
     beside = Stage()
 

@@ -33,9 +33,13 @@ from tasks.stage.progress import Event, listening
 from tasks.telemetry import attempts, sending
 from tasks.telemetry.attempts import model_of, tell_attempts
 from tasks.telemetry.spans import NOTHING, asked, continued, current, run_span, span, stage_span
+from tests.mutations import mutation
 from tests.unit.builders_spans import VARIABLES, kept, parents
 from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.builders_tables import sample_frame
+
+SENDING = "tasks/telemetry/sending.py"
+SPANS = "tasks/telemetry/spans.py"
 
 STAGE = Stage("score", ("tasks.score",), ())
 SECRET = "what the model said"
@@ -49,6 +53,10 @@ def nothing(context: StageContext[Any]) -> dict[str, Any]:
     return {}
 
 
+@mutation(
+    "spans are sent although nobody asked", SPANS,
+    'exporter != "none" and any(', 'exporter != "none" or any(',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("variables", "wanted"),
     [
@@ -124,6 +132,10 @@ def test_a_stage_computed_by_another_run_names_it(
     assert dict(one.attributes or {})["genenv.computed_by"] == "before"
 
 
+@mutation(
+    "a failed span holds the error's text", SPANS,
+    '{"error.type": type(error).__name__}', '{"error.type": str(error)}',
+)  # fmt: skip
 def test_a_failure_marks_the_span_by_its_type_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +151,10 @@ def test_a_failure_marks_the_span_by_its_type_alone(
     assert SECRET not in one.to_json()
 
 
+@mutation(
+    "a stage on a work pool begins a trace of its own", SPANS,
+    "elsewhere = _from_elsewhere.get() or", 'elsewhere = "" or',
+)  # fmt: skip
 def test_a_span_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks.placement.child import Child  # not before `tasks.stage`
 
@@ -163,6 +179,10 @@ def test_a_span_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.M
     assert "traceparent" not in plain
 
 
+@mutation(
+    "a span holds what a model said", "tasks/telemetry/attempts.py",
+    'str(row["error"]).partition(":")[0][:200]', 'str(row["error"])',
+)  # fmt: skip
 def test_an_attempt_has_its_numbers_and_no_word_of_a_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -248,6 +268,10 @@ class Away(SpanExporter):
         return SpanExportResult.FAILURE
 
 
+@mutation(
+    "a collector that is away is waited for again and again", SENDING,
+    "if time.monotonic() < self._until:", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize("error", [None, OSError("nobody\nlistens")])
 def test_a_collector_that_is_away_is_tried_once_and_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
@@ -296,6 +320,7 @@ def test_the_service_is_named_as_the_variables_say(
     assert one.resource.attributes.get("team") == ("a" if "team" in str(variables) else None)
 
 
+@mutation("ids of spans are drawn from the seed of a run", SENDING, ", id_generator=Ids()", "")
 def test_spans_draw_nothing_from_pythons_random_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from tasks.policies import sampler
 from tasks.stage import Stage
 from tasks.stage.key import ConfigView
+from tests.mutations import mutation
 
 CONFIG = resolve(
     "tiny",
@@ -41,6 +42,10 @@ def context_of(stage: Stage) -> Any:
     )
 
 
+@mutation(
+    "pi_env's template gets the agent's variables", "tasks/policies/sampler.py",
+    "config.models.env_chat_template_kwargs", "config.models.agent_chat_template_kwargs",
+)  # fmt: skip
 def test_each_template_gets_its_policys_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, Any]] = []
 

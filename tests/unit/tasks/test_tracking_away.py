@@ -34,6 +34,7 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.copying import copy_run
 from tasks.tracking import client as mlflow_client
 from tasks.tracking import track as tracking
+from tests.mutations import mutation
 
 
 class Stage:
@@ -113,6 +114,10 @@ def test_a_run_that_is_logged_elsewhere_from_now_on_is_logged_there_whole(
     assert tracking.not_logged(stage.config) == [0, 1, 2]  # so the closing text says
 
 
+@mutation(
+    "people hear after each epoch that MLflow is away", "tasks/tracking/news.py",
+    "        _away.add(run)\n", "",
+)  # fmt: skip
 def test_people_hear_once_that_the_server_is_away_and_once_that_it_is_back(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +152,10 @@ def test_people_hear_once_that_the_server_is_away_and_once_that_it_is_back(
             assert len(told(0, 5)) == 1
 
 
+@mutation(
+    "the closing text names a database that does not exist", "flows/cli/runs/live.py",
+    'if not (home / "mlflow" / "mlflow.db").exists():', "if False:",
+)  # fmt: skip
 def test_the_closing_text_names_the_tracking_that_was_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,6 +226,15 @@ def test_an_error_of_a_database_is_raised(tmp_path: Path, monkeypatch: pytest.Mo
         stage.publish(0)
 
 
+@mutation(
+    "a password in tracking.uri is taken", "genenv_core/config/sections/tracking.py",
+    "        if shown or re.search(", "        if re.search(",
+)  # fmt: skip
+@mutation(
+    "a password is shown", "tasks/tracking/client.py",
+    'return re.sub("([?&](?:password|token)=)[^&]*", r"\\1***", bare)',
+    'return re.sub("([?&](?:password|token)=)[^&]*", r"\\1***", uri)',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("uri", "bare"),
     [

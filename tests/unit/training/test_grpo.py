@@ -25,6 +25,7 @@ from genenv_core.config.sections.updates import GrpoConfig
 from genenv_core.errors import ModelError, NumericalError, TrainingError
 from genenv_core.training.grpo import trainer as grpo
 from genenv_core.training.requests import GrpoRequest, UpdateResult, run_update
+from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -35,6 +36,10 @@ from tests.unit.training.builders_training import (
     weights,
     write_grpo,
 )
+
+UPDATES = "genenv_core/config/sections/updates.py"
+BATCHES = "genenv_core/training/grpo/batches.py"
+TRAINER = "genenv_core/training/grpo/trainer.py"
 
 SIZE = 4
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo")
@@ -209,6 +214,14 @@ def kl_estimate(policy: Path, reference: Path, rows: list[dict[str, Any]], heat:
     return sum(terms) / len(terms)
 
 
+@mutation(
+    "the kl to the first checkpoint is to the start", TRAINER,
+    "self.ref_model = frozen(reference, self.accelerator)", "self.ref_model = self.model",
+)  # fmt: skip
+@mutation(
+    "the first checkpoint is scored at temperature 1", TRAINER,
+    "add_fused_lm_head(reference, temperature=self.temperature)", "add_fused_lm_head(reference)",
+)  # fmt: skip
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_the_kl_to_the_first_checkpoint_pulls_from_the_first_step(
     tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
@@ -248,6 +261,10 @@ def test_a_run_starts_on_its_first_checkpoint_and_is_pulled_back_to_it(
     assert files[0] == files[1]
 
 
+@mutation(
+    "a reference that nothing pulls to is accepted", UPDATES,
+    'if self.kl_reference != "start" and not self.kl_coef:', "if False:",
+)  # fmt: skip
 def test_the_reference_belongs_to_the_setting_that_asks_for_it(
     tmp_path: Path, policy: Path
 ) -> None:
@@ -273,6 +290,7 @@ def test_another_vocabulary_of_the_reference_is_refused(tmp_path: Path, policy: 
         update(tmp_path, policy, grpo_rows(2, SIZE, sampler=load(policy)), **settings)
 
 
+@mutation("delta is not passed on", TRAINER, "delta=settings.delta,", "delta=None,")
 def test_delta_bounds_the_ratio_where_the_advantage_is_negative(
     tmp_path: Path, policy: Path, steps: list[Step]
 ) -> None:
@@ -285,6 +303,10 @@ def test_delta_bounds_the_ratio_where_the_advantage_is_negative(
     assert fewer < clipped == pytest.approx(result.metrics["clip_fraction"])
 
 
+@mutation(
+    "delta may undercut the upper clip", UPDATES,
+    "self.delta <= 1 + self.clip_high", "self.delta < 1",
+)  # fmt: skip
 def test_delta_is_above_the_upper_clip() -> None:
     assert GrpoConfig(clip_high=0.25, delta=1.5).delta == 1.5
     message = r"grpo\.delta is 1\.25 and must be above 1 \+ grpo\.clip_high = 1\.25"
@@ -292,6 +314,10 @@ def test_delta_is_above_the_upper_clip() -> None:
         GrpoConfig(clip_high=0.25, delta=1.25)
 
 
+@mutation(
+    "truncated rollouts stay in the loss", BATCHES,
+    "if not request.settings.mask_truncated:", "if True:",
+)  # fmt: skip
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_a_truncated_rollout_has_no_loss_and_still_a_reward(
     tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
@@ -311,6 +337,9 @@ def test_a_truncated_rollout_has_no_loss_and_still_a_reward(
     assert relative_error(steps[0][1], expected) < 1e-5
 
 
+@mutation(
+    "a step without a counted token divides by it", TRAINER, "tokens.clamp(min=1)}", "tokens}"
+)
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 @pytest.mark.parametrize("setting", [{"mask_truncated": True}, {"max_mismatch": 0.01}])
 def test_an_update_whose_rows_are_all_left_out_moves_nothing(
@@ -327,6 +356,10 @@ def test_an_update_whose_rows_are_all_left_out_moves_nothing(
     assert result.metrics["reward_mean"] > 0
 
 
+@mutation(
+    "only tokens that became more likely are a mismatch", BATCHES,
+    "abs(a - b) <= most", "b - a <= most",
+)  # fmt: skip
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
 def test_tokens_far_from_the_engines_logprobs_have_no_loss_in_any_step(
     tmp_path: Path, policy: Path, steps: list[Step], loss_type: str

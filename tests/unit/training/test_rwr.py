@@ -31,6 +31,7 @@ from genenv_core.training.requests import RwrRequest, UpdateResult, run_update
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
 from tests.examples import many
+from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -44,6 +45,8 @@ from tests.unit.training.builders_training import (
     token_logprobs,
     weights,
 )
+
+TRAINER = "genenv_core/training/rwr/trainer.py"
 
 Gradient = dict[str, torch.Tensor]
 
@@ -117,6 +120,10 @@ def gradient_of(model: Any, loss: torch.Tensor) -> Gradient:
     return {name: p.grad for name, p in model.named_parameters()}
 
 
+@mutation(
+    "the KL is along the rows that are learned from, too", TRAINER,
+    'if batch["leash"]:\n            kl', "if True:\n            kl",
+)  # fmt: skip
 @pytest.mark.parametrize("make", [rwr_rows, mixed_rows])
 @pytest.mark.parametrize(("kl_coef", "micro"), [(0.0, 64), (0.3, 64), (0.3, 3)])
 def test_gradient_equals_the_hand_written_loss(
@@ -206,6 +213,10 @@ def test_micro_batches_change_only_rounding(
         assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4)
 
 
+@mutation(
+    "the KL is divided by the rows that are learned from", TRAINER,
+    "kl / self.step_batches.leash_rows", "kl / self.step_batches.rows",
+)  # fmt: skip
 def test_the_kl_is_of_the_leash_and_not_of_the_rows_learned_from(
     tmp_path: Path, policy: Path, initial: Path
 ) -> None:
@@ -221,6 +232,11 @@ def test_the_kl_is_of_the_leash_and_not_of_the_rows_learned_from(
     assert abs(other - leash) > 0.05 * leash
 
 
+@mutation(
+    "rows of the KL alone thin the likelihood", "genenv_core/training/rwr/batches.py",
+    "zip(ends, rows.weight, strict=True) if weight > 0]",
+    "zip(ends, rows.weight, strict=True) if weight >= 0]",
+)  # fmt: skip
 def test_rows_of_the_kl_alone_take_no_step_and_no_likelihood(
     tmp_path: Path, policy: Path, initial: Path
 ) -> None:

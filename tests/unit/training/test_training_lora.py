@@ -23,6 +23,7 @@ from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.policies import reference
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult, run_update
+from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -158,6 +159,11 @@ def test_the_policy_without_its_adapter_stands_for_the_initial_one(
     assert far.metrics["kl_leash"] > 10 * shared.metrics["kl_leash"]
 
 
+@mutation(
+    "with adapters, the first checkpoint has the starting one",
+    "genenv_core/training/grpo/trainer.py", "adapter_name=None if self._to_bootstrap",
+    'adapter_name="default" if self._to_bootstrap',
+)  # fmt: skip
 def test_the_kl_of_pi_agent_to_the_first_one_is_along_its_adapter(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +189,10 @@ def test_the_kl_of_pi_agent_to_the_first_one_is_along_its_adapter(
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
 
 
+@mutation(
+    "merged adapters stay in what is disabled", "genenv_core/training/policies/reference.py",
+    "if not merging and same_base(policy.source, initial):", "if True:",
+)  # fmt: skip
 def test_merged_weights_are_no_longer_those_of_the_first_one(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ from genenv_core.training.memory.estimate import (
 )
 from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered, run_update
+from tests.mutations import mutation
 from tests.unit.training.builders_training import tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
 
@@ -344,6 +345,11 @@ def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
         needs.check_needs(tight, Given(None, None, None))
 
 
+@mutation(
+    "the memory of RWR takes any prompt of pi_env for the usual one",
+    "genenv_core/training/memory/needs.py", "return longest_prompt(config, given) or PROMPT",
+    "return PROMPT",
+)  # fmt: skip
 def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ from genenv_core.training.requests import (
 )
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
+from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -178,6 +179,13 @@ def interrupted(request: Request, step: int) -> Path:
     return request.checkpoints.folder
 
 
+@mutation(
+    "a resumed update looks for mismatches under its moved weights",
+    "genenv_core/training/grpo/trainer.py",
+    "        self._leave_out_mismatches()  # the last moment of the start's weights where one "
+    "resumes\n",
+    "", by="[grpo near]",
+)  # fmt: skip
 @pytest.mark.parametrize("name", REQUESTS)
 def test_an_update_killed_after_any_step_ends_on_the_same_bits(
     tmp_path: Path, cases: dict[str, Case], name: str

@@ -14,7 +14,10 @@ from starlette.testclient import TestClient
 
 from flows.view.app import application
 from flows.view.guarding import HEADERS
+from tests.mutations import mutation
 from tests.unit.builders_root import small_root
+
+GUARDING = "flows/view/guarding.py"
 
 HOST = "http://127.0.0.1:4300"
 
@@ -27,6 +30,10 @@ def a_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield made
 
 
+@mutation(
+    "another page may start requests at the view", GUARDING,
+    "        return origin == ", "        return True or origin == ",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -67,6 +74,11 @@ def test_pages_hold_no_script_or_style_in_their_markup(client: TestClient):
         assert "http://" not in text.replace("http://www.w3.org", "")
 
 
+@mutation(
+    "a link from elsewhere asks its question", "flows/view/pages/console.py",
+    '    may = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")\n',
+    "    may = True\n",
+)  # fmt: skip
 def test_a_link_from_elsewhere_fills_in_a_question_and_does_not_ask_it(client: TestClient):
     asked = {"q": "SELECT 41 + 1 AS answer_is"}
     elsewhere = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
@@ -76,6 +88,10 @@ def test_a_link_from_elsewhere_fills_in_a_question_and_does_not_ask_it(client: T
     assert ">42<" not in filled
 
 
+@mutation(
+    "the view asks for no token where others can reach it", GUARDING,
+    "        if self._token is None:\n", "        if True:\n",
+)  # fmt: skip
 def test_a_token_is_asked_for_where_others_can_reach_the_page(tmp_path: Path):
     store = small_root(tmp_path / "root")
     app = application(store, hosts=["*"], token="right")

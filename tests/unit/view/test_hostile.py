@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 
 from flows.view.app import application
 from genenv_core.play.transcript import visible
+from tests.mutations import mutation
 from tests.unit.view.hostile_root import RUN_NAMES, TEXTS, hostile_root
 
 QUESTIONS = [
@@ -107,6 +108,10 @@ PAGES = (
 )
 
 
+@mutation(
+    "texts of models are markup", "flows/view/shown.py",
+    "    said = escape(shown(value))\n", "    said = Markup(shown(value))\n",
+)  # fmt: skip
 @pytest.mark.parametrize("page", PAGES)
 def test_texts_of_models_come_out_as_text(page: str, client: TestClient):
     answer = client.get(f"/runs/run-a{page}")
@@ -157,6 +162,14 @@ def test_what_is_no_plain_question_is_refused_in_words(sql: str, client: TestCli
     assert not Path("/tmp/genenv-view-was-here").exists()
 
 
+@mutation(
+    "what an answer holds can end the script of the plot", "flows/view/app.py",
+    '    return Markup(text.replace("<", "\\\\u003c"))\n', "    return Markup(text)\n",
+)  # fmt: skip
+@mutation(
+    "an infinite time ends the page that shows it", "flows/view/reading.py",
+    "        frame = spelled(answer.frame)\n", "        frame = answer.frame\n",
+)  # fmt: skip
 @pytest.mark.parametrize("sql", ANSWERS, ids=lambda sql: sql[:40])
 def test_any_answer_is_shown_and_drawn_from_as_text_and_numbers(sql: str, client: TestClient):
     answer = client.get("/sql", params={"q": sql})

@@ -22,6 +22,7 @@ from genenv_core import pools
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.unit import builders_root
 from tests.unit.builders_root import START, commit_epoch, fill, rows_of, small_root
 from tests.unit.view.reading_pages import Pages, held_against_sql, tables
@@ -159,6 +160,11 @@ def test_a_row_leads_back_to_the_checkpoints_that_it_made(client: TestClient, po
     assert f"/runs/run-a/checkpoints/agent/{row['epoch']}" in links
 
 
+@mutation(
+    "pages show the tables of when the view began", "flows/view/reading.py",
+    "            if session is not None and session.alive and seen == self._seen:\n",
+    "            if session is not None and session.alive:\n",
+)  # fmt: skip
 def test_a_page_shows_what_was_written_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading, "FRESH_S", 0.0)
     store = small_root(tmp_path / "root", epochs=3)
@@ -215,6 +221,10 @@ PLACES = [
 ]
 
 
+@mutation(
+    "what an address holds is markup", "genenv_core/report/page.py",
+    "        autoescape=True,\n", "        autoescape=False,\n",
+)  # fmt: skip
 @pytest.mark.parametrize("place", PLACES)
 def test_hostile_addresses_are_answered_with_a_page(place: str, client: TestClient):
     from urllib.parse import quote

@@ -29,6 +29,7 @@ from genenv_core.errors import QueryError
 from genenv_core.report.data import HIDDEN
 from genenv_core.storage.sql.sandbox import Answer, Limits
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.unit import builders_root
 from tests.unit.builders_root import fill, rows_of, small_root
 from tests.waiting import BOUND_S, until
@@ -86,6 +87,10 @@ def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
     assert sent[-1] == '<p class="bad" role="alert">more than 20 s of &lt;work&gt;</p>'
 
 
+@mutation(
+    "the line of an arm is its best run's", "flows/view/curves.py",
+    'f"avg(e.{curve.column})', 'f"max(e.{curve.column})',
+)  # fmt: skip
 def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytest.MonkeyPatch):
     store: LocalStore = small_root(tmp_path / "root")
 

@@ -9,8 +9,14 @@ import pytest
 
 from flows.view import shown as of_view
 from flows.view.shown import LONGEST, cell, shown
+from tests.mutations import mutation
 
 
+@mutation(
+    "numbers of a page are not those of its SQL", "flows/view/shown.py",
+    "        return number(value) if math.isfinite(value) else str(value)\n",
+    "        return number(value + 1) if math.isfinite(value) else str(value)\n",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("value", "text"),
     [

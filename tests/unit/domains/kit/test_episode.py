@@ -12,6 +12,9 @@ import pytest
 from genenv_core.domains.kit import Bounds, ToolEpisode, Tools, final_text
 from genenv_core.domains.kit.tools import call
 from genenv_core.types import Message
+from tests.mutations import mutation
+
+EPISODE = "genenv_core/domains/kit/episode.py"
 
 
 def add(held: list, number: int) -> int:  # pyright: ignore
@@ -44,6 +47,10 @@ def test_each_call_is_answered_in_order_and_shares_the_state() -> None:
     assert episode.step(ADD).messages[0]["content"] == "6"
 
 
+@mutation(
+    "calls in a thought are made", EPISODE,
+    "_, calls = in_order(without_thought(action))", "_, calls = in_order(action)",
+)  # fmt: skip
 @pytest.mark.parametrize("text", ["", "4", f"<think>{ADD}</think>4", f"<think>{ADD}"])
 def test_a_turn_without_a_call_ends_the_attempt(text: str) -> None:
     held: list[int] = []
@@ -51,6 +58,10 @@ def test_a_turn_without_a_call_ends_the_attempt(text: str) -> None:
     assert observed.done and not observed.messages and held == []
 
 
+@mutation(
+    "a turn has as many calls as the agent likes", EPISODE,
+    "for call in calls[:most]]", "for call in calls]",
+)  # fmt: skip
 def test_calls_of_a_turn_are_bounded() -> None:
     held: list[int] = []
     observed = ToolEpisode(TOOLS, held, Bounds(calls=2)).step(ADD * 3)
@@ -62,11 +73,16 @@ def test_calls_of_a_turn_are_bounded() -> None:
     }
 
 
+@mutation(
+    "an attempt has as many turns as the agent likes", EPISODE,
+    "done=self._turns >= self._bounds.turns", "done=False",
+)  # fmt: skip
 def test_turns_are_bounded() -> None:
     episode = ToolEpisode(TOOLS, [], Bounds(turns=3))
     assert [episode.step(ADD).done for _ in range(3)] == [False, False, True]
 
 
+@mutation("a call is an answer", EPISODE, "return None if calls else text", "return text")
 @pytest.mark.parametrize(
     ("role", "content", "answer"),
     [

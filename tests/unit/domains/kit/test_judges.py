@@ -26,6 +26,9 @@ from genenv_core.domains.kit.judges import (
     token_f1,
 )
 from genenv_core.types import Verdict
+from tests.mutations import mutation
+
+KIT_JUDGES = "genenv_core/domains/kit/judges.py"
 
 RIGHT = Verdict(1.0, True)
 METRES = {"m": 1, "km": 1000, "ft": 0.3048}
@@ -37,6 +40,10 @@ def wrong(failure: str, reward: float = 0.0) -> Verdict:
     return Verdict(reward, False, failure)
 
 
+@mutation(
+    "3.5 is 35 to exact", KIT_JUDGES, 'return folded.strip(_QUOTES).rstrip(".!?").strip(_QUOTES)',
+    'return folded.strip(_QUOTES).replace(".", "").strip(_QUOTES)',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
@@ -53,6 +60,9 @@ def test_exact(answer: str, verdict: Verdict) -> None:
     assert exact(answer, "Oslo", "3.5") == verdict
 
 
+@mutation(
+    "a number without its unit is right", KIT_JUDGES, "if known and said is None:", "if False:"
+)
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
@@ -144,6 +154,15 @@ def test_token_f1(answer: str, verdict: Verdict) -> None:
     assert token_f1(answer, "oslo", "the town of sven is oslo") == verdict
 
 
+@mutation(
+    "token F1 drops the point of a number", KIT_JUDGES,
+    "best_token_f1(numbers_as_words(answer), [numbers_as_words(one) for one in references])",
+    "best_token_f1(answer, list(references))",
+)  # fmt: skip
+@mutation(
+    "words with another number are a success", KIT_JUDGES,
+    "same = any(_numbers(answer) == _numbers(one) for one in references)", "same = True",
+)  # fmt: skip
 def test_words_with_other_numbers_are_no_success() -> None:
     """The similarity alone drops the point of 3.5, and the sign of -3."""
     assert token_f1("35 m", "3.5 m") == wrong("wrong_words", 0.5)
@@ -152,6 +171,10 @@ def test_words_with_other_numbers_are_no_success() -> None:
     assert token_f1("a b c d e f g 2", "a b c d e f g 1", success=0.8).failure == "wrong_number"
 
 
+@mutation(
+    "who names both choices is right", KIT_JUDGES, 'return Verdict(0.0, False, "several_choices")',
+    'return _all_or_nothing(wanted in named, "several_choices")',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
@@ -179,6 +202,13 @@ def test_yes_or_no() -> None:
     assert said("Nothing") == wrong("no_choice") and said("yes and no") == wrong("several_choices")
 
 
+@mutation(
+    "a wrong answer earns as much as a right one", KIT_JUDGES, "most * soft.reward", "soft.reward"
+)
+@mutation(
+    "no answer earns a part", KIT_JUDGES,
+    'if strict.success or strict.failure.startswith("no_"):', "if strict.success:",
+)  # fmt: skip
 def test_a_wrong_answer_earns_a_part_and_no_answer_nothing() -> None:
     assert softened(RIGHT, Verdict(0.2, False, "x")) == RIGHT
     assert softened(wrong("wrong_number"), Verdict(0.5, True)) == wrong("wrong_number", 0.45)

@@ -33,7 +33,11 @@ from genenv_core.domains.protocol import KnowsSolution, SeedData, SolutionTurn, 
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
 from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft, Verdict
+from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
+
+DOMAIN = "genenv_core/domains/kit/domain.py"
+SOLVED = "genenv_core/domains/kit/solved.py"
 
 
 @dataclass
@@ -131,6 +135,11 @@ def test_the_domain_of_an_authors_options_refuses_others() -> None:
         Bare({"coins": 1})
 
 
+@mutation(
+    "base tasks of parts may be held-out ones", DOMAIN,
+    "return self._distinct(rng, count, pick, heldout=False)",
+    "return self._distinct(rng, count, pick, heldout=True)",
+)  # fmt: skip
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_but_heldout_tasks_is_of_the_heldout_bucket(seed: int) -> None:
     domain = Solved()
@@ -157,6 +166,15 @@ def test_too_few_programs_are_an_error_that_names_the_options() -> None:
         domain.heldout_tasks(0, 5000)
 
 
+@mutation(
+    "what an author's reader raises ends the stage", DOMAIN,
+    "        except FAILURES as error:\n            found = Rejected",
+    "        except OSError as error:\n            found = Rejected",
+)  # fmt: skip
+@mutation(
+    "a task above the levels is in range", DOMAIN,
+    "found.difficulty > self.levels()", "found.difficulty > 99",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("text", "reason", "detail"),
     [
@@ -208,6 +226,11 @@ def test_the_spec_is_as_storage_gives_it_back() -> None:
     assert Counting().base_tasks(0, 1)[0].spec["coins"].__class__ is list
 
 
+@mutation(
+    "an answer of a tool is revealed again and again", SOLVED,
+    "bool(part) and part not in heard and not holds(known, part)",
+    "bool(part) and not holds(known, part)",
+)  # fmt: skip
 def test_a_solution_reveals_what_the_tools_say_first() -> None:
     (draft,) = Solved().parse("40 30 40")
     assert isinstance(draft, TaskDraft)
@@ -320,6 +343,7 @@ def test_a_tool_that_tells_a_later_answer_is_found() -> None:
     assert [check.flaw for check in flaws(draft, domain)] == [Flaw.LEAKS_EARLY]
 
 
+@mutation("a solution goes on after a call that failed", SOLVED, "if wrong or done:", "if done:")
 def test_what_an_author_gets_wrong_is_named() -> None:
     class Refusing(Counting):
         def draw(self, rng: random.Random, level: int) -> str:

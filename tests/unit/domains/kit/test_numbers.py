@@ -15,8 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genenv_core.domains.kit.numbers import LONGEST, exactly, last_quantity, quantities
+from tests.mutations import mutation
+
+NUMBERS = "genenv_core/domains/kit/numbers.py"
 
 
+@mutation("a decimal comma is read as two numbers", NUMBERS, "(?<![\\w.,'’/])", "(?<![\\w.])")
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -50,6 +54,10 @@ def test_a_number_in_a_word_is_told_apart(text: str) -> None:
     assert found is None or found.is_part_of_a_word
 
 
+@mutation(
+    "metres a second are metres", NUMBERS,
+    'if first in ("/", "·", "*") and second.isalnum():', "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("text", "unit"),
     [

@@ -22,6 +22,10 @@ from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.kit.tools import Tools, call, how_to_call, told
 from genenv_core.domains.tool_calls import in_order
 from genenv_core.errors import DomainError
+from tests.mutations import mutation
+
+SIGNATURES = "genenv_core/domains/kit/signatures.py"
+KIT_TOOLS = "genenv_core/domains/kit/tools.py"
 
 
 class Size(enum.Enum):
@@ -85,6 +89,11 @@ def said(name: str, **arguments: Any) -> str:
     return str(TOOLS.answer(Call(name, arguments), Cart())["content"])
 
 
+@mutation(
+    "a docstring overrules the signature", SIGNATURES,
+    "about = said or described.get(parameter.name)",
+    "about = described.get(parameter.name) or said",
+)  # fmt: skip
 def test_the_schema_says_what_signature_and_docstring_say() -> None:
     (schema,) = Tools(order).schemas
     assert schema == {
@@ -146,6 +155,14 @@ def test_a_call_is_answered_by_the_function() -> None:
     }
 
 
+@mutation(
+    "a bool is an integer to a tool", SIGNATURES,
+    'strict=True, extra="forbid")', 'strict=False, extra="forbid")',
+)  # fmt: skip
+@mutation(
+    "a tool ignores arguments that it does not have", SIGNATURES,
+    'strict=True, extra="forbid")', 'strict=True, extra="ignore")',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [
@@ -171,6 +188,7 @@ def test_not_all_of_many_wrong_arguments_are_named() -> None:
     assert "(and 9 more)" in answer and len(answer) < 300
 
 
+@mutation("NaN is a number to a tool", SIGNATURES, "allow_nan=False", "allow_nan=True")
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -199,6 +217,11 @@ def test_types_inside_of_others_are_strict_too() -> None:
     assert answer["content"].startswith("error: 'to.colour': Extra inputs")
 
 
+@mutation(
+    "an exception of a tool ends the attempt", KIT_TOOLS,
+    '        except FAILURES as error:\n            return f"{ERROR} {tool.name} failed',
+    '        except OSError as error:\n            return f"{ERROR} {tool.name} failed',
+)  # fmt: skip
 def test_what_goes_wrong_is_an_answer_with_what_to_do() -> None:
     assert said("fly") == "error: there is no tool 'fly'; the tools are order, put, stop"
     assert Tools().answer(Call("fly", {}))["content"] == (
@@ -221,6 +244,10 @@ def test_no_call_raises(given_: Any) -> None:
     assert answer["role"] == "tool" and answer["content"].startswith("error: ")
 
 
+@mutation(
+    "the agent sees the parameter that holds the state", SIGNATURES,
+    "takes_state = state is not None and first is state", "takes_state = False",
+)  # fmt: skip
 def test_state_goes_to_the_functions_that_declare_it() -> None:
     cart = Cart()
     assert [TOOLS.answer(Call("put", {"item": x}), cart)["content"] for x in "ab"] == ["1", "2"]
@@ -230,6 +257,11 @@ def test_state_goes_to_the_functions_that_declare_it() -> None:
     assert said("put", item="a", cart={}).startswith("error: 'cart': Extra inputs")
 
 
+@mutation(
+    "a set is told in the order of its hashes", KIT_TOOLS,
+    'result = sorted(cast("set[object]", result), key=str)',
+    'result = [*cast("set[object]", result)][::-1] if len(result) != 2 else ["b", "a"]',
+)  # fmt: skip
 def test_what_a_function_returns_is_told_as_text_or_json() -> None:
     values = ["a b", 3, 0.1, None, True, [1, "x"], {"a": Where(title="t")}, {"b", "a"}]
     assert [told(value) for value in values] == [

@@ -21,6 +21,7 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.s3.store import S3Store
 from genenv_core.storage.upkeep.verify import verify
+from tests.mutations import mutation
 from tests.unit.builders_runs import key_of, write_stage
 from tests.unit.storage.s3.s3_double import Faults, environment, proxy
 
@@ -63,6 +64,11 @@ def test_a_bucket_is_only_read(
     assert heard.counts["GET"] and not heard.counts.keys() - {"GET", "HEAD", "requests"}
 
 
+@mutation(
+    "an altered object in a bucket that is only read is marked",
+    "genenv_core/storage/store/s3/store.py", "if not self._writable:  # it may be another team's",
+    "if False:",
+)  # fmt: skip
 def test_altered_weights_in_a_bucket_are_not_marked_there(
     usual: str, heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,9 +39,12 @@ from genenv_core.storage.store.s3 import requests as s3_requests
 from genenv_core.storage.store.s3.cache import Cache
 from genenv_core.storage.store.s3.requests import Head
 from genenv_core.storage.store.s3.store import COLLECTOR, S3Store
+from tests.mutations import mutation
 from tests.unit.storage.s3.s3_double import BUCKET, CONDITIONS, Faults, age, proxy
 from tests.unit.storage.store_contract import StoreContract, content
 from tests.waiting import BOUND_S, until
+
+REQUESTS = "genenv_core/storage/store/s3/requests.py"
 
 
 @pytest.fixture
@@ -176,6 +179,11 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [re.sub(r"^s3://pools/\S*/:? ", "", one) for one in said]
 
 
+@mutation(
+    "nobody hears that a bucket answers again", REQUESTS,
+    "                self._away.answered(path)\n                return done",
+    "                return done",
+)  # fmt: skip
 def test_trouble_is_told_once_and_its_end(
     faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -193,6 +201,10 @@ def test_trouble_is_told_once_and_its_end(
     assert end == "answers again"
 
 
+@mutation(
+    "every request to a bucket that is away says so", "genenv_core/storage/store/s3/away.py",
+    "self._told is None and ", "",
+)  # fmt: skip
 def test_trouble_of_many_requests_is_told_once_and_no_end_where_there_is_none(
     faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -316,6 +328,10 @@ def a_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.server_close()
 
 
+@mutation(
+    "a web page in place of a store is a lost object", REQUESTS,
+    'if code == "NoSuchBucket" or foreign(error):', 'if code == "NoSuchBucket":',
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("answer", "shown"),
     [
@@ -359,6 +375,10 @@ def test_a_server_that_cannot_say_continue_holds_nothing_up(
         S3Store(usual).create("x", b"1")
 
 
+@mutation(
+    "a clock that is off is a matter of credentials", "genenv_core/storage/store/s3/faults.py",
+    "    if skew := _skew(error):\n        return skew\n", "",
+)  # fmt: skip
 def test_a_clock_that_is_off_is_named(
     usual: str, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

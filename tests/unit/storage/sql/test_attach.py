@@ -25,6 +25,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.sources import sources
 from genenv_core.storage.store.local import LocalStore
 from schemas.relations import describe
+from tests.mutations import mutation
 from tests.unit.builders_root import START, commit_epoch, fill, small_root
 from tests.unit.builders_runs import without_fsync
 
@@ -139,6 +140,10 @@ def test_a_file_that_is_gone_is_an_error_and_no_wrong_row(root: Path, tmp_path: 
         assert con.execute("SELECT count(*) FROM scores").fetchone() != (0,)
 
 
+@mutation(
+    "a file of views replaces somebody's own database", "genenv_core/storage/sql/attach.py",
+    "if found != (_MARK,):", "if False:",
+)  # fmt: skip
 def test_it_replaces_only_what_it_wrote(root: Path, tmp_path: Path) -> None:
     path, text, other = (tmp_path / name for name in ("pools.duckdb", "notes", "mine.duckdb"))
     text.write_text("mine")

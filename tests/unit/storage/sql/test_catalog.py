@@ -20,7 +20,11 @@ from genenv_core.storage.sql import admission
 from genenv_core.storage.sql.catalog import RunSource, connect, query
 from schemas.registry import TABLES
 from schemas.relations import VIEW_NAMES, describe, sql_name
+from tests.mutations import mutation
 from tests.unit.builders_tables import sample_frame
+
+ADMISSION = "genenv_core/storage/sql/admission.py"
+DUCK = "genenv_core/storage/sql/duck.py"
 
 HISTORY = ("stage_runs", "runs")
 
@@ -91,6 +95,10 @@ def test_view_epochs_is_as_asked_for(con: duckdb.DuckDBPyConnection) -> None:
     assert rows["epoch"].to_list() == [1, 2]
 
 
+@mutation(
+    "a column of before its renaming is not found by SQL", "genenv_core/storage/sql/catalog.py",
+    "    if earlier is None:\n", "    if True:\n",
+)  # fmt: skip
 def test_a_root_from_before_a_column_was_renamed_is_read(tmp_path: Path) -> None:
     new = sample_frame("epochs")
     paths = [tmp_path / "old.parquet", tmp_path / "new.parquet"]
@@ -222,6 +230,10 @@ def test_filter_on_run_reads_no_rows_of_another(tmp_path: Path) -> None:
         assert query(con, by_arm).item() == 0
 
 
+@mutation(
+    "admission lets any table function in", ADMISSION,
+    "if called not in TABLE_FUNCTIONS | macros:", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     "sql",
     [
@@ -326,6 +338,18 @@ def test_times_are_utc(con: duckdb.DuckDBPyConnection) -> None:
     assert rows.schema["started_at"] == pl.Datetime("us", "UTC")
 
 
+@mutation(
+    "the sandbox's settings are not locked", DUCK,
+    '    con.execute("SET lock_configuration = true")\n', "",
+)  # fmt: skip
+@mutation(
+    "the sandbox reads outside of the pools", DUCK,
+    '    con.execute("SET enable_external_access = false")\n', "",
+)  # fmt: skip
+@mutation(
+    "a query sees Python's variables", DUCK,
+    '    con.execute("SET python_enable_replacements = false")\n', "",
+)  # fmt: skip
 def test_settings_are_locked(con: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(duckdb.Error, match="locked"):
         con.execute("SET memory_limit = '2GB'")
@@ -336,6 +360,11 @@ def test_settings_are_locked(con: duckdb.DuckDBPyConnection) -> None:
     assert settings["python_enable_replacements"] == "false"
 
 
+@mutation(
+    "the sandbox may read any file", DUCK,
+    "SET allowed_paths = [{', '.join(text(path) for path in files)}]",
+    "SET allowed_directories = ['/']",
+)  # fmt: skip
 def test_the_files_of_the_tables_can_be_opened_and_no_others(tmp_path: Path) -> None:
     """DuckDB itself refuses the others, whatever the statement's tree is."""
     own, other = source(tmp_path), tmp_path / "other.parquet"
@@ -347,6 +376,10 @@ def test_the_files_of_the_tables_can_be_opened_and_no_others(tmp_path: Path) -> 
             con.execute(f"SELECT count(*) FROM read_parquet('{other}')")
 
 
+@mutation(
+    "admission lets a COPY in a WITH in", ADMISSION,
+    "        elif isinstance(kind, str) and kind not in NODES:\n", "        elif False:\n",
+)  # fmt: skip
 def test_a_kind_of_node_that_is_not_known_is_refused(con: duckdb.DuckDBPyConnection) -> None:
     """A later DuckDB may have new kinds, such as a CTE that writes."""
     inner: dict[str, object] = {"type": "SELECT_NODE"}

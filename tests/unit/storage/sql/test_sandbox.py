@@ -38,11 +38,15 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 from schemas.registry import TABLES
+from tests.mutations import mutation
 from tests.unit.builders_root import START, commit_epoch, fill, small_root
 from tests.unit.builders_tables import sample_frame
 from tests.unit.storage.s3.s3_double import BUCKET, environment, moto
 from tests.unit.storage.sql.sandbox_fork import NOBODY
 from tests.waiting import BOUND_S, until
+
+CONFINE = "genenv_core/storage/sql/confine.py"
+SANDBOX = "genenv_core/storage/sql/sandbox.py"
 
 REPOSITORY = Path(__file__).parents[4]
 SECRET = "s3cret-7f3a9c"
@@ -547,6 +551,18 @@ print("held")
     assert done.stdout == "held\n", done.stderr
 
 
+@mutation(
+    "the sandbox's memory has no bound", CONFINE,
+    "(resource.RLIMIT_AS, used + memory_bytes)", "(resource.RLIMIT_AS, resource.RLIM_INFINITY)",
+)  # fmt: skip
+@mutation(
+    "a query may compute for ever", CONFINE,
+    "resource.RLIM_INFINITY if cpu_s is None else cpu_s)", "resource.RLIM_INFINITY)",
+)  # fmt: skip
+@mutation(
+    "a query's process writes files", CONFINE,
+    "(resource.RLIMIT_FSIZE, 0)", "(resource.RLIMIT_FSIZE, resource.RLIM_INFINITY)",
+)  # fmt: skip
 def test_the_process_has_limits() -> None:
     code = """
 import resource
@@ -647,6 +663,14 @@ def test_wrong_names_are_said_in_one_line(areas: dict[int, Area], tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@mutation(
+    "a query may take for ever", SANDBOX,
+    "            timeout=limits.seconds,\n", "            timeout=None,\n",
+)  # fmt: skip
+@mutation(
+    "a query's process sees the environment", SANDBOX,
+    "            env=environment(),\n", "            env={**os.environ, **environment()},\n",
+)  # fmt: skip
 def test_the_process_sees_no_environment_and_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     started: dict[str, Any] = {}
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

@@ -16,6 +16,7 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.sandbox import Limits, ask
 from genenv_core.storage.sql.session import Session
 from genenv_core.storage.sql.sources import sources
+from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 from tests.waiting import until
 
@@ -80,6 +81,10 @@ def test_threads_get_their_own_answers(session: Session):
     assert got == {number: number for number in range(8)}
 
 
+@mutation(
+    "a query that takes too long is said to need memory", "genenv_core/storage/sql/session.py",
+    "        if late.is_set():\n", "        if False:\n",
+)  # fmt: skip
 def test_a_query_that_takes_too_long_ends_it(found):
     made = Session(found, Limits(timeout_s=0.5))
     with pytest.raises(QueryError, match="took more than"):
