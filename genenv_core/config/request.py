@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -151,9 +152,12 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
     """Return what a field may be, and what it is when it is left out, where presets say it each."""
     default = _default(path)
-    values = {name: _at(own_values(name), path, default) for name in preset_names()}
+    values = {name: _at(_preset(name), path, default) for name in preset_names()}
     other = [f"{name} {_word(value)}" for name, value in values.items() if value != default]
     return f"[{'; '.join([*_bounds(field), f'default {_word(default)}', *other])}]"
+
+
+_preset = cache(own_values)  # each file is read once, not once a field
 
 
 def _bounds(field: FieldInfo) -> list[str]:

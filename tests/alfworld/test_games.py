@@ -1,4 +1,4 @@
-"""The official games, played by the official packages (`make test-alfworld`).
+"""The official games, played by the official packages (the suite `alfworld`).
 
 Invariants: every walkthrough wins in both modes, in capitals and with `put` in mode official; none
 of it wins with a step left out or backwards; the game process stays small.
@@ -31,7 +31,7 @@ WITH_IDS = 12
 def suite() -> Iterator[Alfworld]:
     """Load the official games, and end their process."""
     if not os.environ.get("GENENV_ALFWORLD_PYTHON"):
-        pytest.skip("no packages here: `make test-alfworld` installs them and runs these tests")
+        pytest.skip("no packages here: `make test-suites NAMES=alfworld` installs them")
     found = BENCHMARK.load(official("alfworld"))
     assert isinstance(found, Alfworld)
     yield found

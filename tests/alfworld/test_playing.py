@@ -1,4 +1,4 @@
-"""The official games, played by a model's turns (`make test-alfworld`).
+"""The official games, played by a model's turns (the suite `alfworld`).
 
 Invariants: the walkthrough of every game wins turn by turn, with the verdict that it gets as a
 prediction, and no other turn does; games go on side by side, also with fewer seats than games;
@@ -34,7 +34,7 @@ MEGABYTE = 2**20
 def packages() -> None:
     """Skip without what plays the games."""
     if not os.environ.get("GENENV_ALFWORLD_PYTHON"):
-        pytest.skip("no packages here: `make test-alfworld` installs them and runs these tests")
+        pytest.skip("no packages here: `make test-suites NAMES=alfworld` installs them")
 
 
 @pytest.fixture(scope="module")

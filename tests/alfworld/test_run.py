@@ -1,4 +1,4 @@
-"""A whole run on the official games, in the place of the train split (`make test-alfworld`).
+"""A whole run on the official games, in the place of the train split (the suite `alfworld`).
 
 Invariants: those of `tests.pipeline.test_benchmark_domains`, with the real environment.
 """
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def packages() -> None:
     """Skip without what plays the games."""
     if not os.environ.get("GENENV_ALFWORLD_PYTHON"):
-        pytest.skip("no packages here: `make test-alfworld` installs them and runs these tests")
+        pytest.skip("no packages here: `make test-suites NAMES=alfworld` installs them")
 
 
 def test_games_of_houses_go_through_a_whole_run(

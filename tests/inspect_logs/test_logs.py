@@ -1,4 +1,4 @@
-"""Exported logs, read by Inspect itself (`make test-inspect`).
+"""Exported logs, read by Inspect itself (the suite `files`).
 
 Invariants: Inspect lists and reads every log, finds each sample by name and by id, and computes the
 metrics that stand in the log; the summaries are those that it would have written; its models have
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def python() -> str:
     if not (found := os.environ.get("GENENV_INSPECT_PYTHON")):
-        pytest.skip("no Inspect here: `make test-inspect` installs it and runs these tests")
+        pytest.skip("no Inspect here: `make test-suites NAMES=files` installs it")
     return found
 
 

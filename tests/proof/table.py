@@ -211,6 +211,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/compare/", ("commands", "simulations")),
     ("genenv_core/report/", ("commands",)),
     ("genenv_core/spending/", ("commands",)),
+    ("genenv_core/evidence/", ("commands",)),
     ("genenv_core/config/", ("commands", "placement")),
     ("genenv_core/engines/", ("engines", "domains", "vllm")),
     ("genenv_core/training/", ("updates", "benches", "crashes")),

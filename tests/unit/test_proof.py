@@ -7,6 +7,7 @@ for all; only a served suite is played again, once, and says so.
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -17,7 +18,6 @@ from tests.proof.changes import PROVEN, REPOSITORY, changed
 from tests.proof.playing import play
 from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, asked, named, suite_of
 
-SLOW = re.compile(r"^(pytestmark = |\s*@)pytest\.mark\.slow|marks=pytest\.mark\.slow", re.M)
 CASES = {
     "genenv_core/benchmarks/bfcl/turns/play.py": {"bfcl", "domains", "measuring"},
     "genenv_core/benchmarks/alfworld/pool.py": {"alfworld"},
@@ -59,13 +59,18 @@ def test_every_row_has_paths_and_every_suite_is_asked_for_by_the_product() -> No
     assert set(asked(product)) == plain == set(ALL)
 
 
+def marks_slow(path: Path) -> bool:
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return any(isinstance(node, ast.Attribute) and node.attr == "slow" for node in tree)
+
+
 def test_every_slow_test_is_in_one_suite_and_every_suite_has_some() -> None:
     slow = [
         path
         for path in tracked()
         if re.search(r"(^|/)test_\w+\.py$", path)
         and (REPOSITORY / path).is_file()
-        and SLOW.search((REPOSITORY / path).read_text(encoding="utf-8"))
+        and marks_slow(REPOSITORY / path)
         and not path.startswith(BY_HAND)
     ]
     homes = {path: suite_of(path) for path in slow}

@@ -75,6 +75,8 @@ def rollouts(
     "all turns of an attempt have one seed", ATTEMPT,
     "seed=seed_of(self.task_id, self.sample_index, self.turns)",
     "seed=seed_of(self.task_id, self.sample_index, 0)",
+    by="unit/play/test_rollout.py"
+    "::test_attempts_of_quick_tools_go_in_step_and_keep_their_order_and_seeds",
 )  # fmt: skip
 def test_a_scripted_episode_gives_the_tokens_computed_by_hand() -> None:
     chat, domain = chat_of(), EchoDomain()
