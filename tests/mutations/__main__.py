@@ -43,10 +43,10 @@ def main(names: list[str]) -> int:
     try:
         forks.preload()
         copies = [_copy(folder / str(number)) for number in range(JOBS)]
-        if not _healthy(chosen, copies):
-            return 1
-        print(f"the tests pass without a mutation, {time.perf_counter() - began:.0f} s", flush=True)
-        killed = _tried(chosen, copies)
+        unfit = _unfit(chosen, copies)
+        say = f"{len(unfit)} tests do not pass" if unfit else "the tests pass"
+        print(f"{say} without a mutation, {time.perf_counter() - began:.0f} s", flush=True)
+        killed = _tried(chosen, copies, unfit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     seconds = time.perf_counter() - began
@@ -100,31 +100,32 @@ def _play(runs: Iterable[_Run], copies: list[Path]) -> None:
             fork.kill()
 
 
-def _healthy(chosen: list[Mutation], copies: list[Path]) -> bool:
-    """Return whether each test that must kill runs and passes without a mutation; print what not.
+def _unfit(chosen: list[Mutation], copies: list[Path]) -> set[str]:
+    """Return the tests that do not run and pass without a mutation, and print why.
 
-    One that is skipped or deselected here would let its mutation survive.
+    One that fails then would kill for no reason, and one that is skipped or deselected never.
     """
-    wrong: list[str] = []
+    unfit: set[str] = set()
 
-    def seen(tests: list[str], outcome: forks.Outcome) -> None:
-        missing = [
-            test for test in tests
-            if not any(one == test or one.startswith(f"{test}[") for one in outcome.passed)
-        ]  # fmt: skip
-        if outcome.status or outcome.late or missing:
-            wrong.extend([*outcome.failed, *(f"{test} did not pass" for test in missing)])
+    def then(tests: list[str], outcome: forks.Outcome) -> None:
+        fine = {test for test in tests if _one_of(outcome.passed, test)}
+        failed = {test for test in tests if _one_of(outcome.failed, test)}
+        wrong = set(tests) - (fine - failed)
+        if wrong or outcome.status != 0:
+            unfit.update(wrong or tests)
             print(f"without a mutation:\n{outcome.printed}", flush=True)
 
     tests = sorted({one.test for one in chosen})
     files = [list(same) for _, same in groupby(tests, lambda test: test.partition("::")[0])]
-    _play((_Run(file, lambda _, outcome, file=file: seen(file, outcome)) for file in files), copies)
-    if wrong:
-        print("the tests fail without a mutation:", *wrong, sep="\n  ")
-    return not wrong
+    _play([_Run(file, lambda _, outcome, file=file: then(file, outcome)) for file in files], copies)
+    return unfit
 
 
-def _tried(chosen: list[Mutation], copies: list[Path]) -> int:
+def _one_of(ids: list[str], test: str) -> bool:
+    return any(one == test or one.startswith(f"{test}[") for one in ids)
+
+
+def _tried(chosen: list[Mutation], copies: list[Path], unfit: set[str]) -> int:
     """Return how many mutations a test notices, and print which test, or what else came out."""
     killed = 0
 
@@ -146,10 +147,12 @@ def _tried(chosen: list[Mutation], copies: list[Path]) -> int:
 
     runs: list[_Run] = []
     for mutation in chosen:
-        if wrong := fault(mutation, REPOSITORY):
+        if wrong := fault(mutation, copies[0]):
             _say(mutation, 0, wrong)
+        elif mutation.test in unfit:
+            _say(mutation, 0, f"does not pass without it: {mutation.test}")
         else:
-            runs.append(run(mutation, (REPOSITORY / mutation.file).read_text(encoding="utf-8")))
+            runs.append(run(mutation, (copies[0] / mutation.file).read_text(encoding="utf-8")))
     _play(runs, copies)
     return killed
 

@@ -34,12 +34,11 @@ PRELOADED = [
     "torch.distributed.fsdp", "transformers.trainer", "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto", "transformers.models.llama.modeling_llama",
     "transformers.models.qwen2.modeling_qwen2", "peft", "accelerate", "datasets",
- "sklearn.linear_model",
-    "sklearn.feature_extraction.text", "prefect", "prefect.client.orchestration",
-    "prefect.server.api.server", "prefect.automations", "prefect.workers.process", "sqlalchemy",
-    "alembic", "flask", "starlette.testclient", "fastapi", "uvicorn", "aiohttp", "s3fs",
-    "opentelemetry.sdk.trace", "jsonschema", "matplotlib.figure", "typer.testing", "rich.live",
-    "prompt_toolkit", "psutil", "yaml",
+    "sklearn.linear_model", "sklearn.feature_extraction.text", "prefect",
+    "prefect.client.orchestration", "prefect.server.api.server", "prefect.automations",
+    "prefect.workers.process", "sqlalchemy", "alembic", "flask", "starlette.testclient",
+    "fastapi", "uvicorn", "aiohttp", "s3fs", "opentelemetry.sdk.trace", "jsonschema",
+    "matplotlib.figure", "typer.testing", "rich.live", "prompt_toolkit", "psutil", "yaml",
 ]  # fmt: skip
 """Neither mlflow nor trainers of trl, which import it: it loads the entry points of genenv."""
 
