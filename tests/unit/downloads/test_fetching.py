@@ -215,7 +215,8 @@ def test_what_came_before_a_failure_is_kept(mirror: Path, here: Path) -> None:
         path.write_bytes(content)
         server.asked.clear()
         assert "fetched 2 of 34 files" in got(part, here, server.url).said
-        assert len([one for one in server.asked if "raw." in one]) == 2
+        # A set: the first fetch may have asked for the last file as it failed, and be heard late.
+        assert len({one for one in server.asked if "raw." in one}) == 2
 
 
 def test_a_strange_file_in_a_folder_is_told(mirror: Path, here: Path) -> None:
