@@ -26,6 +26,7 @@ from typing import NoReturn
 
 import pytest
 
+REPOSITORY = Path(__file__).parents[2]
 OURS = {"flows", "genenv_core", "schemas", "tasks", "tests"}
 
 PRELOADED = [
@@ -141,9 +142,10 @@ def _become_pytest(copy: Path, place: Path, tests: list[str]) -> NoReturn:
     os.dup2(1, 2)
     os.chdir(copy)
     usual = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    here = {"", str(Path(__file__).parents[2]), *(str(Path(path).absolute()) for path in usual)}
+    here = {"", str(REPOSITORY), *(str(Path(path).absolute()) for path in usual)}
     sys.path[:] = [str(copy), *(path for path in sys.path if path not in here | usual)]
     os.environ["PYTHONPATH"] = str(copy)
+    os.environ.setdefault("GENENV_SHARED", str(REPOSITORY.parent / "shared"))  # as in the tree
     for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -154,7 +156,7 @@ def _become_pytest(copy: Path, place: Path, tests: list[str]) -> NoReturn:
     set_hypothesis_home_dir(place / "hypothesis")  # no example of another mutation is tried first
     sys.argv = ["pytest"]
     recorder = _Recorder()
-    options = ["-p", "no:cacheprovider", f"--basetemp={place / 'tmp'}"]
+    options = ["-m", "", "-p", "no:cacheprovider", f"--basetemp={place / 'tmp'}"]  # also slow ones
     if len(tests) == 1:
         options.append("-x")  # one failing case is enough
     status = int(pytest.main([*options, *tests], plugins=[recorder]))
