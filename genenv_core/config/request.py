@@ -152,12 +152,15 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
     """Return what a field may be, and what it is when it is left out, where presets say it each."""
     default = _default(path)
-    values = {name: _at(_preset(name), path, default) for name in preset_names()}
+    values = {name: _at(own, path, default) for name, own in _presets().items()}
     other = [f"{name} {_word(value)}" for name, value in values.items() if value != default]
     return f"[{'; '.join([*_bounds(field), f'default {_word(default)}', *other])}]"
 
 
-_preset = cache(own_values)  # each file is read once, not once a field
+@cache
+def _presets() -> dict[str, dict[str, Any]]:
+    """Return what each preset says itself; each file is read once, not once a field."""
+    return {name: own_values(name) for name in preset_names()}
 
 
 def _bounds(field: FieldInfo) -> list[str]:
@@ -176,7 +179,12 @@ def _bounds(field: FieldInfo) -> list[str]:
 
 
 def _default(path: tuple[str, ...]) -> Any:
-    return _at(dump(RunConfig()), path, None)
+    return _at(_defaults(), path, None)
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return dump(RunConfig())
 
 
 def _at(values: Any, path: tuple[str, ...], default: Any) -> Any:
@@ -193,7 +201,8 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_Form: type[_Head] = create_model("_Form", __base__=_Head, **_form(RunConfig))
+_FIELDS = _form(RunConfig)
+_Form: type[_Head] = create_model("_Form", __base__=_Head, **_FIELDS)
 
 
 class RunRequest(_Form):
@@ -211,7 +220,7 @@ USUAL = ("epochs", "seed", "arm", "limits")
 """Fields of the configuration that people set most."""
 
 _Short: type[_Usual] = create_model(
-    "_Short", __base__=_Usual, **{name: _form(RunConfig)[name] for name in USUAL}
+    "_Short", __base__=_Usual, **{name: _FIELDS[name] for name in USUAL}
 )
 
 

@@ -36,7 +36,9 @@ SHOTS = REPOSITORY / ".ci" / "out" / "screenshots"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no chromium: apt-get install chromium"),
+    pytest.mark.skipif(
+        not Path(CHROMIUM).exists(), reason="no Chromium: `make browser` installs it"
+    ),
 ]
 
 

@@ -38,7 +38,9 @@ from tests.waiting import until  # noqa: E402
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="no chromium: apt-get install chromium"),
+    pytest.mark.skipif(
+        not Path(CHROMIUM).exists(), reason="no Chromium: `make browser` installs it"
+    ),
 ]
 
 WIDER = "document.documentElement.scrollWidth - innerWidth"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,8 +19,8 @@ from pathlib import Path
 
 from tests.mutations import forks
 from tests.mutations.collected import Mutation, collected, fault
+from tests.proof.changes import REPOSITORY, present
 
-REPOSITORY = Path(__file__).parents[2]
 JOBS = 2
 TIMEOUT_S = 300
 FAILED = 1
@@ -56,14 +55,9 @@ def main(names: list[str]) -> int:
 
 def _copy(to: Path) -> Path:
     """Return a folder with the tracked and the new files of the working tree."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    for name in filter(None, listed.split("\0")):
-        if (REPOSITORY / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(REPOSITORY / name, to / name)
+    for name in present():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(REPOSITORY / name, to / name)
     return to
 
 

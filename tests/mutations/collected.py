@@ -112,9 +112,8 @@ def fault(mutation: Mutation, root: Path) -> str:
     if not (root / file).is_file() or not Path(file).name.startswith("test_"):
         return f"{file} is no file of tests; by= names the one that is run"
     # A class may have its tests from a contract, above which the mutation stands.
-    if not function.startswith("test") or function not in mutation.above + (
-        _text(root / file) or ""
-    ):
+    inherited = mutation.above.rpartition("::")[2] == function
+    if not inherited and f"def {function}(" not in (_text(root / file) or ""):
         return f"{mutation.test} is no test"
     return ""
 

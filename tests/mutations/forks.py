@@ -26,7 +26,8 @@ from typing import NoReturn
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.proof.changes import REPOSITORY
+
 OURS = {"flows", "genenv_core", "schemas", "tasks", "tests"}
 
 PRELOADED = [

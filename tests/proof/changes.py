@@ -27,6 +27,17 @@ def changed(root: Path = REPOSITORY) -> list[str] | None:
     return sorted({path for path in (tracked + new).split("\0") if path})
 
 
+def present(root: Path = REPOSITORY) -> list[str]:
+    """Return the files of the working tree that git tracks or would track.
+
+    Raises RuntimeError outside of a repository.
+    """
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is None:
+        raise RuntimeError(f"{root} is no repository of git")
+    return sorted({path for path in listed.split("\0") if path and (root / path).is_file()})
+
+
 def clean(root: Path = REPOSITORY) -> bool:
     """Return whether the working tree is the one of the commit, new files included."""
     return _git(root, "status", "--porcelain") == ""

@@ -15,7 +15,6 @@ import pytest
 NOTES = "GENENV_TEST_NOTES"
 
 
-@pytest.hookimpl
 def pytest_configure(config: pytest.Config) -> None:
     """Write from the process that all outcomes reach, not from pytest-xdist's workers as well."""
     path = os.environ.get(NOTES)

@@ -35,11 +35,9 @@ class Suite:
 
     def files(self, root: Path) -> list[str]:
         """Return the test files that are this suite's: below a folder may lie another's."""
-        paths = [root / path for path in self.paths]
-        found = {
-            file for path in paths for file in (path.rglob("test_*.py"), [path])[path.is_file()]
-        }
-        names = sorted(file.relative_to(root).as_posix() for file in found)
+        names = sorted(
+            file.relative_to(root).as_posix() for file in (root / "tests").rglob("test_*.py")
+        )
         return [name for name in names if suite_of(name) == self.name]
 
 
@@ -257,11 +255,16 @@ def suite_of(test: str) -> str | None:
 
 def named(path: str) -> bool:
     """Return whether a row of the table names the path."""
-    return any(path.startswith(prefix) for prefix, _ in ASKED_BY)
+    return _row(path) is not None
+
+
+def _row(path: str) -> tuple[str, ...] | None:
+    rows = [row for row in ASKED_BY if path.startswith(row[0])]
+    return max(rows, key=lambda row: len(row[0]))[1] if rows else None
 
 
 def _asked_by(path: str) -> set[str]:
-    rows = [row for row in ASKED_BY if path.startswith(row[0])]
-    suites = set(max(rows, key=lambda row: len(row[0]))[1]) if rows else set(ALL)
+    row = _row(path)
+    suites = set(ALL if row is None else row)
     own = suite_of(path) if path.rsplit("/", 1)[-1].startswith("test_") else None
     return suites | {own} if own else suites

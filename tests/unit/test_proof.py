@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proof.changes import PROVEN, REPOSITORY, changed
+from tests.proof.changes import PROVEN, REPOSITORY, changed, present
 from tests.proof.playing import play
 from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, asked, named, suite_of
 
@@ -35,23 +35,17 @@ CASES = {
 }
 
 
-def tracked() -> list[str]:
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    said = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    return said.stdout.splitlines()
-
-
 @pytest.mark.parametrize(("path", "suites"), CASES.items(), ids=list(CASES))
 def test_a_path_asks_for_its_suites(path: str, suites: set[str]) -> None:
     assert set(asked([path])) == suites
 
 
 def test_every_path_of_the_tree_has_a_row() -> None:
-    assert [path for path in tracked() if not named(path)] == []
+    assert [path for path in present() if not named(path)] == []
 
 
 def test_every_row_has_paths_and_every_suite_is_asked_for_by_the_product() -> None:
-    paths = tracked()
+    paths = present()
     empty = [row for row, _ in ASKED_BY if not any(path.startswith(row) for path in paths)]
     assert empty == []
     product = [path for path in paths if path.startswith(("flows/", "tasks/", "genenv_core/"))]
@@ -67,9 +61,8 @@ def marks_slow(path: Path) -> bool:
 def test_every_slow_test_is_in_one_suite_and_every_suite_has_some() -> None:
     slow = [
         path
-        for path in tracked()
+        for path in present()
         if re.search(r"(^|/)test_\w+\.py$", path)
-        and (REPOSITORY / path).is_file()
         and marks_slow(REPOSITORY / path)
         and not path.startswith(BY_HAND)
     ]

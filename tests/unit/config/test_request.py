@@ -7,6 +7,8 @@ refusal names its path; a run is continued with its own configuration.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from genenv_core.errors import ConfigError
 from genenv_core.storage.records.labels import Labels, read_labels
 from genenv_core.storage.store.local import LocalStore
 from tasks.upkeep.opening import open_run
+from tests.mutations import mutation
 
 MINE = BranchPoint(run_id="mine", epoch=1)
 
@@ -94,6 +97,28 @@ def test_a_field_that_is_left_out_has_no_default_that_a_form_would_send():
         assert "default" not in at(schema, *path)
     for path in switches:
         assert at(schema, *path)["default"] in (True, False)
+
+
+READS = """
+import yaml
+
+read, load = [], yaml.load
+yaml.load = lambda text, loader: (read.append(text), load(text, loader))[1]
+import genenv_core.config.request
+
+print(len(read), len(set(read)))
+"""
+
+
+@mutation(
+    "the form reads each preset once a field",
+    "genenv_core/config/request.py",
+    "@cache\ndef _presets",
+    "def _presets",
+)
+def test_the_form_is_made_from_one_reading_of_each_preset():
+    said = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == [str(len(preset_names()))] * 2
 
 
 def test_no_preset_changes_a_switch():
