@@ -23,6 +23,8 @@ export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Every process that tests start would compile all of genenv again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
@@ -59,7 +61,7 @@ run: $(STAMP) ## Run the quickstart: twelve epochs of co-evolution
 
 test: $(DEV_STAMP) ## Run the tests, in WORKERS processes
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-changed: $(DEV_STAMP) ## Run the slow suites that what changed asks for (tests/proof/table.py)
 	@$(BIN)/python -m tests.proof

@@ -110,6 +110,15 @@ MEASURING = {("benchmark",), ("execution", "benchmark"), ("placement", "benchmar
 """What only `BenchmarkRequest` has to say."""
 
 
+class _Section(Request):
+    """What a section is made from: its fields bring their descriptions, so no source is searched.
+
+    That search looks through every loaded module, once a class.
+    """
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a section's fields as `create_model` takes them; each may be left out."""
     fields: dict[str, Any] = {}
@@ -123,7 +132,7 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             section = create_model(
                 "".join(part.title().replace("_", "") for part in here) + "Settings",
-                __base__=Request,
+                __base__=_Section,
                 __doc__=(inner.__doc__ or "").strip().splitlines()[0],
                 __cls_kwargs__={"title": name.replace("_", " ").title()},
                 **_form(inner, here),
