@@ -1,12 +1,14 @@
 """Runs many queries, each in a fork that confines itself as the sandbox's process does.
 
-One interpreter imports once; a fork for each query changes user, drops its rights and answers.
-Layers can be left out, to see what the others stop. Standard input: JSON; standard output: JSON.
+One interpreter imports once and starts an empty DuckDB, which has no threads yet; a fork for each
+query changes user, drops its rights and answers. `together`, one fork answers all, as the process
+of a session does. Layers can be left out, to see what the others stop. Standard input: JSON;
+standard output: JSON.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
 import select
@@ -19,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from genenv_core.storage.sql import duck, sandbox_child
+from genenv_core.storage.sql.frames import read_frame, write_frame
 
 NOBODY = 65534
 
@@ -31,16 +34,12 @@ LAYERS: dict[str, tuple[ModuleType, str, Callable[..., Any]]] = {
 
 
 def fingerprint(area: Path) -> dict[str, str]:
-    """Return kind, mode, size, time of change and content of every file below a folder."""
+    """Return what every file below a folder is: whoever writes to it gives it another ctime."""
     found: dict[str, str] = {}
     for path in sorted(area.rglob("*")):
-        status = path.lstat()
-        text = f"{status.st_mode} {status.st_size} {status.st_mtime_ns} "
-        if path.is_symlink():
-            text += os.readlink(path)
-        elif path.is_file():
-            text += hashlib.sha256(path.read_bytes()).hexdigest()
-        found[str(path)] = text
+        at = path.lstat()
+        text = f"{at.st_ino} {at.st_mode} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns} "
+        found[str(path)] = text + (os.readlink(path) if path.is_symlink() else "")
     return found
 
 
@@ -63,17 +62,8 @@ def answer(body: bytes, uid: int, layers: list[str], area: Path, timeout_s: floa
         os.dup2(err_w, 2)
         os.close(out_r)
         os.close(err_r)
-        os.chdir(area / "cwd")
-        if uid != os.geteuid():
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
-        leave_out(layers)
-        status = 70
-        try:
-            status = sandbox_child.serve(body, os.fdopen(1, "wb", closefd=False))
-        finally:
-            os._exit(status)
+        with _become(uid, layers, area):
+            os._exit(sandbox_child.serve(body, os.fdopen(1, "wb", closefd=False)))
     os.close(out_w)
     os.close(err_w)
     started = time.monotonic()
@@ -95,6 +85,47 @@ def answer(body: bytes, uid: int, layers: list[str], area: Path, timeout_s: floa
     }
 
 
+def answers_together(
+    opening: bytes, queries: list[str], uid: int, layers: list[str], area: Path
+) -> Iterator[Any]:
+    """Yield the answer to each query from one fork, in the form of `answer`."""
+    in_r, in_w = os.pipe()
+    out_r, out_w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(in_w)
+        os.close(out_r)
+        with _become(uid, layers, area), os.fdopen(in_r, "rb") as questions:
+            os._exit(sandbox_child.serve_all(questions, os.fdopen(out_w, "wb")))
+    os.close(in_r)
+    os.close(out_w)
+    with os.fdopen(in_w, "wb") as questions, os.fdopen(out_r, "rb") as out:
+        write_frame(questions, opening)
+        assert read_frame(out) == b'{"truncated": false}'
+        for query in queries:
+            write_frame(questions, json.dumps({"sql": query, "rows": None}).encode())
+            said, rows = read_frame(out), read_frame(out)
+            assert said is not None and rows is not None, f"the process ended: {query}"
+            status = 0 if "truncated" in json.loads(said) else 3
+            yield {"status": status, "out": rows.decode("latin-1"), "err": said.decode()}
+    os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def _become(uid: int, layers: list[str], area: Path) -> Iterator[None]:
+    """Be a process of this user without these layers, which ends with the block."""
+    try:
+        os.chdir(area / "cwd")
+        if uid != os.geteuid():
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+        leave_out(layers)
+        yield
+    finally:
+        os._exit(70)
+
+
 def _read(handles: list[int], deadline: float) -> Iterator[tuple[int, bytes]]:
     left = list(handles)
     while left and (wait := deadline - time.monotonic()) > 0:
@@ -109,13 +140,22 @@ def _read(handles: list[int], deadline: float) -> Iterator[tuple[int, bytes]]:
 def main() -> None:
     """Answer every query of the request."""
     asked = json.load(sys.stdin)
-    area = Path(asked["area"])
+    area, uid, layers, opening = (asked[name] for name in ("area", "uid", "layers", "body"))
+    area = Path(area)
+    threads = os.listdir("/proc/self/task")
+    started = duck.start(f"{opening['memory_bytes']}B", threads=1)
+    assert os.listdir("/proc/self/task") == threads, "a fork would lack DuckDB's threads"
+    sandbox_child.start = lambda memory_limit, *, threads=None: started
+    queries: list[str] = asked["queries"]
+    if asked["together"]:
+        answers = answers_together(json.dumps(opening).encode(), queries, uid, layers, area)
+    else:
+        bodies = (json.dumps(opening | {"sql": query}).encode() for query in queries)
+        answers = (answer(body, uid, layers, area, asked["timeout_s"]) for body in bodies)
     # Symlinked and empty folders included; the fork runs as the user who owns everything here.
     before = fingerprint(area)
     results: list[Any] = []
-    for query in asked["queries"]:
-        body = json.dumps(asked["body"] | {"sql": query}).encode()
-        result = answer(body, asked["uid"], asked["layers"], area, asked["timeout_s"])
+    for result in answers:
         after = fingerprint(area)
         result["changed"] = sorted(
             path for path in before.keys() | after.keys() if before.get(path) != after.get(path)

@@ -2,13 +2,15 @@
 
 Invariants: every table and view exists on no run and on sample runs; run_id and arm come from the
 source, quoted right, and a filter on run_id reads no rows of other runs; only one SELECT-like
-statement is accepted; errors are one line.
+statement is accepted, and looked at without a walk through all of DuckDB's functions; errors are
+one line.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import duckdb
 import polars as pl
@@ -50,14 +52,21 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnecti
     return connect([source(tmp_path_factory.mktemp("pool"))])
 
 
+@pytest.fixture(scope="module")
+def empty() -> duckdb.DuckDBPyConnection:
+    """Return a connection over no run; tests only read it."""
+    return connect([])
+
+
 @pytest.mark.parametrize("relation", describe(), ids=lambda relation: relation.name)
-def test_every_relation_exists_empty_and_filled(relation, con: duckdb.DuckDBPyConnection) -> None:
+def test_every_relation_exists_empty_and_filled(
+    relation, con: duckdb.DuckDBPyConnection, empty: duckdb.DuckDBPyConnection
+) -> None:
     expected = [(column.name, column.sql_type) for column in relation.columns]
-    with connect([]) as empty:
-        assert query(empty, f"FROM {relation.reference}").is_empty()
-        for connection in (empty, con):
-            rows = connection.execute(f"DESCRIBE FROM {relation.reference}").fetchall()
-            assert [(row[0], row[1]) for row in rows] == expected
+    assert query(empty, f"FROM {relation.reference}").is_empty()
+    for connection in (empty, con):
+        rows = connection.execute(f"DESCRIBE FROM {relation.reference}").fetchall()
+        assert [(row[0], row[1]) for row in rows] == expected
     assert not query(con, f"FROM {relation.reference}").is_empty()
 
 
@@ -317,6 +326,27 @@ def test_what_is_no_plain_select_is_one_refusal(
 )
 def test_reading_statements_are_admitted(sql: str, con: duckdb.DuckDBPyConnection) -> None:
     assert query(con, sql).height >= 1
+
+
+@mutation(
+    "every query goes through all of DuckDB's functions", ADMISSION,
+    "called not in TABLE_FUNCTIONS and called not in (macros := _macros(con))",
+    "called not in TABLE_FUNCTIONS | (macros := _macros(con))",
+)  # fmt: skip
+def test_own_macros_are_looked_up_for_those_who_call_one(con: duckdb.DuckDBPyConnection) -> None:
+    heard: list[str] = []
+
+    class Heard:
+        extract_statements = con.extract_statements
+
+        def execute(self, sql: str, *given: object) -> duckdb.DuckDBPyConnection:
+            heard.append(sql)
+            return con.execute(sql, *given)
+
+    for sql in ("FROM epochs, range(3)", "FROM what_if()"):
+        assert not any("duckdb_functions" in asked for asked in heard)
+        admission.admit(cast("Any", Heard()), sql)
+    assert "duckdb_functions" in heard[-1]
 
 
 def test_bad_column_is_named_without_the_query(con: duckdb.DuckDBPyConnection) -> None:
