@@ -50,14 +50,27 @@ COMPACTION = "genenv_core/storage/upkeep/compaction.py"
 EPOCHS = 11
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the run that `store` is a copy of."""
+    root = tmp_path_factory.mktemp("written") / "root"
+    with without_fsync():
+        write_run(LocalStore(root), "run-a", EPOCHS)
+    return root
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalStore]:
+def store(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalStore]:
     """A finished run of eleven epochs; three pieces at a time are merged."""
     monkeypatch.setattr(compaction, "FAN", 3)
     with without_fsync():
-        store = LocalStore(tmp_path / "root")
-        write_run(store, "run-a", EPOCHS)
-        yield store
+        yield LocalStore(Path(shutil.copytree(written, tmp_path / "root")))
+
+
+@pytest.fixture(scope="module")
+def before(written: Path) -> dict[str, pl.DataFrame]:
+    """Return the rows of `store` before anything happens to it."""
+    return rows(LocalStore(written))
 
 
 def rows(store: LocalStore) -> dict[str, pl.DataFrame]:
@@ -90,8 +103,8 @@ def live_files(store: LocalStore) -> int:
     "pl.concat([_rows(store, table, part) for part in parts])",
     "pl.concat([_rows(store, table, part) for part in reversed(parts)])",
 )  # fmt: skip
-def test_rows_and_their_order_stay(store: LocalStore) -> None:
-    before, many = rows(store), live_files(store)
+def test_rows_and_their_order_stay(store: LocalStore, before: dict[str, pl.DataFrame]) -> None:
+    many = live_files(store)
     kept = {path: store.read(path) for path in (*store.list("stages"), *store.list("parts"))}
     done = compact(store, "run-a")
     assert (done.segments, spans(store)) == (5, [(2, 0, 8), (1, 9, 11)])
@@ -162,28 +175,31 @@ def test_a_manifest_replaced_under_its_key_invalidates_too(store: LocalStore) ->
     assert not ids.str.starts_with("e0002").any() and ids.is_duplicated().any() is False
 
 
-@pytest.mark.parametrize("hurt", ["missing", "short", "record"])
-def test_a_damaged_segment_is_not_read_and_is_merged_anew(store: LocalStore, hurt: str) -> None:
-    before = rows(store)
+def test_a_damaged_segment_is_not_read_and_is_merged_anew(
+    store: LocalStore, before: dict[str, pl.DataFrame]
+) -> None:
     compact(store, "run-a")
     record = paths.segment("run-a", 9, 11)
-    part = Segment.from_bytes(store.read(record)).tables["traces"][0].path
-    if hurt == "missing":
-        store.delete(part)
-    elif hurt == "short":
-        store.replace(part, b"PAR1")
-    else:
-        store.replace(record, b"{}")
-    damaged = {damage.path: damage for damage in verify(store).damaged}
-    (found,) = damaged.values()
-    assert found.path == (record if hurt == "record" else part) and found.remedy == MERGED
-    if hurt != "record":
-        assert str(found.named_by[0]) == "run run-a epochs 9 to 11, merged"
-    assert spans(store)[0] == (2, 0, 8) and len(spans(store)) == 4
-    assert same(before, rows(store))
-    compact(store, "run-a")
-    assert spans(store) == [(2, 0, 8), (1, 9, 11)] and same(before, rows(store))
-    assert verify(store).damaged == []
+    for hurt in ("missing", "short", "record"):
+        part = Segment.from_bytes(store.read(record)).tables["traces"][0].path
+        if hurt == "missing":
+            store.delete(part)
+        elif hurt == "short":
+            store.replace(part, b"PAR1")
+        else:
+            store.replace(record, b"{}")
+        damaged = {damage.path: damage for damage in verify(store).damaged}
+        (found,) = damaged.values()
+        assert found.path == (record if hurt == "record" else part), hurt
+        assert found.remedy == MERGED, hurt
+        if hurt != "record":
+            assert str(found.named_by[0]) == "run run-a epochs 9 to 11, merged", hurt
+        assert spans(store)[0] == (2, 0, 8) and len(spans(store)) == 4, hurt
+        assert same(before, rows(store)), hurt
+        compact(store, "run-a")
+        assert spans(store) == [(2, 0, 8), (1, 9, 11)], hurt
+        assert same(before, rows(store)), hurt
+        assert verify(store).damaged == [], hurt
 
 
 @mutation(
@@ -265,9 +281,10 @@ def test_a_covered_epoch_is_not_read(store: LocalStore, monkeypatch: pytest.Monk
     assert spans(store) == [(2, 0, 8), (1, 9, 11)]
 
 
-def test_full_files_stay(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_files_stay(
+    store: LocalStore, before: dict[str, pl.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(compaction.FULL_BYTES, "payload", 1)
-    before = rows(store)
     compact(store, "run-a")
     assert same(before, rows(store))
     assert len(source(store, "run-a").files["trace_tokens"]) == EPOCHS
