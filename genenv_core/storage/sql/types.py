@@ -13,6 +13,7 @@ and not write (infinite times, years beyond 9999, 24:00, blobs, odd keys of maps
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import duckdb
@@ -54,7 +55,7 @@ def spelled(rows: pa.Table) -> pa.Table:
     """Return columns in which all times and blobs are text, also inside of lists and others."""
     # DuckDB takes names that differ in case for one.
     plain = rows.rename_columns([f"c{index}" for index in range(rows.num_columns)])
-    with duckdb.connect(":memory:") as con:
+    with _casts().cursor() as con:
         con.execute("SET TimeZone = 'UTC'")
         con.execute("SET arrow_large_buffer_size = true")
         held = con.from_arrow(plain)
@@ -63,6 +64,12 @@ def spelled(rows: pa.Table) -> pa.Table:
             for column, kind in zip(held.columns, held.types, strict=True)
         ]
         return _cast(held, wanted).to_arrow_table().rename_columns(rows.column_names)
+
+
+@cache
+def _casts() -> duckdb.DuckDBPyConnection:
+    """Return the DuckDB that casts, empty for ever: to start one takes as long as many casts."""
+    return duckdb.connect(":memory:")
 
 
 def with_whole_days(rows: pa.Table) -> pa.Table:

@@ -9,6 +9,7 @@ nothing else; each column has its description in DuckDB's catalog, in Python and
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,13 +45,19 @@ print(json.dumps({"rows": rows, "comments": comments, "held": held, "ours": ours
 """
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return a root of two runs, with a quote in its name."""
-    path = tmp_path / "it's a root"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root of two runs, with a quote in its name; tests only read it."""
+    path = tmp_path_factory.mktemp("attach") / "it's a root"
     with without_fsync():
         fill(small_root(path, "one"), "two")
     return path
+
+
+@pytest.fixture
+def root(written: Path, tmp_path: Path) -> Path:
+    """Return a copy of that root."""
+    return Path(shutil.copytree(written, tmp_path / written.name))
 
 
 def described() -> dict[tuple[str, str], str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from genenv_core import pools
 from genenv_core.errors import QueryError
 from genenv_core.pools import Answer, Limits
 from genenv_core.storage.sql.catalog import connect, query
+from genenv_core.storage.sql.types import spelled
+from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
 TIMES = ["infinity", "-infinity", "0001-01-01", "9999-12-31", "2026-11-23 12:34:56"]
@@ -91,6 +94,20 @@ def a_connection() -> duckdb.DuckDBPyConnection:
     return connect([])
 
 
+@pytest.fixture(scope="module")
+def plain() -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB as others have it, to read files with."""
+    made = duckdb.connect()
+    made.execute("SET TimeZone = 'UTC'")
+    return made
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small root, which tests only read."""
+    return small_root(tmp_path_factory.mktemp("types") / "root").root
+
+
 def listed(kind: str) -> str:
     """Return SQL for the column v with all values of a type, and NULL."""
     if kind in WRITTEN:
@@ -109,7 +126,11 @@ def test_every_type_of_duckdb_is_here(con: duckdb.DuckDBPyConnection) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", [*VALUES, *WRITTEN])
 def test_every_value_is_shown_and_comes_back(
-    con: duckdb.DuckDBPyConnection, kind: str, shape: str, tmp_path: Path
+    con: duckdb.DuckDBPyConnection,
+    plain: duckdb.DuckDBPyConnection,
+    kind: str,
+    shape: str,
+    tmp_path: Path,
 ) -> None:
     inner = listed(kind)
     texts = [text for (text,) in con.execute(f"SELECT v::VARCHAR FROM ({inner})").fetchall()]
@@ -123,8 +144,6 @@ def test_every_value_is_shown_and_comes_back(
     rows = [row["v"] for row in json.loads(encode(answer, "json"))]
     flat = pl.read_csv(io.BytesIO(encode(answer, "csv")), infer_schema=False)["v"].to_list()
     (tmp_path / "v.parquet").write_bytes(encode(answer, "parquet"))
-    plain = duckdb.connect()
-    plain.execute("SET TimeZone = 'UTC'")
     file = f"FROM '{tmp_path / 'v.parquet'}'"
     exact = plain.execute(f"SELECT {inside(shape)}::VARCHAR {file}").fetchall()
     for place, text in enumerate(texts):
@@ -192,6 +211,22 @@ def test_no_rows_and_only_nulls(con: duckdb.DuckDBPyConnection) -> None:
             assert encode(answer, format_)
 
 
+@mutation(
+    "every text of rows starts a DuckDB", "genenv_core/storage/sql/types.py",
+    "@cache\ndef _casts", "def _casts",
+)  # fmt: skip
+def test_threads_spell_with_one_duckdb(
+    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = "SELECT TIMESTAMPTZ '2026-01-01' + to_days(i::INT) AS t FROM range({0}, {0} + 9) r(i)"
+    tables = [con.sql(sql.format(first)).to_arrow_table() for first in range(40)]
+    alone = [spelled(table) for table in tables]
+    monkeypatch.setattr(duckdb, "connect", None)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(spelled, tables)) == alone
+    assert alone[1]["t"][0].as_py() == "2026-01-02 00:00:00+00"
+
+
 def test_sums_are_integers_and_large_ones_keep_their_digits(
     con: duckdb.DuckDBPyConnection,
 ) -> None:
@@ -203,8 +238,7 @@ def test_sums_are_integers_and_large_ones_keep_their_digits(
     assert query(con, f"SELECT '{'9' * 38}'::HUGEINT AS h")["h"].dtype == pl.Decimal(38, 0)
 
 
-def test_the_process_of_queries_hands_every_type_over(tmp_path: Path) -> None:
-    root = small_root(tmp_path / "root").root
+def test_the_process_of_queries_hands_every_type_over(root: Path) -> None:
     columns = ", ".join(
         f"[CAST('{values[-1]}' AS {kind})] AS \"{kind.lower()[:3]}\", "
         f"CAST('{values[0]}' AS {kind}) AS c{n}"
@@ -222,8 +256,7 @@ def test_the_process_of_queries_hands_every_type_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), 1e30, 2e6, 2e6 - 1])
-def test_a_query_may_take_for_ever(seconds: float, tmp_path: Path) -> None:
-    root = small_root(tmp_path / "root").root
+def test_a_query_may_take_for_ever(seconds: float, root: Path) -> None:
     assert pools.frame(root, "SELECT 1 AS a", timeout_s=seconds)["a"].to_list() == [1]
 
 
