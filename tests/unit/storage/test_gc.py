@@ -59,14 +59,20 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 EPOCHS = 8
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    """A finished run of eight epochs with weights, two days old; epoch 3 has the best agent."""
-    store = LocalStore(tmp_path / "root")
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the run that `store` is a copy of."""
+    store = LocalStore(tmp_path_factory.mktemp("written") / "root")
     with without_fsync():
         write_run(store, "run-a", EPOCHS, weights=True, best=3)
     age(store)
-    return store
+    return store.root
+
+
+@pytest.fixture
+def store(written: Path, tmp_path: Path) -> LocalStore:
+    """A finished run of eight epochs with weights, two days old; epoch 3 has the best agent."""
+    return LocalStore(Path(shutil.copytree(written, tmp_path / "root")))
 
 
 def gc(store: LocalStore, *, dry_run: bool = False, **rule: object) -> Collected:
