@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from genenv_core.storage.sql.duck import name
 
@@ -74,9 +73,11 @@ def _casts() -> duckdb.DuckDBPyConnection:
 
 def with_whole_days(rows: pa.Table) -> pa.Table:
     """Return rows in which columns of times with 24:00, which polars drops, are text."""
+    from pyarrow import compute  # the process of a query needs none of it and starts sooner
+
     for index, column in enumerate(rows.columns):
         if pa.types.is_time64(column.type):
-            last = cast("Any", pc).max(column.cast(pa.int64())).as_py()
+            last = cast("Any", compute).max(column.cast(pa.int64())).as_py()
             day = _DAY_US * (1000 if column.type.unit == "ns" else 1)
             if last is not None and last >= day:
                 text = spelled(rows.select([index]))

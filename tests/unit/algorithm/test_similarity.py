@@ -6,11 +6,14 @@ punctuation, articles, blanks and word order; 0.0 without a shared word.
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from genenv_core.algorithm.similarity import best_token_f1, normalize_answer, token_f1
+from tests.mutations import mutation
 
 # The first text of a new checkout reads all of Unicode, which takes a busy machine seconds.
 unhurried = settings(suppress_health_check=[HealthCheck.too_slow])
@@ -62,3 +65,15 @@ def test_normalisation_reaches_other_scripts() -> None:
 def test_best_of_several_references() -> None:
     assert best_token_f1("york", ["paris", "new york"]) == pytest.approx(2 / 3)
     assert best_token_f1("york", []) == 0.0
+
+
+@mutation(
+    "signs are parts of words", "genenv_core/algorithm/similarity.py",
+    'unicodedata.category(chr(code))[0] in "PS"', 'unicodedata.category(chr(code))[0] in "P"',
+)  # fmt: skip
+def test_every_mark_and_sign_is_left_out_and_nothing_else() -> None:
+    letters = [chr(code) for code in range(0x3100) if not chr(code).isspace()]
+    for char in letters:
+        whole = unicodedata.normalize("NFKC", f"x{char}").casefold()
+        kept = "".join(one for one in whole if unicodedata.category(one)[0] not in "PS")
+        assert normalize_answer(f"x{char}") == kept.split(), repr(char)

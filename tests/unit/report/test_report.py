@@ -65,6 +65,12 @@ def page(folder: Path, *runs: tuple[str, Tables]) -> str:
     return render(found, root="./genenv-data", now=now, version="0")
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the page of one run."""
+    return page(tmp_path_factory.mktemp("report"), ("run-a", tables()))
+
+
 def without_updates(given: Tables) -> Tables:
     """Return the tables of an arm that never updates pi_env."""
     changed = dict(given)
@@ -94,37 +100,32 @@ def sound(text: str) -> None:
         assert value.startswith("#"), value
 
 
-def test_a_report_of_one_run_has_all_charts(tmp_path: Path) -> None:
-    text = page(tmp_path, ("run-a", tables()))
-    sound(text)
-    assert text.count("<svg") >= 8
-    assert "All 2 epochs are finished." in text
-    assert "Every gate was open" in text
-    assert "agent-digest-1"[:12] in text
+def test_a_report_of_one_run_has_all_charts(one: str) -> None:
+    sound(one)
+    assert one.count("<svg") >= 8
+    assert "All 2 epochs are finished." in one
+    assert "Every gate was open" in one
+    assert "agent-digest-1"[:12] in one
     for title in ("Success on new tasks", "Test success", "R_env", "Cost by stage"):
-        assert title in text
-    assert "genenv trace" in text and "genenv sql" in text
-    assert len(text) < 400_000
+        assert title in one
+    assert "genenv trace" in one and "genenv sql" in one
+    assert len(one) < 400_000
 
 
-def test_the_fidelity_is_a_headline_where_pi_env_plays_the_tools(tmp_path: Path) -> None:
-    (tmp_path / "executed").mkdir()
+def test_the_fidelity_is_a_headline_where_pi_env_plays_the_tools(tmp_path: Path, one: str) -> None:
+    assert "fidelity of pi_env" in one and "0.88" in one  # 14 of 16, see test_views
     given = tables()
-    text = page(tmp_path, ("run-a", given))
-    assert "fidelity of pi_env" in text and "0.88" in text  # 14 of 16, see test_views
     executed = given | {"observations": given["observations"].clear()}
-    assert "fidelity of pi_env" not in page(tmp_path / "executed", ("run-a", executed))
+    assert "fidelity of pi_env" not in page(tmp_path, ("run-a", executed))
 
 
-def test_text_of_models_is_inert(tmp_path: Path) -> None:
-    text = page(tmp_path, ("run-a", tables()))
-    assert "&lt;script&gt;document.title" in text
-    assert ATTACK not in text
+def test_text_of_models_is_inert(one: str) -> None:
+    assert "&lt;script&gt;document.title" in one
+    assert ATTACK not in one
 
 
-def test_no_secret_is_in_the_page(tmp_path: Path) -> None:
-    text = page(tmp_path, ("run-a", tables()))
-    assert "hunter2" not in text and HIDDEN in text
+def test_no_secret_is_in_the_page(one: str) -> None:
+    assert "hunter2" not in one and HIDDEN in one
     hidden = without_secrets({"api_key": "x", "max_tokens": 3, "a": [{"password": "y"}]})
     assert hidden == {"api_key": HIDDEN, "max_tokens": 3, "a": [{"password": HIDDEN}]}
 
@@ -167,9 +168,9 @@ def test_numbers_are_rounded_for_the_page(value: float | None, text: str) -> Non
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)")
-def test_a_browser_draws_it_and_runs_nothing(tmp_path: Path) -> None:
+def test_a_browser_draws_it_and_runs_nothing(tmp_path: Path, one: str) -> None:
     path, shot = tmp_path / "report.html", tmp_path / "shot.png"
-    path.write_text(page(tmp_path, ("run-a", tables())), encoding="utf-8")
+    path.write_text(one, encoding="utf-8")
     command = [
         *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
         *(f"--user-data-dir={tmp_path / 'profile'}", "--window-size=500,4000"),

@@ -13,11 +13,12 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -50,14 +51,46 @@ VIEWS = [relation for relation in describe() if relation.kind != "table"]
 
 def ask(folder: Path, tables: Tables, sql: str, runs: Sequence[str] = ("run-a",)) -> pl.DataFrame:
     """Return the rows of a query over runs that all have these tables."""
+    with opened(folder, tables, runs) as con:
+        return query(con, sql)
+
+
+def opened(
+    folder: Path, tables: Tables, runs: Sequence[str] = ("run-a",)
+) -> duckdb.DuckDBPyConnection:
+    """Return the tables and views of runs that all have these tables."""
     files: dict[str, list[str]] = {}
     for table in set(tables) - set(HISTORY):
         path = folder / f"{table}.parquet"
         path.write_bytes(to_parquet(table, tables[table]))
         files[table] = [str(path)]
     frames = {table: tables[table] for table in HISTORY if table in tables}
-    with connect([RunSource(run, "genenv", files, frames) for run in runs]) as con:
-        return query(con, sql)
+    return connect([RunSource(run, "genenv", files, frames) for run in runs])
+
+
+@pytest.fixture(scope="module")
+def of_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return the tables of the world as it is."""
+    with opened(tmp_path_factory.mktemp("world"), world()) as con:
+        yield con
+
+
+@pytest.fixture(scope="module")
+def of_nothing() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return tables without a run."""
+    with connect([]) as con:
+        yield con
+
+
+@pytest.fixture(scope="module")
+def one_and_two(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]]:
+    """Return the tables of a larger world as those of run-a alone, and of run-a and run-b."""
+    one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    tables = world(16)
+    with opened(one, tables) as alone, opened(two, tables, ("run-a", "run-b")) as both:
+        yield alone, both
 
 
 def put(frame: pl.DataFrame, key: str, values: dict[str, Any], column: str) -> pl.DataFrame:
@@ -88,8 +121,8 @@ def rated(tables: Tables, outcomes: list[tuple[str, int, int]], alpha: float) ->
     return configured(made, alpha=alpha)
 
 
-def test_settings_are_the_runs_own(tmp_path: Path) -> None:
-    row = ask(tmp_path, world(), "FROM settings").row(0)
+def test_settings_are_the_runs_own(of_world: duckdb.DuckDBPyConnection) -> None:
+    row = query(of_world, "FROM settings").row(0)
     assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, 1.0, 0.0, "row", 4)
 
 
@@ -100,9 +133,9 @@ def test_settings_of_the_weights_are_the_runs_own(tmp_path: Path) -> None:
     assert row.row(0) == (0.5, "family")
 
 
-def test_curriculum_by_hand(tmp_path: Path) -> None:
+def test_curriculum_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
     # New tasks of an epoch succeed 0, 1 and 2 times of 4; the base task does not count.
-    rows = ask(tmp_path, world(), "FROM curriculum ORDER BY epoch").to_dicts()
+    rows = query(of_world, "FROM curriculum ORDER BY epoch").to_dicts()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[1] == pytest.approx(
         {
@@ -247,8 +280,8 @@ def test_calibration_intervals_cover_simulated_epochs(tmp_path: Path) -> None:
     assert rows["rank_noise"].mean() == pytest.approx(np.mean(flips), abs=0.005)
 
 
-def test_failures_by_hand(tmp_path: Path) -> None:
-    rows = ask(tmp_path, world(), "FROM failures ORDER BY epoch").to_dicts()
+def test_failures_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
+    rows = query(of_world, "FROM failures ORDER BY epoch").to_dicts()
     # 0, 1, 2 and 3 successes of 4: 10 of 16 fail.
     assert rows[0] == {
         "run_id": "run-a",
@@ -370,10 +403,10 @@ def test_task_history_joins_equal_tasks(tmp_path: Path) -> None:
     "a generation of the KL alone trained pi_env", "schemas/views/task_history.sql",
     "WHERE weight IS NULL OR weight > 0", "WHERE TRUE",
 )  # fmt: skip
-def test_task_history_names_the_updates_that_learned(tmp_path: Path) -> None:
+def test_task_history_names_the_updates_that_learned(of_world: duckdb.DuckDBPyConnection) -> None:
     """The first of an epoch's tasks lies outside the band: only the KL was along its generation."""
     sql = "SELECT task_id, env_updates FROM task_history WHERE epoch = 1 ORDER BY task_id"
-    assert ask(tmp_path, world(), sql).rows() == [
+    assert query(of_world, sql).rows() == [
         ("e0000-base-000000", None),
         ("e0001-t000000", None),
         ("e0001-t000001", "1"),
@@ -381,12 +414,12 @@ def test_task_history_names_the_updates_that_learned(tmp_path: Path) -> None:
     ]
 
 
-def test_rejections_of_tasks_and_of_groups(tmp_path: Path) -> None:
+def test_rejections_of_tasks_and_of_groups(of_world: duckdb.DuckDBPyConnection) -> None:
     sql = (
         "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail "
         "FROM rejections WHERE epoch = 1 ORDER BY ALL"
     )
-    assert ask(tmp_path, world(), sql).rows() == [
+    assert query(of_world, sql).rows() == [
         ("agent", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0"),
         ("env", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0"),
         ("env", "not_in_update", 1, 0.25, "e0000-base-000000", "p_hat 0.75"),
@@ -496,7 +529,7 @@ def test_what_if_leaves_incomplete_groups_out(tmp_path: Path) -> None:
     ]
 
 
-def test_cost_by_hand(tmp_path: Path) -> None:
+def test_cost_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
     sql = (
         "SELECT stage, attempts, seconds, tokens, rows, bytes, kept_rollouts, accepted_tasks, "
         "seconds_per_kept_rollout, tokens_per_accepted_task, bytes_per_accepted_task "
@@ -505,7 +538,7 @@ def test_cost_by_hand(tmp_path: Path) -> None:
     # Epoch 2: 16 rollouts of 2 + 3 tokens, all admitted; 3 tasks; the agent update draws those of
     # both epochs, the other one four generations of 3 + 2 tokens, two of them for its KL alone;
     # evaluate was killed.
-    assert ask(tmp_path, world(), sql).rows() == [
+    assert query(of_world, sql).rows() == [
         ("evaluate", 1, 0.0, 40, None, None, 16, 3, 0.0, 40 / 3, None),
         ("grpo_update", 1, 3.0, 160, 4, 100, 16, 3, 3 / 16, 160 / 3, 100 / 3),
         ("rollout", 1, 2.0, 80, 4, 100, 16, 3, 2 / 16, 80 / 3, 100 / 3),
@@ -779,10 +812,11 @@ def test_the_questions_that_are_ready_to_ask_are_those_of_the_pages() -> None:
 
 
 @pytest.mark.parametrize("sql", [sql for page in QUERIES.values() for sql in page])
-def test_the_documented_queries_run(tmp_path: Path, sql: str) -> None:
-    assert not ask(tmp_path, world(), sql).is_empty()
-    with connect([]) as empty:
-        query(empty, sql)
+def test_the_documented_queries_run(
+    of_world: duckdb.DuckDBPyConnection, of_nothing: duckdb.DuckDBPyConnection, sql: str
+) -> None:
+    assert not query(of_world, sql).is_empty()
+    query(of_nothing, sql)
 
 
 def test_every_table_is_in_the_sample() -> None:
@@ -790,18 +824,23 @@ def test_every_table_is_in_the_sample() -> None:
 
 
 @pytest.mark.parametrize("relation", VIEWS, ids=lambda relation: relation.name)
-def test_runs_that_share_rows_are_kept_apart(tmp_path: Path, relation: Relation) -> None:
-    tables, read = world(16), f"SELECT * EXCLUDE run_id FROM {relation.reference}"
-    alone = ask(tmp_path, tables, f"{read} ORDER BY ALL")
+def test_runs_that_share_rows_are_kept_apart(
+    one_and_two: tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection], relation: Relation
+) -> None:
+    one, two = one_and_two
+    read = f"SELECT * EXCLUDE run_id FROM {relation.reference}"
+    alone = query(one, f"{read} ORDER BY ALL")
     for run in ("run-a", "run-b"):
         sql = f"{read} WHERE run_id = '{run}' ORDER BY ALL"
         # Threads add floats up in any order: equal to the last bits, not in them.
-        assert_frame_equal(ask(tmp_path, tables, sql, ("run-a", "run-b")), alone, rel_tol=1e-9)
+        assert_frame_equal(query(two, sql), alone, rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("relation", VIEWS, ids=lambda relation: relation.name)
-def test_no_view_compares_all_rows_with_all(tmp_path: Path, relation: Relation) -> None:
-    plan = ask(tmp_path, world(), f"EXPLAIN FROM {relation.reference}")["explain_value"].item()
+def test_no_view_compares_all_rows_with_all(
+    of_world: duckdb.DuckDBPyConnection, relation: Relation
+) -> None:
+    plan = query(of_world, f"EXPLAIN FROM {relation.reference}")["explain_value"].item()
     for operator in ("CROSS_PRODUCT", "NL_JOIN", "NESTED_LOOP", "PIECEWISE", "IE_JOIN"):
         assert operator not in plan, operator
 

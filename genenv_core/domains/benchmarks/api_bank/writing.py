@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from jsonschema.exceptions import best_match
@@ -20,6 +21,7 @@ from genenv_core.benchmarks.api_bank.dialogues import written
 from genenv_core.benchmarks.api_bank.tools import schema
 from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.api_bank.drawing import Docs, format_of
+from genenv_core.domains.benchmarks.words import says
 from genenv_core.types import JsonObject, Rejected, Rejection
 
 DEEPEST = 4
@@ -202,12 +204,13 @@ def _says(text: str, value: str | float) -> bool:
     shown = [str(value)]
     if isinstance(value, int) and 0 <= value < len(_NUMBERS):
         shown.append(_NUMBERS[value])
-    plain = " ".join(text.casefold().split())
-    for one in shown:
-        wanted = " ".join(one.casefold().split())
-        if re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", plain):
-            return True
-    return False
+    return any(says(_plain(text), _plain(one)) for one in shown)
+
+
+@lru_cache(maxsize=64)
+def _plain(text: str) -> str:
+    """Return a text in lower case with single blanks; one text is asked for many values."""
+    return " ".join(text.casefold().split())
 
 
 def _says_day(text: str, value: str, form: str) -> bool:

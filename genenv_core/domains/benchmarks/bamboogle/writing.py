@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from genenv_core.benchmarks.bamboogle.scoring import contains, normalized
 from genenv_core.benchmarks.bamboogle.searching import Passage
+from genenv_core.domains.benchmarks.words import says
 from genenv_core.types import JsonObject, Rejected, Rejection, TaskDraft
 
 _YEAR = re.compile(r"\d{4}")
@@ -60,7 +61,7 @@ def hops(question: str, answer: str, passages: Sequence[Passage]) -> int | Rejec
     holding = {p.title for p in passages if contains(f"{p.title}: {p.text}", answer)}
     if not holding:
         return Rejected(Rejection.INCONSISTENT, f"no passage says the answer {answer!r}")
-    asked = [title for title in titles if _says(question, title)]
+    asked = [title for title in titles if says(question, title)]
     if not asked:
         return Rejected(Rejection.INCONSISTENT, "the question names no passage's title")
     for passage in passages:
@@ -107,7 +108,7 @@ def fingerprint(question: str, answer: str) -> str:
 
 def path(question: str, answer: str, passages: Sequence[Passage]) -> list[str]:
     """Return the titles to look up, one after the other; empty where there is no way."""
-    asked = [p.title for p in passages if _says(question, p.title)]
+    asked = [p.title for p in passages if says(question, p.title)]
     holding = {p.title for p in passages if contains(f"{p.title}: {p.text}", answer)}
     ways = {title: [title] for title in asked}
     queue = list(asked)
@@ -124,16 +125,11 @@ def path(question: str, answer: str, passages: Sequence[Passage]) -> list[str]:
 
 def _leads(passages: Sequence[Passage], title: str) -> list[str]:
     text = next(p.text for p in passages if p.title == title)
-    return [p.title for p in passages if p.title != title and _says(text, p.title)]
+    return [p.title for p in passages if p.title != title and says(text, p.title)]
 
 
 def _about(passage: Passage, title: str) -> bool:
-    return passage.title == title or _says(passage.text, title)
-
-
-def _says(text: str, title: str) -> bool:
-    """Return whether a text says a title as whole words; case counts."""
-    return re.search(rf"(?<!\w){re.escape(title)}(?!\w)", text) is not None
+    return passage.title == title or says(passage.text, title)
 
 
 def _kind(answer: str) -> str:
