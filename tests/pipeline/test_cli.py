@@ -1,4 +1,4 @@
-"""The command line as a person uses it, in processes of their own.
+"""The command line as a person uses it, in processes of their own where the process matters.
 
 Invariants: every kind of bad input gives one line on standard error that names place, value and
 remedy, and the right exit status; the same command continues a run that was interrupted or killed
@@ -20,7 +20,7 @@ import pytest
 from flows.running import signals
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from tests.pipeline.commands import environment, genenv, refused
+from tests.pipeline.commands import environment, genenv, refused, said
 from tests.waiting import BOUND_S, until
 
 
@@ -40,12 +40,12 @@ from tests.waiting import BOUND_S, until
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(tmp_path: Path, arguments, words):
-    refused(genenv(*arguments, cwd=tmp_path), 2, *words)
+    refused(said(*arguments, cwd=tmp_path), 2, *words)
     assert not (tmp_path / "nowhere").exists()  # looking creates nothing
 
 
 def test_schema_lists_macros_with_their_parameters(tmp_path: Path):
-    lines = genenv("sql", "--schema", cwd=tmp_path).stdout.splitlines()
+    lines = said("sql", "--schema", cwd=tmp_path).stdout.splitlines()
     start = next(i for i, x in enumerate(lines) if x.startswith("what_if(alpha, beta, k_min,"))
     assert "(macro)" in lines[start]
     assert lines[start + 1].split()[:3] == ["alpha", ":=", "DOUBLE"]
@@ -58,14 +58,14 @@ def test_a_file_that_is_no_yaml(tmp_path: Path):
 
 def test_a_broken_row_of_base_data_names_file_line_field_and_value(tmp_path: Path):
     (tmp_path / "base.jsonl").write_text('{"program": "+ 1 bolts 2"}\n{"program": 7}\n')
-    done = genenv("run", "tiny", "--set", "data.base_file=base.jsonl", cwd=tmp_path)
+    done = said("run", "tiny", "--set", "data.base_file=base.jsonl", cwd=tmp_path)
     refused(done, 2, "base.jsonl:2", '"program"', "7")
 
 
 def test_a_model_directory_without_a_tokenizer(tmp_path: Path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
-    done = genenv("run", "tiny", "--set", "models.agent=./model", cwd=tmp_path)
+    done = said("run", "tiny", "--set", "models.agent=./model", cwd=tmp_path)
     refused(done, 2, "models.agent model", "no tokenizer", "save_pretrained")
 
 
@@ -111,8 +111,10 @@ app.main()
     ],
 )
 def test_an_interrupted_run_is_continued_by_the_same_command(
-    tmp_path: Path, stage, number, status, words
+    begun, tmp_path: Path, stage, number, status, words
 ):
+    if stage != "bootstrap":
+        begun(tmp_path / "r")
     arguments = ("run", "tiny", "--root", str(tmp_path / "r"), "--run-id", "x", "--epochs", "1")
     arguments += ("--set", "tracking.enabled=false", "--set", "grpo.passes=8")
     process = subprocess.Popen(
