@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from flows.running import signals
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
+from tests.pipeline.builders import run, tiny
 from tests.pipeline.commands import environment, genenv, refused, said
 from tests.waiting import BOUND_S, until
 
@@ -100,32 +102,23 @@ app.main()
 """
 
 
-@pytest.mark.parametrize(
-    ("stage", "number", "status", "words"),
-    [
-        pytest.param("bootstrap", signal.SIGINT, 130, "interrupted", marks=pytest.mark.slow),
-        pytest.param("bootstrap", signal.SIGTERM, 143, "SIGTERM", marks=pytest.mark.slow),
-        ("grpo_update", signal.SIGINT, 130, "interrupted"),
-        pytest.param("grpo_update", signal.SIGTERM, 143, "continues from", marks=pytest.mark.slow),
-        pytest.param("grpo_update", signal.SIGKILL, -9, "", marks=pytest.mark.slow),
-    ],
-)
-def test_an_interrupted_run_is_continued_by_the_same_command(
-    begun, tmp_path: Path, stage, number, status, words
-):
-    if stage != "bootstrap":
-        begun(tmp_path / "r")
-    arguments = ("run", "tiny", "--root", str(tmp_path / "r"), "--run-id", "x", "--epochs", "1")
-    arguments += ("--set", "tracking.enabled=false", "--set", "grpo.passes=8")
+SETTINGS = ("tracking.enabled=false", "grpo.passes=8")
+
+
+def interrupted(folder: Path, stage: str, number: int, status: int, words: str) -> tuple[str, ...]:
+    """Interrupt a run in the folder's root `r` while it is in a stage; return the command."""
+    arguments = ("run", "tiny", "--root", str(folder / "r"), "--run-id", "x", "--epochs", "1")
+    for setting in SETTINGS:
+        arguments += ("--set", setting)
     process = subprocess.Popen(
         [sys.executable, "-c", SAYS_WHEN_IT_ENDS, *arguments],
-        cwd=tmp_path,
+        cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    wait_for(tmp_path / "r", "x", stage, process)
+    wait_for(folder / "r", "x", stage, process)
     # As a terminal does, and as a container's init may: everybody gets it, the workers too.
     os.killpg(process.pid, number)
     if number == signal.SIGTERM:
@@ -137,15 +130,47 @@ def test_an_interrupted_run_is_continued_by_the_same_command(
     if status > 0:
         (line,) = error.decode().strip().splitlines()
         assert line.startswith("genenv: ") and words in line and "the same command" in line
-        assert "RUNNING" not in flow_run_states(tmp_path / "r")
-    done = genenv(*arguments, "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [row["epoch"] for row in json.loads(done.stdout)["epochs"]] == [0, 1]
-    attempts = RunLog(LocalStore(tmp_path / "r"), "x").attempts()
+        assert "RUNNING" not in flow_run_states(folder / "r")
+    return arguments
+
+
+def computed_once(root: Path, stage: str) -> None:
+    """Assert that the stage was finished in the end, and by one of its attempts."""
+    attempts = RunLog(LocalStore(root), "x").attempts()
     left = [a.state for a in attempts if a.stage == stage and a.epoch == (stage != "bootstrap")]
     # A stage may still finish while the run is ending: then it is kept, and not computed twice.
     assert left[-1] == "computed"
-    assert left.count("computed") == 1
+    assert sum(state == "computed" for state in left) == 1
+
+
+def test_an_interrupted_run_is_continued(begun: Callable[[Path], None], tmp_path: Path):
+    begun(tmp_path / "r")
+    interrupted(tmp_path, "grpo_update", signal.SIGINT, 130, "interrupted")
+    run(tiny(tmp_path / "r", *SETTINGS, epochs=1, run_id="x"))
+    computed_once(tmp_path / "r", "grpo_update")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "number", "status", "words"),
+    [
+        ("bootstrap", signal.SIGINT, 130, "interrupted"),
+        ("bootstrap", signal.SIGTERM, 143, "SIGTERM"),
+        ("grpo_update", signal.SIGINT, 130, "interrupted"),
+        ("grpo_update", signal.SIGTERM, 143, "continues from"),
+        ("grpo_update", signal.SIGKILL, -9, ""),
+    ],
+)
+def test_an_interrupted_run_is_continued_by_the_same_command(
+    begun: Callable[[Path], None], tmp_path: Path, stage: str, number: int, status: int, words: str
+):
+    if stage != "bootstrap":
+        begun(tmp_path / "r")
+    arguments = interrupted(tmp_path, stage, number, status, words)
+    done = genenv(*arguments, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [row["epoch"] for row in json.loads(done.stdout)["epochs"]] == [0, 1]
+    computed_once(tmp_path / "r", stage)
     # A killed process cannot report its end: the next run does.
     states = flow_run_states(tmp_path / "r")
     assert states.count("COMPLETED") == 2 and "RUNNING" not in states
