@@ -61,9 +61,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(api: None, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def trained(begun: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     """Return a run in a root of its own, which a test collects and whose versions one counts."""
-    root = tmp_path_factory.mktemp("root")
+    root = tmp_path_factory.mktemp("trained") / "root"
+    begun(root)
     config = tiny(root, "tracking.enabled=true", epochs=1, run_id="measured-run")
     run(config)
     return config
