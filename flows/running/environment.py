@@ -26,6 +26,8 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
+    # TRL would import MLflow in every training process, for callbacks that genenv does not use.
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
     # An interrupted run ends at once; the cleanup after it need not be shown.
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }

@@ -1,11 +1,18 @@
-"""`genenv` in a process of its own, as a person or a script calls it."""
+"""`genenv` in a process of its own, as a person or a script calls it, or in this one."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from flows.cli.app import main
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -29,6 +36,24 @@ def genenv(
         timeout=timeout,
         check=False,
     )
+
+
+def said(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, where what it says counts: its imports are done here."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        chdir(cwd),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.dict(os.environ, environment(), clear=True),
+        patch.object(sys, "argv", ["genenv", *arguments]),
+        patch.object(os, "_exit", sys.exit),  # the process ends so where threads are left
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    status = ended.value.code or 0
+    assert isinstance(status, int)
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from flows.running.environment import prepare
+from genenv_core.config.until import Until
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.copying import copy_run
+from tests.pipeline.builders import tiny
 
 prepare()
 
@@ -38,3 +43,19 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own. No test may rely on another one or on their order.
     """
     return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="session")
+def begun(
+    api: None, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path], None]:
+    """Return what makes a folder a root in which the preset tiny is bootstrapped and evaluated.
+
+    That is half of a short run, and the part that a test of a later stage only waits for.
+    """
+    from flows.coevolution import coevolution
+
+    coevolution(tiny(tiny_root, run_id="begun"), Until(stage="evaluate", epoch=0))
+    stored = tmp_path_factory.mktemp("begun")
+    copy_run(LocalStore(tiny_root), LocalStore(stored), "begun")
+    return lambda root: shutil.copytree(stored, root) and None

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from genenv_core.storage.upkeep.verify import verify
 from genenv_core.types import JsonObject
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.commands import REPOSITORY, environment, genenv, refused
+from tests.pipeline.commands import said as told
 from tests.unit.builders_runs import age
 from tests.unit.exchange.test_chat_endpoint import Server, said, server
 from tests.waiting import BOUND_S, until
@@ -60,9 +61,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(api: None, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def trained(begun: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     """Return a run in a root of its own, which a test collects and whose versions one counts."""
-    root = tmp_path_factory.mktemp("root")
+    root = tmp_path_factory.mktemp("trained") / "root"
+    begun(root)
     config = tiny(root, "tracking.enabled=true", epochs=1, run_id="measured-run")
     run(config)
     return config
@@ -281,7 +283,7 @@ def test_what_is_measured_stays_through_gc(trained: RunConfig, data: Path) -> No
     config = config_of(trained.root, data, model="run:measured-run")
     measured(config)
     age(LocalStore(Path(trained.root)))
-    done = genenv("gc", "--root", str(trained.root), "--json", cwd=Path(trained.root))
+    done = told("gc", "--root", str(trained.root), "--json", cwd=Path(trained.root))
     assert done.returncode == 0, done.stderr
     assert verify(LocalStore(Path(trained.root))).damaged == []
     history = states(config)
@@ -336,7 +338,7 @@ def test_a_model_that_cannot_be_measured_is_refused_before_any_work(
     arguments: tuple[str, ...],
     words: tuple[str, ...],
 ) -> None:
-    done = genenv(
+    done = told(
         "eval", "bamboogle", "--data", str(data), "--root", str(trained.root), *arguments,
         cwd=tmp_path,
     )  # fmt: skip
@@ -372,7 +374,10 @@ def test_pi_env_plays_the_search_where_it_is_asked_to(trained: RunConfig, data: 
     assert (facts["items"], facts["protocol"]) == (2, {"search": "simulated"})
 
 
-def test_a_run_measures_its_agent_on_what_is_due(api: None, data: Path, tmp_path: Path) -> None:
+def test_a_run_measures_its_agent_on_what_is_due(
+    begun: Callable[[Path], None], data: Path, tmp_path: Path
+) -> None:
+    begun(tmp_path / "r")
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "bamboogle").symlink_to(data)
     asked = f"measure={{benchmarks: [bamboogle], every: 2, data: {tmp_path / 'all'}, items: 2}}"

@@ -1,4 +1,4 @@
-"""The command line as a person uses it, in processes of their own.
+"""The command line as a person uses it, in processes of their own where the process matters.
 
 Invariants: every kind of bad input gives one line on standard error that names place, value and
 remedy, and the right exit status; the same command continues a run that was interrupted or killed
@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ import pytest
 from flows.running import signals
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from tests.pipeline.commands import environment, genenv, refused
+from tests.pipeline.builders import run, tiny
+from tests.pipeline.commands import environment, genenv, refused, said
 from tests.waiting import BOUND_S, until
 
 
@@ -40,12 +42,12 @@ from tests.waiting import BOUND_S, until
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(tmp_path: Path, arguments, words):
-    refused(genenv(*arguments, cwd=tmp_path), 2, *words)
+    refused(said(*arguments, cwd=tmp_path), 2, *words)
     assert not (tmp_path / "nowhere").exists()  # looking creates nothing
 
 
 def test_schema_lists_macros_with_their_parameters(tmp_path: Path):
-    lines = genenv("sql", "--schema", cwd=tmp_path).stdout.splitlines()
+    lines = said("sql", "--schema", cwd=tmp_path).stdout.splitlines()
     start = next(i for i, x in enumerate(lines) if x.startswith("what_if(alpha, beta, k_min,"))
     assert "(macro)" in lines[start]
     assert lines[start + 1].split()[:3] == ["alpha", ":=", "DOUBLE"]
@@ -58,14 +60,14 @@ def test_a_file_that_is_no_yaml(tmp_path: Path):
 
 def test_a_broken_row_of_base_data_names_file_line_field_and_value(tmp_path: Path):
     (tmp_path / "base.jsonl").write_text('{"program": "+ 1 bolts 2"}\n{"program": 7}\n')
-    done = genenv("run", "tiny", "--set", "data.base_file=base.jsonl", cwd=tmp_path)
+    done = said("run", "tiny", "--set", "data.base_file=base.jsonl", cwd=tmp_path)
     refused(done, 2, "base.jsonl:2", '"program"', "7")
 
 
 def test_a_model_directory_without_a_tokenizer(tmp_path: Path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
-    done = genenv("run", "tiny", "--set", "models.agent=./model", cwd=tmp_path)
+    done = said("run", "tiny", "--set", "models.agent=./model", cwd=tmp_path)
     refused(done, 2, "models.agent model", "no tokenizer", "save_pretrained")
 
 
@@ -100,30 +102,23 @@ app.main()
 """
 
 
-@pytest.mark.parametrize(
-    ("stage", "number", "status", "words"),
-    [
-        pytest.param("bootstrap", signal.SIGINT, 130, "interrupted", marks=pytest.mark.slow),
-        pytest.param("bootstrap", signal.SIGTERM, 143, "SIGTERM", marks=pytest.mark.slow),
-        ("grpo_update", signal.SIGINT, 130, "interrupted"),
-        pytest.param("grpo_update", signal.SIGTERM, 143, "continues from", marks=pytest.mark.slow),
-        pytest.param("grpo_update", signal.SIGKILL, -9, "", marks=pytest.mark.slow),
-    ],
-)
-def test_an_interrupted_run_is_continued_by_the_same_command(
-    tmp_path: Path, stage, number, status, words
-):
-    arguments = ("run", "tiny", "--root", str(tmp_path / "r"), "--run-id", "x", "--epochs", "1")
-    arguments += ("--set", "tracking.enabled=false", "--set", "grpo.passes=8")
+SETTINGS = ("tracking.enabled=false", "grpo.passes=8")
+
+
+def interrupted(folder: Path, stage: str, number: int, status: int, words: str) -> tuple[str, ...]:
+    """Interrupt a run in the folder's root `r` while it is in a stage; return the command."""
+    arguments = ("run", "tiny", "--root", str(folder / "r"), "--run-id", "x", "--epochs", "1")
+    for setting in SETTINGS:
+        arguments += ("--set", setting)
     process = subprocess.Popen(
         [sys.executable, "-c", SAYS_WHEN_IT_ENDS, *arguments],
-        cwd=tmp_path,
+        cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    wait_for(tmp_path / "r", "x", stage, process)
+    wait_for(folder / "r", "x", stage, process)
     # As a terminal does, and as a container's init may: everybody gets it, the workers too.
     os.killpg(process.pid, number)
     if number == signal.SIGTERM:
@@ -135,15 +130,47 @@ def test_an_interrupted_run_is_continued_by_the_same_command(
     if status > 0:
         (line,) = error.decode().strip().splitlines()
         assert line.startswith("genenv: ") and words in line and "the same command" in line
-        assert "RUNNING" not in flow_run_states(tmp_path / "r")
-    done = genenv(*arguments, "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert [row["epoch"] for row in json.loads(done.stdout)["epochs"]] == [0, 1]
-    attempts = RunLog(LocalStore(tmp_path / "r"), "x").attempts()
+        assert "RUNNING" not in flow_run_states(folder / "r")
+    return arguments
+
+
+def computed_once(root: Path, stage: str) -> None:
+    """Assert that the stage was finished in the end, and by one of its attempts."""
+    attempts = RunLog(LocalStore(root), "x").attempts()
     left = [a.state for a in attempts if a.stage == stage and a.epoch == (stage != "bootstrap")]
     # A stage may still finish while the run is ending: then it is kept, and not computed twice.
     assert left[-1] == "computed"
-    assert left.count("computed") == 1
+    assert sum(state == "computed" for state in left) == 1
+
+
+def test_an_interrupted_run_is_continued(begun: Callable[[Path], None], tmp_path: Path):
+    begun(tmp_path / "r")
+    interrupted(tmp_path, "grpo_update", signal.SIGINT, 130, "interrupted")
+    run(tiny(tmp_path / "r", *SETTINGS, epochs=1, run_id="x"))
+    computed_once(tmp_path / "r", "grpo_update")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "number", "status", "words"),
+    [
+        ("bootstrap", signal.SIGINT, 130, "interrupted"),
+        ("bootstrap", signal.SIGTERM, 143, "SIGTERM"),
+        ("grpo_update", signal.SIGINT, 130, "interrupted"),
+        ("grpo_update", signal.SIGTERM, 143, "continues from"),
+        ("grpo_update", signal.SIGKILL, -9, ""),
+    ],
+)
+def test_an_interrupted_run_is_continued_by_the_same_command(
+    begun: Callable[[Path], None], tmp_path: Path, stage: str, number: int, status: int, words: str
+):
+    if stage != "bootstrap":
+        begun(tmp_path / "r")
+    arguments = interrupted(tmp_path, stage, number, status, words)
+    done = genenv(*arguments, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [row["epoch"] for row in json.loads(done.stdout)["epochs"]] == [0, 1]
+    computed_once(tmp_path / "r", stage)
     # A killed process cannot report its end: the next run does.
     states = flow_run_states(tmp_path / "r")
     assert states.count("COMPLETED") == 2 and "RUNNING" not in states

@@ -25,7 +25,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.pipeline.builders import run, tiny
-from tests.pipeline.commands import environment, genenv, refused
+from tests.pipeline.commands import environment, genenv, refused, said
 from tests.waiting import until
 
 ASKED = ("compare", "tiny", "--arms", "genenv,base", "--seeds", "2", "--epochs", "1",
@@ -167,7 +167,7 @@ def test_a_stopped_comparison_leaves_no_run_at_work(
 
 def test_wrong_usage_is_told_in_a_line(tmp_path: Path) -> None:
     both = ("compare", "tiny", "--arms", "genenv,random")
-    refused(genenv(*both, cwd=tmp_path), 2, "seeds")
-    refused(genenv("compare", "tiny", cwd=tmp_path), 2, "no arms to compare")
-    refused(genenv(*both, "--seeds", "x", cwd=tmp_path), 2, "--seeds 'x'")
-    refused(genenv(*both, "--seeds", "1", "-o", "a/b/c", cwd=tmp_path), 2, "--output a/b/c")
+    refused(said(*both, cwd=tmp_path), 2, "seeds")
+    refused(said("compare", "tiny", cwd=tmp_path), 2, "no arms to compare")
+    refused(said(*both, "--seeds", "x", cwd=tmp_path), 2, "--seeds 'x'")
+    refused(said(*both, "--seeds", "1", "-o", "a/b/c", cwd=tmp_path), 2, "--output a/b/c")

@@ -21,7 +21,7 @@ from genenv_core.errors import DataError, StageError
 from genenv_core.types import Observation
 from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, tiny
-from tests.pipeline.commands import genenv
+from tests.pipeline.commands import said
 from tests.pipeline.test_trails import TRAILS
 
 
@@ -87,7 +87,7 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     with pytest.raises(StageError, match=why):
         run(config)
     assert "epoch 1: all" in caplog.text
-    shown = genenv("status", "broken", "--root", str(tiny_root), cwd=tiny_root)
+    shown = said("status", "broken", "--root", str(tiny_root), cwd=tiny_root)
     assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
 
 

@@ -9,6 +9,7 @@ the fault is gone, the same run continues to its end.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,16 +79,18 @@ def remount(folder: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
 
 
-def test_a_full_disk_is_said_and_the_next_run_continues(api, mounted: Path):
+def test_a_full_disk_is_said_and_the_next_run_continues(begun, mounted: Path):
+    begun(mounted / "root")
     config = tiny(mounted / "root", epochs=1, run_id="full")
     filler = mounted / "filler"
-    filler.write_bytes(b"\0" * (6 * 2**20 - 2**17))
+    filler.write_bytes(b"\0" * (shutil.disk_usage(mounted).free - 2**17))
     fails(config, "the disk is full: free some space and run the same command again")
     filler.unlink()
     finishes(config)
 
 
-def test_a_file_system_that_becomes_read_only(api, mounted: Path):
+def test_a_file_system_that_becomes_read_only(begun, mounted: Path):
+    begun(mounted / "root")
     config = tiny(mounted / "root", epochs=1, run_id="readonly")
     with on("started", "score", lambda: remount(mounted, "ro")):
         fails(config, "the file system is read-only: choose another --root")
@@ -96,7 +99,7 @@ def test_a_file_system_that_becomes_read_only(api, mounted: Path):
 
 
 def test_a_clock_that_jumps_backwards_changes_no_output(
-    api, tiny_root: Path, tmp_path: Path, monkeypatch
+    begun, tiny_root: Path, tmp_path: Path, monkeypatch
 ):
     straight = tiny(tiny_root, "curriculum.alpha=0.45", epochs=1, run_id="clock-straight")
     run(straight)
@@ -111,7 +114,8 @@ def test_a_clock_that_jumps_backwards_changes_no_output(
 
     real = time.time
     monkeypatch.setattr("tasks.stage.execution.datetime", Backwards)
-    config = tiny(tmp_path, "curriculum.alpha=0.45", epochs=1, run_id="clock")
+    begun(tmp_path / "root")
+    config = tiny(tmp_path / "root", "curriculum.alpha=0.45", epochs=1, run_id="clock")
     with on("finished", "rollout", lambda: monkeypatch.setattr(time, "time", lambda: real() - 1e6)):
         run(config)
     assert jumps == 12

@@ -19,7 +19,7 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.lookup import look_up
 from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import manifests, run, sql, tiny
-from tests.pipeline.commands import genenv, refused
+from tests.pipeline.commands import genenv, refused, said
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +37,18 @@ def test_a_trace_is_shown_with_all_that_became_of_it(played: RunConfig, tmp_path
     ).to_dicts()[0]
     # Other tests' runs in this root share the rollouts, and not all of them trained on them.
     command = ("trace", row["row_id"], "--run", "read", "--root", played.root)
-    shown = genenv(*command, cwd=tmp_path)
+    shown = said(*command, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     for words in ("task t0", "pi_env was shown", "and wrote", "expected answer", "logprobs:"):
         assert words in shown.stdout
     assert (
         f"advantage {row['advantage']:+.3f}, made checkpoint {row['digest'][:12]}" in shown.stdout
     )
-    found = json.loads(genenv(*command, "--json", cwd=tmp_path).stdout)
+    found = json.loads(said(*command, "--json", cwd=tmp_path).stdout)
     (trace,) = found["groups"][0]["traces"]
     assert trace["facts"]["trace_id"] == row["row_id"]
-    said = "".join(token["text"] for token in trace["tokens"] if token["sampled"])
-    assert said.startswith(trace["messages"][1]["content"])  # and then the token that ends the turn
+    sampled = "".join(token["text"] for token in trace["tokens"] if token["sampled"])
+    assert sampled.startswith(trace["messages"][1]["content"])  # then the token that ends the turn
 
 
 def test_ids_of_groups_tasks_and_generations_name_their_attempts(played: RunConfig) -> None:
@@ -72,7 +72,7 @@ def test_ids_of_groups_tasks_and_generations_name_their_attempts(played: RunConf
 
 
 def test_an_unknown_id_says_what_ids_look_like(played: RunConfig, tmp_path: Path) -> None:
-    done = genenv("trace", "x'y", "--root", played.root, cwd=tmp_path)
+    done = said("trace", "x'y", "--root", played.root, cwd=tmp_path)
     refused(done, 2, '"x\'y"', "g000001-", "t000001-", "genenv sql")
     with pytest.raises(QueryError, match="no run 'nope'"):
         look_up(LocalStore(Path(played.root)), "x", "nope")

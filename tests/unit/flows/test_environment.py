@@ -71,6 +71,21 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
 
 
 @mutation(
+    "TRL imports MLflow in each training process", "flows/running/environment.py",
+    '    "DISABLE_MLFLOW_INTEGRATION": "TRUE",\n', "",
+)  # fmt: skip
+def test_the_libraries_do_without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is 2 s of a training process, for callbacks that no update uses."""
+    from transformers.integrations.integration_utils import is_mlflow_available
+
+    monkeypatch.setenv("DISABLE_MLFLOW_INTEGRATION", "")  # so that it is as before afterwards
+    monkeypatch.delenv("DISABLE_MLFLOW_INTEGRATION")
+    assert is_mlflow_available()
+    environment.quiet()
+    assert not is_mlflow_available()
+
+
+@mutation(
     "libraries are asked to be quiet after they are imported", "flows/cli/app.py",
     "    quiet()\n", "",
 )  # fmt: skip
