@@ -39,7 +39,15 @@ from genenv_core.play.steps import (
     stepped,
 )
 from genenv_core.play.transcript import openai_messages
-from genenv_core.types import FinishReason, JsonObject, Message, Rollout, SamplingParams, TaskDraft
+from genenv_core.types import (
+    Cause,
+    FinishReason,
+    JsonObject,
+    Message,
+    Rollout,
+    SamplingParams,
+    TaskDraft,
+)
 
 Finished = tuple[int, list[Rollout]]
 
@@ -56,7 +64,7 @@ class _Attempt:
     errors: int = 0
     usage: list[int] = field(default_factory=lambda: [0, 0])
 
-    def rollout(self, finish: FinishReason, error: str = "") -> Rollout:
+    def rollout(self, finish: FinishReason, error: str = "", cause: Cause | None = None) -> Rollout:
         return Rollout(
             task_id=self.task_id,
             sample_index=self.sample_index,
@@ -68,6 +76,7 @@ class _Attempt:
             turns=self.turns,
             finish_reason=finish,
             error=error,
+            cause=cause,
             usage=(self.usage[0], self.usage[1]),
         )
 
@@ -208,9 +217,8 @@ class ChatPlayer:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return attempt.rollout(
-                FinishReason.ERROR, f"took longer than {self._seconds:g} s, which is the limit"
-            )
+            why = f"took longer than {self._seconds:g} s, which is the limit"
+            return attempt.rollout(FinishReason.ERROR, why, Cause.RUN)
 
     async def _played(
         self, session: aiohttp.ClientSession, asked: _Asked, attempt: _Attempt, draft: TaskDraft
@@ -221,14 +229,14 @@ class ChatPlayer:
             episode = await in_thread(self._domain.episode, draft, seed)
         except FAILURES as error:
             why = error_line(error)
-            return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
+            return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}", Cause.ENVIRONMENT)
         while True:
             try:
                 reply = await self._client.ask(session, self._body(attempt, asked))
             except Lost:
                 raise
             except Refused as error:
-                return attempt.rollout(FinishReason.ERROR, str(error))
+                return attempt.rollout(FinishReason.ERROR, str(error), Cause.ENGINE)
             ended = await self._take(attempt, episode, reply)
             if ended is not None:
                 return ended
@@ -255,13 +263,13 @@ class ChatPlayer:
         if reply.finish == "length":
             return attempt.rollout(FinishReason.LENGTH)
         if reply.finish not in ("stop", "tool_calls"):
-            return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}")
+            return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}", Cause.ENGINE)
         observation = await in_thread(stepped, episode.step, text)
         attempt.messages.extend(marked(message, observation) for message in observation.messages)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
             why = last_said(observation.messages)
-            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {why}")
+            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {why}", observation.cause)
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
         used = reply.prompt_tokens + reply.tokens
