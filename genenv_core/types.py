@@ -234,12 +234,19 @@ class Completion:
 
     `logprobs[i]` is the natural-log probability of `token_ids[i]` under the distribution after
     temperature and before top-p truncation, float32; greedy sampling reports temperature 1.
+    `lasting` says of a failed one that the same request would fail again.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
     error: str = ""
+    lasting: bool = False
+
+    @property
+    def passing(self) -> bool:
+        """Return whether it failed in a way that another try may not meet."""
+        return self.finish_reason is FinishReason.ERROR and not self.lasting
 
 
 @dataclass(frozen=True, slots=True)

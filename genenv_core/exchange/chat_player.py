@@ -17,6 +17,7 @@ import aiohttp
 
 from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.domains.tool_calls import SaidCall, calls_said, canonical
+from genenv_core.engines.retries import NEVER, Retries
 from genenv_core.errors import EngineError
 from genenv_core.exchange.chat_client import (
     POLL_S,
@@ -28,13 +29,13 @@ from genenv_core.exchange.chat_client import (
     all_done,
 )
 from genenv_core.exchange.threads import in_thread
-from genenv_core.play.attempt import Bounds, SeedOf, last_said, marked, opening
+from genenv_core.play.attempt import Bounds, SeedOf, marked, opening
 from genenv_core.play.calls import with_calls, with_calls_of
 from genenv_core.play.steps import (
     EPISODE_TURN,
-    FAILED,
     FAILURES,
     NOT_STARTED,
+    broken,
     error_line,
     stepped,
 )
@@ -106,6 +107,7 @@ class ChatPlayer:
         bounds: of each attempt; `n` of `groups` counts instead of its own.
         seconds: longest time of one attempt, None for any; a step that is at work then is left
             behind.
+        retries: of attempts whose environment failed; the client has its own for requests.
         answered: whether the endpoint has answered such requests before.
     """
 
@@ -116,9 +118,11 @@ class ChatPlayer:
         bounds: Bounds,
         *,
         seconds: float | None = None,
+        retries: Retries = NEVER,
         answered: bool = False,
     ) -> None:
         """Ask nothing yet."""
+        self._retries = retries
         self._client = ChatClient(endpoint, answered=answered)
         self._domain, self._bounds, self._seconds = domain, bounds, seconds
 
@@ -183,7 +187,7 @@ class ChatPlayer:
                 for index, task in waiting:
                     try:
                         samples = range(asked.n)
-                        played = [await self._attempt(session, asked, *task, n) for n in samples]
+                        played = [await self._patiently(session, asked, *task, n) for n in samples]
                         made = [with_calls_of(one, self._domain) for one in played]
                     except Lost as error:
                         lost.append(error)
@@ -198,6 +202,23 @@ class ChatPlayer:
                 f"had no answer after all tries, the last: {lost[-1]}; the others are kept, and "
                 "the same command asks for the rest"
             )
+
+    async def _patiently(
+        self,
+        session: aiohttp.ClientSession,
+        asked: _Asked,
+        task_id: str,
+        draft: TaskDraft,
+        sample_index: int,
+    ) -> Rollout:
+        """Return one attempt, which is made again while its environment fails."""
+        made = await self._attempt(session, asked, task_id, draft, sample_index)
+        for number in range(1, self._retries.tries + 1):
+            if made.cause is not Cause.ENVIRONMENT:
+                break
+            await asyncio.sleep(self._retries.pause(number))
+            made = await self._attempt(session, asked, task_id, draft, sample_index)
+        return made
 
     async def _attempt(
         self,
@@ -268,8 +289,7 @@ class ChatPlayer:
         attempt.messages.extend(marked(message, observation) for message in observation.messages)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
-            why = last_said(observation.messages)
-            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {why}", observation.cause)
+            return attempt.rollout(FinishReason.ERROR, broken(observation), observation.cause)
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
         used = reply.prompt_tokens + reply.tokens

@@ -18,7 +18,7 @@ from genenv_core.domains.protocol import Domain, Episode, tools_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.steps import FAILED, NOT_STARTED, error_line
+from genenv_core.play.steps import NOT_STARTED, broken, error_line
 from genenv_core.types import (
     Cause,
     Completion,
@@ -105,7 +105,7 @@ class Attempt:
     """One rollout being made; `finish` is None while it goes on.
 
     `actions` are the agent's texts that its environment has answered. `lasting` says that the same
-    seeds would break it again: pi_env, in the place of the tools, would say the same.
+    seeds would break it again, as where pi_env says in the place of the tools what fits nothing.
     """
 
     task_id: str
@@ -150,6 +150,7 @@ class Attempt:
         """
         if completion.finish_reason is FinishReason.ERROR:
             self.end(FinishReason.ERROR, completion.error, Cause.ENGINE)
+            self.lasting = completion.lasting
             return None
         self.token_ids.extend(completion.token_ids)
         self.logprobs.extend(completion.logprobs)
@@ -165,7 +166,7 @@ class Attempt:
     def opened(self, observation: Observation) -> None:
         """Take note of whether the episode could start."""
         if observation.failed:
-            why = last_said(observation.messages)
+            why = broken(observation).partition(": ")[2]
             self.end(FinishReason.ERROR, f"{NOT_STARTED}: {why}", Cause.ENVIRONMENT)
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
@@ -178,7 +179,7 @@ class Attempt:
             self.errors = 0
             self.actions.append(self.messages[-1 - len(answered)]["content"])
         if self.errors >= bounds.max_errors:
-            self.end(FinishReason.ERROR, f"{FAILED}: {last_said(answered)}", observation.cause)
+            self.end(FinishReason.ERROR, broken(observation), observation.cause)
             self.lasting = observation.simulated and observation.cause is not Cause.ENGINE
         elif observation.done:
             self.end(FinishReason.STOP)
@@ -265,8 +266,3 @@ def marked(message: Message, observation: Observation) -> Message:
     if observation.failed:
         with_marks["error"] = True
     return with_marks
-
-
-def last_said(messages: Sequence[Message]) -> str:
-    """Return what the last message says, in an error's words."""
-    return messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"

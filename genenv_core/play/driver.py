@@ -18,7 +18,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from genenv_core.engines.protocol import Engine, Session
-from genenv_core.engines.retries import LOOK_S, NEVER, Retries
+from genenv_core.engines.retries import LOOK_S, NEVER, Retries, batches
 from genenv_core.engines.sessions import BatchSession, Mailbox, open_session
 from genenv_core.play.attempt import Attempt, Play, open_group, with_stops
 from genenv_core.play.calls import with_calls_of
@@ -84,7 +84,47 @@ def run_episodes(
 
     A rollout's tokens never exceed `max_length`: an observation that leaves no room for another
     completion stays in `messages` and adds no tokens.
+
+    In step, the bits of a batch depend on all attempts in it. So where some came late and none is
+    lost in the end, all are made once more: they are then those of a run that lost nothing.
     """
+    rounds = _Rounds(retries)
+    made = _made(tasks, play, tools, open_attempts, rounds, check)
+    if tools is not None or not retries.tries or not batches(play.engine):
+        yield from made
+        return
+    groups = list(made)
+    if rounds.number and not _lost(groups):
+        again = list(_made(tasks, play, tools, open_attempts, _Rounds(NEVER), check))
+        groups = groups if _lost(again) else again
+    yield from groups
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """How often lost attempts were made again so far, of how often they may be."""
+
+    retries: Retries
+    number: int = 0
+
+    @property
+    def final(self) -> bool:
+        """Return whether no further round may come."""
+        return self.number == self.retries.tries
+
+
+def _lost(groups: Sequence[tuple[int, list[Rollout]]]) -> bool:
+    return any(one.lost for _, group in groups for one in group)
+
+
+def _made(
+    tasks: Sequence[tuple[str, TaskDraft]],
+    play: Play,
+    tools: Tools | Simulation | None,
+    open_attempts: int | None,
+    rounds: _Rounds,
+    check: Callable[[], None],
+) -> Iterator[tuple[int, list[Rollout]]]:
     mailbox: Mailbox = SimpleQueue()
     with ExitStack() as stack:
         session: Session
@@ -101,7 +141,7 @@ def run_episodes(
                 answering = _ByWorkers(play, tools, mailbox)
             stack.callback(answering.close)
         driver = _Driver(session, answering, mailbox, play)
-        n, again = play.bounds.n, 0
+        n = play.bounds.n
         most = len(tasks) * n if open_attempts is None else max(open_attempts, n)
         waiting = deque(range(len(tasks)))
         while waiting or driver.open:
@@ -110,10 +150,10 @@ def run_episodes(
                 index = waiting.popleft()
                 driver.begin(index, open_group(*tasks[index], play))
             driver.turn()
-            yield from driver.finished(final=again == retries.tries)
+            yield from driver.finished(final=rounds.final)
             if driver.lost and not waiting and not driver.open:
-                again += 1
-                retries.wait(again)
+                rounds.number += 1
+                rounds.retries.wait(rounds.number)
                 waiting.extend(driver.lost)
 
 

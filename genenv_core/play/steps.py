@@ -16,6 +16,7 @@ EPISODE_TURN = -1
 
 NOT_STARTED = "the episode could not start"
 FAILED = "the environment failed"
+REFUSED = "the environment refused what the agent said"
 """What the error of an attempt begins with whose episode did not start, or whose steps failed."""
 
 FAILURES = (Exception, SystemExit)
@@ -54,6 +55,14 @@ def failure(error: BaseException) -> Observation:
     said: Message = {"role": "tool", "content": f"error: {error_line(error)}"}
     cause = Cause.AGENT if isinstance(error, DomainError) else Cause.ENVIRONMENT
     return Observation((said,), done=False, failed=True, cause=cause)
+
+
+def broken(observation: Observation) -> str:
+    """Return the error of an attempt that a failed observation ends."""
+    what = REFUSED if observation.cause is Cause.AGENT else FAILED
+    messages = observation.messages
+    why = messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"
+    return f"{what}: {why}"
 
 
 def error_line(error: BaseException) -> str:

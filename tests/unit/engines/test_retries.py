@@ -1,7 +1,7 @@
 """What an engine failed at is asked for again.
 
-Invariants: only what failed, with the same seeds, and at most so often; each pause is twice as long
-as the one before; a cancelled run waits no longer.
+Invariants: only what failed and may not fail again, with the same seeds, and at most so often; each
+pause is twice as long as the one before; a cancelled run waits no longer.
 """
 
 from __future__ import annotations
@@ -39,9 +39,17 @@ def test_only_what_failed_is_asked_for_again() -> None:
     requests = [SampleRequest((5,), seed) for seed in (0, 1, 2)]
     made = Patient(engine, Retries(3)).sample(requests, SamplingParams(4))
     assert [one.token_ids for one in made] == [(0,), (1,), (2,)]
-    assert [len(asked) for asked, _ in engine.calls] == [3, 1, 1]
+    # And once more as a whole, since bits depend on the batch.
+    assert [len(asked) for asked, _ in engine.calls] == [3, 1, 1, 3]
     (left, *_) = Patient(failing(9), Retries(1)).sample(requests[1:], SamplingParams(4))
     assert left.error == "503"
+
+
+def test_what_would_fail_again_is_final() -> None:
+    refused = Completion((), (), FinishReason.ERROR, "too long", lasting=True)
+    engine = ScriptedEngine(lambda *_: refused)
+    made = Patient(engine, Retries(3)).sample([SampleRequest((5,), 0)], SamplingParams(4))
+    assert (made, len(engine.calls)) == ([refused], 1)
 
 
 @mutation("all pauses are equally long", RETRIES, "2.0 ** (number - 1)", "1.0")
