@@ -67,7 +67,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     traces = rollout(config, epoch, RolloutInputs(tasks, data, agent, simulator, window))
     check_epoch(traces.facts, [past.traces.facts for past in state.last(1)])
     scores = score(config, epoch, ScoreInputs(tasks, traces, data))
-    selections = filter_(config, epoch, FilterInputs(tasks, scores))
+    selections = filter_(config, epoch, FilterInputs(tasks, traces, scores))
     pools = pool(config, epoch, PoolInputs(tasks, traces, scores, selections))
     refs = EpochRefs(epoch=epoch, tasks=tasks, traces=traces, scores=scores, pool=pools)
     replayed = state.last(config.mixture.max_policy_age)

@@ -119,6 +119,20 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+class Cause(StrEnum):
+    """Whose failure ended an attempt. Only the agent's is a verdict on the agent.
+
+    `agent`: what the policy did, such as a task that leaves it no room. `environment`: an opening
+    or steps that raised or took too long, or a simulator that gave no observation. `engine`: no
+    completion, or a broken one. `run`: whoever ran it stopped it.
+    """
+
+    AGENT = "agent"
+    ENVIRONMENT = "environment"
+    ENGINE = "engine"
+    RUN = "run"
+
+
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
     """What a domain makes of one program or one data row: a task without an identity.
@@ -220,12 +234,19 @@ class Completion:
 
     `logprobs[i]` is the natural-log probability of `token_ids[i]` under the distribution after
     temperature and before top-p truncation, float32; greedy sampling reports temperature 1.
+    `lasting` says of a failed one that the same request would fail again.
     """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
     error: str = ""
+    lasting: bool = False
+
+    @property
+    def passing(self) -> bool:
+        """Return whether it failed in a way that another try may not meet."""
+        return self.finish_reason is FinishReason.ERROR and not self.lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +255,15 @@ class Observation:
 
     `messages` are appended to the transcript (tool results, a user turn); `done` ends the episode.
     `simulated` marks observations written by a model instead of executed code, `failed` those that
-    stand for tools that gave none; both marks are put on the messages.
+    stand for tools that gave none; both marks are put on the messages. `cause` says whose failure
+    a failed one is. An error that a tool tells the agent of is an observation like any other.
     """
 
     messages: tuple[Message, ...] = ()
     done: bool = True
     simulated: bool = False
     failed: bool = False
+    cause: Cause = Cause.ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +286,8 @@ class Rollout:
     `token_ids`, `logprobs` and `loss_mask` cover what follows the first prompt and are equally
     long: mask 1 marks tokens the agent sampled, 0 marks observation tokens, whose logprob is 0.0.
     `messages` is the whole transcript including the first prompt's messages. A model whose token
-    ids nobody gave has none here; `usage` is what it read of the first prompt, and wrote.
+    ids nobody gave has none here; `usage` is what it read of the first prompt, and wrote. `error`
+    says what broke it and `cause` whose failure that was; '' and None where it ran to its end.
     """
 
     task_id: str
@@ -277,6 +301,12 @@ class Rollout:
     finish_reason: FinishReason
     error: str = ""
     usage: tuple[int, int] | None = None
+    cause: Cause | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Return whether the attempt says nothing about the agent, so that there is no verdict."""
+        return self.cause not in (None, Cause.AGENT)
 
     @property
     def said(self) -> str:

@@ -22,7 +22,7 @@ from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Part, Weights
 from genenv_core.storage.records.parquet import read_parquet
 from schemas.registry import empty
-from tasks.policies.engine import SAMPLING_FIELDS
+from tasks.policies.engine import SAMPLING_FIELDS, retries_of
 from tasks.policies.sampler import bounds_of, sampler
 from tasks.stage import Stage, StageContext
 from tasks.stage.progress import check
@@ -132,7 +132,14 @@ def _opened(
     )
     bounds = bounds_of(context.config, 1)
     longest = context.config.benchmark.attempt_seconds
-    player = ChatPlayer(endpoint, context.domain(), bounds, seconds=longest, answered=answered)
+    player = ChatPlayer(
+        endpoint,
+        context.domain(),
+        bounds,
+        seconds=longest,
+        retries=retries_of(context),
+        answered=answered,
+    )
     yield player, lambda _: ""
 
 

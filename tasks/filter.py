@@ -18,16 +18,16 @@ STAGE = Stage(
         "curriculum.level",
         "curriculum.k_min",
         "curriculum.filter_agent",
-        "rollout.n",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FilterInputs:
-    """The tasks and their ratings."""
+    """The tasks, the attempts at them and their ratings."""
 
     tasks: ArtifactRef
+    traces: ArtifactRef
     scores: ArtifactRef
 
 
@@ -37,8 +37,8 @@ def compute(context: StageContext[FilterInputs]) -> dict[str, Any]:
         selecting.select(
             context.frame(context.inputs.tasks, "tasks"),
             context.frame(context.inputs.scores, "task_scores"),
+            context.frame(context.inputs.traces, "traces"),
             epoch=context.epoch,
-            n=context.config.rollout.n,
             curriculum=context.config.curriculum,
         )
     )

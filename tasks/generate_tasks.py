@@ -23,7 +23,7 @@ from genenv_core.epoch.windows import of_a_set
 from genenv_core.exchange.base_data import read_base
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef, TeacherRef
-from tasks.policies.engine import SAMPLING_FIELDS, engine_of
+from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.stage import Stage, StageContext, log
 from tasks.stage.progress import check
 from tasks.stage.task import StageTask
@@ -134,7 +134,7 @@ def _opened(context: StageContext[GenerateTasksInputs], teacher: TeacherRef) -> 
         return
     folder = Path(teacher.model.path)
     chat = ChatFormat.load(folder, teacher.chat_template_kwargs)
-    sampling = engine_of(context, folder, teacher.model.sha256, top_p=settings.top_p)
+    sampling = patient_engine(context, folder, teacher.model.sha256, top_p=settings.top_p)
     with closing(sampling) as engine:
         yield CheckpointTeacher(engine, chat, settings, grammar_of(context.domain(), settings))
 
@@ -146,7 +146,7 @@ def _written(context: StageContext[GenerateTasksInputs]) -> Output:
     grammar = grammar_of(domain, settings)
     env, folder = context.inputs.env, context.checkpoint(context.inputs.env)
     chat = ChatFormat.load(folder, context.config.models.env_chat_template_kwargs)
-    with closing(engine_of(context, folder, env.digest, top_p=settings.top_p)) as engine:
+    with closing(patient_engine(context, folder, env.digest, top_p=settings.top_p)) as engine:
         return write_tasks(
             Writer(engine, chat, env.policy_version, grammar),
             domain,

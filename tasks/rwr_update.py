@@ -33,7 +33,7 @@ from genenv_core.storage.records.artifacts import folder_digest
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import RwrRequest, of_env
 from genenv_core.types import SamplingParams
-from tasks.policies.engine import SAMPLING_FIELDS, engine_of
+from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.update import update, without
 from tasks.stage import Stage, StageContext
 from tasks.stage.task import StageTask
@@ -140,7 +140,7 @@ def _probe(context: StageContext[RwrUpdateInputs], folder: Path) -> dict[str, fl
     chat = ChatFormat.load(folder, context.config.models.env_chat_template_kwargs)
     generations = context.frame(context.inputs.generations, "generations")
     digest = folder_digest(folder)
-    with closing(engine_of(context, folder, digest, top_p=settings.top_p)) as engine:
+    with closing(patient_engine(context, folder, digest, top_p=settings.top_p)) as engine:
         fresh = fresh_generations(
             engine,
             on_policy(generations, epoch=context.epoch),

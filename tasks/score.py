@@ -1,4 +1,4 @@
-"""Stage `score`: R_agent of each trace, p_hat and R_env of each task, context and batch."""
+"""Stage `score`: R_agent of each verdict, p_hat and R_env of each task, context and batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tasks.stage.task import StageTask
 STAGE = Stage(
     "score",
     ("tasks.score",),
-    ("domain", "curriculum.alpha", "curriculum.beta", "curriculum.level"),
+    (
+        "domain",
+        "curriculum.alpha",
+        "curriculum.beta",
+        "curriculum.level",
+        "curriculum.least_n",
+    ),
 )
 
 
@@ -30,7 +36,7 @@ class ScoreInputs:
 
 
 def compute(context: StageContext[ScoreInputs]) -> dict[str, Any]:
-    """Judge every trace, then rate every task; hold what pi_env said against the truth."""
+    """Judge what was not lost, then rate every task; hold what pi_env said against the truth."""
     inputs = context.inputs
     data = [context.frame(ref, "tasks") for ref in (inputs.tasks, inputs.bootstrap)]
     return context.write(

@@ -74,6 +74,8 @@ def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
         for policy in Policy
         if row.get(f"{policy}_action", UpdateAction.UPDATED) != UpdateAction.UPDATED
     ]
+    if row.get("attempts_lost"):
+        notes.append(f"{row['attempts_lost']} attempts lost: genenv sql 'FROM failures'")
     gates: dict[str, str] = row.get("gates") or {}
     notes += [f"{policy} gate {why}" for policy, why in gates.items()]
     if row.get("cached"):

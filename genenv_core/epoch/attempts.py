@@ -119,6 +119,7 @@ def _scalars(group: str, rollout: Rollout, epoch: int, version: int) -> dict[str
         "tool_calls": calls_made(rollout.messages, rollout.turns),
         "finish_reason": rollout.finish_reason.value,
         "error": rollout.error,
+        "cause": rollout.cause and rollout.cause.value,
     }
 
 

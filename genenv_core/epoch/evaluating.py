@@ -13,6 +13,7 @@ from genenv_core.config.sections.evaluation import EvaluationConfig
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import Output, Progress, SeedFor, frame, of_source, to_tasks
+from genenv_core.errors import StageError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Player
 from genenv_core.storage.canonical import canonical_json
@@ -57,6 +58,9 @@ def evaluate_candidate(
 ) -> Output:
     """Return `evaluations` of every held-out task, and their texts; facts are means by way.
 
+    An attempt that an environment or an engine broke has a text and no verdict, and counts in no
+    mean; the fact `lost` is their number where there are some. Raises StageError where a way has no
+    verdict at all.
     Both splits are sampled; the test tasks are attempted greedily too, where that is on.
 
     Args:
@@ -86,12 +90,21 @@ def evaluate_candidate(
     for way in ways:
         tasks = to_tasks(of_source(data, TaskSource(way.split.value)))
         made = _attempts(player, tasks, domain, way, seed_for, progress)
-        of_way = [shared | row for row, _ in made]
+        of_way = [shared | row for row, rollout in made if not rollout.lost]
         texts += [_text(row | shared, rollout) for row, rollout in made]
+        lost = [rollout for _, rollout in made if rollout.lost]
+        if not of_way:
+            raise StageError(
+                f"evaluate of epoch {epoch}: none of the {len(lost)} attempts at "
+                f"{way.split.value} tasks, {way.mode.value}, came to a verdict, the last: "
+                f"{lost[-1].error}; mend that and resume: everything else is kept"
+            )
+        if lost:
+            facts["lost"] = facts.get("lost", 0) + len(lost)
         found = facts.setdefault(way.split.value, {})
         found[way.mode.value] = mean([float(row["success"]) for row in of_way])
         if of_way[0]["answer_probability"] is not None:
-            found["answer_probability"] = mean([row["answer_probability"] for row in of_way])
+            found["answer_probability"] = mean([row["answer_probability"] for row, _ in made])
         rows += of_way
     tables = {
         "evaluations": frame("evaluations", rows),
@@ -142,11 +155,12 @@ def _text(row: dict[str, Any], rollout: Rollout) -> dict[str, Any]:
     """Return the row of `evaluation_texts` beside a row of `evaluations`."""
     key = {name: row[name] for name in spec("evaluation_texts").key}
     messages = canonical_json(list(rollout.messages)).decode()
-    return key | {"messages": messages, "response_text": rollout.said}
+    broken = {"error": rollout.error, "cause": rollout.cause and rollout.cause.value}
+    return key | {"messages": messages, "response_text": rollout.said} | broken
 
 
 def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:
-    """Return the row of an attempt at a task; a broken one has failed, whatever its answer."""
+    """Return the row of an attempt at a task; one cut short has failed, whatever its answer."""
     broken = Verdict(0.0, False, rollout.error)
     verdict = broken if rollout.error else judged(domain, task.draft, rollout.messages)
     return {

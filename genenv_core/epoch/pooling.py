@@ -40,7 +40,7 @@ def _d_train(
     task_scores: pl.DataFrame,
     selections: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Return the traces of the groups that the agent update may use."""
+    """Return the traces with a verdict of the groups that the agent update may use."""
     kept = _of(selections, Policy.AGENT).filter("kept")
     origin = (
         pl.when(pl.col("source") == TaskSource.BASE.value)
@@ -49,7 +49,12 @@ def _d_train(
     )
     rows = (
         traces.join(kept, on="group_id", how="semi", maintain_order="left")
-        .join(scores.select("trace_id", "reward", "success"), on="trace_id", maintain_order="left")
+        .join(
+            scores.select("trace_id", "reward", "success"),
+            on="trace_id",
+            how="inner",
+            maintain_order="left",
+        )
         .join(task_scores.select("group_id", "source"), on="group_id", maintain_order="left")
         .with_columns(source=origin)
     )

@@ -14,7 +14,7 @@ from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
 from genenv_core.epoch.choosing import written_p_hat
-from genenv_core.epoch.rows import Output, frame, new_groups
+from genenv_core.epoch.rows import Output, frame, new_groups, with_verdict
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
 from genenv_core.types import Policy
@@ -230,7 +230,8 @@ def _of_tasks(
     ]
     kept = selections.filter((pl.col("update") == Policy.ENV.value) & pl.col("kept"))
     attempts = int(groups["n"].sum())
-    of_new = traces.join(groups, on="group_id", how="semi")
+    verdicts = with_verdict(traces)
+    of_new = verdicts.join(groups, on="group_id", how="semi")
     # Of a set that is played over several epochs, those of this epoch.
     attempted = tasks.join(groups, on="task_id", how="semi", maintain_order="left")
     return {
@@ -244,4 +245,5 @@ def _of_tasks(
         "share_kept": kept.height / groups.height if groups.height else None,
         "mean_difficulty": attempted["difficulty"].mean(),
         "mean_response_tokens": of_new["response_tokens"].mean(),
+        "attempts_lost": traces.height - verdicts.height,
     }

@@ -11,7 +11,7 @@ import polars as pl
 
 from genenv_core.ids import task_id
 from genenv_core.storage.canonical import canonical_json
-from genenv_core.types import Task, TaskDraft, TaskSource
+from genenv_core.types import Cause, Task, TaskDraft, TaskSource
 from schemas.registry import schema
 
 SeedFor = Callable[..., int]
@@ -89,6 +89,11 @@ def of_source(tasks: pl.DataFrame, *sources: TaskSource) -> pl.DataFrame:
 def new_groups(task_scores: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of `task_scores` whose tasks are the epoch's own, not base tasks."""
     return task_scores.filter(pl.col("source") != TaskSource.BASE.value)
+
+
+def with_verdict(traces: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of `traces` that say something about the agent: those that were not lost."""
+    return traces.filter(pl.col("cause").is_null() | (pl.col("cause") == Cause.AGENT.value))
 
 
 def to_tasks(rows: pl.DataFrame) -> list[Task]:

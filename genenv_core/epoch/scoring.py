@@ -17,7 +17,7 @@ from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.observing import EpisodeSeed, observed
-from genenv_core.epoch.rows import Output, frame
+from genenv_core.epoch.rows import Output, frame, with_verdict
 from genenv_core.play.asked import judged
 from genenv_core.types import Task, TaskSource, Verdict
 
@@ -34,8 +34,10 @@ def score(
     curriculum: CurriculumConfig,
     seed_of: EpisodeSeed,
 ) -> Output:
-    """Return `scores` of every trace and `task_scores` of every group; facts are of new tasks.
+    """Return `scores` of every verdict and `task_scores` of every group; facts are of new tasks.
 
+    An attempt that an environment or an engine broke has no verdict, and a group with fewer than
+    `curriculum.least_n` no row.
     Where pi_env played the tools there is a third table, `observations`, and the fact `fidelity`,
     their mean. Elsewhere there is neither, so the output of such a run stays what it was. `seed_of`
     gives the seed that an attempt's episode has in the stage `rollout`.
@@ -43,9 +45,11 @@ def score(
     by_id = {task.task_id: task for task in tasks}
     said = trace_tokens.select("trace_id", "messages")
     played = traces.join(said, on="trace_id", maintain_order="left")
-    judged = [judge(row, by_id[row["task_id"]], domain) for row in played.iter_rows(named=True)]
+    verdicts = with_verdict(played)
+    judged = [judge(row, by_id[row["task_id"]], domain) for row in verdicts.iter_rows(named=True)]
     heard = observed(played.iter_rows(named=True), by_id, domain, seed_of)
-    rows = task_rows(judged, by_id, epoch=epoch, curriculum=curriculum)
+    sizes = dict(traces.group_by("group_id").len().iter_rows())
+    rows = task_rows(judged, by_id, sizes, epoch=epoch, curriculum=curriculum)
     new = [row for row in rows if row["source"] != TaskSource.BASE.value]
     attempts = sum(row["n"] for row in new)
     return Output(
@@ -63,7 +67,7 @@ def score(
 
 
 def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any]:
-    """Return the row of `scores` of a trace, given with its messages; a broken one gets 0.
+    """Return the row of `scores` of a trace, given with its messages; one cut short gets 0.
 
     Raises DomainError for a verdict that is none, such as a reward outside of [0, 1] or NaN.
     """
@@ -83,12 +87,14 @@ def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any
 def task_rows(
     scores: Sequence[Mapping[str, Any]],
     tasks: Mapping[str, Task],
+    sizes: Mapping[str, int],
     *,
     epoch: int,
     curriculum: CurriculumConfig,
 ) -> list[dict[str, Any]]:
-    """Return the rows of `task_scores`, one a group, in order of their first trace.
+    """Return the rows of `task_scores`, one a group, in order of their first verdict.
 
+    `sizes` are the attempts of each group, with and without a verdict.
     R_env rewards new tasks, so base tasks have none and count in no p_hat of a context or batch.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -100,6 +106,8 @@ def task_rows(
         task = tasks[members[0]["task_id"]]
         rewards = [member["reward"] for member in members]
         n, successes = len(members), sum(member["success"] for member in members)
+        if n < min(curriculum.least_n, sizes[group]):
+            continue
         rows[group] = {
             "group_id": group,
             "epoch": epoch,
@@ -112,6 +120,7 @@ def task_rows(
             "reward_mean": mean(rewards),
             "reward_std": sample_std(rewards),
             "zero_signal": zero_signal(rewards),
+            "lost": sizes[group] - n,
         }
         if task.source is not TaskSource.BASE:
             new.append(TaskCounts(group, task.context_id, successes, n))

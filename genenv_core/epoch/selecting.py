@@ -17,9 +17,9 @@ from schemas.enums import SelectionReason
 def select(
     tasks: pl.DataFrame,
     task_scores: pl.DataFrame,
+    traces: pl.DataFrame,
     *,
     epoch: int,
-    n: int,
     curriculum: CurriculumConfig,
 ) -> Output:
     """Return `selections`: a decision about every task for each update.
@@ -27,8 +27,8 @@ def select(
     Args:
         tasks: the epoch's rows of `tasks`.
         task_scores: the epoch's groups, rated by the stage `score`.
+        traces: the epoch's attempts, also of groups that have too few verdicts to be rated.
         epoch: number of the round.
-        n: rollouts of a complete group.
         curriculum: level, alpha and band.
     """
     rows: list[dict[str, Any]] = []
@@ -37,7 +37,7 @@ def select(
         candidate = Candidate(
             valid=True,
             generated=group["source"] == TaskSource.GENERATED.value,
-            complete=group["n"] == n,
+            complete=True,
             p_hat=group["judged"],
             zero_signal=group["zero_signal"],
         )
@@ -49,12 +49,16 @@ def select(
             "distance": abs(group["judged"] - curriculum.alpha),
         }
         rows += _decisions(candidate, curriculum, shared)
+    groups = dict(traces.select("task_id", "group_id").unique().iter_rows())
     for task in tasks.join(task_scores, on="task_id", how="anti").iter_rows(named=True):
-        generated = task["source"] == TaskSource.GENERATED.value
-        shared = {"task_id": task["task_id"], "epoch": epoch}
-        rows += _decisions(
-            Candidate(valid=task["valid"], generated=generated, attempted=False), curriculum, shared
+        group = groups.get(task["task_id"])
+        candidate = Candidate(
+            valid=task["valid"],
+            generated=task["source"] == TaskSource.GENERATED.value,
+            attempted=group is not None,
         )
+        shared = {"task_id": task["task_id"], "epoch": epoch, "group_id": group}
+        rows += _decisions(candidate, curriculum, shared)
     facts = {
         f"kept_{policy.value}": sum(row["kept"] for row in rows if row["update"] == policy.value)
         for policy in Policy

@@ -17,6 +17,7 @@ import aiohttp
 
 from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.domains.tool_calls import SaidCall, calls_said, canonical
+from genenv_core.engines.retries import NEVER, Retries
 from genenv_core.errors import EngineError
 from genenv_core.exchange.chat_client import (
     POLL_S,
@@ -28,18 +29,26 @@ from genenv_core.exchange.chat_client import (
     all_done,
 )
 from genenv_core.exchange.threads import in_thread
-from genenv_core.play.attempt import Bounds, SeedOf, last_said, marked, opening
+from genenv_core.play.attempt import Bounds, SeedOf, marked, opening
 from genenv_core.play.calls import with_calls, with_calls_of
 from genenv_core.play.steps import (
     EPISODE_TURN,
-    FAILED,
     FAILURES,
     NOT_STARTED,
+    broken,
     error_line,
     stepped,
 )
 from genenv_core.play.transcript import openai_messages
-from genenv_core.types import FinishReason, JsonObject, Message, Rollout, SamplingParams, TaskDraft
+from genenv_core.types import (
+    Cause,
+    FinishReason,
+    JsonObject,
+    Message,
+    Rollout,
+    SamplingParams,
+    TaskDraft,
+)
 
 Finished = tuple[int, list[Rollout]]
 
@@ -56,7 +65,7 @@ class _Attempt:
     errors: int = 0
     usage: list[int] = field(default_factory=lambda: [0, 0])
 
-    def rollout(self, finish: FinishReason, error: str = "") -> Rollout:
+    def rollout(self, finish: FinishReason, error: str = "", cause: Cause | None = None) -> Rollout:
         return Rollout(
             task_id=self.task_id,
             sample_index=self.sample_index,
@@ -68,6 +77,7 @@ class _Attempt:
             turns=self.turns,
             finish_reason=finish,
             error=error,
+            cause=cause,
             usage=(self.usage[0], self.usage[1]),
         )
 
@@ -97,6 +107,7 @@ class ChatPlayer:
         bounds: of each attempt; `n` of `groups` counts instead of its own.
         seconds: longest time of one attempt, None for any; a step that is at work then is left
             behind.
+        retries: of attempts whose environment failed; the client has its own for requests.
         answered: whether the endpoint has answered such requests before.
     """
 
@@ -107,9 +118,11 @@ class ChatPlayer:
         bounds: Bounds,
         *,
         seconds: float | None = None,
+        retries: Retries = NEVER,
         answered: bool = False,
     ) -> None:
         """Ask nothing yet."""
+        self._retries = retries
         self._client = ChatClient(endpoint, answered=answered)
         self._domain, self._bounds, self._seconds = domain, bounds, seconds
 
@@ -174,7 +187,7 @@ class ChatPlayer:
                 for index, task in waiting:
                     try:
                         samples = range(asked.n)
-                        played = [await self._attempt(session, asked, *task, n) for n in samples]
+                        played = [await self._patiently(session, asked, *task, n) for n in samples]
                         made = [with_calls_of(one, self._domain) for one in played]
                     except Lost as error:
                         lost.append(error)
@@ -189,6 +202,23 @@ class ChatPlayer:
                 f"had no answer after all tries, the last: {lost[-1]}; the others are kept, and "
                 "the same command asks for the rest"
             )
+
+    async def _patiently(
+        self,
+        session: aiohttp.ClientSession,
+        asked: _Asked,
+        task_id: str,
+        draft: TaskDraft,
+        sample_index: int,
+    ) -> Rollout:
+        """Return one attempt, which is made again while its environment fails."""
+        made = await self._attempt(session, asked, task_id, draft, sample_index)
+        for number in range(1, self._retries.tries + 1):
+            if made.cause is not Cause.ENVIRONMENT:
+                break
+            await asyncio.sleep(self._retries.pause(number))
+            made = await self._attempt(session, asked, task_id, draft, sample_index)
+        return made
 
     async def _attempt(
         self,
@@ -208,9 +238,8 @@ class ChatPlayer:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return attempt.rollout(
-                FinishReason.ERROR, f"took longer than {self._seconds:g} s, which is the limit"
-            )
+            why = f"took longer than {self._seconds:g} s, which is the limit"
+            return attempt.rollout(FinishReason.ERROR, why, Cause.RUN)
 
     async def _played(
         self, session: aiohttp.ClientSession, asked: _Asked, attempt: _Attempt, draft: TaskDraft
@@ -221,14 +250,14 @@ class ChatPlayer:
             episode = await in_thread(self._domain.episode, draft, seed)
         except FAILURES as error:
             why = error_line(error)
-            return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
+            return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}", Cause.ENVIRONMENT)
         while True:
             try:
                 reply = await self._client.ask(session, self._body(attempt, asked))
             except Lost:
                 raise
             except Refused as error:
-                return attempt.rollout(FinishReason.ERROR, str(error))
+                return attempt.rollout(FinishReason.ERROR, str(error), Cause.ENGINE)
             ended = await self._take(attempt, episode, reply)
             if ended is not None:
                 return ended
@@ -255,13 +284,12 @@ class ChatPlayer:
         if reply.finish == "length":
             return attempt.rollout(FinishReason.LENGTH)
         if reply.finish not in ("stop", "tool_calls"):
-            return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}")
+            return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}", Cause.ENGINE)
         observation = await in_thread(stepped, episode.step, text)
         attempt.messages.extend(marked(message, observation) for message in observation.messages)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
-            why = last_said(observation.messages)
-            return attempt.rollout(FinishReason.ERROR, f"{FAILED}: {why}")
+            return attempt.rollout(FinishReason.ERROR, broken(observation), observation.cause)
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
         used = reply.prompt_tokens + reply.tokens

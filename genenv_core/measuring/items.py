@@ -16,8 +16,7 @@ from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import data_tasks, frame
 from genenv_core.errors import ConfigError, DataError, one_line
-from genenv_core.play.steps import FAILED, NOT_STARTED
-from genenv_core.types import JsonObject, Task, TaskDraft, TaskSource
+from genenv_core.types import Cause, JsonObject, Task, TaskDraft, TaskSource
 
 
 def benchmark_of(domain: Domain) -> BenchmarkDomain[Any]:
@@ -46,8 +45,8 @@ def judged(
 ) -> pl.DataFrame:
     """Return `benchmark_items` for attempts, in the order of `traces`.
 
-    An attempt that broke off, such as one whose prompt was too long, is wrong. One whose
-    environment broke could not be judged.
+    An attempt that the agent broke off, such as one whose prompt was too long, is wrong. One that
+    its environment or the engine broke has no verdict.
     """
     task_of = {task.task_id: task for task in tasks}
     messages = dict(tokens.select("trace_id", "messages").iter_rows())
@@ -56,8 +55,7 @@ def judged(
         task = task_of[trace["task_id"]]
         verdict = _verdict(domain, task, messages[trace["trace_id"]])
         if trace["error"]:
-            broken = trace["error"].startswith((NOT_STARTED, FAILED))
-            valid = None if broken else False
+            valid = False if trace["cause"] == Cause.AGENT.value else None
             verdict = ItemVerdict(valid, reason=trace["error"], parts=verdict.parts)
         rows.append(
             {

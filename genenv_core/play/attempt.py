@@ -4,8 +4,8 @@ The ids that a policy sampled are kept as they are. What ends an attempt:
 
 - the environment says done: `stop`;
 - a completion hits its token bound, or `max_turns` or `max_length` is reached: `length`;
-- the engine fails for this attempt alone, the episode cannot start, or its tools fail `max_errors`
-  times in a row: `error`, with a message.
+- the engine fails for this attempt alone, the episode cannot start, its tools fail `max_errors`
+  times in a row, or its prompt leaves the agent no room: `error`, with a message and its cause.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from genenv_core.domains.protocol import Domain, Episode, tools_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.steps import FAILED, NOT_STARTED, error_line
+from genenv_core.play.steps import NOT_STARTED, broken, error_line
 from genenv_core.types import (
+    Cause,
     Completion,
     FinishReason,
     JsonObject,
@@ -103,7 +104,8 @@ class Player(Protocol):
 class Attempt:
     """One rollout being made; `finish` is None while it goes on.
 
-    `actions` are the agent's texts that its environment has answered.
+    `actions` are the agent's texts that its environment has answered. `lasting` says that the same
+    seeds would break it again, as where pi_env says in the place of the tools what fits nothing.
     """
 
     task_id: str
@@ -121,6 +123,13 @@ class Attempt:
     errors: int = 0
     finish: FinishReason | None = None
     error: str = ""
+    cause: Cause | None = None
+    lasting: bool = False
+
+    @property
+    def passing(self) -> bool:
+        """Return whether it was lost to what another try may not meet."""
+        return self.cause in (Cause.ENVIRONMENT, Cause.ENGINE) and not self.lasting
 
     @property
     def length(self) -> int:
@@ -140,7 +149,8 @@ class Attempt:
         A completion that was cut off is not acted on.
         """
         if completion.finish_reason is FinishReason.ERROR:
-            self.end(FinishReason.ERROR, completion.error)
+            self.end(FinishReason.ERROR, completion.error, Cause.ENGINE)
+            self.lasting = completion.lasting
             return None
         self.token_ids.extend(completion.token_ids)
         self.logprobs.extend(completion.logprobs)
@@ -156,8 +166,8 @@ class Attempt:
     def opened(self, observation: Observation) -> None:
         """Take note of whether the episode could start."""
         if observation.failed:
-            why = last_said(observation.messages)
-            self.end(FinishReason.ERROR, f"{NOT_STARTED}: {why}")
+            why = broken(observation).partition(": ")[2]
+            self.end(FinishReason.ERROR, f"{NOT_STARTED}: {why}", Cause.ENVIRONMENT)
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
@@ -169,7 +179,8 @@ class Attempt:
             self.errors = 0
             self.actions.append(self.messages[-1 - len(answered)]["content"])
         if self.errors >= bounds.max_errors:
-            self.end(FinishReason.ERROR, f"{FAILED}: {last_said(answered)}")
+            self.end(FinishReason.ERROR, broken(observation), observation.cause)
+            self.lasting = observation.simulated and observation.cause is not Cause.ENGINE
         elif observation.done:
             self.end(FinishReason.STOP)
         elif self.turns >= bounds.max_turns:
@@ -184,9 +195,9 @@ class Attempt:
             self.logprobs.extend([0.0] * len(between))
             self.loss_mask.extend([0] * len(between))
 
-    def end(self, finish: FinishReason, error: str = "") -> None:
+    def end(self, finish: FinishReason, error: str = "", cause: Cause | None = None) -> None:
         """Let nothing more come."""
-        self.finish, self.error = finish, error
+        self.finish, self.error, self.cause = finish, error, cause
 
     def rollout(self) -> Rollout:
         """Return the finished record."""
@@ -202,6 +213,7 @@ class Attempt:
             turns=self.turns,
             finish_reason=self.finish,
             error=self.error,
+            cause=self.cause,
         )
 
 
@@ -235,6 +247,7 @@ def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
                 FinishReason.ERROR,
                 f"the prompt has {len(prompt_ids)} tokens, which leaves no room in max_length "
                 f"{bounds.max_length}",
+                Cause.AGENT,
             )
     return attempts
 
@@ -253,8 +266,3 @@ def marked(message: Message, observation: Observation) -> Message:
     if observation.failed:
         with_marks["error"] = True
     return with_marks
-
-
-def last_said(messages: Sequence[Message]) -> str:
-    """Return what the last message says, in an error's words."""
-    return messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"

@@ -22,7 +22,7 @@ from dataclasses import replace
 from genenv_core.domains.protocol import Domain
 from genenv_core.domains.tool_calls import Reader, SaidCall, calls_said, reader_of
 from genenv_core.play.steps import FAILURES, error_line, storable
-from genenv_core.types import FinishReason, JsonObject, Message, Rollout
+from genenv_core.types import Cause, FinishReason, JsonObject, Message, Rollout
 
 
 def with_calls_of(rollout: Rollout, domain: Domain) -> Rollout:
@@ -34,7 +34,8 @@ def with_calls_of(rollout: Rollout, domain: Domain) -> Rollout:
         messages = with_calls(rollout.messages, reader_of(domain))
     except FAILURES as error:
         why = rollout.error or f"domain {domain.name}: read_calls failed: {error_line(error)}"
-        return replace(rollout, finish_reason=FinishReason.ERROR, error=why)
+        cause = rollout.cause or Cause.ENVIRONMENT
+        return replace(rollout, finish_reason=FinishReason.ERROR, error=why, cause=cause)
     return replace(rollout, messages=tuple(messages))
 
 

@@ -10,6 +10,7 @@ not on when others are answered, up to the rounding that a batch of other shape 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from genenv_core.engines.protocol import Engine, Session
+from genenv_core.engines.retries import LOOK_S, NEVER, Retries, batches
 from genenv_core.engines.sessions import BatchSession, Mailbox, open_session
 from genenv_core.play.attempt import Attempt, Play, open_group, with_stops
 from genenv_core.play.calls import with_calls_of
@@ -31,9 +33,6 @@ from genenv_core.types import (
     SamplingParams,
     TaskDraft,
 )
-
-LOOK_S = 0.5
-"""Longest wait between two looks at whether the run was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,7 @@ def run_episodes(
     *,
     tools: Tools | Simulation | None = None,
     open_attempts: int | None = None,
+    retries: Retries = NEVER,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, list[Rollout]]]:
     """Yield (index of the task, its n rollouts) as the groups are finished.
@@ -78,11 +78,53 @@ def run_episodes(
         tools: who answers the agent; None executes the domain's tools inline, in step.
         open_attempts: attempts under way at once, at least one group; None is all. Groups begin in
             order.
+        retries: an attempt that was lost to its environment or its engine is made again, with the
+            same seeds, once all others are finished.
         check: called often; what it raises ends everything.
 
     A rollout's tokens never exceed `max_length`: an observation that leaves no room for another
     completion stays in `messages` and adds no tokens.
+
+    In step, the bits of a batch depend on all attempts in it. So where some came late and none is
+    lost in the end, all are made once more: they are then those of a run that lost nothing.
     """
+    rounds = _Rounds(retries)
+    made = _made(tasks, play, tools, open_attempts, rounds, check)
+    if tools is not None or not retries.tries or not batches(play.engine):
+        yield from made
+        return
+    groups = list(made)
+    if rounds.number and not _lost(groups):
+        again = list(_made(tasks, play, tools, open_attempts, _Rounds(NEVER), check))
+        groups = groups if _lost(again) else again
+    yield from groups
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """How often lost attempts were made again so far, of how often they may be."""
+
+    retries: Retries
+    number: int = 0
+
+    @property
+    def final(self) -> bool:
+        """Return whether no further round may come."""
+        return self.number == self.retries.tries
+
+
+def _lost(groups: Sequence[tuple[int, list[Rollout]]]) -> bool:
+    return any(one.lost for _, group in groups for one in group)
+
+
+def _made(
+    tasks: Sequence[tuple[str, TaskDraft]],
+    play: Play,
+    tools: Tools | Simulation | None,
+    open_attempts: int | None,
+    rounds: _Rounds,
+    check: Callable[[], None],
+) -> Iterator[tuple[int, list[Rollout]]]:
     mailbox: Mailbox = SimpleQueue()
     with ExitStack() as stack:
         session: Session
@@ -100,15 +142,19 @@ def run_episodes(
             stack.callback(answering.close)
         driver = _Driver(session, answering, mailbox, play)
         n = play.bounds.n
-        begun, total = 0, len(tasks)
-        most = total * n if open_attempts is None else max(open_attempts, n)
-        while begun < total or driver.open:
+        most = len(tasks) * n if open_attempts is None else max(open_attempts, n)
+        waiting = deque(range(len(tasks)))
+        while waiting or driver.open:
             check()
-            while begun < total and (not driver.open or driver.open + n <= most):
-                driver.begin(begun, open_group(*tasks[begun], play))
-                begun += 1
+            while waiting and (not driver.open or driver.open + n <= most):
+                index = waiting.popleft()
+                driver.begin(index, open_group(*tasks[index], play))
             driver.turn()
-            yield from driver.finished()
+            yield from driver.finished(final=rounds.final)
+            if driver.lost and not waiting and not driver.open:
+                rounds.number += 1
+                rounds.retries.wait(rounds.number)
+                waiting.extend(driver.lost)
 
 
 class _Answering(ABC):
@@ -262,6 +308,7 @@ class _Driver:
         self._groups: dict[int, list[Attempt]] = {}
         self._missing: dict[int, int] = {}
         self._finished: list[int] = []
+        self.lost: dict[int, list[Attempt]] = {}
         self._next_tag = 0
 
     @property
@@ -270,7 +317,9 @@ class _Driver:
         return len(self._attempts)
 
     def begin(self, index: int, group: list[Attempt]) -> None:
-        """Let the attempts of a group begin."""
+        """Let the attempts of a group begin; of one that was `lost`, those without a verdict."""
+        before = self.lost.pop(index, group)
+        group = [new if old.passing else old for new, old in zip(group, before, strict=True)]
         self._groups[index] = group
         going = [attempt for attempt in group if attempt.finish is None]
         self._missing[index] = len(going)
@@ -293,11 +342,17 @@ class _Driver:
             self._observe(tag, observation)
         self._read_mail()
 
-    def finished(self) -> Iterator[tuple[int, list[Rollout]]]:
-        """Yield the groups that have ended since the last call."""
+    def finished(self, *, final: bool) -> Iterator[tuple[int, list[Rollout]]]:
+        """Yield the groups that have ended since the last call.
+
+        Where this is not `final`, a group with attempts that another try may save is `lost`.
+        """
         while self._finished:
             index = self._finished.pop(0)
             group = self._groups.pop(index)
+            if not final and any(attempt.passing for attempt in group):
+                self.lost[index] = group
+                continue
             yield index, [with_calls_of(one.rollout(), self._play.domain) for one in group]
 
     def _sample(self, tag: int, attempt: Attempt) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from jsonschema.exceptions import SchemaError, best_match
@@ -19,6 +20,7 @@ from genenv_core.errors import ConfigError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.steps import FAILURES, error_line, failure
 from genenv_core.types import (
+    Cause,
     Completion,
     FinishReason,
     Grammar,
@@ -83,7 +85,7 @@ class Simulator:
         One that names no tool gets the name of the domain's tool, where there is only one.
         """
         if completion.finish_reason is FinishReason.ERROR:
-            return _failed(completion.error)
+            return _failed(completion.error, Cause.ENGINE)
         if completion.finish_reason is FinishReason.LENGTH:
             return _failed(f"the answer was cut after {len(completion.token_ids)} tokens")
         text = self.chat.decode(completion.token_ids)
@@ -141,9 +143,9 @@ def _only_tool(tools: Sequence[JsonObject]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _failed(reason: str) -> Observation:
+def _failed(reason: str, cause: Cause = Cause.ENVIRONMENT) -> Observation:
     observation = failure(SimulationError(reason))
-    return Observation(observation.messages, done=False, simulated=True, failed=True)
+    return replace(observation, simulated=True, cause=cause)
 
 
 class SimulationError(Exception):

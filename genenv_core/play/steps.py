@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from genenv_core.types import Message, Observation
+from genenv_core.errors import DomainError
+from genenv_core.types import Cause, Message, Observation
 
 EPISODE_TURN = -1
 """The `turn` for which `seed_of` is asked for the seed of the environment itself."""
 
 NOT_STARTED = "the episode could not start"
 FAILED = "the environment failed"
-"""What the error of an attempt begins with that its environment broke, not the agent."""
+REFUSED = "the environment refused what the agent said"
+"""What the error of an attempt begins with whose episode did not start, or whose steps failed."""
 
 FAILURES = (Exception, SystemExit)
 """What a domain's code may raise without ending more than its own attempt: anything."""
@@ -46,10 +48,21 @@ def _whole(message: Message) -> Message:
 
 
 def failure(error: BaseException) -> Observation:
-    """Return what the agent sees of tools that failed."""
-    return Observation(
-        ({"role": "tool", "content": f"error: {error_line(error)}"},), done=False, failed=True
-    )
+    """Return what the agent sees of tools that failed.
+
+    A DomainError is about what the agent said; anything else is the environment's own failure.
+    """
+    said: Message = {"role": "tool", "content": f"error: {error_line(error)}"}
+    cause = Cause.AGENT if isinstance(error, DomainError) else Cause.ENVIRONMENT
+    return Observation((said,), done=False, failed=True, cause=cause)
+
+
+def broken(observation: Observation) -> str:
+    """Return the error of an attempt that a failed observation ends."""
+    what = REFUSED if observation.cause is Cause.AGENT else FAILED
+    messages = observation.messages
+    why = messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"
+    return f"{what}: {why}"
 
 
 def error_line(error: BaseException) -> str:

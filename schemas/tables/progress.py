@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.types import Policy
+from genenv_core.types import Cause, Policy
 from schemas.enums import EvaluationMode, Gate, Split, StageState, UpdateAction
 from schemas.tables import fields
 from schemas.tables.fields import Table
 
 
 class Evaluations(Table, key=("epoch", "split", "mode", "task_id", "sample_index"), version=2):
-    """One row an attempt at a held-out task."""
+    """One row an attempt at a held-out task that has a verdict."""
 
     task_id: str = fields.ident("Held-out task attempted.")
     epoch: int = fields.count("Epoch whose agent was evaluated; 0 is the bootstrap.")
@@ -35,7 +35,12 @@ class Evaluations(Table, key=("epoch", "split", "mode", "task_id", "sample_index
     failure: str = fields.note("What went wrong, in a few words; '' when it succeeded.")
 
 
-class EvaluationTexts(Table, key=("epoch", "split", "mode", "task_id", "sample_index")):
+class EvaluationTexts(
+    Table,
+    key=("epoch", "split", "mode", "task_id", "sample_index"),
+    version=2,
+    added={2: ("error", "cause")},
+):
     """One row a held-out attempt, its text."""
 
     task_id: str = fields.ident("Held-out task attempted.")
@@ -45,6 +50,15 @@ class EvaluationTexts(Table, key=("epoch", "split", "mode", "task_id", "sample_i
     sample_index: int = fields.count("Index among the attempts at the task, from 0.")
     messages: str = fields.json_array("Whole transcript, JSON array of chat messages.")
     response_text: str = fields.text("Text of the agent's turns, one below the other.")
+    error: str = fields.text(
+        "What broke the attempt; '' when nothing did, null in older runs.", nullable=True
+    )
+    cause: str = fields.label(
+        "Whose failure broke it; null when nothing did. Only the agent's is a verdict: the others "
+        "have no row in `evaluations`.",
+        Cause,
+        nullable=True,
+    )
 
 
 class Checkpoints(
@@ -76,8 +90,9 @@ class Checkpoints(
 class Epochs(
     Table,
     key=("epoch",),
-    version=3,
+    version=4,
     renamed={3: {"mean_calls": "mean_difficulty"}},
+    added={4: ("attempts_lost",)},
     rules={
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
@@ -143,6 +158,11 @@ class Epochs(
     agent_note: str = fields.note("Why, for people; '' when there is nothing to say.")
     env_action: str = fields.label("What the environment update did.", UpdateAction)
     env_note: str = fields.note("Why, for people; '' when there is nothing to say.")
+    attempts_lost: int = fields.count(
+        "Rollouts without a verdict, because an environment or an engine broke them; null in older "
+        "runs.",
+        nullable=True,
+    )
 
 
 class StageRuns(

@@ -11,7 +11,7 @@ from schemas.tables.fields import Table
 
 
 class Scores(Table, key=("trace_id",)):
-    """One row a trace: how it was judged."""
+    """One row a trace with a verdict: how it was judged."""
 
     trace_id: str = fields.ident("Trace that was judged.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
@@ -56,13 +56,18 @@ class Observations(
 class TaskScores(
     Table,
     key=("group_id",),
+    version=2,
+    added={2: ("lost",)},
     rules={
         "successes is at most n": pl.col("successes") <= pl.col("n"),
         "p_hat is successes / n": (pl.col("p_hat") - pl.col("successes") / pl.col("n")).abs()
         < 1e-9,
     },
 ):
-    """One row a group, that is a task attempted in an epoch: p_hat and R_env."""
+    """One row a group, that is a task attempted in an epoch: p_hat and R_env.
+
+    A group with fewer verdicts than `curriculum.least_n` has none.
+    """
 
     group_id: str = fields.ident("Group: the n rollouts of one task in one epoch.", unique=True)
     epoch: int = fields.count("Epoch of the rollouts.")
@@ -71,7 +76,7 @@ class TaskScores(
         "Conditioning context of the task; null when pi_env did not write it.", nullable=True
     )
     source: str = fields.label("Where the task comes from.", TaskSource)
-    n: int = fields.count("Rollouts in the group.", low=1)
+    n: int = fields.count("Rollouts of the group that have a verdict.", low=1)
     successes: int = fields.count("Rollouts that succeeded (k).")
     p_hat: float = fields.share("Share of successes of the task, k / n.")
     p_hat_group: float = fields.share(
@@ -95,6 +100,10 @@ class TaskScores(
     reward_mean: float = fields.share("Mean R_agent of the group.")
     reward_std: float = fields.number("Standard deviation of R_agent in the group.", low=0.0)
     zero_signal: bool = fields.flag("Whether all rewards are equal, so GRPO learns nothing.")
+    lost: int = fields.count(
+        "Rollouts of the group that an environment or an engine broke; null in older runs.",
+        nullable=True,
+    )
 
 
 class Selections(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.types import FinishReason
+from genenv_core.types import Cause, FinishReason
 from schemas.tables import fields
 from schemas.tables.fields import Table
 
 
-class Traces(Table, key=("trace_id",)):
+class Traces(Table, key=("trace_id",), version=2, added={2: ("cause",)}):
     """One row a rollout of pi_agent, its numbers only."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
@@ -24,6 +24,12 @@ class Traces(Table, key=("trace_id",)):
     tool_calls: int = fields.count("Tool calls that the agent made.")
     finish_reason: str = fields.label("Why the last completion ended.", FinishReason)
     error: str = fields.note("What broke the rollout; '' when nothing did.")
+    cause: str = fields.label(
+        "Whose failure broke it; null when nothing did. Only the agent's is a verdict: the others "
+        "have no row in `scores`, and count nowhere.",
+        Cause,
+        nullable=True,
+    )
 
 
 class TraceTokens(

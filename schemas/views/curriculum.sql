@@ -44,6 +44,7 @@ lengths AS (
         quantile_cont(r.response_tokens, 0.9) AS response_tokens_p90
     FROM traces AS r
     SEMI JOIN new_tasks AS g ON g.run_id = r.run_id AND g.group_id = r.group_id
+    WHERE coalesce(r.cause, 'agent') = 'agent'  -- the others were lost
     GROUP BY r.run_id, r.epoch
 ),
 by_epoch AS (

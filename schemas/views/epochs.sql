@@ -60,6 +60,7 @@ SELECT
     e.agent_action,
     e.agent_note,
     e.env_action,
-    e.env_note
+    e.env_note,
+    e.attempts_lost
 FROM epoch_rows AS e
 LEFT JOIN worked AS w ON w.run_id = e.run_id AND w.epoch = e.epoch

@@ -20,7 +20,6 @@ WITH given AS (
         s.run_id,
         s.level,
         s.filter_agent,
-        s.n AS wanted,
         coalesce(alpha, s.alpha) AS target,
         coalesce(beta, s.beta) AS sharpness,
         coalesce(k_min, s.k_min) AS width,
@@ -67,7 +66,6 @@ filtered AS (
     SELECT
         *,
         CASE
-            WHEN n <> wanted THEN 'incomplete_group'
             WHEN in_band THEN NULL
             WHEN p_hat < target THEN 'below_band'
             ELSE 'above_band'
@@ -98,7 +96,7 @@ SELECT
         AS env_reason,
     p.env_reason AS env_reason_played,
     CASE
-        WHEN f.flaw = 'incomplete_group' OR (f.flaw IS NOT NULL AND f.filter_agent) THEN f.flaw
+        WHEN f.flaw IS NOT NULL AND f.filter_agent THEN f.flaw
         WHEN f.zero_signal THEN 'zero_signal'
         ELSE 'kept'
     END AS agent_reason,

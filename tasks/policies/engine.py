@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.engines.protocol import Engine, EngineSetup, open_engine
+from genenv_core.engines.retries import Patient, Retries
 from tasks.stage import COMPUTE_FIELDS, StageContext
 from tasks.stage.progress import check
 
@@ -29,3 +30,15 @@ def engine_of(context: StageContext[Any], checkpoint: Path, digest: str, *, top_
             check=check,
         )
     )
+
+
+def retries_of(context: StageContext[Any]) -> Retries:
+    """Return how often a stage tries again what it lost."""
+    return Retries(context.execution.retries, context.execution.retry_seconds, check)
+
+
+def patient_engine(
+    context: StageContext[Any], checkpoint: Path, digest: str, *, top_p: float
+) -> Patient:
+    """Return an engine as `engine_of` does that is asked again for what failed."""
+    return Patient(engine_of(context, checkpoint, digest, top_p=top_p), retries_of(context))

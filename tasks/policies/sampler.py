@@ -15,7 +15,7 @@ from genenv_core.play.driver import Simulation, Tools, run_episodes
 from genenv_core.play.simulator import Simulator
 from genenv_core.storage.records.manifest import FileRef, Weights
 from genenv_core.types import Rollout, SamplingParams, TaskDraft
-from tasks.policies.engine import engine_of
+from tasks.policies.engine import engine_of, retries_of
 from tasks.stage import StageContext
 from tasks.stage.progress import check
 
@@ -79,7 +79,12 @@ class Sampler:
         first = 0
         for batch in batches:
             for place, rollouts in run_episodes(
-                batch, play, tools=self._tools, open_attempts=most, check=check
+                batch,
+                play,
+                tools=self._tools,
+                open_attempts=most,
+                retries=retries_of(self._context),
+                check=check,
             ):
                 yield first + place, rollouts
             first += len(batch)

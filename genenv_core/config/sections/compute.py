@@ -131,6 +131,11 @@ class ExecutionConfig(Section):
     """Steps of a domain's tools executed side by side, with tools.execution workers."""
     open_attempts: int = Field(default=512, ge=1, le=1_000_000)
     """Attempts under way at once where each advances on its own; bounds memory."""
+    retries: int = Field(default=3, ge=0, le=100)
+    """How often what was lost to an environment or an engine is tried again within its stage, with
+    the same seeds: attempts once all others are finished, and texts of pi_env."""
+    retry_seconds: float = Field(default=1.0, ge=0, le=3600)
+    """Pause before the first of these tries; each later one waits twice as long."""
     test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
     """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""

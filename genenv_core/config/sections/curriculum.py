@@ -31,6 +31,9 @@ class CurriculumConfig(Section):
     """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.4
     keeps 1 to 7 successes: the band drops what carries no signal, and R_env weighs the rest. A
     narrow band keeps few rows, and those by luck of the attempts."""
+    least_n: int = Field(default=2, ge=1, le=1024)
+    """Fewest attempts with a verdict that give a task a p_hat, where an environment or an engine
+    failed in others; with fewer the task counts as not attempted. Above rollout.n: all."""
     track: float = Field(default=1.0, ge=0, le=2)
     """How far the target of the RWR weights moves against the error of what pi_env wrote: alpha +
     track (alpha - its success rate), within .2 and .8. R_env, the band and reports stay with

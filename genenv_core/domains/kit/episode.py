@@ -37,7 +37,8 @@ class ToolEpisode:
     def step(self, action: str) -> Observation:
         """Return the tools' answers; the attempt is over without calls, or with the last turn.
 
-        Raises nothing. Calls beyond the bound of a turn are refused, the others are made.
+        Raises what a tool raises that reached nothing, and nothing else. Calls beyond the bound of
+        a turn are refused, the others are made.
         """
         self._turns += 1
         _, calls = in_order(without_thought(action))

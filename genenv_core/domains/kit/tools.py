@@ -21,6 +21,9 @@ from genenv_core.errors import DomainError
 from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.types import JsonObject, Message
 
+UNREACHED = (ConnectionError, TimeoutError)
+"""What a tool raises that did not reach what it asks: no arguments would have helped."""
+
 ERROR = "error:"
 """What an answer begins with that tells of a call that did not work."""
 
@@ -58,8 +61,9 @@ class Tools:
     def answer(self, call: Call | str, state: Any = None) -> Message:
         """Return the message that answers a call, or a text that was meant as one.
 
-        Raises nothing: whatever goes wrong becomes an answer that begins with `error:` and says
-        what to do. `state` is that of the attempt.
+        Whatever goes wrong becomes an answer that begins with `error:` and says what to do. Only
+        ConnectionError and TimeoutError are raised: the step has then failed, and not the agent.
+        `state` is that of the attempt.
         """
         content = self._run(call, state) if isinstance(call, Call) else self._unreadable()
         return {"role": "tool", "name": self._meant(call)[:64], "content": content}
@@ -79,6 +83,8 @@ class Tools:
         try:
             result = tool.function(*([state] if tool.takes_state else []), **arguments)
             return told(result)
+        except UNREACHED:
+            raise
         except FAILURES as error:
             return f"{ERROR} {tool.name} failed: {error_line(error)}; change the arguments"
 

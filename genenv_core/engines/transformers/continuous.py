@@ -96,7 +96,8 @@ class ContinuousSession:
         if not 1 <= max_tokens <= self._params.max_tokens:
             wrong = f"max_tokens is {max_tokens}, outside of 1 to {self._params.max_tokens}"
         if wrong:
-            self._ended.append((tag, Completion((), (), FinishReason.ERROR, wrong)))
+            refused = Completion((), (), FinishReason.ERROR, wrong, lasting=True)
+            self._ended.append((tag, refused))
             return
         budget = min(max_tokens, self._positions - len(request.prompt_ids))
         self._waiting.append(_Row(tag, request.prompt_ids, request.seed, budget))

@@ -85,7 +85,7 @@ class TransformersEngine:
         for index, request in enumerate(requests):
             problem = self._problem(request.prompt_ids)
             if problem:
-                answers[index] = Completion((), (), FinishReason.ERROR, problem)
+                answers[index] = Completion((), (), FinishReason.ERROR, problem, lasting=True)
             else:
                 good.append(index)
         with torch_threads(self._threads), torch.inference_mode():

@@ -102,7 +102,7 @@ class Fleet:
             for job in jobs:
                 job.future.cancel()
         made = iter([completion for part in parts for completion in part])
-        return [_error(bad) if bad else next(made) for bad in problems]
+        return [_error(bad, lasting=True) if bad else next(made) for bad in problems]
 
     def _problem(self, request: SampleRequest) -> str:
         """Return why this prompt cannot be continued, or ''."""
@@ -184,7 +184,7 @@ class Fleet:
         if not self._good and self._refused >= REFUSALS:
             failed = f"engine vllm: each of the first {self._refused} requests failed: {why}"
             self._fail(EngineError(f"{failed}{self._upkeep.log_end()}"))
-        _settle(job, [_error(why)] * job.ask.n)
+        _settle(job, [_error(why, lasting=True)] * job.ask.n)
 
     def _served(self, job: _Job, replica: Replica, task: asyncio.Task[None]) -> None:
         """Take back what a request held, also of one that was cancelled before it began."""
@@ -256,5 +256,5 @@ def _settle(job: _Job, made: list[Completion]) -> None:
         job.future.set_result(made)
 
 
-def _error(why: str) -> Completion:
-    return Completion((), (), FinishReason.ERROR, why)
+def _error(why: str, *, lasting: bool = False) -> Completion:
+    return Completion((), (), FinishReason.ERROR, why, lasting)

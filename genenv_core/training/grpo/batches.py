@@ -29,7 +29,11 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class StoredRollouts:
-    """The rollouts of an update, row by row; a group is `group_size` adjacent rows."""
+    """The rollouts of an update, row by row; a group is `group_size` adjacent rows.
+
+    Where fewer attempts of a group have a verdict, rows without a reward and without a sampled
+    token make it whole: TRL takes no mean over them, and they have no part in any loss.
+    """
 
     group_size: int
     groups: tuple[str, ...]
@@ -37,13 +41,14 @@ class StoredRollouts:
     completion_ids: list[list[int]]
     logprobs: list[list[float]]
     loss_mask: list[list[int]]
-    rewards: list[float]
+    rewards: list[float | None]
 
     @classmethod
     def read(cls, request: GrpoRequest) -> StoredRollouts:
         """Return the checked rollouts of a request; `TrainingError` names group and value."""
         frame = read_rows(request.rows, _COLUMNS, f"pi_{request.policy.value}")
         _check(frame, request.group_size)
+        frame = _whole(frame, request.group_size)
         columns = {name: frame[name].to_list() for name in frame.columns}
         groups = tuple(columns.pop("group_id")[:: request.group_size])
         truncated = columns.pop("truncated")
@@ -53,6 +58,14 @@ class StoredRollouts:
         lengths = map(len, rollouts.completion_ids)
         rows = zip(truncated, lengths, strict=True)
         return rollouts.only([[not ended] * length for ended, length in rows])
+
+    def verdicts(self) -> dict[str, int]:
+        """Return how many rows of each group have a reward."""
+        size, rewards = self.group_size, self.rewards
+        return {
+            group: sum(reward is not None for reward in rewards[index * size : (index + 1) * size])
+            for index, group in enumerate(self.groups)
+        }
 
     @property
     def tokens(self) -> int:
@@ -124,11 +137,29 @@ def _check(frame: pl.DataFrame, group_size: int) -> None:
     )
     rows, low, high = pl.col("rows"), pl.col("low"), pl.col("high")
     refuse_group = partial(refuse, groups, key="group_id")
-    refuse_group(rows != group_size, rows, f"expected {group_size} rows")
+    refuse_group(rows > group_size, rows, f"expected at most {group_size} rows")
     # Equal rewards give advantages of 0 and still enlarge dapo's denominator: never trained on.
     refuse_group(high - low <= EQUAL_REWARDS, low, "all rewards equal, no signal")
     span = frame.select(pl.col("group_id").rle().struct.unnest())
     refuse(span, pl.col("value").is_duplicated(), pl.col("len"), "rows not adjacent", key="value")
+
+
+def _whole(frame: pl.DataFrame, group_size: int) -> pl.DataFrame:
+    """Return the rows with empty ones behind each group that has fewer than `group_size`."""
+    if frame.height == frame["group_id"].n_unique() * group_size:
+        return frame
+    groups: list[pl.DataFrame] = []
+    for _, rows in frame.group_by("group_id", maintain_order=True):
+        one = pl.lit([0])
+        empty = rows.head(1).with_columns(
+            completion_ids=pl.col("completion_ids").list.head(1),
+            logprobs=one.cast(pl.List(pl.Float32)),
+            loss_mask=one.cast(pl.List(pl.Int64)),
+            reward=pl.lit(None, pl.Float64),
+            truncated=pl.lit(False),
+        )
+        groups += [rows, *[empty] * (group_size - rows.height)]
+    return pl.concat(groups)
 
 
 class GroupBatches(StepBatches):

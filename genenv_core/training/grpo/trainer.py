@@ -25,6 +25,8 @@ Departures from TRL, with their reasons:
   `grpo` averages rows of the step by their own token mean, `dr_grpo` divides by rows times the
   longest completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the
   sampled tokens of the batch, which equals `dapo` where the step is the batch.
+- A group may have fewer rows than n, as attempts that an environment or an engine broke have no
+  verdict. TRL's mean and deviation are then those of its rewards, and means over rows count these.
 - `max_mismatch` compares with the weights that the update starts from, before its first step (a
   resumed update too). TRL masks such tokens with vLLM alone, and weighs those that it keeps.
 - `mask_truncated` goes by the stored end of the rollout. TRL looks for a last token of its
@@ -52,7 +54,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device
+from accelerate.utils import gather, send_to_device
 from datasets import Dataset
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -136,6 +138,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         self._first_row = {
             group: index * rollouts.group_size for index, group in enumerate(rollouts.groups)
         }
+        self._verdicts = rollouts.verdicts()
         self._step_groups: list[str] | None = None
         self._step_tensors: dict[str, Any] = {}
         self._scored: tuple[Any, Any] | None = None
@@ -210,6 +213,11 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
         return output
 
+    def _calculate_rewards(self, inputs: list[dict[str, Any]], *_: Any) -> Any:
+        """Return the stored rewards, (rows, 1), with NaN for none: TRL would warn of each."""
+        own = [[math.nan if row["reward"] is None else row["reward"]] for row in inputs]
+        return gather(torch.tensor(own, dtype=torch.float32, device=self.accelerator.device))
+
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         """Return one micro-batch: rows start..stop of the step that `GroupBatches` describes.
 
@@ -235,8 +243,9 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         )
         # The other losses are means of the micro-batch over micro_batches: undo both.
         processes = self.training.processes
+        verdicts = sum(self._verdicts[group] for group in groups)
         shares = {"dapo": 1.0 / micro_batches, "bnpo": processes * own / tokens.clamp(min=1)}
-        share = shares.get(self.loss_type, processes * rows / (len(groups) * size))
+        share = shares.get(self.loss_type, processes * rows / verdicts)
         inputs["loss_scale"] = share * micro_batches if rows else 0.0
         inputs["step_tokens"] = tokens
         inputs["rows"] = rows
@@ -352,13 +361,13 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
                 raise TrainingError(
                     f"group_id {group!r}: {self.seen.rows[group]} row visits instead of {expected}"
                 )
-        rewards = self.rollouts.rewards
+        rewards = [reward for reward in self.rollouts.rewards if reward is not None]
         whole = {"reward_mean": mean(rewards), "reward_std": sample_std(rewards)}
         return Outcome(self.seen.metrics() | whole | self._mismatch)
 
 
 def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
-    """Return the rewards that were stored with the rollouts, in the order of the rows."""
+    """Return the stored rewards; TRL wants a function, and the trainer asks none."""
     return reward
 
 

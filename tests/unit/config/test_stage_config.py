@@ -262,6 +262,8 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         *(f"execution.teacher.{name}" for name in EndpointAsking.model_fields),
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),
         "execution.open_attempts",
+        "execution.retries",
+        "execution.retry_seconds",
         "execution.test_fault",
         "execution.tool_workers",
         "models.agent",

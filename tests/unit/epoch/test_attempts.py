@@ -17,7 +17,7 @@ from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.epoch.rows import frame
 from genenv_core.epoch.windows import Window
 from genenv_core.play.calls import with_calls
-from genenv_core.types import SamplingParams
+from genenv_core.types import Cause, SamplingParams
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import (
     Player,
@@ -163,7 +163,7 @@ class Once(Player):
             [
                 rollout(
                     "a", 0, "yes+no", loss_mask=(1, 1, 1, 0, 1, 0), turns=2,
-                    messages=CALLED, error="boom",
+                    messages=CALLED, error="boom", cause=Cause.ENGINE,
                 )
             ],
         )  # fmt: skip
@@ -189,6 +189,7 @@ def test_the_rows_of_a_rollout() -> None:
         "tool_calls": 1,
         "finish_reason": "stop",
         "error": "boom",
+        "cause": "engine",
     }
     tokens = tables["trace_tokens"].row(0, named=True)
     assert json.loads(tokens["messages"]) == list(CALLED)

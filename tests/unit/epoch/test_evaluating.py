@@ -2,8 +2,9 @@
 
 Invariants: the stage measures the checkpoint that the update made, and the current one only when it
 made none; tasks are the held-out ones; both splits are sampled as the rollouts are, the test tasks
-are attempted greedily too; seeds go by place; rows are in the order of the tasks; a broken attempt
-has failed.
+are attempted greedily too; seeds go by place; rows are in the order of the tasks; an attempt that
+the agent broke has failed, one that was lost counts in no mean, and without any other there is no
+result.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from genenv_core.config.sections.evaluation import EvaluationConfig
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch import evaluating
 from genenv_core.epoch.evaluating import candidate, evaluate_candidate
 from genenv_core.epoch.rows import Output
+from genenv_core.errors import StageError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
-from genenv_core.types import SamplingParams
+from genenv_core.types import Cause, SamplingParams
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Player, WordsDomain, data, rollout, seed_for
 
@@ -183,14 +187,45 @@ def test_progress_comes_with_each_chunk(monkeypatch: Any) -> None:
 
 
 class Breaks(Player):
-    """Gives the right answer, then breaks with an error."""
+    """Gives the right answers, of which the one to a word in `broken` breaks with an error."""
+
+    def __init__(self, broken: dict[str, Cause], **more: Any) -> None:
+        super().__init__({}, **more)
+        self.broken = broken
 
     def groups(self, batches: Any, **how: Any) -> Any:
-        """Yield groups of rollouts with an error."""
+        """Yield groups of one rollout each."""
         for index, (name, draft) in enumerate(batches[0]):
-            yield index, [rollout(name, 0, draft.ground_truth, error="x" * 99)]
+            cause = self.broken.get(draft.program)
+            error = "x" * 99 if cause else ""
+            yield index, [rollout(name, 0, draft.ground_truth, error=error, cause=cause)]
 
 
-def test_an_attempt_with_an_error_has_failed() -> None:
-    rows = measured(Breaks({}), greedy=False, samples=1).tables["evaluations"]
+def test_an_attempt_that_the_agent_broke_has_failed() -> None:
+    player = Breaks(dict.fromkeys(["ha", "hb", "va"], Cause.AGENT))
+    rows = measured(player, greedy=False, samples=1).tables["evaluations"]
     assert rows.select("success", "reward", "failure").rows() == [(False, 0.0, "x" * 80)] * 3
+
+
+@mutation(
+    "an evaluation counts what was lost", EVALUATING,
+    "for row, rollout in made if not rollout.lost]", "for row, _ in made]",
+)  # fmt: skip
+def test_a_lost_attempt_counts_in_no_mean_and_has_its_cause() -> None:
+    player = Breaks({"hb": Cause.ENGINE}, probable={"ha": 0.5, "hb": 0.25, "va": 1.0})
+    output = measured(player, greedy=False, samples=1)
+    assert output.facts == {
+        "agent_checkpoint": "old",
+        "validation": {"sampled": 1.0, "answer_probability": 1.0},
+        "test": {"sampled": 1.0, "answer_probability": 0.375},
+        "lost": 1,
+    }
+    assert output.tables["evaluations"]["task_id"].to_list() == ["t3", "t1"]
+    texts = output.tables["evaluation_texts"].select("task_id", "error", "cause").rows()
+    assert texts == [("t3", "", None), ("t1", "", None), ("t2", "x" * 99, "engine")]
+
+
+def test_without_any_verdict_there_is_no_result() -> None:
+    player = Breaks({"ha": Cause.ENGINE, "hb": Cause.ENVIRONMENT})
+    with pytest.raises(StageError, match=r"none of the 2 attempts at test tasks, sampled.*xxx"):
+        measured(player, greedy=False, samples=1)

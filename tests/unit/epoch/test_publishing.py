@@ -268,6 +268,7 @@ def test_the_summary_counts_new_tasks() -> None:
         "agent_note": "a note",
         "env_action": "updated",
         "env_note": "a note",
+        "attempts_lost": 0,
     }
     assert output.facts["summary"] == summary
     assert published(level=Level.GROUP).facts["summary"]["share_in_band"] == 1.0

@@ -1,13 +1,15 @@
 """R_agent, p_hat and R_env of an epoch.
 
 Invariants: NaN and a reward outside of [0, 1] are errors that name the trace; a broken trace counts
-as failed, whatever its messages; R_env rewards only new tasks, at the configured level, and base
-tasks are in no other task's p_hat.
+as failed, whatever its messages; one that was lost to an environment or an engine counts nowhere,
+and a group with too few verdicts is not rated; R_env rewards only new tasks, at the configured
+level, and base tasks are in no other task's p_hat.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -43,9 +45,10 @@ def test_a_reward_out_of_bounds_names_trace_value_and_domain(reward: float):
         judged(reward)
 
 
-def scored(level: Level = Level.TASK) -> Output:
+def scored(level: Level = Level.TASK, lost: Sequence[str] = (), least_n: int = 2) -> Output:
     """Return the scores of three new tasks in two contexts and of a base task.
 
+    The traces `lost` have no verdict.
     Successes of 4: a 0, b 2 (both of context x), c 4 (context y), base 4. So the contexts have
     0.25 and 1, and the batch 0.5.
     """
@@ -71,13 +74,16 @@ def scored(level: Level = Level.TASK) -> Output:
     # Of a's, one broke behind the right answer.
     traces[3]["error"] = "boom"
     said[3]["messages"] = json.dumps([{"role": "assistant", "content": "A"}])
+    for row in traces:
+        if row["trace_id"] in lost:
+            row |= {"error": "503: server gone", "cause": "engine"}
     return score(
         frame("traces", traces),
         frame("trace_tokens", said),
         [*tasks, task("base", TaskSource.BASE)],
         WordsDomain(),
         epoch=2,
-        curriculum=CurriculumConfig(alpha=0.5, beta=4, level=level),
+        curriculum=CurriculumConfig(alpha=0.5, beta=4, level=level, least_n=least_n),
         seed_of=lambda place, sample: 0,
     )
 
@@ -92,6 +98,31 @@ def test_each_trace_is_judged_and_one_that_broke_has_failed() -> None:
     of_a = rows.head(4).select("trace_id", "reward", "success", "failure").rows()
     assert of_a[2:] == [("g-a.2", 0.25, False, "wrong"), ("g-a.3", 0.0, False, "error")]
     assert rows["success"].sum() == 10
+
+
+@mutation(
+    "a lost attempt is judged", SCORING, "verdicts = with_verdict(played)", "verdicts = played"
+)
+@mutation(
+    "two of two verdicts are a group of two", SCORING,
+    "if n < min(curriculum.least_n, sizes[group]):", "if False:",
+)  # fmt: skip
+def test_what_was_lost_counts_nowhere() -> None:
+    # Of b's four attempts two succeed: the second is lost. Of c's, three are; of a's, all.
+    lost = ["g-b.1", "g-c.0", "g-c.1", "g-c.3", *(f"g-a.{index}" for index in range(4))]
+    output = scored(Level.BATCH, lost)
+    assert output.tables["scores"].height == 8 and not set(lost) & set(
+        output.tables["scores"]["trace_id"]
+    )
+    rows = output.tables["task_scores"]
+    columns = ("group_id", "n", "lost", "successes", "p_hat", "p_hat_batch", "reward_mean")
+    assert rows.select(columns).rows() == [
+        ("g-b", 3, 1, 1, 1 / 3, 1 / 3, 0.5),
+        ("g-base", 4, 0, 4, 1.0, None, 1.0),
+    ]
+    assert output.facts == {"p_hat": 1 / 3, "zero_signal": 0.0}
+    one = scored(Level.BATCH, lost, least_n=1).tables["task_scores"]
+    assert one.select("group_id", "n", "p_hat").rows()[1] == ("g-c", 1, 1.0)
 
 
 @mutation(

@@ -1,13 +1,14 @@
 """The tasks that each update may use.
 
 Invariants: each task has one decision for each update; pi_env learns only from its own tasks; a
-rejected task is rejected in both updates, without rollouts, and so is one that nobody attempted;
-the band uses p_hat of the configured
+rejected task is rejected in both updates, without rollouts, and so is one that nobody attempted; a
+group without a rating was incomplete, and has no p_hat; the band uses p_hat of the configured
 level, or a base task's own; it applies to the agent where configured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -34,11 +35,19 @@ def group(name: str, k: int, source: str = "generated", n: int = 4, **more: Any)
 
 
 def decide(
-    groups: list[dict[str, Any]], tasks: list[dict[str, Any]] | None = None, **curriculum: Any
+    groups: list[dict[str, Any]],
+    tasks: list[dict[str, Any]] | None = None,
+    lost: Sequence[str] = (),
+    **curriculum: Any,
 ) -> Output:
-    settings = CurriculumConfig(alpha=0.5, k_min=0.25, **curriculum)
+    """Return the decisions; the groups of the tasks `lost` have attempts and no rating."""
+    attempts = [{"task_id": name, "group_id": f"g-{name}"} for name in lost for _ in range(4)]
     return select(
-        frame("tasks", tasks or []), frame("task_scores", groups), epoch=2, n=4, curriculum=settings
+        frame("tasks", tasks or []),
+        frame("task_scores", groups),
+        frame("traces", attempts),
+        epoch=2,
+        curriculum=CurriculumConfig(alpha=0.5, k_min=0.25, **curriculum),
     )
 
 
@@ -57,13 +66,17 @@ def reasons(output: Output) -> dict[str, tuple[str, str]]:
     "a task that nobody attempted counts as rejected", "genenv_core/algorithm/selection.py",
     "        return SelectionReason.NOT_ATTEMPTED", "        return SelectionReason.INVALID_TASK",
 )  # fmt: skip
+@mutation(
+    "a group without a rating was never attempted", "genenv_core/epoch/selecting.py",
+    "attempted=group is not None", "attempted=False",
+)  # fmt: skip
 def test_a_decision_for_each_task_and_update() -> None:
     output = decide(
         [
             group("half", 2),
             group("hard", 0),
             group("easy", 4),
-            group("short", 1, n=2),
+            group("short", 1, n=2),  # two of its attempts were lost
             group("base", 2, "base"),
             group("teacher", 2, "teacher"),
         ],
@@ -71,25 +84,29 @@ def test_a_decision_for_each_task_and_update() -> None:
             generated("bad", rejection="duplicate"),
             generated("half"),
             generated("candidate", choice="not_chosen"),
+            generated("lost"),
         ],
+        lost=["lost"],
     )
     assert reasons(output) == {
         "half": ("kept", "kept"),
         "hard": ("zero_signal", "below_band"),
         "easy": ("zero_signal", "above_band"),
-        "short": ("incomplete_group", "incomplete_group"),
+        "short": ("kept", "kept"),
         "base": ("kept", "not_in_update"),
         "teacher": ("kept", "not_in_update"),
         "bad": ("invalid_task", "invalid_task"),
         "candidate": ("not_attempted", "not_attempted"),
+        "lost": ("incomplete_group", "incomplete_group"),
     }
-    assert output.facts == {"kept_agent": 3, "kept_env": 1}
+    assert output.facts == {"kept_agent": 4, "kept_env": 2}
+    rows = output.tables["selections"].filter(task_id="lost")
+    assert rows.select("group_id", "p_hat", "distance").unique().rows() == [("g-lost", None, None)]
 
 
 @mutation(
     "an invalid task is kept", "genenv_core/epoch/selecting.py",
-    'Candidate(valid=task["valid"], generated=generated, attempted=False)',
-    "Candidate(True, generated, True, 0.5)",
+    'valid=task["valid"],', "valid=True, complete=True, p_hat=0.5,",
 )  # fmt: skip
 def test_a_rejected_task_has_neither_group_nor_p_hat() -> None:
     bad = [generated("bad", rejection="duplicate"), generated("x", rejection="x", source="teacher")]

@@ -26,8 +26,8 @@ from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.errors import DataError
 from genenv_core.measuring.items import items_of, judged, metric_rows, result_of, stored_result
 from genenv_core.measuring.table import COLUMNS, Cell, written
-from genenv_core.play.steps import FAILED, NOT_STARTED
-from genenv_core.types import TaskDraft
+from genenv_core.play.steps import NOT_STARTED
+from genenv_core.types import Cause, TaskDraft
 from tests.mutations import mutation
 
 ITEMS = "genenv_core/measuring/items.py"
@@ -42,7 +42,11 @@ def domain(tmp_path: Path) -> BamboogleDomain:
     return BamboogleDomain.from_options({"data": str(tmp_path)})
 
 
-def attempts(tasks: Any, texts: list[str], errors: dict[int, str]) -> tuple[Any, Any]:
+Errors = dict[int, tuple[str, Cause]]
+"""By place of a task: what broke the attempt at it, and whose failure that was."""
+
+
+def attempts(tasks: Any, texts: list[str], errors: Errors) -> tuple[Any, Any]:
     """Return `traces` and `trace_tokens` of one attempt at each task."""
     traces = [
         {
@@ -57,7 +61,8 @@ def attempts(tasks: Any, texts: list[str], errors: dict[int, str]) -> tuple[Any,
             "response_tokens": 2,
             "tool_calls": 0,
             "finish_reason": "error" if place in errors else "stop",
-            "error": errors.get(place, ""),
+            "error": errors[place][0] if place in errors else "",
+            "cause": errors[place][1].value if place in errors else None,
         }
         for place, task in enumerate(tasks)
     ]
@@ -77,7 +82,7 @@ def attempts(tasks: Any, texts: list[str], errors: dict[int, str]) -> tuple[Any,
     return frame("traces", traces), frame("trace_tokens", tokens)
 
 
-def verdicts(domain: BamboogleDomain, texts: list[str], errors: dict[int, str]) -> pl.DataFrame:
+def verdicts(domain: BamboogleDomain, texts: list[str], errors: Errors) -> pl.DataFrame:
     tasks = to_tasks(items_of(domain, None, "s" * 64))
     return judged(domain, tasks, *attempts(tasks, texts, errors))
 
@@ -109,7 +114,7 @@ def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleD
 
 @mutation(
     "a broken environment is the model's fault", ITEMS,
-    "valid = None if broken else False", "valid = False",
+    'valid = False if trace["cause"] == Cause.AGENT.value else None', "valid = False",
 )  # fmt: skip
 @mutation(
     "an attempt that broke off is judged by what it said", ITEMS, 'if trace["error"]:', "if False:"
@@ -117,10 +122,14 @@ def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleD
 def test_what_broke_off_is_wrong_and_a_broken_environment_is_not_judged(
     domain: BamboogleDomain,
 ) -> None:
-    errors = {0: "the prompt has 9 tokens", 1: f"{NOT_STARTED}: gone", 2: f"{FAILED}: gone"}
+    errors = {
+        0: ("the prompt has 9 tokens", Cause.AGENT),
+        1: (f"{NOT_STARTED}: gone", Cause.ENVIRONMENT),
+        2: ("503: server gone", Cause.ENGINE),
+    }
     rows = verdicts(domain, ANSWERS, errors)
     assert rows["valid"].to_list() == [False, None, None, True]
-    assert rows["reason"].to_list() == [*errors.values(), ""]
+    assert rows["reason"].to_list() == [*(said for said, _ in errors.values()), ""]
     found = result_of(domain, rows)
     assert (found.items, found.not_run) == (2, {"questions": 2})
 

@@ -2,11 +2,13 @@
 
 Invariants: a policy's tokens are stored as sampled, never tokenised again; observation tokens have
 loss mask 0 and logprob 0; completion + continuation equals the chat template's text; a failing
-episode is one row; the order is by task, then by sample index.
+episode is one row, with its cause; what was lost is made again from the same seeds, and nothing
+else is; the order is by task, then by sample index.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 import torch
 
 from genenv_core.engines.protocol import Engine
+from genenv_core.engines.retries import Retries
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
@@ -22,8 +25,10 @@ from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import (
+    Cause,
     Completion,
     FinishReason,
+    Observation,
     Rollout,
     SampleRequest,
     SamplingParams,
@@ -31,9 +36,16 @@ from genenv_core.types import (
 )
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, spell, tiny_model, tiny_tokenizer, write_checkpoint
-from tests.unit.builders_rollout import EchoDomain, RecordingEngine, ScriptedEngine, flat
+from tests.unit.builders_rollout import (
+    EchoDomain,
+    EchoEpisode,
+    RecordingEngine,
+    ScriptedEngine,
+    flat,
+)
 
 ATTEMPT = "genenv_core/play/attempt.py"
+DRIVER = "genenv_core/play/driver.py"
 
 END_ID = 1
 PARAMS = SamplingParams(max_tokens=30)
@@ -134,6 +146,8 @@ def test_failures_are_rows_and_others_go_on() -> None:
 
     tasks = [("ok", draft_of(3)), ("stuck", draft_of(1, unstartable=True))]
     made = rollouts(tasks, ScriptedEngine(script), EchoDomain(), n=3)
+    causes = [one.cause for one in made]
+    assert causes == [Cause.ENVIRONMENT, Cause.ENGINE, None, *[Cause.ENVIRONMENT] * 3]
     errors = [(r.finish_reason, r.error, r.turns) for r in made]
     assert errors[0] == (
         FinishReason.ERROR,
@@ -148,6 +162,81 @@ def test_failures_are_rows_and_others_go_on() -> None:
     for one in made:
         assert len(one.token_ids) == len(one.logprobs) == len(one.loss_mask)
     assert sum(made[0].loss_mask) == 3 + 5
+
+
+class Flaky(ScriptedEngine):
+    """Answers by seed, but fails at the first `fails` requests for each seed of `lost`."""
+
+    def __init__(self, lost: set[int], fails: int) -> None:
+        super().__init__(self.answer)
+        self.lost, self.fails, self.asked = lost, fails, Counter[int]()
+
+    def answer(self, _: int, request: SampleRequest) -> Completion:
+        self.asked[request.seed] += 1
+        if request.seed in self.lost and self.asked[request.seed] <= self.fails:
+            return Completion((7,), (-1.0,), FinishReason.ERROR, "503: server gone")
+        return said(*spell("ab" * (1 + request.seed % 3)))
+
+
+LOST = {seed_from("a", 0, 0), seed_from("b", 1, 1), seed_from("b", 2, 2)}
+"""Turns of three attempts at two tasks of three turns: the first, one amid, and the last."""
+
+
+@mutation(
+    "what was lost is not made again", DRIVER, "waiting.extend(driver.lost)", "driver.lost.clear()",
+    by="unit/play/test_rollout.py::test_what_an_engine_lost_is_made_again_with_the_same_seeds",
+)  # fmt: skip
+@mutation("all attempts of a group are made again", DRIVER, "new if old.passing else old", "new")
+@pytest.mark.parametrize("open_attempts", [None, 3])
+def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: int | None) -> None:
+    tasks = [("a", draft_of(3)), ("b", draft_of(3))]
+    bounds = Bounds(n=3, max_turns=5, max_length=500)
+
+    def played(engine: Flaky, retries: Retries) -> list[Rollout]:
+        play = Play(EchoDomain(), engine, chat_of(), bounds, PARAMS, seed_from)
+        return flat(run_episodes(tasks, play, open_attempts=open_attempts, retries=retries))
+
+    never = played(Flaky(set(), 0), Retries())
+    assert not any(one.lost for one in never)
+    engine = Flaky(LOST, 2)
+    assert played(engine, Retries(2)) == never
+    # Once more each, since bits depend on the whole batch.
+    assert engine.asked[seed_from("a", 1, 0)] == 1 + 1  # of a group that lost another one
+    assert engine.asked[seed_from("b", 1, 0)] == 3 + 1
+    still = played(Flaky(LOST, 2), Retries(1))
+    assert [one.lost for one in still] == [True, False, False, False, True, True]
+    assert [one for one in still if not one.lost] == [
+        one for one, left in zip(never, still, strict=True) if not left.lost
+    ]
+    assert [(one.cause, one.turns) for one in still if one.lost] == [
+        (Cause.ENGINE, 0),
+        (Cause.ENGINE, 1),
+        (Cause.ENGINE, 2),
+    ]
+
+
+def test_what_the_agent_broke_is_final() -> None:
+    class Strict(EchoDomain):
+        def episode(self, draft: TaskDraft, seed: int) -> EchoEpisode:
+            opened = super().episode(draft, seed)
+            if len(self.episodes) == 1:  # it opens the second time
+                raise ConnectionError("the warehouse is closed")
+            return opened
+
+        def refuse(self, action: str) -> Observation:
+            raise DomainError("make one call")
+
+    domain = Strict()
+    bounds = Bounds(n=1, max_turns=5, max_length=500)
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    play = Play(domain, engine, chat_of(), bounds, PARAMS, seed_from)
+    (one,) = flat(run_episodes([("t", draft_of(1))], play, retries=Retries(3)))
+    assert (one.finish_reason, len(domain.episodes)) == (FinishReason.STOP, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EchoEpisode, "step", Strict.refuse)
+        (one,) = flat(run_episodes([("t", draft_of(1))], play, retries=Retries(3)))
+    assert (one.cause, one.lost, len(domain.episodes)) == (Cause.AGENT, False, 4)
+    assert one.error == "the environment refused what the agent said: DomainError: make one call"
 
 
 def test_max_turns_ends_an_episode() -> None:
@@ -198,6 +287,7 @@ def test_a_prompt_without_room_is_an_error_row() -> None:
     made = rollouts([("t", draft_of(1))], engine, EchoDomain(), max_length=10)
     assert [r.finish_reason for r in made] == [FinishReason.ERROR] * 2
     assert "max_length 10" in made[0].error
+    assert made[0].cause is Cause.AGENT and not made[0].lost
     assert engine.calls == []
 
 

@@ -287,6 +287,7 @@ def test_failures_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
         "run_id": "run-a",
         "arm": "genenv",
         "epoch": 1,
+        "cause": "agent",
         "failure": "wrong arguments",
         "attempts": 10,
         "share": 0.625,
@@ -298,6 +299,22 @@ def test_failures_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
         "example_error": "",
     }
     assert [row["epoch"] for row in rows] == [1, 2]
+
+
+def test_what_was_lost_is_a_failure_of_its_cause(tmp_path: Path) -> None:
+    tables = world()
+    lost = pl.col("trace_id") == "e0001-g000000-s0000"
+    broken = {"cause": "engine", "error": "503: server gone", "finish_reason": "error"}
+    traces = tables["traces"].with_columns(
+        pl.when(lost).then(pl.lit(value)).otherwise(pl.col(name)).alias(name)
+        for name, value in broken.items()
+    )
+    tables |= {"traces": traces, "scores": tables["scores"].filter(~lost)}
+    sql = "SELECT cause, failure, attempts, share, example_error FROM failures WHERE epoch = 1"
+    assert ask(tmp_path, tables, f"{sql} ORDER BY cause").rows() == [
+        ("agent", "wrong arguments", 9, 0.5625, ""),
+        ("engine", "error", 1, 0.0625, "503: server gone"),
+    ]
 
 
 def test_fidelity_by_hand(tmp_path: Path) -> None:
@@ -469,9 +486,12 @@ def test_what_if_judges_as_the_stages_do(
         alpha=alpha, beta=beta, k_min=k_min, level=level, filter_agent=True
     )
     tasks = {task.task_id: task for task in to_tasks(tables["tasks"])}
-    rated = task_rows(first["scores"].to_dicts(), tasks, epoch=1, curriculum=curriculum)
+    sizes = dict(first["traces"].group_by("group_id").len().iter_rows())
+    rated = task_rows(first["scores"].to_dicts(), tasks, sizes, epoch=1, curriculum=curriculum)
     groups = frame("task_scores", rated)
-    selections = select(first["tasks"], groups, epoch=1, n=4, curriculum=curriculum).tables
+    selections = select(
+        first["tasks"], groups, first["traces"], epoch=1, curriculum=curriculum
+    ).tables
     pooled = pools(**first, task_scores=groups, **selections, level=level, lambda_=lambda_).tables[
         "d_env"
     ]
@@ -516,17 +536,6 @@ def test_what_if_pays_a_generation_of_two_tasks_with_their_mean(tmp_path: Path) 
     rows = ask(tmp_path, tables | {"tasks": shared}, sql)
     weight = math.exp((math.exp(-0.25) + 1) / 2)
     assert rows["weight_raw"].to_list() == pytest.approx([weight, weight])
-
-
-def test_what_if_leaves_incomplete_groups_out(tmp_path: Path) -> None:
-    tables = world()
-    config = CONFIG | {"rollout": {"n": 5}}
-    tables = tables | {"runs": tables["runs"].with_columns(config=pl.lit(json.dumps(config)))}
-    rows = ask(tmp_path, tables, "SELECT DISTINCT agent_reason, env_reason FROM what_if()")
-    assert sorted(rows.rows()) == [
-        ("incomplete_group", "incomplete_group"),
-        ("incomplete_group", "not_in_update"),
-    ]
 
 
 def test_cost_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:

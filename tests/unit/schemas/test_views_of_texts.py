@@ -48,6 +48,7 @@ def test_an_attempt_by_hand(tmp_path: Path) -> None:
         "reward": 1.0,
         "failure": "",
         "error": "",
+        "cause": None,
         "finish_reason": "stop",
         "turns": 1,
         "tool_calls": 1,

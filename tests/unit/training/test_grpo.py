@@ -5,13 +5,15 @@ mask, with logprobs of an older policy, with the KL term to the start or to the 
 with the two-sided clip and without the rows and tokens that settings leave out; where they leave
 out all, nothing moves; settings that nothing reaches change no bit; every group is trained exactly
 `passes` times; micro-batches change nothing but rounding; bad rows are refused by name before
-training; the output is a whole checkpoint, and nothing else is left or printed.
+training; attempts without a verdict are no part of it; the output is a whole checkpoint, and
+nothing else is left or printed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +97,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
 
 def advantages(rows: list[dict[str, Any]], scale: bool) -> list[float]:
     result = []
-    for start in range(0, len(rows), SIZE):
-        rewards = [row["reward"] for row in rows[start : start + SIZE]]
-        mean = sum(rewards) / SIZE
-        std = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / (SIZE - 1))
+    for _, group in groupby(rows, key=lambda row: row["group_id"]):
+        rewards = [row["reward"] for row in group]
+        mean = sum(rewards) / len(rewards)
+        std = math.sqrt(sum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
         result += [(reward - mean) / (std + 1e-4 if scale else 1) for reward in rewards]
     return result
 
@@ -164,6 +166,27 @@ def test_first_gradient_on_policy_equals_the_hand_written_loss(
     assert relative_error(steps[0][1], expected) < 1e-5
     assert clipped == result.metrics["clip_fraction"] == 0
     assert result.metrics["ratio_mean"] == pytest.approx(1, abs=1e-5)
+
+
+@mutation(
+    "lost attempts count in the mean over rows", TRAINER,
+    "processes * rows / verdicts", "processes * rows / (len(groups) * size)",
+)  # fmt: skip
+@mutation(
+    "an attempt without a verdict has the reward 0", TRAINER,
+    'math.nan if row["reward"] is None', '0.0 if row["reward"] is None',
+)  # fmt: skip
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_a_group_that_lost_attempts_is_one_of_those_that_have_a_verdict(
+    tmp_path: Path, policy: Path, steps: list[Step], loss_type: str
+) -> None:
+    rows = grpo_rows(3, SIZE, sampler=load(policy))
+    left = [row for index, row in enumerate(rows) if index not in (2, 9, 11)]
+    result = update(tmp_path, policy, left, loss_type=loss_type, passes=2, micro_batch_rows=3)
+    expected, _ = expected_gradient(policy, steps[0][0], left, loss_type=loss_type)
+    assert relative_error(steps[0][1], expected) < 1e-5
+    rewards = [row["reward"] for row in left]
+    assert result.metrics["reward_mean"] == pytest.approx(sum(rewards) / 9)
 
 
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
@@ -517,7 +540,12 @@ def _set(index: int, **values: Any) -> Any:
 
 
 BAD_ROWS: list[tuple[str, Any, type[Exception], str]] = [
-    ("missing row", lambda rows: rows[:-1], TrainingError, "'g001': expected 4 rows, got 3"),
+    (
+        "row too many",
+        lambda rows: [*rows, rows[-1]],
+        TrainingError,
+        "'g001': expected at most 4 rows, got 5",
+    ),
     ("torn group", lambda rows: [*rows[1:], rows[0]], TrainingError, "'g000'.*not adjacent"),
     (
         "empty",
