@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.examples import many
 
@@ -17,3 +19,19 @@ settings.register_profile("busy", deadline=None, max_examples=many(100))
 settings.load_profile("busy")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
+
+
+class OneOfWholeRuns(LoadFileScheduling):
+    """Gives a worker of pytest a file at a time, and one of them all files of whole runs.
+
+    Each worker that plays one starts a server and training processes, and makes a bootstrap.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/pipeline" if file.startswith("tests/pipeline/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    """Return the scheduler of the default run; the slow suites hold more whole runs than others."""
+    return OneOfWholeRuns(config, log) if config.option.markexpr == "not slow" else None

@@ -179,6 +179,7 @@ def _traces(random: np.random.Generator, epoch: int, groups: pl.DataFrame) -> pl
         tool_calls=pl.Series(random.integers(1, 7, rows)),
         finish_reason=pl.Series(np.where(random.random(rows) < 0.02, "length", "stop")),
         error=pl.lit(""),
+        cause=pl.lit(None, pl.String),
     )
 
 
@@ -223,6 +224,7 @@ def _judged(task: pl.DataFrame, groups: pl.DataFrame, scores: pl.DataFrame) -> p
         reward_std=pl.Series(np.sqrt(p_hat * (1 - p_hat))),
         **dict.fromkeys(NOT_AT_THIS_LEVEL, pl.lit(None, pl.Float64)),
         zero_signal=pl.Series((counted == 0) | (counted == N)),
+        lost=pl.lit(0),
     )
 
 
@@ -256,6 +258,7 @@ def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame)
                 "mean_difficulty": 3.5,
                 "mean_response_tokens": traces["response_tokens"].mean(),
                 "validation_success": 0.5,
+                "attempts_lost": 0,
                 "heldout_success": 0.5,
                 "heldout_success_greedy": None,
                 "heldout_answer_probability": None,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,6 +44,7 @@ def said(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in this process, where what it says counts: its imports are done here."""
     out, err = io.StringIO(), io.StringIO()
     with (
+        _logging_as_it_was(),
         chdir(cwd),
         redirect_stdout(out),
         redirect_stderr(err),
@@ -54,6 +57,21 @@ def said(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     status = ended.value.code or 0
     assert isinstance(status, int)
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """Take back what a command does to the process's loggers: it has the process for itself."""
+    loggers = [logging.getLogger(name) for name in ("genenv", "genenv.storage.s3")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    last = logging.lastResort
+    try:
+        yield
+    finally:
+        logging.lastResort = last
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
 
 
 def refused(done: subprocess.CompletedProcess[str], status: int, *words: str) -> None:

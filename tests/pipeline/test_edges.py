@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from flows.coevolution import coevolution
 from flows.planner import plan_run
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.until import Until
 from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
 from genenv_core.errors import DataError, StageError
-from genenv_core.types import Observation
+from genenv_core.types import TaskDraft
 from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import said
@@ -76,17 +78,31 @@ def test_an_epoch_without_a_task_ends_with_rows_and_a_second_one_stops_the_run(
 def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     api, tiny_root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    def no_warehouse(self: TrailsEpisode, action: str) -> Observation:
-        raise ConnectionError("the warehouse is closed")
+    heldout, opened = set[str](), TrailsDomain.episode
 
-    monkeypatch.setattr(TrailsEpisode, "step", no_warehouse)
+    def closed(domain: TrailsDomain, draft: TaskDraft, seed: int) -> TrailsEpisode:
+        if draft.fingerprint not in heldout:
+            raise ConnectionError("the warehouse is closed")
+        return opened(domain, draft, seed)
+
+    def noted(domain: TrailsDomain, draft: TaskDraft, seed: int) -> TrailsEpisode:
+        heldout.add(draft.fingerprint)
+        return opened(domain, draft, seed)
+
     monkeypatch.setattr(TrailsDomain, "version", "closed")  # so that no other run reuses its stages
     # Without the guard, as certificates play the tasks and refuse what cannot be solved.
-    config = tiny(tiny_root, *TRAILS, "generation.guard=false", epochs=3, run_id="broken")
+    settings = (*TRAILS, "generation.guard=false", "execution.retries=0")
+    config = tiny(tiny_root, *settings, epochs=3, run_id="broken")
+    monkeypatch.setattr(TrailsDomain, "episode", noted)
+    coevolution(config, Until(stage="evaluate", epoch=0))
+    monkeypatch.setattr(TrailsDomain, "episode", closed)
     why = r"epoch 2: all \d+ attempts ended in an error.*warehouse is closed.*the run stops: mend"
     with pytest.raises(StageError, match=why):
         run(config)
     assert "epoch 1: all" in caplog.text
+    (row,) = sql(config, "SELECT * FROM epochs").to_dicts()
+    assert row["p_hat"] is None and row["attempts_lost"] > 0
+    assert row["agent_action"] == row["env_action"] == "skipped"
     shown = said("status", "broken", "--root", str(tiny_root), cwd=tiny_root)
     assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
 

@@ -100,17 +100,17 @@ def test_episodes_that_do_not_open_and_steps_over_their_limit_are_lost(
         if seed % 5 == 0:
             raise ConnectionError("the warehouse is closed")
         episode = opened(domain, draft, seed)
-        episode.slow = seed % 5 == 1
+        episode.late = seed % 5 == 1
         return episode
 
-    def too_slow(episode: TrailsEpisode, action: str) -> Observation:
-        if episode.slow:
+    def too_late(episode: TrailsEpisode, action: str) -> Observation:
+        if episode.late:
             raise TimeoutError("the tools gave no answer within 30 s")
         return step(episode, action)
 
     monkeypatch.setattr(TrailsDomain, "episode", open_some)
     monkeypatch.setattr(TrailsDomain, "version", "closed")
-    monkeypatch.setattr(TrailsEpisode, "step", too_slow)
+    monkeypatch.setattr(TrailsEpisode, "step", too_late)
     quick = ("execution.retries=1", "generation.guard=false")
     config = tiny(begun, *QUICK, *quick, epochs=1, run_id="closed")
     run(config)

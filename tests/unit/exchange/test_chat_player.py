@@ -20,12 +20,14 @@ from aiohttp import web
 
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.domains.tool_calls import said as read
+from genenv_core.engines.retries import NEVER, Retries
 from genenv_core.errors import ConfigError, DomainError, EngineError
 from genenv_core.exchange.chat_client import Endpoint
 from genenv_core.exchange.chat_player import ChatPlayer
 from genenv_core.measuring.journal import Journaled
 from genenv_core.play.attempt import Bounds
 from genenv_core.types import (
+    Cause,
     FinishReason,
     JsonObject,
     Message,
@@ -54,6 +56,7 @@ class Doubling:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.opened = 0
 
     def tools_of(self, task: TaskDraft) -> Sequence[JsonObject]:
         return [TOOL] if task.prompt != "no tools" else []
@@ -64,7 +67,8 @@ class Doubling:
         return [{"role": "user", "content": task.prompt}]
 
     def episode(self, task: TaskDraft, seed: int) -> Doubling:
-        if task.prompt == "closed":
+        self.opened += 1
+        if task.prompt == "closed" or (task.prompt == "late" and self.opened < 3):
             raise RuntimeError("nobody is in")
         return self
 
@@ -106,13 +110,14 @@ def called(*arguments: Any, text: str | None = None) -> web.Response:
 
 
 def player(server: Server, domain: Any, **more: Any) -> ChatPlayer:
-    answered, seconds = more.pop("answered", False), more.pop("seconds", None)
+    own = {name: more.pop(name) for name in ("answered", "seconds") if name in more}
+    own |= {"retries": more.pop("again", NEVER)}
     bounds = more.pop("bounds", Bounds(n=1, max_turns=4, max_length=100, max_errors=2))
     asking = EndpointAsking(
         **{"retries": 1, "backoff_seconds": 0.0, "concurrency": 1, **more},
     )
     endpoint = Endpoint("benchmark", "benchmark", server.url, "big", {}, asking, lambda: None)
-    return ChatPlayer(endpoint, domain, bounds, seconds=seconds, answered=answered)
+    return ChatPlayer(endpoint, domain, bounds, **own)
 
 
 def played(one: Any, *prompts: str, n: int = 1) -> dict[int, list[Rollout]]:
@@ -167,24 +172,29 @@ def test_a_task_without_tools_sends_none(server: Server) -> None:
     "if attempt.turns >= self._bounds.max_turns:",
 )  # fmt: skip
 @pytest.mark.parametrize(
-    ("replies", "bounds", "finish"),
+    ("replies", "bounds", "finish", "cause"),
     [
-        ([said("cut", reason="length")], {}, FinishReason.LENGTH),
-        ([called({"x": 1}), called({"x": 1})], {"max_turns": 2}, FinishReason.LENGTH),
-        ([called({"x": 1})], {"max_length": 7}, FinishReason.LENGTH),
-        ([called({"y": 1}), called({"y": 1})], {}, FinishReason.ERROR),
-        ([said("no", reason="content_filter")], {}, FinishReason.ERROR),
-        ([refused(400, "the prompt is too long")], {}, FinishReason.ERROR),
+        ([said("cut", reason="length")], {}, FinishReason.LENGTH, None),
+        ([called({"x": 1}), called({"x": 1})], {"max_turns": 2}, FinishReason.LENGTH, None),
+        ([called({"x": 1})], {"max_length": 7}, FinishReason.LENGTH, None),
+        ([called({"y": 1}), called({"y": 1})], {}, FinishReason.ERROR, Cause.ENVIRONMENT),
+        ([said("no", reason="content_filter")], {}, FinishReason.ERROR, Cause.ENGINE),
+        ([refused(400, "the prompt is too long")], {}, FinishReason.ERROR, Cause.ENGINE),
     ],
 )
 def test_what_ends_an_attempt(
-    server: Server, replies: list[Any], bounds: dict[str, int], finish: FinishReason
+    server: Server,
+    replies: list[Any],
+    bounds: dict[str, int],
+    finish: FinishReason,
+    cause: Cause | None,
 ) -> None:
     server.replies = replies
     limits = Bounds(**{"n": 1, "max_turns": 4, "max_length": 100, "max_errors": 2, **bounds})
     (rollout,) = played(player(server, Doubling(), bounds=limits), "go")[0]
     assert rollout.finish_reason is finish
     assert bool(rollout.error) is (finish is FinishReason.ERROR)
+    assert rollout.cause is cause
     assert server.replies == []
 
 
@@ -206,16 +216,29 @@ def test_an_attempt_that_takes_too_long_fails_alone(server: Server) -> None:
     (slow,), (quick,) = found[0], found[1]
     assert slow.error == "took longer than 0.5 s, which is the limit"
     assert (slow.finish_reason, slow.turns) == (FinishReason.ERROR, 1)
+    assert slow.cause is Cause.RUN
     assert quick.finish_reason is FinishReason.STOP
 
 
 def test_an_episode_that_does_not_open_is_an_error_and_a_broken_domain_is_named(
     server: Server,
 ) -> None:
-    (rollout,) = played(player(server, Doubling()), "closed")[0]
+    domain = Doubling()
+    (rollout,) = played(player(server, domain, again=Retries(2)), "closed")[0]
     assert rollout.error == "the episode could not start: RuntimeError: nobody is in"
+    assert (rollout.cause, domain.opened) == (Cause.ENVIRONMENT, 3)
     with pytest.raises(DomainError, match=r"doubling: agent_messages .* t0: ValueError: no such"):
         played(player(server, Doubling()), "broken")
+
+
+@mutation(
+    "an endpoint's attempt has one try at its environment", CHAT_PLAYER,
+    "range(1, self._retries.tries + 1)", "range(0)",
+)  # fmt: skip
+def test_an_episode_that_opens_late_is_played(server: Server) -> None:
+    server.replies = [said("fine")]
+    (rollout,) = played(player(server, Doubling(), again=Retries(2)), "late")[0]
+    assert (rollout.finish_reason, rollout.cause) == (FinishReason.STOP, None)
 
 
 @mutation(

@@ -237,6 +237,19 @@ def test_what_goes_wrong_is_an_answer_with_what_to_do() -> None:
     assert TOOLS.answer("[]")["name"] == "unknown"
 
 
+@mutation(
+    "a tool that reaches nothing blames the agent", KIT_TOOLS,
+    "        except UNREACHED:\n            raise\n", "",
+)  # fmt: skip
+@pytest.mark.parametrize("error", [ConnectionResetError("gone"), TimeoutError("no answer")])
+def test_what_no_arguments_would_have_helped_is_raised(error: Exception) -> None:
+    def ask() -> str:
+        raise error
+
+    with pytest.raises(type(error)):
+        Tools(ask).answer(Call("ask", {}))
+
+
 @given(st.text() | st.dictionaries(st.text(), st.recursive(st.none() | st.floats(), st.lists)))
 def test_no_call_raises(given_: Any) -> None:
     one = given_ if isinstance(given_, str) else Call("order", given_)
