@@ -86,26 +86,38 @@ def run_episodes(
     completion stays in `messages` and adds no tokens.
 
     In step, the bits of a batch depend on all attempts in it. So where some came late and none is
-    lost in the end, all are made once more: they are then those of a run that lost nothing.
+    lost in the end, all are made once more: they are then those of a run that lost nothing. Groups
+    that were finished before the first loss are yielded at once, as they are the same.
     """
     rounds = _Rounds(retries)
     made = _made(tasks, play, tools, open_attempts, rounds, check)
     if tools is not None or not retries.tries or not batches(play.engine):
         yield from made
         return
-    groups = list(made)
-    if rounds.number and not _lost(groups):
-        again = list(_made(tasks, play, tools, open_attempts, _Rounds(NEVER), check))
-        groups = groups if _lost(again) else again
-    yield from groups
+    given, held = set[int](), list[tuple[int, list[Rollout]]]()
+    for index, group in made:
+        if rounds.disturbed:
+            held.append((index, group))
+        else:
+            given.add(index)
+            yield index, group
+    if rounds.number and not _lost(held):
+        once_more = _made(tasks, play, tools, open_attempts, _Rounds(NEVER), check)
+        again = [(index, group) for index, group in once_more if index not in given]
+        held = held if _lost(again) else again
+    yield from held
 
 
 @dataclass(slots=True)
 class _Rounds:
-    """How often lost attempts were made again so far, of how often they may be."""
+    """How often lost attempts were made again so far, of how often they may be.
+
+    `disturbed` says that one was lost, if only for a while.
+    """
 
     retries: Retries
     number: int = 0
+    disturbed: bool = False
 
     @property
     def final(self) -> bool:
@@ -140,7 +152,7 @@ def _made(
             else:
                 answering = _ByWorkers(play, tools, mailbox)
             stack.callback(answering.close)
-        driver = _Driver(session, answering, mailbox, play)
+        driver = _Driver(session, answering, mailbox, play, rounds)
         n = play.bounds.n
         most = len(tasks) * n if open_attempts is None else max(open_attempts, n)
         waiting = deque(range(len(tasks)))
@@ -150,7 +162,7 @@ def _made(
                 index = waiting.popleft()
                 driver.begin(index, open_group(*tasks[index], play))
             driver.turn()
-            yield from driver.finished(final=rounds.final)
+            yield from driver.finished()
             if driver.lost and not waiting and not driver.open:
                 rounds.number += 1
                 rounds.retries.wait(rounds.number)
@@ -300,10 +312,15 @@ class _Driver:
     """The attempts under way; all methods are called from one thread."""
 
     def __init__(
-        self, session: Session, answering: _Answering, mailbox: Mailbox, play: Play
+        self,
+        session: Session,
+        answering: _Answering,
+        mailbox: Mailbox,
+        play: Play,
+        rounds: _Rounds,
     ) -> None:
         self._session, self._answering, self._mailbox = session, answering, mailbox
-        self._play = play
+        self._play, self._rounds = play, rounds
         self._attempts: dict[int, tuple[int, Attempt]] = {}
         self._groups: dict[int, list[Attempt]] = {}
         self._missing: dict[int, int] = {}
@@ -342,15 +359,15 @@ class _Driver:
             self._observe(tag, observation)
         self._read_mail()
 
-    def finished(self, *, final: bool) -> Iterator[tuple[int, list[Rollout]]]:
+    def finished(self) -> Iterator[tuple[int, list[Rollout]]]:
         """Yield the groups that have ended since the last call.
 
-        Where this is not `final`, a group with attempts that another try may save is `lost`.
+        While a round may come, a group with attempts that another try may save is `lost`.
         """
         while self._finished:
             index = self._finished.pop(0)
             group = self._groups.pop(index)
-            if not final and any(attempt.passing for attempt in group):
+            if not self._rounds.final and any(attempt.passing for attempt in group):
                 self.lost[index] = group
                 continue
             yield index, [with_calls_of(one.rollout(), self._play.domain) for one in group]
@@ -382,7 +399,8 @@ class _Driver:
             self._end(tag)
 
     def _end(self, tag: int) -> None:
-        index, _ = self._attempts.pop(tag)
+        index, attempt = self._attempts.pop(tag)
+        self._rounds.disturbed |= attempt.passing
         self._session.forget(tag)
         self._answering.forget(tag)
         self._missing[index] -= 1
