@@ -45,6 +45,11 @@ def test_only_what_failed_is_asked_for_again() -> None:
     assert left.error == "503"
 
 
+@mutation(
+    "a refused request is tried again", "genenv_core/types.py",
+    "self.finish_reason is FinishReason.ERROR and not self.lasting",
+    "self.finish_reason is FinishReason.ERROR",
+)  # fmt: skip
 def test_what_would_fail_again_is_final() -> None:
     refused = Completion((), (), FinishReason.ERROR, "too long", lasting=True)
     engine = ScriptedEngine(lambda *_: refused)

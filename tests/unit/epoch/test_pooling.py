@@ -1,7 +1,7 @@
 """The rows that an epoch adds to the pools.
 
-Invariants: D_train has the traces of kept groups and of no others, whole and in order, and marks
-those on base tasks; D_env has each attempted generation of pi_env once, with p_hat of the
+Invariants: D_train has the traces of kept groups and of no others, in order, without those that
+have no verdict, and marks those on base tasks; D_env has each attempted generation of pi_env once, with p_hat of the
 configured level and exp(lambda R_env); one with several tasks gets their mean reward, and is kept
 when any of them is.
 """
@@ -46,6 +46,7 @@ def scored(name: str, p_hat: float, source: str = "generated") -> dict[str, Any]
 def pooled(level: Level = Level.TASK, lambda_: float = 2.0) -> Output:
     """Return the pools of an epoch. Tasks a and b share a generation; c is not kept."""
     traces = [trace(f"g-{name}", i, name) for name in ("a", "b", "c", "base") for i in (0, 1)]
+    lost = trace("g-b", 2, "b", error="503", cause="engine")
     judged = [{**row, "reward": row["sample_index"], "success": False} for row in traces]
     return pools(
         tasks=frame(
@@ -57,7 +58,7 @@ def pooled(level: Level = Level.TASK, lambda_: float = 2.0) -> Output:
                 generated("c", generation="n1"),
             ],
         ),
-        traces=frame("traces", traces),
+        traces=frame("traces", [*traces[:4], lost, *traces[4:]]),
         scores=frame("scores", [{k: r[k] for k in r if k in SCORES} for r in judged]),
         task_scores=frame(
             "task_scores",
@@ -84,6 +85,7 @@ SCORES = frame("scores", []).columns
     "D_train has groups that were not kept", POOLING,
     '_of(selections, Policy.AGENT).filter("kept")', "_of(selections, Policy.AGENT)",
 )  # fmt: skip
+@mutation("D_train has attempts without a verdict", POOLING, 'how="inner"', 'how="left"')
 @mutation(
     "base tasks count as new in D_train", POOLING,
     ".then(pl.lit(PooledTask.BASE.value))", ".then(pl.lit(PooledTask.NEW.value))",

@@ -275,6 +275,20 @@ def test_the_summary_counts_new_tasks() -> None:
 
 
 @mutation(
+    "the summary counts what was lost", PUBLISHING, "verdicts = with_verdict(traces)",
+    "verdicts = traces",
+)  # fmt: skip
+def test_the_summary_counts_what_was_lost_apart() -> None:
+    traces = TABLES["traces"]
+    lost = traces.head(1).with_columns(
+        trace_id=pl.lit("lost"), cause=pl.lit("engine"), response_tokens=pl.lit(99, pl.Int64)
+    )
+    both = {**TABLES, "traces": pl.concat([traces, lost])}
+    summary = published(tables=both).facts["summary"]
+    assert (summary["attempts_lost"], summary["mean_response_tokens"]) == (1, 6.0)
+
+
+@mutation(
     "the mean difficulty is that of the whole set", PUBLISHING,
     'tasks.join(groups, on="task_id", how="semi", maintain_order="left")', 'tasks.filter("valid")',
 )  # fmt: skip

@@ -187,6 +187,10 @@ LOST = {seed_from("a", 0, 0), seed_from("b", 1, 1), seed_from("b", 2, 2)}
     by="unit/play/test_rollout.py::test_what_an_engine_lost_is_made_again_with_the_same_seeds",
 )  # fmt: skip
 @mutation("all attempts of a group are made again", DRIVER, "new if old.passing else old", "new")
+@mutation(
+    "a batch in which some came late has other bits", DRIVER,
+    "if rounds.number and not _lost(held):", "if False:",
+)  # fmt: skip
 @pytest.mark.parametrize("open_attempts", [None, 3])
 def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: int | None) -> None:
     tasks = [("a", draft_of(3)), ("b", draft_of(3))]
@@ -215,6 +219,10 @@ def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: in
     ]
 
 
+@mutation(
+    "what the agent said wrong is the environment's failure", "genenv_core/play/steps.py",
+    "Cause.AGENT if isinstance(error, DomainError) else Cause.ENVIRONMENT", "Cause.ENVIRONMENT",
+)  # fmt: skip
 def test_what_the_agent_broke_is_final() -> None:
     class Strict(EchoDomain):
         def episode(self, draft: TaskDraft, seed: int) -> EchoEpisode:
