@@ -1,9 +1,9 @@
 """The rows that an epoch adds to the pools.
 
 Invariants: D_train has the traces of kept groups and of no others, in order, without those that
-have no verdict, and marks those on base tasks; D_env has each attempted generation of pi_env once, with p_hat of the
-configured level and exp(lambda R_env); one with several tasks gets their mean reward, and is kept
-when any of them is.
+have no verdict, and marks those on base tasks; D_env has each attempted generation of pi_env once,
+with p_hat of the configured level and exp(lambda R_env); one with several tasks gets their mean
+reward, and is kept when any of them is.
 """
 
 from __future__ import annotations
