@@ -93,20 +93,17 @@ def setup(sources: Sequence[RunSource], *, described: bool = False) -> Setup:
             if frame.height:
                 held[f"{table}_{index}"] = validate(table, frame).to_arrow()
     statements: list[str] = []
+    older: dict[str, str] = {}
     for table in TABLES:
-        branches = [
-            branch
-            for index, source in enumerate(sources)
-            for branch in _branches(table, index, source)
-        ]
-        select = " UNION ALL ".join(branches) if branches else empty_select(table)
-        statements.append(f"CREATE VIEW {name(sql_name(table))} AS {select}")
+        statements.append(_table(table, sources))
+        if _added(table):
+            older[statements[-1]] = _table(table, sources, older=True)
     for view in views():
         statements.append(view.create)
     if described:
         statements += comments()
     paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
-    return Setup(held, tuple(statements), tuple(sorted(paths)))
+    return Setup(held, tuple(statements), tuple(sorted(paths)), older)
 
 
 def tables_named(sql: str) -> set[str]:
@@ -163,19 +160,46 @@ def frame_of(rows: pa.Table) -> pl.DataFrame:
     return with_plain_integers(frame)
 
 
-def _branches(table: str, index: int, source: RunSource) -> list[str]:
+def _table(table: str, sources: Sequence[RunSource], *, older: bool = False) -> str:
+    """Return the statement that creates a table, for files of `older` versions or not."""
+    branches = [
+        branch
+        for index, source in enumerate(sources)
+        for branch in _branches(table, index, source, older)
+    ]
+    select = " UNION ALL ".join(branches) if branches else empty_select(table)
+    return f"CREATE VIEW {name(sql_name(table))} AS {select}"
+
+
+def _branches(table: str, index: int, source: RunSource, older: bool) -> list[str]:
     """Return the SELECTs that give one run's rows of a table."""
     froms: list[str] = []
     if paths := source.files.get(table):
         listed = ", ".join(text(_absolute(path)) for path in paths)
-        mixed = ", union_by_name = true" if spec(table).earlier_names() else ""
-        froms.append(f"read_parquet([{listed}]{mixed})")
+        mixed = ", union_by_name = true" if older or spec(table).earlier_names() else ""
+        # Else a folder called epoch=7 above the root would give every row the epoch 7.
+        parts = f"read_parquet([{listed}]{mixed}, hive_partitioning = false)"
+        froms.append(_with_added(table, parts) if older else parts)
     frame = source.frames.get(table)
     if frame is not None and frame.height:
         froms.append(f"held.{name(f'{table}_{index}')}")
     own = ", ".join(_column(table, column.name) for column in table_relation(table).columns[2:])
     run = f"{text(source.run_id)} AS run_id, {text(source.arm)} AS arm"
     return [f"SELECT {run}, {own} FROM {origin}" for origin in froms]
+
+
+def _with_added(table: str, parts: str) -> str:
+    """Return the files with the columns that later versions added, null where a file has none."""
+    types = {column.name: column.sql_type for column in table_relation(table).columns}
+    absent = [f"CAST(NULL AS {types[added]}) AS {name(added)}" for added in _added(table)]
+    return f"(FROM {parts} UNION ALL BY NAME SELECT {', '.join(absent)} WHERE false)"
+
+
+def _added(table: str) -> tuple[str, ...]:
+    """Return the columns that the oldest files which can be read do not have."""
+    known = spec(table)
+    since = (known.added_since(version) for version in range(known.version))
+    return next((added for added in since if added), ())
 
 
 def _column(table: str, column: str) -> str:

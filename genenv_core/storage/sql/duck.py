@@ -26,11 +26,16 @@ _COLUMN = re.compile(r'column "([^"]+)" not found')
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What to build: tables held in memory, statements in order, and the files they open."""
+    """What to build: tables held in memory, statements in order, and the files they open.
+
+    `older` has for a statement the one that takes its place where files of an older version of
+    genenv lack columns that may be null. It looks into every file, so it is not the first choice.
+    """
 
     held: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table])
     statements: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    older: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -76,7 +81,7 @@ def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str)
     Files are read by column name, so a column that a version of genenv added is missed in older
     ones.
     """
-    for branch in statement.partition(" AS ")[2].split(" UNION ALL "):
+    for branch in re.split(r" UNION ALL (?!BY NAME)", statement.partition(" AS ")[2]):
         try:
             con.execute(f"DESCRIBE {branch}")
         except duckdb.BinderException as error:
@@ -114,7 +119,19 @@ def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
         try:
             con.execute(statement)
         except duckdb.BinderException as error:
-            raise QueryError(_other_version(con, statement, message_of(error))) from error
+            if not _made_of_older_files(con, setup.older.get(statement)):
+                raise QueryError(_other_version(con, statement, message_of(error))) from error
+
+
+def _made_of_older_files(con: duckdb.DuckDBPyConnection, statement: str | None) -> bool:
+    """Return whether a view can be made by the statement for files of older versions."""
+    if statement is None:
+        return False
+    try:
+        con.execute(statement)
+    except duckdb.BinderException:
+        return False
+    return True
 
 
 def _lock(con: duckdb.DuckDBPyConnection, files: tuple[str, ...]) -> None:

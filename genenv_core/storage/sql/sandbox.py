@@ -96,6 +96,7 @@ def opening_of(
     return {
         "held": held,
         "statements": built.statements,
+        "older": built.older,
         "files": built.files,
         "memory_bytes": size(memory),
     }

@@ -143,7 +143,8 @@ def _open(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:
         cpu_s=None if asked["timeout_s"] is None else int(asked["timeout_s"] + 1) * threads,
     )
     con.execute(f"SET threads = {threads}")  # which starts them, confined as this one is
-    build(con, Setup(held, tuple(asked["statements"]), tuple(asked["files"])))
+    statements, files = (tuple(asked[name]) for name in ("statements", "files"))
+    build(con, Setup(held, statements, files, asked["older"]))
     return con
 
 

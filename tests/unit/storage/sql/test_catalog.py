@@ -2,8 +2,9 @@
 
 Invariants: every table and view exists on no run and on sample runs; run_id and arm come from the
 source, quoted right, and a filter on run_id reads no rows of other runs; only one SELECT-like
-statement is accepted, and looked at without a walk through all of DuckDB's functions; errors are
-one line.
+statement is accepted, and looked at without a walk through all of DuckDB's functions; files of
+older versions are read beside newer ones; no folder's name gives a column its value; errors are one
+line.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ import pytest
 from genenv_core.errors import QueryError, SchemaError
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql import admission
+from genenv_core.storage.sql.attach import write_views
 from genenv_core.storage.sql.catalog import RunSource, connect, query
+from genenv_core.storage.sql.sandbox import ask
+from genenv_core.storage.sql.sources import open_tables
 from schemas.registry import TABLES
 from schemas.relations import VIEW_NAMES, describe, sql_name
 from tests.mutations import mutation
+from tests.unit.builders_root import small_root
 from tests.unit.builders_tables import sample_frame
 
 ADMISSION = "genenv_core/storage/sql/admission.py"
@@ -121,6 +126,59 @@ def test_a_root_from_before_a_column_was_renamed_is_read(tmp_path: Path) -> None
             new.select(rows.columns).filter(pl.col("epoch").is_in(rows["epoch"].implode()))
         )
         assert rows.height == len(given)
+
+
+ADDED = {
+    "traces": ["cause"],
+    "task_scores": ["lost"],
+    "evaluation_texts": ["error", "cause"],
+    "epochs": ["attempts_lost"],
+}
+
+
+@mutation(
+    "files of an older version end all queries", "genenv_core/storage/sql/duck.py",
+    "_made_of_older_files(con, setup.older.get(statement))", "False",
+)  # fmt: skip
+@pytest.mark.parametrize("table", ADDED)
+def test_a_root_from_before_a_column_was_added_is_read(table: str, tmp_path: Path) -> None:
+    new = sample_frame(table)
+    paths = [tmp_path / "old.parquet", tmp_path / "new.parquet"]
+    new.head(1).drop(ADDED[table]).write_parquet(paths[0])
+    paths[1].write_bytes(to_parquet(table, new.tail(new.height - 1)))
+    whole = RunSource("whole", "genenv", {table: [str(paths[1])]})
+    for given in (paths, paths[:1]):  # a run that went on, and one of before
+        sources = [RunSource("r", "genenv", {table: [str(path) for path in given]}), whole]
+        wanted = new.head(new.height if len(given) == 2 else 1).with_columns(
+            pl.when(pl.int_range(pl.len()) > 0).then(column).alias(column)
+            for column in ADDED[table]
+        )
+        sql = f"SELECT * EXCLUDE (run_id, arm) FROM {sql_name(table)} WHERE run_id = 'r'"
+        with connect(sources) as con:
+            rows = query(con, sql)
+        assert rows.sort(rows.columns[:2]).equals(
+            wanted.select(rows.columns).sort(rows.columns[:2])
+        )
+        assert rows.schema == wanted.select(rows.columns).schema
+        assert ask(sources, sql).frame.height == wanted.height
+        assert write_views(sources, tmp_path / "views.duckdb") == 2
+
+
+@mutation(
+    "a folder's name gives a column its value", "genenv_core/storage/sql/catalog.py",
+    "hive_partitioning = false", "hive_partitioning = true",
+)  # fmt: skip
+def test_no_value_comes_from_the_name_of_a_folder(tmp_path: Path) -> None:
+    place = tmp_path
+    for column in sorted({column for table in TABLES for column in sample_frame(table).columns}):
+        place /= f"{column}=7"
+    with (
+        open_tables(small_root(tmp_path / "root")) as plain,
+        open_tables(small_root(place / "root")) as below,
+    ):
+        for relation in describe():
+            sql = f"SELECT COLUMNS(c -> c <> 'host') FROM {relation.reference} ORDER BY ALL"
+            assert query(below, sql).equals(query(plain, sql)), relation.name
 
 
 def stage_runs(*spans: tuple[float, float | None, str]) -> pl.DataFrame:
