@@ -132,6 +132,11 @@ class Cause(StrEnum):
     ENGINE = "engine"
     RUN = "run"
 
+    @property
+    def judges(self) -> bool:
+        """Return whether such a failure is a verdict on the agent."""
+        return self is Cause.AGENT
+
 
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
@@ -306,7 +311,7 @@ class Rollout:
     @property
     def lost(self) -> bool:
         """Return whether the attempt says nothing about the agent, so that there is no verdict."""
-        return self.cause not in (None, Cause.AGENT)
+        return self.cause is not None and not self.cause.judges
 
     @property
     def said(self) -> str:

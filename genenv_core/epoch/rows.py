@@ -93,7 +93,8 @@ def new_groups(task_scores: pl.DataFrame) -> pl.DataFrame:
 
 def with_verdict(traces: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of `traces` that say something about the agent: those that were not lost."""
-    return traces.filter(pl.col("cause").is_null() | (pl.col("cause") == Cause.AGENT.value))
+    judging = [cause.value for cause in Cause if cause.judges]
+    return traces.filter(pl.col("cause").is_null() | pl.col("cause").is_in(judging))
 
 
 def to_tasks(rows: pl.DataFrame) -> list[Task]:

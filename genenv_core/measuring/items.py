@@ -55,7 +55,7 @@ def judged(
         task = task_of[trace["task_id"]]
         verdict = _verdict(domain, task, messages[trace["trace_id"]])
         if trace["error"]:
-            valid = False if trace["cause"] == Cause.AGENT.value else None
+            valid = False if Cause(trace["cause"]).judges else None
             verdict = ItemVerdict(valid, reason=trace["error"], parts=verdict.parts)
         rows.append(
             {

@@ -19,7 +19,7 @@ WITH made AS (
 ),
 counted AS (
     SELECT run_id, epoch, count(*) AS rollouts
-    FROM made
+    FROM traces
     GROUP BY run_id, epoch
 )
 SELECT

@@ -9,9 +9,10 @@ from typing import Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.play.answer import answer_probabilities
+from genenv_core.play.answering import Simulation, Tools
 from genenv_core.play.attempt import Bounds, Play, SeedOf
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.driver import Simulation, Tools, run_episodes
+from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import Simulator
 from genenv_core.storage.records.manifest import FileRef, Weights
 from genenv_core.types import Rollout, SamplingParams, TaskDraft

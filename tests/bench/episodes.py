@@ -21,9 +21,10 @@ import torch
 
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.ids import seed_from
+from genenv_core.play.answering import Tools
 from genenv_core.play.attempt import Bounds, Play
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.driver import Tools, run_episodes
+from genenv_core.play.driver import run_episodes
 from genenv_core.types import Observation, Rollout, SampleRequest, SamplingParams, TaskDraft
 from tests.unit.builders_engine import write_checkpoint
 from tests.unit.builders_rollout import EchoDomain, EchoEpisode, flat

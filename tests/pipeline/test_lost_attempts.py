@@ -31,7 +31,7 @@ QUICK = (*TRAILS, "execution.retry_seconds=0")
 
 
 @pytest.fixture(scope="module")
-def begun(api: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trails_begun(api: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a root with a bootstrap."""
     root = tmp_path_factory.mktemp("lost")
     coevolution(tiny(root, *TRAILS, epochs=1, run_id="begun"), Until(stage="bootstrap", epoch=0))
@@ -62,11 +62,11 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
 
 
 def test_a_run_whose_engine_came_back_is_one_whose_engine_never_failed(
-    begun: Path, tmp_path: Path, failing: dict[str, float]
+    trails_begun: Path, tmp_path: Path, failing: dict[str, float]
 ):
     other = tmp_path / "other"
-    shutil.copytree(begun, other)
-    straight = tiny(begun, *QUICK, epochs=1, run_id="straight")
+    shutil.copytree(trails_begun, other)
+    straight = tiny(trails_begun, *QUICK, epochs=1, run_id="straight")
     run(straight)
     failing |= {"share": 0.3, "times": 2}
     patient = tiny(other, *QUICK, epochs=1, run_id="patient")
@@ -79,10 +79,14 @@ def test_a_run_whose_engine_came_back_is_one_whose_engine_never_failed(
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.6])
-def test_what_stayed_lost_counts_nowhere(begun: Path, failing: dict[str, float], share: float):
+def test_what_stayed_lost_counts_nowhere(
+    trails_begun: Path, failing: dict[str, float], share: float
+):
     failing |= {"share": share, "times": 99}
     heat = f"rollout.temperature={1 + share / 100}"  # keys of its own
-    config = tiny(begun, *QUICK, heat, "execution.retries=1", epochs=1, run_id=f"share-{share}")
+    config = tiny(
+        trails_begun, *QUICK, heat, "execution.retries=1", epochs=1, run_id=f"share-{share}"
+    )
     run(config)
     check(config)
     lost = sql(config, "SELECT turns FROM traces WHERE cause = 'engine'")["turns"]
@@ -92,7 +96,7 @@ def test_what_stayed_lost_counts_nowhere(begun: Path, failing: dict[str, float],
 
 
 def test_episodes_that_do_not_open_and_steps_over_their_limit_are_lost(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
+    trails_begun: Path, monkeypatch: pytest.MonkeyPatch
 ):
     opened, step = TrailsDomain.episode, TrailsEpisode.step
 
@@ -112,7 +116,7 @@ def test_episodes_that_do_not_open_and_steps_over_their_limit_are_lost(
     monkeypatch.setattr(TrailsDomain, "version", "closed")
     monkeypatch.setattr(TrailsEpisode, "step", too_late)
     quick = ("execution.retries=1", "generation.guard=false")
-    config = tiny(begun, *QUICK, *quick, epochs=1, run_id="closed")
+    config = tiny(trails_begun, *QUICK, *quick, epochs=1, run_id="closed")
     run(config)
     check(config)
     rows = sql(config, "SELECT cause, example_error FROM failures WHERE cause <> 'agent'")

@@ -22,9 +22,10 @@ import pytest
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.ids import seed_from
+from genenv_core.play.answering import Simulation, Tools
 from genenv_core.play.attempt import Bounds, Play
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.driver import Simulation, Tools, run_episodes
+from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import Simulator
 from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import (

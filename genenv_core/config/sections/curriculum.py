@@ -33,7 +33,8 @@ class CurriculumConfig(Section):
     narrow band keeps few rows, and those by luck of the attempts."""
     least_n: int = Field(default=2, ge=1, le=1024)
     """Fewest attempts with a verdict that give a task a p_hat, where an environment or an engine
-    failed in others; with fewer the task counts as not attempted. Above rollout.n: all."""
+    failed in others; with fewer the task is an incomplete group, which no update uses. Above
+    rollout.n: all."""
     track: float = Field(default=1.0, ge=0, le=2)
     """How far the target of the RWR weights moves against the error of what pi_env wrote: alpha +
     track (alpha - its success rate), within .2 and .8. R_env, the band and reports stay with

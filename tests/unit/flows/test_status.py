@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from flows.cli.runs.status import _picture, show_run, watch_run
-from flows.cli.tables import evidence_table
+from flows.cli.tables import epoch_table, evidence_table
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
 from genenv_core.storage.records.runs import Attempt, RunLog
@@ -86,6 +86,18 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
     assert (
         lines[0][-1] == "fidelity" and lines[2][-1] == "0.51" and lines[1] == ["1", "0", "0", "0"]
     )
+
+
+@mutation(
+    "the table of epochs hides what was lost", "flows/cli/tables.py",
+    'if row.get("attempts_lost"):', "if False:",
+)  # fmt: skip
+def test_the_table_of_epochs_counts_what_was_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"epoch": 1, "attempts_lost": 0}, {"epoch": 2, "attempts_lost": 5}]
+    Console(width=140).print(epoch_table(rows))
+    _, first, second = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert first == "1"
+    assert second == "2 5 attempts lost: genenv sql 'FROM failures'"
 
 
 @mutation(

@@ -114,7 +114,7 @@ def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleD
 
 @mutation(
     "a broken environment is the model's fault", ITEMS,
-    'valid = False if trace["cause"] == Cause.AGENT.value else None', "valid = False",
+    'valid = False if Cause(trace["cause"]).judges else None', "valid = False",
 )  # fmt: skip
 @mutation(
     "an attempt that broke off is judged by what it said", ITEMS, 'if trace["error"]:', "if False:"

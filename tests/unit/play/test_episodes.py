@@ -24,10 +24,11 @@ from genenv_core.engines.protocol import Engine
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
+from genenv_core.play.answering import Simulation, Tools
 from genenv_core.play.attempt import Bounds, Play
 from genenv_core.play.calls import as_said
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.driver import Simulation, Tools, run_episodes
+from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfit
 from genenv_core.play.steps import EPISODE_TURN, stepped
 from genenv_core.storage.canonical import canonical_json

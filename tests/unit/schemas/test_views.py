@@ -315,6 +315,11 @@ def test_what_was_lost_is_a_failure_of_its_cause(tmp_path: Path) -> None:
         ("agent", "wrong arguments", 9, 0.5625, ""),
         ("engine", "error", 1, 0.0625, "503: server gone"),
     ]
+    # A measurement of a benchmark scores its items elsewhere: what was lost is part of all of it.
+    measured = tables | {"scores": tables["scores"].clear()}
+    assert ask(tmp_path, measured, sql).rows() == [
+        ("engine", "error", 1, 0.0625, "503: server gone")
+    ]
 
 
 def test_fidelity_by_hand(tmp_path: Path) -> None:
