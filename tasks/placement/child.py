@@ -155,13 +155,17 @@ class Child:
             now = time.monotonic()
             if state.is_running() or state.is_cancelling():
                 began, stuck = now, None
-                self._say(f"runs on work pool {self._work_pool}")
+                doing = "runs" if state.is_running() else "is being cancelled"
+                self._say(f"{doing} on work pool {self._work_pool}")
                 if (seen := self._sign(child)) != sign:
                     sign, alive = seen, now
                 if now - alive > self._settings.lost_seconds:
                     self._lost()
             else:
-                alive = now
+                if not self._is_started(state):
+                    alive = now
+                elif now - alive > self._settings.lost_seconds:
+                    self._lost()
                 trouble, hopeless = self._waits_for(state)
                 stuck = (stuck or now) if hopeless else None
                 if now - began > self._settings.start_seconds or (stuck and now - stuck > STUCK_S):
@@ -209,12 +213,16 @@ class Child:
         return {**sent, "traceparent": span} if span else sent
 
     def _attempt(self, tag: str) -> int:
-        """Return the number of the child that is not over yet, or the next one's."""
+        """Return the number of the child that works or will, or the next one's.
+
+        A child that was asked to end is on its way out: its result would be an error.
+        """
         found = self._api.ask(lambda client: runs_with(client, tag))
         numbers = {int((run.idempotency_key or ".0").rpartition(".")[2]): run for run in found}
         last = max(numbers, default=0)
         state = numbers[last].state if last else None
-        return last + 1 if state is None or state.is_final() else last
+        ended = state is None or state.is_final() or state.is_cancelling()
+        return last + 1 if ended else last
 
     def _sign(self, child: FlowRun) -> bytes:
         """Return what changes while the child works: its starts, and the beats of its lease."""
@@ -222,6 +230,13 @@ class Child:
         with contextlib.suppress(StorageError):  # no lease yet, or no more
             sign += self._store.read(paths.lease(self._stage, self._key))
         return sign
+
+    def _is_started(self, state: State) -> bool:
+        """Return whether a child that has not begun has a process, which may be gone by now.
+
+        The pod of a node that went away stays as it was when the node was last heard of.
+        """
+        return state.is_pending() and bool(self._pods and self._pods.runs(self._run_id))
 
     def _waits_for(self, state: State) -> tuple[str, bool]:
         """Return what a child that has not begun waits for, and whether it waits in vain."""

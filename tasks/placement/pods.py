@@ -51,17 +51,27 @@ class Pods:
 
     def trouble(self, flow_run: UUID) -> tuple[str, bool] | None:
         """Return what is wrong with a flow run's newest pod, and whether only a person can help."""
-        label = f"prefect.io/flow-run-id={flow_run}"
-        pods = self._items(f"{self._path}/pods", labelSelector=label)
-        if pods:
-            pods.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
-            return diagnosis(pods[-1].get("status") or {})
+        label = _label(flow_run)
+        status = self._newest(flow_run)
+        if status is not None:
+            return diagnosis(status)
         path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
         for job in self._items(path, labelSelector=label):
             about = f"involvedObject.name={job['metadata']['name']},type=Warning"
             for event in self._items(f"{self._path}/events", fieldSelector=about):
                 return f"{event.get('reason')}: {_short(event.get('message'))}", False
         return None
+
+    def runs(self, flow_run: UUID) -> bool:
+        """Return whether a container of a flow run's newest pod runs, as far as is known."""
+        status = self._newest(flow_run) or {}
+        return any("running" in (one.get("state") or {}) for one in _containers(status))
+
+    def _newest(self, flow_run: UUID) -> dict[str, Any] | None:
+        """Return the status of a flow run's newest pod; None where there is none."""
+        pods = self._items(f"{self._path}/pods", labelSelector=_label(flow_run))
+        pods.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
+        return pods[-1].get("status") or {} if pods else None
 
     @property
     def _path(self) -> str:
@@ -92,6 +102,10 @@ class Pods:
 
 
 _ABSENT = object()
+
+
+def _label(flow_run: UUID) -> str:
+    return f"prefect.io/flow-run-id={flow_run}"
 
 
 def pods_of(work_pool: WorkPool) -> Pods | None:

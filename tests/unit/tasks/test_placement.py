@@ -15,10 +15,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Cancelling, Completed, Crashed, Pending, Running
 from pydantic import ValidationError
 
 from flows.cli.machines.up import work_pool
@@ -30,11 +33,22 @@ from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.exchange.external import offline_input
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
+from tasks.placement import child as child_module
+from tasks.placement.child import Child
 from tasks.placement.names import deployment_name
 from tasks.placement.pods import Pods, diagnosis, secrets_in
 from tasks.score import ScoreInputs
 from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
+from tests.mutations import mutation
+
+
+def pod(age: int, state: Any) -> dict[str, Any]:
+    """Return a pod as the API lists it; a larger age is a newer one."""
+    made = f"2026-11-25T00:00:{age:02d}Z"
+    status = {"containerStatuses": [{"state": state}]}
+    return {"metadata": {"creationTimestamp": made}, "status": status}
+
 
 REF = ArtifactRef(stage="pool", key="k", digest="d", rows=3, facts={"a": [1.5]}, checkpoints={})
 
@@ -197,6 +211,107 @@ def hang_up(server: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while True:
             server.accept()[0].close()
+
+
+CHILD = "tasks/placement/child.py"
+
+
+class Followed(Child):
+    """A child whose server, pods and clock are a script: one (state, pod runs) for each look."""
+
+    def __init__(self, looks: list[tuple[State, bool]]) -> None:
+        self._script, self._now = looks, 0.0
+        self._settings = PlacementConfig(lost_seconds=45.0)
+        self._where, self._work_pool, self._run_id = "stage rollout", "gpu", uuid4()
+        self._pods = self._api = self.parents = self
+        self.said: list[str] = []
+
+    def ask(self, call: Any) -> Any:
+        return SimpleNamespace(state=self._script[0][0])
+
+    def pause(self) -> None:
+        self._script.pop(0)
+        self._now += 10.0
+
+    def check(self) -> None:
+        assert self._script, "it was followed beyond its end"
+
+    def runs(self, flow_run: UUID) -> bool:
+        return self._script[0][1]
+
+    def trouble(self, flow_run: UUID) -> None:
+        return None
+
+    def _sign(self, child: Any) -> bytes:
+        return b"the same"
+
+    def _say(self, message: str) -> None:
+        self.said.append(message)
+
+
+@mutation(
+    "a node that goes while its pod starts is waited for", CHILD,
+    "if not self._is_started(state):", "if True:",
+)  # fmt: skip
+def test_a_pod_that_runs_and_says_nothing_is_lost(monkeypatch: pytest.MonkeyPatch):
+    pulls, starts = (Pending(), False), (Pending(), True)
+    child = Followed([pulls] * 30 + [starts] * 6)
+    monkeypatch.setattr(child_module.time, "monotonic", lambda: child._now)
+    with pytest.raises(StageError, match="is lost: no sign of life for 45 s"):
+        child.follow()
+    assert len(child._script) == 2  # 300 s of pulling an image are no silence, 50 s are
+    began = Followed([pulls, starts, (Running(), True), (Completed(), False)])
+    monkeypatch.setattr(child_module.time, "monotonic", lambda: began._now)
+    began.follow()
+
+
+@mutation(
+    "a child that was asked to end is joined", CHILD,
+    "state.is_final() or state.is_cancelling()", "state.is_final()",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("states", "number"),
+    [
+        ([], 1),
+        ([Running()], 1),
+        ([Pending()], 1),
+        ([Cancelling()], 2),
+        ([Crashed(), Cancelling()], 3),
+        ([Cancelling(), Running()], 2),
+        ([Completed()], 2),
+    ],
+)
+def test_which_child_is_joined(states: list[State], number: int, monkeypatch: pytest.MonkeyPatch):
+    known = [
+        SimpleNamespace(idempotency_key=f"x.{at}", state=state)
+        for at, state in enumerate(states, start=1)
+    ]
+    child = Followed([])
+    child.ask = lambda call: call(None)
+    monkeypatch.setattr(child_module, "runs_with", lambda client, tag: known)
+    assert child._attempt("tag") == number
+
+
+def test_what_is_being_cancelled_is_not_said_to_run(monkeypatch: pytest.MonkeyPatch):
+    child = Followed([(Cancelling(), True), (Cancelled(), False)])
+    monkeypatch.setattr(child_module.time, "monotonic", lambda: child._now)
+    child.follow()
+    assert child.said == ["is being cancelled on work pool gpu"]
+
+
+@pytest.mark.parametrize(
+    ("items", "runs"),
+    [
+        ([], False),
+        ([pod(1, {"waiting": {"reason": "ContainerCreating"}})], False),
+        ([pod(1, {"running": {}})], True),
+        ([pod(2, {"waiting": {}}), pod(1, {"running": {}})], False),
+        ([pod(1, None)], False),
+    ],
+)
+def test_whether_the_newest_pod_runs(items: Any, runs: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Pods, "_items", lambda *_, **__: list(items))
+    assert Pods("ns", frozenset()).runs(uuid4()) is runs
 
 
 def test_secrets_are_found_wherever_they_are_named():
