@@ -113,3 +113,7 @@ class QueryError(GenenvError):
     """A SQL query was refused or failed; says which rule it hit."""
 
     exit_status = 2
+
+
+class TablesError(QueryError):
+    """Files of the tables cannot be read, whatever is asked of them."""

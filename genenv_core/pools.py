@@ -22,7 +22,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.sql.attach import write_views
 from genenv_core.storage.sql.catalog import id_named, tables_named
 from genenv_core.storage.sql.sandbox import Answer, Limits, ask
-from genenv_core.storage.sql.sources import open_tables, sources
+from genenv_core.storage.sql.sources import answered, open_tables
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 
@@ -61,7 +61,7 @@ def attach_file(root: str | os.PathLike[str], path: Path) -> int:
         raise QueryError(f"--attach-file {path} is inside the root {root}: choose another place")
     if not place.parent.is_dir():
         raise QueryError(f"--attach-file {path}: there is no folder {place.parent}")
-    return write_views(sources(store), place)
+    return answered(store, (), lambda found: write_views(found, place))
 
 
 def frame(
@@ -83,8 +83,13 @@ def answer(
     root: str | os.PathLike[str], sql: str, runs: Sequence[str] = (), limits: Limits = DEFAULT
 ) -> Answer:
     """Return the rows of one SELECT as `frame` does, under these limits."""
-    found = sources(reader(root), runs, tables=tables_named(sql), only=id_named(sql))
-    return ask(found, sql, limits)
+    return answered(
+        reader(root),
+        runs,
+        lambda found: ask(found, sql, limits),
+        tables=tables_named(sql),
+        only=id_named(sql),
+    )
 
 
 def reader(root: str | os.PathLike[str]) -> Store:

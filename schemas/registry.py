@@ -64,6 +64,12 @@ class TableSpec:
             return None
         return tuple(name for number in later for name in added.get(number, ()))
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Return the columns that the oldest files which can be read do not have."""
+        since = (self.added_since(version) for version in range(self.version))
+        return next((added for added in since if added), ())
+
     def earlier_names(self, version: int = 0) -> dict[str, str]:
         """Return the name that each renamed column has in files of this version or later ones."""
         renamed: dict[int, dict[str, str]] = self._about["renamed"]

@@ -11,6 +11,7 @@ from flows.running.environment import ROOT_VARIABLE
 from genenv_core.config.branching import BranchPoint, branch_name, read_point
 from genenv_core.config.comparison import Comparison, read_comparison
 from genenv_core.config.load import (
+    as_recorded,
     continued,
     preset_values,
     read_override,
@@ -151,9 +152,10 @@ def _resumed(request: RunRequest, root: str, changes: dict[str, Any]) -> RunConf
     for name, given in (("run_id", request.run_id), ("from", request.from_)):
         if given is not None:
             changes[name] = given
-    where = f"request, resume {request.resume}" if changes else f"run {request.resume}"
+    where = f"request, resume {request.resume}"
     fields = {"epochs": epochs, "root": root, "run_id": request.resume}
-    return _absolute(continued(_recorded(str(request.resume), root), changes, where, fields))
+    recorded = _recorded(str(request.resume), root)
+    return _absolute(continued(recorded, str(request.resume), changes, where, fields))
 
 
 def _of_run(run: str, root: str, changes: dict[str, Any], run_id: str | None) -> RunConfig:
@@ -163,7 +165,7 @@ def _of_run(run: str, root: str, changes: dict[str, Any], run_id: str | None) ->
 
 
 def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
-    return validated(_recorded(run, root), f"run {run}", {**fields, "root": root, "run_id": run})
+    return as_recorded(_recorded(run, root), run, {**fields, "root": root, "run_id": run})
 
 
 def _recorded(run: str, root: str) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.cli.spelling import spelled
-from genenv_core.errors import QueryError
+from genenv_core.errors import QueryError, SchemaError, TablesError
 from genenv_core.storage.canonical import sha256
+from genenv_core.storage.records.runs import is_there, left_out
 from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
 from genenv_core.storage.sql.sandbox import Answer, Limits, ask
 from genenv_core.storage.sql.session import Session
-from genenv_core.storage.sql.sources import sources
+from genenv_core.storage.sql.sources import answered, sources, with_fitting_files
 from genenv_core.storage.store.protocol import Store
 from schemas.registry import TABLES
 
@@ -79,6 +80,8 @@ class Reader:
         self._apart = threading.BoundedSemaphore(APART)
         self._session: Session | None = None
         self._seen = ""
+        self._runs = set[str]()
+        self._misfits = set[str]()
         self._looked = -FRESH_S
         self._here = "://" not in store.uri
         self._small = set(TABLES) if self._here else set(TABLES) - LARGE
@@ -94,11 +97,11 @@ class Reader:
         session = self._current()
         try:
             return session.ask(sql)
-        except QueryError:
-            newer = self._current()
+        except QueryError as error:
+            newer = self._current(suspicious=isinstance(error, TablesError))
             if newer is session:
                 raise
-        return newer.ask(sql)  # the first one was retired, or ended, between the two calls
+        return newer.ask(sql)  # the first one was retired, ended, or held a run that is left out
 
     def apart(self, sql: str, limits: Limits) -> Answer:
         """Return the answer of a process of its own, within these limits; raises QueryError.
@@ -106,8 +109,23 @@ class Reader:
         Others wait meanwhile, so that many questions at once do not take the machine's memory.
         """
         with self._apart:
-            found = sources(self.store, tables=tables_named(sql), only=id_named(sql))
-            return ask(found, sql, limits)
+            return answered(
+                self.store,
+                (),
+                lambda found: ask(found, sql, limits),
+                tables=tables_named(sql),
+                only=id_named(sql),
+            )
+
+    def left_out(self) -> dict[str, str]:
+        """Return why runs that are there are in no answer, by their ids."""
+        with self._lock:
+            known = left_out(self.store).items()
+            return {
+                run: why
+                for run, why in known
+                if run not in self._runs and is_there(self.store, run)
+            }
 
     def close(self) -> None:
         """End the process that answers."""
@@ -116,22 +134,41 @@ class Reader:
                 self._session.close()
             self._session = None
 
-    def _current(self) -> Session:
-        """Return a session over what is there now."""
+    def _current(self, *, suspicious: bool = False) -> Session:
+        """Return a session over what is there now; the files are looked at where `suspicious`."""
         with self._lock:
             session, now = self._session, time.monotonic()
-            if session is not None and session.alive and now - self._looked < FRESH_S:
+            if session is not None and not session.alive:
+                session = None
+            if session and now - self._looked < FRESH_S and not suspicious:
                 return session
-            found = sources(self.store, tables=self._small)
+            found = self._found(check=suspicious)
             seen = _signature(found)
             self._looked = now
-            if session is not None and session.alive and seen == self._seen:
+            if session and seen == self._seen:
                 return session
-            newer = Session(found, PAGE)
-            if session is not None:
-                session.retire()
-            self._session, self._seen = newer, seen
+            try:
+                newer = Session(found, PAGE)
+            except (TablesError, SchemaError):
+                found = self._found(check=True)
+                if _signature(found) == seen:
+                    raise
+                newer = Session(found, PAGE)
+            if self._session is not None:
+                self._session.retire()
+            self._session, self._seen = newer, _signature(found)
+            self._runs = {one.run_id for one in found}
             return newer
+
+    def _found(self, *, check: bool) -> list[RunSource]:
+        """Return the runs, without those whose files did not fit when they were last checked."""
+        found = sources(self.store, tables=self._small)
+        if check:
+            fitting = {one.run_id for one in with_fitting_files(self.store, found)}
+            self._misfits = {_signature([one]) for one in found if one.run_id not in fitting}
+        if self._misfits:
+            found = [one for one in found if _signature([one]) not in self._misfits]
+        return found
 
 
 def _signature(found: list[RunSource]) -> str:

@@ -115,8 +115,25 @@ def validated(
         raise ConfigError(f"{where}: {explain(error)}") from error
 
 
+def as_recorded(
+    recorded: Mapping[str, Any], run: str, fields: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Return the configuration that a run was started with; `fields` replace top-level ones.
+
+    Raises ConfigError for one that this genenv does not know.
+    """
+    try:
+        return validated(recorded, f"run {run}", fields)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}. Another version of genenv recorded this run: continue it with that version, "
+            "or start a new run"
+        ) from error
+
+
 def continued(
     recorded: Mapping[str, Any],
+    run: str,
     changes: Mapping[str, Any],
     where: str,
     fields: Mapping[str, Any] | None = None,
@@ -124,7 +141,7 @@ def continued(
     """Return the configuration that a run goes on with: as recorded, but for free sections.
 
     `changes` are sections or dotted fields. Raises ConfigError, which opens with `where` they come
-    from, for a change that would make another run.
+    from, for a change that would make another run, and as `as_recorded` does.
     """
     fixed = sorted(name for name in changes if name.partition(".")[0] not in FREE_SECTIONS)
     if fixed:
@@ -132,6 +149,7 @@ def continued(
             f"{where}: {', '.join(fixed)}: a run goes on with the configuration it was started "
             f"with, except for {', '.join(FREE_SECTIONS)}: leave it out, or start another run"
         )
+    as_recorded(recorded, run, fields)  # its own faults are none of the changes
     return validated(changed(recorded, changes), where, fields)
 
 

@@ -155,12 +155,12 @@ def _replay(
 def _gathered(run: str, store: Any) -> Contents:
     """Return the bundle of a run of a root."""
     from flows.running.environment import prepare
-    from genenv_core.config.load import validated
+    from genenv_core.config.load import as_recorded
     from genenv_core.storage.records.runs import RunLog
 
     prepare()
     recorded = RunLog(store, run).info().config
-    config = validated({**recorded, "root": store.uri, "run_id": run}, f"run {run}")
+    config = as_recorded(recorded, run, {"root": store.uri, "run_id": run})
     from flows.bundling import gather
 
     return gather(config, store)

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from flows.cli.tables import console, plain_table
 from genenv_core.config.branching import BranchPoint
-from genenv_core.storage.sql.catalog import query
-from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.sql.catalog import RunSource, connect, query, tables_named
+from genenv_core.storage.sql.sources import answered
 from genenv_core.storage.store.protocol import Store
 
 WIDEST = 10_000
@@ -62,8 +62,12 @@ class Filter:
 
 def show_runs(store: Store, *, as_json: bool, where: Filter | None = None) -> None:
     """Print the runs of a root: how far each is, where it stands, and what is said of it."""
-    with open_tables(store) as connection:
-        rows = query(connection, RUNS).to_dicts()
+
+    def listed(found: list[RunSource]) -> list[dict[str, Any]]:
+        with connect(found) as connection:
+            return query(connection, RUNS).to_dicts()
+
+    rows = answered(store, (), listed, tables=tables_named(RUNS))
     rows = [row for row in rows if where is None or where.fits(row)]
     if as_json:
         print(json.dumps(rows, default=str))

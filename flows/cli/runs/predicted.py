@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from flows.cli.tables import console, plain_table
-from genenv_core.config.load import run_name, validated
+from genenv_core.config.load import as_recorded, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, NotFound
@@ -112,7 +112,7 @@ def told_afterwards(store: Store, run: str) -> list[dict[str, Any]]:
     log = RunLog(store, run)
     try:
         info = log.info()
-        config = validated(info.config, f"run {run}", {"root": store.uri, "run_id": run})
+        config = as_recorded(info.config, run, {"root": store.uri, "run_id": run})
     except (NotFound, ConfigError):  # of another version of genenv
         return []
     computed = [

@@ -160,8 +160,7 @@ def resume(
     fields = {"epochs": epochs, "root": store.uri, "run_id": run_id}
     recorded = RunLog(store, run_id).info().config
     changes = dict(read_override(text, "--set") for text in set_ or ())
-    where = "--set" if changes else f"run {run_id}"
-    config = continued(recorded, changes, where, fields)
+    config = continued(recorded, run_id, changes, "--set", fields)
     asked = Asked.read(config, until, force, None)
     if config.benchmark.given:
         from flows.cli.data.measured import measure_configured
@@ -244,6 +243,7 @@ def open_root(config: RunConfig) -> tuple[Path, Given]:
     from flows.running.environment import check_home
     from genenv_core.exchange.external import given_to, offline_input, teacher_input
     from genenv_core.storage.records.readers import check_readers
+    from genenv_core.storage.sql.sources import look_at_runs
     from genenv_core.storage.store.opening import home_of, open_store
 
     check_home(home_of(config.root))  # before the store makes the folder
@@ -252,6 +252,7 @@ def open_root(config: RunConfig) -> tuple[Path, Given]:
     teacher_input(config)
     store = open_store(config.root)
     check_readers(config.root, config.roots.read)
+    look_at_runs(store)
     return store.home, given
 
 

@@ -20,7 +20,7 @@ from flows.cli.runs.predicted import afterwards_table, told_afterwards
 from flows.cli.tables import console, epoch_table, evidence_table, plain_table
 from flows.up.previous import live_view
 from genenv_core.addresses import at_root, page_of
-from genenv_core.config.load import validated
+from genenv_core.config.load import as_recorded
 from genenv_core.config.stages import LAST, STAGES
 from genenv_core.config.until import stages_of
 from genenv_core.epoch.trouble import troubles
@@ -181,7 +181,7 @@ def _stopped(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) ->
     """Return why a run stops at its limits, what is spent and left, and how to go on; else {}."""
     log = RunLog(store, run)
     try:
-        config = validated(log.info().config, f"run {run}", {"root": store.uri, "run_id": run})
+        config = as_recorded(log.info().config, run, {"root": store.uri, "run_id": run})
     except ConfigError:  # of another version of genenv
         return {}
     if not config.limits.given or any(a.state is StageState.RUNNING for a in last.values()):

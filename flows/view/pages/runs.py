@@ -39,7 +39,8 @@ def page(reader: Reader, request: Request) -> Page:
         + (f"WHERE {where}\n" if where else "")
         + "GROUP BY ALL ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
-    return Page("runs.html.j2", "Runs", {"listed": found, "q": " ".join(words)})
+    shown = {"listed": found, "q": " ".join(words), "left_out": reader.left_out()}
+    return Page("runs.html.j2", "Runs", shown)
 
 
 def compare(reader: Reader, request: Request) -> Page:

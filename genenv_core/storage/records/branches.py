@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import Field
 
 from genenv_core.config.branching import BranchPoint, check_branch
-from genenv_core.config.load import validated
+from genenv_core.config.load import as_recorded
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import EPOCH_STAGES, LAST, STAGES, START_STAGES
 from genenv_core.config.until import Until
@@ -121,7 +121,7 @@ def _check_settings(
     """Raise ConfigError when the settings do not fit those of the first of some runs."""
     for run in runs:
         with contextlib.suppress(NotFound):
-            before = validated(RunLog(store, run).info().config, f"run {run}")
+            before = as_recorded(RunLog(store, run).info().config, run)
             check_branch(point, before, config, where)
             return
 

@@ -13,12 +13,13 @@ a quarter more for one of 150,000.
 # pyarrow has no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportUnknownParameterType=false
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -84,17 +85,43 @@ def read_parquet(
         SchemaError: another table's file, another schema version, or other columns or types.
     """
     name = "the given bytes" if isinstance(source, bytes) else str(source)
+    with _opened(table, name, source) as (parquet, lacking, earlier):
+        asked = columns and [earlier.get(column, column) for column in columns]
+        arrow = parquet.read(columns=asked)
+    return _as_now(table, name, arrow, lacking, earlier, columns)
+
+
+def check_file(table: str, path: Path | str) -> None:
+    """Look at a file's footer, and read no row; raises as `read_parquet` does for what it finds."""
+    with _opened(table, str(path), path) as (parquet, lacking, earlier):
+        empty = parquet.schema_arrow.empty_table()
+    _as_now(table, str(path), empty, lacking, earlier, None)
+
+
+@contextmanager
+def _opened(
+    table: str, name: str, source: bytes | Path | str
+) -> Generator[tuple[pq.ParquetFile, tuple[str, ...], dict[str, str]]]:
+    """Return a file of the table, the columns that it lacks, and old names by new ones."""
     try:
-        parquet = pq.ParquetFile(io.BytesIO(source) if isinstance(source, bytes) else source)
-        with parquet:
+        with pq.ParquetFile(io.BytesIO(source) if isinstance(source, bytes) else source) as parquet:
             version = _version(table, name, parquet.metadata.metadata or {})
-            lacking, earlier = _older(table, name, version)
-            asked = columns and [earlier.get(column, column) for column in columns]
-            arrow = parquet.read(columns=asked)
+            yield (parquet, *_older(table, name, version))
     except FileNotFoundError as error:
         raise NotFound(f"table {table}: there is no file {name}") from error
     except (pa.ArrowInvalid, OSError) as error:
         raise IntegrityError(f"table {table}: {name} is no whole Parquet file: {error}") from error
+
+
+def _as_now(
+    table: str,
+    name: str,
+    arrow: pa.Table,
+    lacking: Sequence[str],
+    earlier: Mapping[str, str],
+    columns: Sequence[str] | None,
+) -> pl.DataFrame:
+    """Return rows of a file with the columns of today; raises SchemaError for any other ones."""
     frame = pl.DataFrame(arrow).rename({old: new for new, old in earlier.items()}, strict=False)
     wanted = schema(table)
     if columns is not None:

@@ -34,6 +34,9 @@ _EVENT = re.compile(r"(\d+-\w+)-(\d+)-(?:start|end)\.json")
 _seen: dict[tuple[str, str], dict[str, int]] = {}
 _counting = threading.Lock()
 
+# What `leave_out` has said: root, run, reason.
+_said: set[tuple[str, str, str]] = set()
+
 
 class Attempt(SealedRecord):
     """One try of a stage by a run; `seconds` is None while it runs or when it was killed.
@@ -107,9 +110,7 @@ class RunLog:
         try:
             return RunInfo.from_bytes(self._store.read(path))
         except IntegrityError as error:
-            log.warning(
-                "run=%s is left out until it is run again: %s: %s", self.run_id, path, error
-            )
+            leave_out(self._store, self.run_id, f"{path}: {error}: run it again to write it anew")
             raise NotFound(f"{path} is damaged: {error}") from error
 
     def epochs(self) -> list[int]:
@@ -237,14 +238,33 @@ class EpochKeys(SealedRecord):
     keys: dict[str, str]
 
 
+def leave_out(store: Store, run_id: str, why: str) -> bool:
+    """Return whether a run cannot be read, which `why` says unless it is ''; warn once of each."""
+    told = (store.uri, run_id, why)
+    if why and told not in _said:
+        _said.add(told)
+        log.warning(
+            "run=%s is left out: %s (genenv gc --drop-run %s removes it)", run_id, why, run_id
+        )
+    return bool(why)
+
+
+def left_out(store: Store) -> dict[str, str]:
+    """Return why runs of a store could not be read when this process looked, by their ids."""
+    return {run: why for root, run, why in sorted(_said) if root == store.uri}
+
+
 def list_runs(store: Store) -> list[str]:
     """Return the ids of all runs in a store, sorted."""
     # A folder without a configuration is a run that never began: it may hold a log already.
     return [
-        run
-        for run in store.names(paths.runs())
-        if "config.json" in store.names(paths.run(run)) and _is_known(store, run)
+        run for run in store.names(paths.runs()) if is_there(store, run) and _is_known(store, run)
     ]
+
+
+def is_there(store: Store, run_id: str) -> bool:
+    """Return whether a run began, and nobody has dropped it since."""
+    return "config.json" in store.names(paths.run(run_id))
 
 
 def unknown_run(store: Store, run_id: str) -> str:

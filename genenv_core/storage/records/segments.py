@@ -188,7 +188,7 @@ def _loose(
         mark = ""
     parts: dict[str, list[Part]] = {}
     for stage, key in keys.items():
-        for part in _parts(store, stage, key):
+        for part in parts_of(store, stage, key):
             if part.table and part.rows:
                 parts.setdefault(part.table, []).append(part)
     tables: dict[str, tuple[Part, ...]] = {}
@@ -220,7 +220,8 @@ def _mark(store: Store, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str
     return digest([store.mark(path) for path in files])
 
 
-def _parts(store: Store, stage: str, key: str) -> Iterator[Part]:
+def parts_of(store: Store, stage: str, key: str) -> Iterator[Part]:
+    """Yield the parts of a finished stage; none where it is gone, or damaged, which is said."""
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:

@@ -21,10 +21,10 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 
-from genenv_core.errors import QueryError
+from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sql.admission import admit
 from genenv_core.storage.sql.comments import comments
-from genenv_core.storage.sql.duck import Setup, build, message_of, name, start, text
+from genenv_core.storage.sql.duck import Setup, build, message_of, name, of_files, start, text
 from genenv_core.storage.sql.types import carried, with_whole_days
 from schemas.registry import TABLES, schema, spec
 from schemas.relations import empty_select, sql_name, table_relation, views
@@ -67,7 +67,7 @@ def connect(
     With `described`, the dictionary is in the comments of its catalog.
 
     It can open the files of `sources` and no others, loads no extension, spills nothing to disk,
-    and its settings cannot be changed. Raises QueryError when a file cannot be opened.
+    and its settings cannot be changed. Raises TablesError when a file cannot be opened.
     """
     wanted = setup(sources, described=described)
     con = start(memory_limit)
@@ -96,14 +96,19 @@ def setup(sources: Sequence[RunSource], *, described: bool = False) -> Setup:
     older: dict[str, str] = {}
     for table in TABLES:
         statements.append(_table(table, sources))
-        if _added(table):
+        if spec(table).added:
             older[statements[-1]] = _table(table, sources, older=True)
     for view in views():
         statements.append(view.create)
     if described:
         statements += comments()
     paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
-    return Setup(held, tuple(statements), tuple(sorted(paths)), older)
+    types = {
+        f"{sql_name(table)}.{column.name}": column.sql_type
+        for table in TABLES
+        for column in table_relation(table).columns
+    }
+    return Setup(held, tuple(statements), tuple(sorted(paths)), older, types)
 
 
 def tables_named(sql: str) -> set[str]:
@@ -145,12 +150,16 @@ def _spelled(text: str, known: Mapping[str, set[str]]) -> set[str]:
 
 
 def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:
-    """Return the rows of one SELECT-like statement; raises QueryError for anything else."""
+    """Return the rows of one SELECT-like statement; raises QueryError for anything else.
+
+    It raises TablesError where a file is at fault, and not the statement.
+    """
     try:
         admit(con, sql)
         return frame_of(carried(con.sql(sql)).to_arrow_table())
     except duckdb.Error as error:
-        raise QueryError(message_of(error)) from error
+        kind = TablesError if of_files(error) else QueryError
+        raise kind(message_of(error)) from error
 
 
 def frame_of(rows: pa.Table) -> pl.DataFrame:
@@ -191,15 +200,8 @@ def _branches(table: str, index: int, source: RunSource, older: bool) -> list[st
 def _with_added(table: str, parts: str) -> str:
     """Return the files with the columns that later versions added, null where a file has none."""
     types = {column.name: column.sql_type for column in table_relation(table).columns}
-    absent = [f"CAST(NULL AS {types[added]}) AS {name(added)}" for added in _added(table)]
+    absent = [f"CAST(NULL AS {types[added]}) AS {name(added)}" for added in spec(table).added]
     return f"(FROM {parts} UNION ALL BY NAME SELECT {', '.join(absent)} WHERE false)"
-
-
-def _added(table: str) -> tuple[str, ...]:
-    """Return the columns that the oldest files which can be read do not have."""
-    known = spec(table)
-    since = (known.added_since(version) for version in range(known.version))
-    return next((added for added in since if added), ())
 
 
 def _column(table: str, column: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from genenv_core.errors import QueryError, one_line
+from genenv_core.errors import TablesError, one_line
 
 # DuckDB takes a name that does not exist for a folder, and refuses to look into it.
 _LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
@@ -30,12 +30,15 @@ class Setup:
 
     `older` has for a statement the one that takes its place where files of an older version of
     genenv lack columns that may be null. It looks into every file, so it is not the first choice.
+    `types` are those that columns must have, by `table.column`: files of one run with another type
+    would change that of all.
     """
 
     held: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table])
     statements: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     older: dict[str, str] = field(default_factory=dict[str, str])
+    types: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -54,7 +57,7 @@ def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyCo
 
 
 def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
-    """Build what is asked for and lock the settings; raises QueryError if a file cannot be opened.
+    """Build what is asked for and lock the settings; raises TablesError if a file does not fit.
 
     From here on it can open these files and no others, and sees no Python variable.
     """
@@ -64,7 +67,7 @@ def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
         con.execute("SET arrow_large_buffer_size = true")  # texts of more than 2 GB in a batch
         _lock(con, setup.files)
     except duckdb.Error as error:
-        raise QueryError(f"the tables cannot be opened: {message_of(error)}") from error
+        raise TablesError(f"the tables cannot be opened: {message_of(error)}") from error
 
 
 def message_of(error: Exception) -> str:
@@ -107,7 +110,7 @@ def name(value: str) -> str:
 
 
 def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
-    """Create what is asked for; raises QueryError if a run's files do not fit, duckdb.Error."""
+    """Create what is asked for; raises TablesError if a run's files do not fit, duckdb.Error."""
     # Otherwise a name in a query could reach Python variables of this process.
     con.execute("SET python_enable_replacements = false")
     con.execute("CREATE SCHEMA held")
@@ -120,7 +123,25 @@ def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
             con.execute(statement)
         except duckdb.BinderException as error:
             if not _made_of_older_files(con, setup.older.get(statement)):
-                raise QueryError(_other_version(con, statement, message_of(error))) from error
+                raise TablesError(_other_version(con, statement, message_of(error))) from error
+    if setup.types:
+        _check_types(con, setup.types)
+
+
+def of_files(error: Exception) -> bool:
+    """Return whether DuckDB found fault with a file, and not with the question."""
+    kinds = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException)
+    return isinstance(error, kinds)
+
+
+def _check_types(con: duckdb.DuckDBPyConnection, types: dict[str, str]) -> None:
+    """Raise TablesError for a column of another type."""
+    named = "SELECT table_name || '.' || column_name, data_type FROM duckdb_columns()"
+    for column, found in con.execute(named).fetchall():
+        if types.get(column, found) != found:
+            raise TablesError(
+                f"the tables cannot be opened: {column} has type {found}, not {types[column]}"
+            )
 
 
 def _made_of_older_files(con: duckdb.DuckDBPyConnection, statement: str | None) -> bool:

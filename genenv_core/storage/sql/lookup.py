@@ -19,9 +19,9 @@ from genenv_core.errors import NotFound, QueryError
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.runs import RunLog
-from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.catalog import RunSource, connect, query
 from genenv_core.storage.sql.duck import text
-from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.sql.sources import answered
 from genenv_core.storage.store.protocol import Store
 from genenv_core.types import Message, Policy
 
@@ -100,8 +100,12 @@ def look_up(store: Store, ident: str, run: str | None = None) -> TaskRecord:
     trace itself. Equal work of several runs has equal ids: the first run is shown, or `run`.
     Raises QueryError when nothing has this id.
     """
-    with open_tables(store, [run] if run else []) as con:
-        return _Reader(store, con, ident).task()
+
+    def read(found: list[RunSource]) -> TaskRecord:
+        with connect(found) as con:
+            return _Reader(store, con, ident).task()
+
+    return answered(store, [run] if run else [], read)
 
 
 class _Reader:

@@ -26,7 +26,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from genenv_core.errors import QueryError
+from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sizes import bytes_in
 from genenv_core.storage.sql.catalog import RunSource, frame_of, setup
 from genenv_core.storage.sql.comments import looks_at_comments
@@ -74,7 +74,7 @@ def ask(sources: Sequence[RunSource], sql: str, limits: Limits = Limits()) -> An
     """Return the answer to one SELECT-like statement over these runs; raises QueryError."""
     done = _run(request(sources, sql, limits), limits)
     if done.returncode:
-        raise QueryError(_why(done, limits))
+        raise _why(done, limits)
     with pa.ipc.open_stream(done.stdout) as reader:
         frame = frame_of(reader.read_all())
     return Answer(frame, bool(json.loads(done.stderr)["truncated"]))
@@ -98,6 +98,7 @@ def opening_of(
         "statements": built.statements,
         "older": built.older,
         "files": built.files,
+        "types": built.types,
         "memory_bytes": size(memory),
     }
 
@@ -134,7 +135,7 @@ def _run(request: bytes, limits: Limits) -> subprocess.CompletedProcess[bytes]:
         raise QueryError(too_long(limits)) from error
 
 
-def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> str:
+def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> QueryError:
     try:
         said = json.loads(done.stderr)
     except ValueError:
@@ -144,16 +145,18 @@ def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> str:
     if done.returncode in (-signal.SIGKILL, -signal.SIGABRT):
         return why_not({"memory": True}, limits)
     if done.returncode == -signal.SIGXCPU:
-        return too_long(limits)
+        return QueryError(too_long(limits))
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-    return f"the query's process ended with status {done.returncode}: {' '.join(last)[:500]}"
+    why = f"the query's process ended with status {done.returncode}: {' '.join(last)[:500]}"
+    return QueryError(why)
 
 
-def why_not(said: dict[str, Any], limits: Limits) -> str:
-    """Return what a person reads where the process says why there is no answer."""
+def why_not(said: dict[str, Any], limits: Limits) -> QueryError:
+    """Return the error that a process says instead of an answer, for a person to read."""
     if "error" in said:
-        return str(said["error"])
-    return f"the query needs more than {limits.memory} of memory: narrow it, or raise --memory"
+        return (TablesError if said.get("files") else QueryError)(str(said["error"]))
+    memory = f"the query needs more than {limits.memory} of memory: narrow it, or raise --memory"
+    return QueryError(memory)
 
 
 def too_long(limits: Limits) -> str:

@@ -25,10 +25,10 @@ from typing import Any, BinaryIO
 import duckdb
 import pyarrow as pa
 
-from genenv_core.errors import QueryError
+from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sql.admission import admit
 from genenv_core.storage.sql.confine import confine
-from genenv_core.storage.sql.duck import Setup, build, message_of, start
+from genenv_core.storage.sql.duck import Setup, build, message_of, of_files, start
 from genenv_core.storage.sql.frames import SESSION, read_frame, write_frame
 from genenv_core.storage.sql.types import carried
 
@@ -97,10 +97,11 @@ def _said(work: Callable[[], bool]) -> dict[str, Any]:
     except (MemoryError, pa.ArrowMemoryError, duckdb.OutOfMemoryException):
         return {"memory": True}
     except QueryError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "files": isinstance(error, TablesError)}
     except duckdb.Error as error:
         lack = "bad_alloc" in str(error) or "Out of Memory" in str(error)
-        return {"memory": True} if lack else {"error": message_of(error)}
+        said = {"error": message_of(error), "files": of_files(error)}
+        return {"memory": True} if lack else said
     except pa.ArrowException as error:
         return {"error": f"the result cannot be handed over: {message_of(error)}"}
 
@@ -144,7 +145,7 @@ def _open(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     )
     con.execute(f"SET threads = {threads}")  # which starts them, confined as this one is
     statements, files = (tuple(asked[name]) for name in ("statements", "files"))
-    build(con, Setup(held, statements, files, asked["older"]))
+    build(con, Setup(held, statements, files, asked["older"], asked["types"]))
     return con
 
 

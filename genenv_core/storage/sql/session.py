@@ -126,11 +126,11 @@ class Session:
             raise QueryError(too_long(self._limits))
         whole = [frame for frame in found if frame is not None]
         if len(whole) < frames:
-            raise QueryError(why_not({"memory": True}, self._limits))
+            raise why_not({"memory": True}, self._limits)
         return whole
 
     def _raise_for(self, said: bytes) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(said)
         if "truncated" not in told:
-            raise QueryError(why_not(told, self._limits))
+            raise why_not(told, self._limits)
         return told

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 import duckdb
 import polars as pl
 
 from genenv_core.config.branching import BranchPoint
-from genenv_core.errors import NotFound, QueryError, StorageError
+from genenv_core.errors import (
+    IntegrityError,
+    QueryError,
+    SchemaError,
+    StorageError,
+    TablesError,
+    one_line,
+)
+from genenv_core.storage import paths
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.branches import origin_of
 from genenv_core.storage.records.labels import Labels, read_labels
 from genenv_core.storage.records.manifest import Part
-from genenv_core.storage.records.parquet import read_parquet
-from genenv_core.storage.records.runs import RunInfo, RunLog, list_runs, unknown_run
-from genenv_core.storage.records.segments import Layout, attempts_digest, layout
+from genenv_core.storage.records.parquet import check_file, read_parquet
+from genenv_core.storage.records.runs import (
+    TRACKED,
+    RunInfo,
+    RunLog,
+    is_there,
+    leave_out,
+    list_runs,
+    unknown_run,
+)
+from genenv_core.storage.records.segments import Layout, attempts_digest, layout, parts_of
 from genenv_core.storage.sql.catalog import RunSource, connect
 from genenv_core.storage.store.protocol import Store
 from genenv_core.storage.upkeep.compaction import attempts_frame
 from schemas.registry import schema
+from schemas.validate import validate
 
 log = logging.getLogger("genenv.storage")
+
+Answer = TypeVar("Answer")
 
 
 def open_tables(
@@ -39,8 +58,72 @@ def open_tables(
     Of `tables` alone, when given, there are rows. `described` is as in
     `connect`. Raises QueryError for an unknown run.
     """
-    found = sources(store, runs, tables=tables)
-    return connect(found, memory_limit=memory, described=described)
+
+    def opened(found: list[RunSource]) -> duckdb.DuckDBPyConnection:
+        return connect(found, memory_limit=memory, described=described)
+
+    return answered(store, runs, opened, tables=tables)
+
+
+def answered(
+    store: Store,
+    runs: Sequence[str],
+    question: Callable[[list[RunSource]], Answer],
+    *,
+    tables: Collection[str] | None = None,
+    only: tuple[str, str] | None = None,
+) -> Answer:
+    """Return what `question` gives for the tables of runs, all of the store's by default.
+
+    Where all are asked, a run whose files cannot be read is left out with a warning: it takes no
+    other run away. Arguments and errors are those of `sources`, and what `question` raises.
+    """
+    found = sources(store, runs, tables=tables, only=only)
+    try:
+        return question(found)
+    except (TablesError, SchemaError):
+        if runs:
+            raise
+        # Looked up anew: a run that writes may have replaced files in between.
+        fitting = with_fitting_files(store, sources(store, tables=tables, only=only))
+        if [one.files for one in fitting] == [one.files for one in found]:
+            raise
+        return question(fitting)
+
+
+def with_fitting_files(store: Store, found: Sequence[RunSource]) -> list[RunSource]:
+    """Return the runs whose files this genenv can read; each other one is left out, and said."""
+    return [one for one in found if not leave_out(store, one.run_id, misfit(one))]
+
+
+def look_at_runs(store: Store) -> None:
+    """Warn of each run of a folder that this genenv cannot read.
+
+    It reads one footer of each table of a run's last epoch, and so asks nothing of an object store.
+    """
+    if "://" in store.uri:
+        return
+    for run in list_runs(store):
+        log = RunLog(store, run)
+        files: dict[str, list[str]] = {}
+        for stage, key in log.keys(max(log.epochs(), default=0)).items():
+            for part in parts_of(store, stage, key) if stage != TRACKED else ():
+                if part.table and part.rows:
+                    files[part.table] = store.files([part.path])
+        leave_out(store, run, misfit(RunSource(run, "", files)))
+
+
+def misfit(one: RunSource) -> str:
+    """Return why files of a run cannot be read, by their footers; '' if they can."""
+    try:
+        for table, files in one.files.items():
+            for file in files:
+                check_file(table, file)
+        for table, frame in one.frames.items():
+            validate(table, frame)
+    except (StorageError, SchemaError) as error:
+        return str(error)
+    return ""
 
 
 def sources(
@@ -63,9 +146,11 @@ def sources(
     for run in runs or list_runs(store):
         try:
             found.append(source(store, run, tables=tables, only=only))
-        except NotFound:  # dropped since it was listed
+        except StorageError as error:
             if runs:
                 raise
+            if is_there(store, run):  # else it was dropped since it was listed
+                leave_out(store, run, str(error))
     return found
 
 
@@ -78,8 +163,8 @@ def source(
 ) -> RunSource:
     """Return the files and small tables of one run, as far as it got."""
     run = RunLog(store, run_id)
-    info = run.info()
-    found = layout(store, run, int(info.config["epochs"]))
+    row = _run_row(run.info(), read_labels(store, run_id), origin_of(store, run_id))
+    found = layout(store, run, row["epochs_planned"])
     parts = [
         (table, part.path)
         for span in found.spans
@@ -92,11 +177,11 @@ def source(
         files.setdefault(table, []).append(file)
     frames = {
         "stage_runs": lambda: _history(store, run, found),
-        "runs": lambda: _run_row(info, read_labels(store, run_id), origin_of(store, run_id)),
+        "runs": lambda: pl.DataFrame([row], schema=schema("runs"), orient="row"),
     }
     return RunSource(
         run_id=run_id,
-        arm=str(info.config["arm"]),
+        arm=row["arm"],
         files=files,
         frames={name: make() for name, make in frames.items() if tables is None or name in tables},
     )
@@ -134,14 +219,24 @@ def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:
     return pl.concat([*frames, rest]).sort("started_at", "epoch", maintain_order=True)
 
 
-def _run_row(info: RunInfo, labels: Labels, point: BranchPoint | None) -> pl.DataFrame:
+def _run_row(info: RunInfo, labels: Labels, point: BranchPoint | None) -> dict[str, Any]:
+    """Return a row of `runs`; raises IntegrityError for the configuration of something else."""
     config: dict[str, Any] = info.config
-    row = {
+    try:
+        facts = {
+            "arm": str(config["arm"]),
+            "domain": str(config["domain"]["name"]),
+            "seed": int(config["seed"]),
+            "epochs_planned": int(config["epochs"]),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        path = paths.run_config(info.run_id)
+        raise IntegrityError(
+            f"{path}: it holds no configuration that this genenv reads: {one_line(error)}"
+        ) from error
+    return {
         "run_id": info.run_id,
-        "arm": config["arm"],
-        "domain": config["domain"]["name"],
-        "seed": config["seed"],
-        "epochs_planned": config["epochs"],
+        **facts,
         "started_at": info.started_at,
         "config": canonical_json(config).decode(),
         "tags": list(labels.tags),
@@ -150,4 +245,3 @@ def _run_row(info: RunInfo, labels: Labels, point: BranchPoint | None) -> pl.Dat
         "branch_of": point.run_id if point else None,
         "branch_epoch": point.epoch if point else None,
     }
-    return pl.DataFrame([row], schema=schema("runs"), orient="row")
