@@ -20,7 +20,7 @@ from flows.cli.data import eval as benchmarks
 from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
 from flows.cli.streams import OutputLost, flushed, open_streams
-from flows.running.environment import quiet
+from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError
@@ -93,12 +93,14 @@ def main_options(
         os.environ["GENENV_DEBUG"] = "1"
     if endpoint_url:
         os.environ["AWS_ENDPOINT_URL_S3"] = endpoint_url  # child processes inherit it
+    check_working_folder()
 
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the work failed, 2 wrong usage or configuration."""
     open_streams()
     quiet()
+    past_proxies()
     try:
         # Outside of its standalone mode Typer hands an exit status back as the result.
         result = app(standalone_mode=False)

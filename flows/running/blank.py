@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from flows.running.environment import QUIET
-from genenv_core.storage.files import move_over, temporary
+from genenv_core.storage.files import create, move_over, temporary
 
 NAME = "prefect.db"
 URL_VARIABLE = "PREFECT_API_DATABASE_CONNECTION_URL"
@@ -50,11 +50,7 @@ def lay(home: Path, source: Path | None = None) -> None:
     # Where this fails, the server makes its own database, or names what is wrong.
     with contextlib.suppress(OSError):
         home.mkdir(parents=True, exist_ok=True)
-        copy = temporary(home, source.read_bytes())
-        try:
-            os.link(copy, home / NAME)  # never over one that is there
-        finally:
-            copy.unlink()
+        create(home / NAME, source.read_bytes())  # never over one that is there
 
 
 if __name__ == "__main__":

@@ -63,6 +63,37 @@ def check_home(root: Path) -> None:
         )
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""This machine's own addresses, as `NO_PROXY` names them."""
+
+
+def check_working_folder() -> None:
+    """Raise ConfigError if the folder in which the command was given is gone."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ConfigError(
+            f"the working folder cannot be used ({error.strerror}; it was removed or moved, or its "
+            "disk is gone): change into a folder that exists, and give the command again"
+        ) from error
+
+
+def past_proxies() -> None:
+    """Let every library, here and in child processes, ask this machine's servers directly.
+
+    With HTTP_PROXY and its like alone, urllib, requests, httpx and botocore send a request for
+    127.0.0.1 to the proxy, which has other servers there, or none. Names that are in NO_PROXY
+    already stay. Some libraries read the variable in lower case first, others in upper case.
+    """
+    given = {name: os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")}
+    either = given["no_proxy"] or given["NO_PROXY"]
+    for name, value in given.items():
+        listed = [part.strip() for part in (value or either).split(",") if part.strip()]
+        missing = [address for address in LOOPBACK if address not in listed]
+        if "*" not in listed:
+            os.environ[name] = ",".join([*listed, *missing])
+
+
 def quiet() -> None:
     """Keep the libraries' bars and notices off the terminal, where nothing else is asked for.
 
@@ -80,6 +111,7 @@ def prepare(root: Path | None = None) -> None:
     if root is not None:
         check_home(root)
     quiet()
+    past_proxies()
     for name, value in INLINE.items():
         os.environ.setdefault(name, value)
     if root is not None:

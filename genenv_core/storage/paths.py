@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+FOLDERS = (
+    "parts", "stages", "shards", "progress", "runs", "retired", "origins", "foreign", "leases",
+    "checkpoints", "comparisons",
+)  # fmt: skip
+"""Folders of a root that files move into from its `tmp`."""
+
 
 def part(sha256: str, suffix: str) -> str:
     """Return where an immutable part with this content lives."""

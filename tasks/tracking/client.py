@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.tracking import user_of
 from genenv_core.errors import one_line
+from genenv_core.storage.files import create
 from genenv_core.storage.store.local import LocalStore
 
 if TYPE_CHECKING:
@@ -118,8 +119,9 @@ def create_database(root: Path) -> None:
     scratch = LocalStore(root).scratch()
     made = scratch / path.name
     MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
-    with contextlib.suppress(FileExistsError):  # another process was quicker, and may use it by now
-        os.link(made, path)
+    # Another process may have been quicker, and use it by now. The folder may be another disk.
+    with contextlib.suppress(FileExistsError):
+        create(path, made.read_bytes())
     made.unlink()
     scratch.rmdir()
 

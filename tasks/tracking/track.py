@@ -35,6 +35,7 @@ from tasks.tracking.client import (
     unreachable,
 )
 from tasks.tracking.flavor import laid_out
+from tasks.tracking.names import model_name, parameter_names
 from tasks.tracking.news import begin, listed, tell
 
 if TYPE_CHECKING:
@@ -52,11 +53,6 @@ BEGUN_TAG = "genenv.started_at"
 
 ALIAS_BEST = "best"
 """Set here; the alias `latest` is MLflow's own and always names the newest version."""
-
-
-def model_name(config: RunConfig, policy: str) -> str:
-    """Return the name of a policy's registered model."""
-    return f"{config.tracking.experiment}-{policy}"
 
 
 def check_tracking(config: RunConfig) -> None:
@@ -210,9 +206,10 @@ def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:
     run_uuid = made.info.run_id
     if made.info.status != "RUNNING":
         client.update_run(run_uuid, status="RUNNING")
-    for key, value in sorted(_flat(dump(config)).items()):
-        if key not in made.data.params:  # a kill may have come between two of them
-            client.log_param(run_uuid, key, value)
+    settings = _flat(dump(config))
+    for key, name in sorted(parameter_names(settings).items()):
+        if name not in made.data.params:  # a kill may have come between two of them
+            client.log_param(run_uuid, name, settings[key])
     return run_uuid
 
 
@@ -257,7 +254,7 @@ def _register(
     """Make the model version of a published checkpoint, unless there is one, and set the alias."""
     from mlflow.exceptions import MlflowException
 
-    name = model_name(config, row["policy"])
+    name = model_name(config.tracking.experiment, row["policy"])
     try:
         client.get_registered_model(name)
     except MlflowException:

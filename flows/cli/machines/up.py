@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,26 @@ import typer
 from flows.cli.options import Root
 from flows.deploy.deployments import WORK_POOL
 from genenv_core.addresses import DEFAULT_ROOT
+from genenv_core.config.sections.placement import INLINE, PLACE
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError
 
-WorkPool = Annotated[str, typer.Option("--pool", help="Work pool that carries out the runs.")]
+
+def _work_pool(name: str | None) -> str | None:
+    """Return the name of a work pool; raises ConfigError for one that `placement` cannot hold."""
+    if name is not None and (len(name) > 63 or not re.fullmatch(PLACE, name) or name == INLINE):
+        raise ConfigError(
+            f"work pool {name[:80]!r}: write up to 63 letters, digits, dots, hyphens and "
+            f"underscores, a letter or digit first, and not {INLINE!r}: placement.* and Prefect "
+            "take no others"
+        )
+    return name
+
+
+WorkPool = Annotated[
+    str,
+    typer.Option("--pool", help="Work pool that carries out the runs.", callback=_work_pool),
+]
 
 
 def up(
@@ -70,7 +87,11 @@ def deploy(
     work_pool: WorkPool = WORK_POOL,
     gpu_work_pool: Annotated[
         str | None,
-        typer.Option("--gpu-pool", help="Work pool of the GPU stages (default: the same)."),
+        typer.Option(
+            "--gpu-pool",
+            help="Work pool of the GPU stages (default: the same).",
+            callback=_work_pool,
+        ),
     ] = None,
 ) -> None:
     """Register all deployments at PREFECT_API_URL, or at the `genenv up` of the root."""
@@ -94,7 +115,12 @@ def deploy(
 
 def work_pool(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the work pool, as in placement.*.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of the work pool, as in placement.*.",
+            callback=_work_pool,
+        ),
     ],
     settings: Annotated[
         Path | None,

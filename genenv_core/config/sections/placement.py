@@ -12,7 +12,10 @@ from genenv_core.config.stages import STAGES, StageEntry
 INLINE = "inline"
 """The placement of a stage that is computed in the process of its flow."""
 
-Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
+PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Names of work pools, of up to 63 characters: Kubernetes labels and Prefect's paths take them."""
+
+Place = Annotated[str, Field(pattern=PLACE, max_length=63)]
 
 
 def _field(entry: StageEntry) -> Any:

@@ -30,8 +30,9 @@ class TrackingConfig(Section):
     upload: bool = False
     """Whether the files of published checkpoints are uploaded to a server that tracks elsewhere;
     else its model versions hold a reference and a digest."""
-    experiment: str = Field(default="genenv", min_length=1, max_length=200)
-    """MLflow experiment; registered models are named after it: <experiment>-agent, -env."""
+    experiment: str = Field(default="genenv", max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
+    """MLflow experiment; registered models are named after it: <experiment>-agent, -env, with "-"
+    for "/", ":" and other marks that model names may not hold."""
 
     @field_validator("uri")
     @classmethod

@@ -16,8 +16,10 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
+from genenv_core.storage import paths
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.files import move_over, sync, temporary
+from genenv_core.storage.store.abilities import ELSEWHERE, TOGETHER, check_abilities
 from genenv_core.storage.store.protocol import Stat
 
 _REMEDY = {
@@ -28,6 +30,9 @@ _REMEDY = {
     errno.EPERM: "not permitted: choose another --root or change its permissions",
     errno.ENAMETOOLONG: "the path is too long: choose a shorter --root",
     errno.ENOTDIR: "a part of the path is a file: choose another --root",
+    errno.EXDEV: f"it is on another file system or mount than `tmp` of the root: {TOGETHER}",
+    errno.EOPNOTSUPP: f"the file system cannot do what a root needs: {ELSEWHERE}",
+    errno.EMLINK: f"the file system allows no further hard link to a file: {ELSEWHERE}",
 }
 
 
@@ -40,10 +45,18 @@ class LocalStore:
 
     at_once = 1
 
-    def __init__(self, root: Path, *, writable: bool = True) -> None:
-        """Open (and create) the directory; raises StorageError when it cannot be written.
+    def __init__(
+        self,
+        root: Path,
+        *,
+        writable: bool = True,
+        folders: Sequence[str] = paths.FOLDERS,
+        links: bool = True,
+    ) -> None:
+        """Open (and create) the directory; raises StorageError when it cannot hold a root.
 
-        With `writable` False it is taken as it is, and may be somebody else's.
+        That is when it cannot be written, or as `check_abilities`, to which `folders` and `links`
+        go. With `writable` False it is taken as it is, and may be somebody else's.
         """
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
@@ -53,6 +66,7 @@ class LocalStore:
         with self._errors(self.root):
             (self.root / "tmp").mkdir(parents=True, exist_ok=True)
             self._temporary(b"").unlink()
+            check_abilities(self.root, folders, links=links)
 
     def read(self, path: str) -> bytes:
         with self._errors(self.root / path):

@@ -2,16 +2,22 @@
 
 Invariants: a path that SQLite or a database's URL cannot name is refused before anything is made,
 with what is wrong with it; the longest that is let through works. Libraries are asked to be quiet
-before anything imports them.
+before anything imports them. Each library that sends requests asks servers of this machine past
+proxies, and others as its user said. A command from a folder that is gone says so.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import sys
+import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
+import requests
+from botocore.utils import get_environ_proxies
 
 from flows.cli import app as cli
 from flows.cli.runs.run import open_root
@@ -107,3 +113,93 @@ def test_libraries_are_quiet_before_any_command_begins(monkeypatch: pytest.Monke
     assert seen["HF_HUB_DISABLE_PROGRESS_BARS"] == "1"
     assert environment.QUIET.keys() <= seen.keys()
     assert seen["TRANSFORMERS_VERBOSITY"] == "info"
+
+
+ENVIRONMENT = "flows/running/environment.py"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+def given(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    """Set the variables of proxies to these values alone."""
+    for name in (*PROXIES, *map(str.upper, PROXIES)):
+        monkeypatch.setenv(name, "")  # so that it is as before afterwards
+        monkeypatch.delenv(name)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+
+
+def through_proxy(url: str) -> set[str]:
+    """Return the libraries that would send a request for this address to a proxy."""
+    host = url.partition("//")[2].partition("/")[0]
+    with httpx.Client() as client:
+        by_httpx = client._transport_for_url(httpx.URL(url)) is not client._transport
+    found = {
+        "httpx": by_httpx,  # Prefect's client
+        "requests": bool(requests.utils.get_environ_proxies(url)),  # MLflow's, and OpenTelemetry's
+        "botocore": bool(get_environ_proxies(url)),
+        "urllib": not urllib.request.proxy_bypass(host),
+    }
+    return {name for name, through in found.items() if through}
+
+
+ALL = {"httpx", "requests", "botocore", "urllib"}
+
+
+@mutation("only one spelling of NO_PROXY is set", ENVIRONMENT,
+          'for name in ("no_proxy", "NO_PROXY")}', 'for name in ("NO_PROXY",)}',
+          by="[upper-own-lower]")  # fmt: skip
+@mutation("what NO_PROXY has already is lost", ENVIRONMENT,
+          "[*listed, *missing]", "missing", by="[lower-own-upper]")  # fmt: skip
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"NO_PROXY": "10.0.0.5,.corp"}, {"no_proxy": "10.0.0.5, .corp"}, {"NO_PROXY": "*"}],
+    ids=["none", "own-upper", "own-lower", "everything"],
+)
+@pytest.mark.parametrize("spelling", [str.lower, str.upper], ids=["lower", "upper"])
+def test_servers_of_this_machine_are_asked_past_proxies(
+    spelling, own: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxies = {spelling(name): "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy")}
+    given(monkeypatch, **proxies, **own)
+    environment.past_proxies()
+    environment.past_proxies()  # a child of genenv does it again
+    for here in ("http://127.0.0.1:4200/api", "http://localhost:5000/health"):
+        assert through_proxy(here) == set(), here
+    everywhere = own == {"NO_PROXY": "*"}
+    assert through_proxy("http://example.org/") == (set() if everywhere else ALL)
+    assert through_proxy("http://10.0.0.5/") == (ALL if not own else set())
+    assert through_proxy("http://mlflow.corp/") == (ALL if not own else set())
+
+
+@mutation("a command leaves the proxies as they are", "flows/cli/app.py",
+          "    past_proxies()\n", "")  # fmt: skip
+def test_a_command_goes_past_proxies_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, HTTP_PROXY="http://127.0.0.1:9")
+    seen: set[str] = {"not asked"}
+
+    def command(**_: object) -> None:
+        seen.clear()
+        seen.update(through_proxy("http://127.0.0.1:4200/"))
+        raise SystemExit
+
+    monkeypatch.setattr(cli, "app", command)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert seen == set()
+
+
+@mutation("a working folder that is gone is not noticed", "flows/cli/app.py",
+          "    check_working_folder()\n", "")  # fmt: skip
+def test_a_working_folder_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "argv", ["genenv", "status"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert "the working folder cannot be used" in said and "change into a folder" in said
+    assert "no run under" not in said and said.count("\n") == 1

@@ -138,8 +138,8 @@ def test_a_listing_that_is_not_allowed_says_so(
 def test_a_killed_writer_leaves_nothing_visible(store: LocalStore) -> None:
     script = (
         "import os, sys; from pathlib import Path; from genenv_core.storage.store import local;"
-        "local.os.link = lambda *_: os._exit(9);"
-        "local.LocalStore(Path(sys.argv[1])).create('stages/x', b'data')"
+        "store = local.LocalStore(Path(sys.argv[1])); local.os.link = lambda *_: os._exit(9);"
+        "store.create('stages/x', b'data')"
     )
     done = subprocess.run([sys.executable, "-c", script, store.uri], timeout=BOUND_S, check=False)
     assert done.returncode == 9

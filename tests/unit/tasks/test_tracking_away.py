@@ -21,7 +21,15 @@ from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.utils.search_utils import SearchModelVersionUtils
+from mlflow.utils.validation import (
+    _validate_experiment_name,
+    _validate_model_name,
+    _validate_param,
+)
+from typer.testing import CliRunner
 
+from flows.cli.app import app as cli
 from flows.cli.runs.live import RunView
 from flows.shown import summary
 from genenv_core.config.load import dump, resolve
@@ -34,6 +42,7 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.copying import copy_run
 from tasks.tracking import client as mlflow_client
 from tasks.tracking import track as tracking
+from tasks.tracking.names import model_name, parameter_names
 from tests.mutations import mutation
 
 
@@ -352,3 +361,67 @@ def test_runs_of_one_name_in_two_roots_are_two_and_a_copy_is_one(tmp_path: Path)
     copy_run(LocalStore(Path(configs[1].root)), LocalStore(tmp_path / "copy"), "r")
     copied = RunLog(LocalStore(tmp_path / "copy"), "r")
     assert tracking._mlflow_run(client, configs[1], copied) == made[1]
+
+
+NAMES = "tasks/tracking/names.py"
+ODD = [
+    "team/grpo",
+    "/Users/ann@corp.org/grpo",
+    "a:b",
+    "..",
+    "../x",
+    "bob's",
+    'say "x"',
+    "a\\b",
+    " ",
+]
+
+
+@mutation("a model is named as its experiment", NAMES,
+          '_NOT_IN_MODELS.sub("-", experiment)', "experiment", by="[team/grpo]")  # fmt: skip
+@pytest.mark.parametrize("experiment", ["genenv", "a b_(1)+=@-.c", "é🦆", *ODD, "x" * 200])
+def test_an_experiment_has_models_that_the_registry_takes(experiment: str) -> None:
+    config = resolve(
+        "tiny", overrides=[f"tracking.experiment={json.dumps(experiment, ensure_ascii=False)}"]
+    )
+    assert config.tracking.experiment == experiment
+    _validate_experiment_name(experiment)
+    for policy in ("agent", "env"):
+        name = model_name(experiment, policy)
+        _validate_model_name(name)
+        search = f"name = '{name}' and run_id = '{'a' * 32}'"
+        parsed = SearchModelVersionUtils.parse_search_filter(search)
+        assert [one["value"] for one in parsed] == [name, "a" * 32]
+    assert model_name("genenv", "agent") == "genenv-agent"
+    assert model_name("team/grpo", "env") == "team-grpo-env"
+
+
+def test_an_experiment_of_several_lines_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tracking\.experiment"):
+        resolve("tiny", overrides=['tracking.experiment="a\\nb"'])
+
+
+@mutation("settings are logged under their own names", NAMES,
+          '_NOT_IN_PARAMETERS.sub("_", name)', "name")  # fmt: skip
+@mutation("two settings are one parameter", NAMES,
+          "if fitted in names.values():", "if False:")  # fmt: skip
+def test_settings_have_names_that_mlflow_takes() -> None:
+    given = ["domain.options.a=b", "domain.options.a_b", "domain.options.a#b", "teacher.request./x",
+             "domain.options.a//b", "domain.options.../..", "domain.options.é ü", "epochs",
+             "domain.options." + "k" * 300, "domain.options." + "k" * 301]  # fmt: skip
+    names = parameter_names(given)
+    assert set(names) == set(given)
+    assert len(set(names.values())) == len(given)
+    for name in names.values():
+        _validate_param(name, "1")
+    assert names["epochs"] == "epochs"
+    assert names["domain.options.a_b"] == "domain.options.a_b"  # a name that fits stays
+
+
+@pytest.mark.parametrize("command", [["work-pool"], ["up", "--pool"], ["deploy", "--gpu-pool"]])
+@pytest.mark.parametrize("name", ["a/b", "", "inline", "-x", "x" * 64, "a%b"])
+def test_a_work_pool_that_a_run_cannot_name(command: list[str], name: str) -> None:
+    before = ["--"] if command == ["work-pool"] else []
+    end = CliRunner().invoke(cli, [*command, *before, name])
+    assert isinstance(end.exception, ConfigError)
+    assert "work pool" in str(end.exception) and "placement.*" in str(end.exception)

@@ -78,7 +78,7 @@ class S3Store:
         self.uri = f"s3://{bucket}/{prefix}".rstrip("/")
         self.home = state_folder(self.uri)
         try:
-            self._here = LocalStore(self.home)
+            self._here = LocalStore(self.home, folders=HERE, links=False)
         except StorageError as error:
             raise ConfigError(
                 f"{error}: it is what this machine keeps of {self.uri}; set GENENV_STATE_DIR to a "

@@ -1,0 +1,46 @@
+"""What a run is called in MLflow, whose services take fewer characters than the configuration.
+
+An experiment may be named as a folder (`team/grpo`); a registered model may not. The keys of
+options and request fields are their authors' own; the names of parameters are not free.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+
+from genenv_core.storage.canonical import sha256
+
+LONGEST = 250
+"""Characters of a parameter's name (mlflow.utils.validation)."""
+
+_NOT_IN_MODELS = re.compile(r"[^\w .()+=@-]")
+_NOT_IN_PARAMETERS = re.compile(r"[^\w ./:-]")
+
+
+def model_name(experiment: str, policy: str) -> str:
+    """Return the registered model of a policy: `team/grpo` has the model `team-grpo-agent`.
+
+    MLflow refuses `/` and `:`, and a quotation mark would end the text of a search.
+    """
+    name = _NOT_IN_MODELS.sub("-", experiment)
+    return f"{'-' + name[1:] if name.startswith('..') else name}-{policy}"
+
+
+def parameter_names(given: Iterable[str]) -> dict[str, str]:
+    """Return name -> the name that MLflow takes for it; no two are the same."""
+    names: dict[str, str] = {}
+    for name in sorted(given, key=lambda one: (one != _fitted(one), one)):
+        fitted = _fitted(name)
+        if fitted in names.values():
+            fitted = f"{fitted[: LONGEST - 9]}-{sha256(name.encode())[:8]}"
+        names[name] = fitted
+    return names
+
+
+def _fitted(name: str) -> str:
+    fitted = _NOT_IN_PARAMETERS.sub("_", name)
+    if posixpath.normpath(fitted) != fitted or fitted.startswith(("..", "/")):  # no path of its own
+        fitted = fitted.replace("/", "_")
+    return fitted[:LONGEST]
