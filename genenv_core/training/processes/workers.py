@@ -26,6 +26,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
 
 from genenv_core.errors import Stopped, TrainingError
+from genenv_core.surroundings import environment
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.orphans import silence_orphans
 from genenv_core.training.requests import UpdateRequest, UpdateResult, run_update
@@ -60,7 +61,8 @@ class _Worker:
         silence_orphans()
         context = get_context("spawn")
         shared = context.Event(), context.Value("b", 0, lock=False)
-        pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=shared)
+        given = (*shared, environment(os.environ))
+        pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=given)
         return cls(pool, *shared)
 
     @property
@@ -191,10 +193,15 @@ _begun: Any = None
 """In a worker: `_Worker.begun`."""
 
 
-def _start(stop: Event, begun: Any) -> None:
-    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent."""
+def _start(stop: Event, begun: Any, made: dict[str, str]) -> None:
+    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent.
+
+    It has the environment `made`, and no other, before torch is loaded.
+    """
     global _stop, _begun
     _stop, _begun = stop, begun
+    os.environ.clear()
+    os.environ.update(made)
     for number in LEFT_TO_PARENT:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)
