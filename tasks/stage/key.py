@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.code import code_version
 from genenv_core.storage.records.keys import key_parts
+from genenv_core.surroundings import deciding, processor
 from tasks.stage.context import Stage
 from tasks.stage.inputs import Inputs, identities
 
@@ -38,6 +40,9 @@ def parts_of(
     runtime = {library: version(library).partition("+")[0] for library in stage.libraries}
     if stage.libraries:
         runtime["machine"] = platform.machine()
+        runtime |= {f"environment {name}": value for name, value in deciding(os.environ).items()}
+        if on_cpu(stage, config):
+            runtime["processor"] = processor()
     domain = domain_of(stage, config)
     if domain:
         runtime["domain"] = " ".join([domain.name, domain.version, *_file_digests(domain)])
@@ -85,6 +90,16 @@ def _file_digest(file: Path, size: int, changed_ns: int) -> str:
     """Return the SHA-256 of a file, read anew when its size or time changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def on_cpu(stage: Stage, config: RunConfig) -> bool:
+    """Return whether a stage that runs a model does so, at least in part, on a processor."""
+    elsewhere: list[bool] = []
+    if "compute.vllm" in stage.reads:  # what every stage that samples reads
+        elsewhere.append(config.compute.engine == "vllm")
+    if "training" in stage.reads:
+        elsewhere.append(config.training.device == "cuda")
+    return not (elsewhere and all(elsewhere))
 
 
 def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> list[str]:

@@ -119,7 +119,9 @@ class StageTask(Generic[In]):
         if stage_key(own) != stage_key(parts):
             raise StageError(
                 f"stage {self.stage.name} of epoch {epoch}: this process and the flow have "
-                f"different versions of genenv: {'; '.join(difference(parts, own))}: install the "
-                "same commit and the same requirements.lock on both"
+                f"different versions of genenv, or run on different machines: "
+                f"{'; '.join(difference(parts, own))}: install the same commit and the same "
+                "requirements.lock on both, and for runtime.processor or runtime.environment start "
+                "both on one kind of processor with the same variables"
             )
         return run_stage(self.stage, self._compute, config, epoch, inputs, draw=draw).ref

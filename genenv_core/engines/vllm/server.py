@@ -29,6 +29,7 @@ from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_FILES
 from genenv_core.engines.vllm import cpu, guard
 from genenv_core.errors import ConfigError, EngineError, ModelError
+from genenv_core.surroundings import environment
 
 PYTHON_VARIABLE = "GENENV_VLLM_PYTHON"
 KEY_VARIABLE = "GENENV_VLLM_API_KEY"
@@ -273,11 +274,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+ALSO_PASSED = ("VLLM_*", "FLASHINFER_*", "TORCHINDUCTOR_*", "TRITON_*", "RAY_*")
+"""Variables that its server gets besides those of every process with a model."""
+
+
 def _environment(given: Mapping[str, str], key: str) -> dict[str, str]:
     """Return the server's environment: none of our paths, no telemetry, no network."""
     ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", KEY_VARIABLE}
+    passed = environment(given, ALSO_PASSED)
     return {
-        **{name: value for name, value in given.items() if name not in ours},
+        **{name: value for name, value in passed.items() if name not in ours},
         "VLLM_API_KEY": key,
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_DO_NOT_TRACK": "1",

@@ -9,12 +9,14 @@ It runs in a quiet and seeded process, with a scratch folder and a device.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import math
 import random
 import shutil
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -67,8 +69,18 @@ def carry_out(
     """
     rows = read(request)
     request = fitted(request, device_memory(request.training))
+    # The update has a frame of its own: `alone` collects what it made once nothing refers to it.
+    with alone(request):
+        return _computed(request, stop, rows, trainer_of)
+
+
+def _computed(
+    request: Request,
+    stop: Callable[[], bool],
+    rows: Rows,
+    trainer_of: Callable[[LoadedPolicy, Rows, Request, Path], Any],
+) -> UpdateResult:
     with (
-        alone(request),
         workspace(request.output, *request.models) as work,
         CheckpointKeeper(request, stop) as keeper,
     ):
@@ -94,7 +106,9 @@ def alone(request: UpdateRequest) -> Generator[None]:
     """Return a context in which an update runs alone, seeded, silent and with its threads.
 
     A foreign exception becomes a `TrainingError`; when memory runs out, an `OutOfMemory` that names
-    the setting to lower. Afterwards random states, thread count and log levels are as before.
+    the setting to lower. Afterwards random states, thread count and log levels are as before, and
+    what the update left in memory is freed: a trainer is a cycle of references, as large as four
+    copies of its model.
     """
     what, micro_batch_rows = request.what, request.settings.micro_batch_rows
     with _ONE_UPDATE, ExitStack() as stack:
@@ -105,17 +119,21 @@ def alone(request: UpdateRequest) -> Generator[None]:
         stack.callback(random.setstate, random.getstate())
         stack.callback(np.random.set_state, np.random.get_state())
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        # The loop collects garbage when it starts; frozen, the process's own objects (a third of
-        # a second after the imports) are not looked through each time.
+        # TRL's loop collects garbage when it starts, and the update does when it ends; frozen, the
+        # process's own objects (a third of a second after the imports) are looked through neither
+        # time. The collection comes first: an unfrozen object is hardly ever looked at again.
         gc.freeze()
         stack.callback(gc.unfreeze)
+        stack.callback(_give_back)
         torch.set_num_threads(request.threads)
         transformers.set_seed(request.seed)
         try:
             yield
-        except GenenvError:
+        except GenenvError as error:
+            _let_go(error)
             raise
         except Exception as error:
+            _let_go(error)
             text = one_line(error)
             if not _is_out_of_memory(error, text):
                 message = f"{what} failed: {type(error).__name__}: {text}; see the cause"
@@ -132,6 +150,24 @@ def alone(request: UpdateRequest) -> Generator[None]:
                 f"({text[:200]})",
                 micro_batch_rows,
             ) from error
+
+
+def _give_back() -> None:
+    """Free what an update left, and give the memory back to the system.
+
+    glibc would keep it while the run samples: 2.2 GB after an update of 171 M weights.
+    """
+    gc.collect()
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
+def _let_go(error: BaseException) -> None:
+    """Empty the frames that an error came through, which refer to the trainer."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
 
 
 def _is_out_of_memory(error: Exception, text: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from genenv_core import surroundings
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import GenenvError, OutOfMemory, Stopped, TrainingError
 from genenv_core.training.requests import LossName, UpdateRequest, UpdateResult
@@ -136,11 +137,8 @@ class Launcher:
 
     def _start(self, home: Path, request: UpdateRequest, output: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", PROGRAM, request.loss, str(home)]
-        environment = os.environ | {
-            "OMP_NUM_THREADS": str(request.threads),
-            "TOKENIZERS_PARALLELISM": "false",
-            "DO_NOT_TRACK": "1",
-        }
+        environment = surroundings.environment(os.environ)
+        environment["OMP_NUM_THREADS"] = str(request.threads)
         if request.training.device == "cuda":
             given = environment.get("CUDA_VISIBLE_DEVICES")
             environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(given, request.training.processes)

@@ -3,13 +3,16 @@
 A helper that multiprocessing spawns reads from its parent what it is to do. When the parent is
 killed meanwhile, Python prints a traceback of that into the terminal, at the prompt of whatever
 comes next. The one place before all of that reading is the helper's command line.
+
+multiprocessing's resource tracker is a helper too. When it is killed, Python starts a new one with
+one line of warning, and the new one prints a traceback for each semaphore that it never heard of.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from multiprocessing import spawn
+from multiprocessing import spawn, util
 from typing import Any
 
 # The parent's files close a moment before its children see that it has ended.
@@ -27,14 +30,22 @@ if sys.stderr is not None:
     sys.stderr.write = silence(sys.stderr.write)
 """
 
+_TRACKER = "from multiprocessing.resource_tracker import main"
+_UNHEARD_OF = """\
+import sys
+sys.excepthook = lambda kind, *rest: kind is KeyError or sys.__excepthook__(kind, *rest)
+"""
+
 _lock = threading.Lock()
 _plain = spawn.get_command_line
+_spawn = util.spawnv_passfds
 
 
 def silence_orphans() -> None:
     """Let the helpers that this process spawns from now on print nothing after its end."""
     with _lock:
         spawn.get_command_line = _command_line
+        util.spawnv_passfds = _spawn_tracker
 
 
 def _command_line(**named: Any) -> list[str]:
@@ -44,3 +55,9 @@ def _command_line(**named: Any) -> list[str]:
         place = words.index("-c") + 1
         words[place] = _SILENCE.format(parent=os.getpid(), moment=_MOMENT_S) + words[place]
     return words
+
+
+def _spawn_tracker(path: Any, args: Any, passfds: Any) -> int:
+    """Start a helper; a resource tracker is silent about what it never heard of."""
+    words = [_UNHEARD_OF + word if str(word).startswith(_TRACKER) else word for word in args]
+    return _spawn(path, words, passfds)

@@ -10,23 +10,29 @@ An update on GPUs, or in several processes, is launched instead (`launch.py` bes
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
 
 from genenv_core.errors import Stopped, TrainingError
+from genenv_core.surroundings import environment
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.orphans import silence_orphans
 from genenv_core.training.requests import UpdateRequest, UpdateResult, run_update
 from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
+
+log = logging.getLogger("genenv.training")
 
 Result = TypeVar("Result")
 WORKERS = 2
@@ -36,13 +42,60 @@ LESS_MEMORY = "lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A process that computes one call at a time, and the flag that ends its update early.
+
+    Each has a pool of its own: one that dies takes no other's update with it.
+    """
+
+    pool: ProcessPoolExecutor
+    stop: Event
+    begun: Any
+    """A byte of shared memory: whether the process began its last call. No lock, which a process
+    that is killed could hold."""
+
+    @classmethod
+    def start(cls) -> _Worker:
+        """Return a worker whose process starts with the first call."""
+        silence_orphans()
+        context = get_context("spawn")
+        shared = context.Event(), context.Value("b", 0, lock=False)
+        given = (*shared, environment(os.environ))
+        pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=given)
+        return cls(pool, *shared)
+
+    @property
+    def processes(self) -> list[BaseProcess]:
+        return list((self.pool._processes or {}).values())  # pyright: ignore[reportPrivateUsage]
+
+    def submit(self, function: Callable[..., Result], *arguments: object) -> Future[Result]:
+        # This may start the process, which inherits the mask: a signal to the whole group must not
+        # end it while it is still importing.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
+        try:
+            return self.pool.submit(function, *arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def end(self) -> None:
+        """End its process at once; the executor would by SIGTERM, which it ignores."""
+        for process in self.processes:
+            process.kill()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
 class WorkerTrainer:
-    """Hands each call to a worker process; safe to call from several threads."""
+    """Hands each call to a worker process; safe to call from several threads.
+
+    A worker that died while it had nothing to do is made anew.
+    """
 
     def __init__(self) -> None:
         """Start no process yet: `start` or the first call does."""
-        self._workers: ProcessPoolExecutor | None = None
-        self._stop: Event | None = None
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+        self._free = threading.Semaphore(WORKERS)
         self._stopping = False
         self._lock = threading.Lock()
         self._launcher = Launcher()
@@ -50,8 +103,9 @@ class WorkerTrainer:
     def start(self) -> None:
         """Start the workers now; the first calls then find torch and transformers loaded."""
         with self._lock:
-            for _ in range(WORKERS):
-                self._submit(_ready)
+            for _ in range(WORKERS - len(self._idle) - len(self._busy)):
+                self._idle.append(_Worker.start())
+                self._idle[-1].submit(_ready)
 
     def update(self, request: UpdateRequest) -> UpdateResult:
         """Return what an update did; see `training.requests.run_update`."""
@@ -71,79 +125,83 @@ class WorkerTrainer:
         self._launcher.request_stop()
         with self._lock:
             self._stopping = True
-            if self._stop is not None:
-                self._stop.set()
+            for worker in self._busy:
+                worker.stop.set()
 
     def close(self) -> None:
         """End the workers at once, also in the middle of an update."""
         self._launcher.close()
         with self._lock:
             self._stopping = True
-            workers, self._workers = self._workers, None
-        if workers is not None:
-            _kill(workers)
-            workers.shutdown(wait=True, cancel_futures=True)
+            workers, self._idle = [*self._idle, *self._busy], []
+        for worker in workers:
+            worker.end()
 
     def _call(self, function: Callable[[Any], Result], request: object, what: str) -> Result:
+        with self._free:
+            while True:
+                worker, fresh = self._take(what)
+                lives = True
+                try:
+                    return worker.submit(_compute, function, request).result()
+                except MemoryError as error:  # before the update itself, which names its setting
+                    raise TrainingError(
+                        f"the training process of {what} has no memory left: {LESS_MEMORY}"
+                    ) from error
+                except BrokenProcessPool as error:
+                    lives = False
+                    if self._stopping:
+                        raise Stopped(
+                            f"{what} was ended: the same command continues from its last "
+                            "trainer checkpoint, or starts it again"
+                        ) from error
+                    if worker.begun.value or fresh:
+                        raise TrainingError(
+                            f"the training process of {what} was killed, most likely for want "
+                            f"of memory: {LESS_MEMORY}"
+                        ) from error
+                finally:
+                    self._put_back(worker, lives=lives)
+                log.warning(
+                    "a training process that had nothing to do has ended: %s gets a new one", what
+                )
+
+    def _take(self, what: str) -> tuple[_Worker, bool]:
+        """Return a worker that waits, else a new one, and whether it is new."""
         with self._lock:
             if self._stopping:
                 raise Stopped(f"{what} was not started: a stop was requested")
-            workers, future = self._submit(function, request)
-        try:
-            return future.result()
-        except MemoryError as error:  # before the update itself began: that names its own setting
-            raise TrainingError(
-                f"the training process of {what} has no memory left: {LESS_MEMORY}"
-            ) from error
-        except BrokenProcessPool as error:
-            with self._lock:
-                if self._workers is workers:
-                    self._workers = None
-            # The executor ends the rest by SIGTERM, which workers ignore, and waits for them.
-            _kill(workers)
-            if self._stopping:
-                raise Stopped(
-                    f"{what} was ended: the same command continues from its last "
-                    "trainer checkpoint, or starts it again"
-                ) from error
-            raise TrainingError(
-                f"the training process of {what} was killed, most likely for want "
-                f"of memory: {LESS_MEMORY}"
-            ) from error
+            fresh = not self._idle
+            worker = _Worker.start() if fresh else self._idle.pop(0)
+            worker.begun.value = 0
+            self._busy.append(worker)
+        return worker, fresh
 
-    def _submit(
-        self, function: Callable[..., Result], *arguments: object
-    ) -> tuple[ProcessPoolExecutor, Future[Result]]:
-        """Hand a call to the workers, which are started when there are none; holds the lock."""
-        if self._workers is None:
-            silence_orphans()
-            context = get_context("spawn")
-            self._stop = context.Event()
-            self._workers = ProcessPoolExecutor(
-                WORKERS, mp_context=context, initializer=_start, initargs=(self._stop,)
-            )
-        # This may start a worker, which inherits the mask: a signal to the whole group must not
-        # end it while it is still importing.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_PARENT)
-        try:
-            return self._workers, self._workers.submit(function, *arguments)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _kill(workers: ProcessPoolExecutor) -> None:
-    for process in list((workers._processes or {}).values()):  # pyright: ignore[reportPrivateUsage]
-        process.kill()
+    def _put_back(self, worker: _Worker, *, lives: bool) -> None:
+        with self._lock:
+            self._busy.remove(worker)
+            waits = lives and not self._stopping
+            if waits:
+                self._idle.append(worker)
+        if not waits:
+            worker.end()
 
 
 _stop: Event | None = None
 """In a worker: set when its updates are to end."""
+_begun: Any = None
+"""In a worker: `_Worker.begun`."""
 
 
-def _start(stop: Event) -> None:
-    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent."""
-    global _stop
-    _stop = stop
+def _start(stop: Event, begun: Any, made: dict[str, str]) -> None:
+    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent.
+
+    It has the environment `made`, and no other, before torch is loaded.
+    """
+    global _stop, _begun
+    _stop, _begun = stop, begun
+    os.environ.clear()
+    os.environ.update(made)
     for number in LEFT_TO_PARENT:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, LEFT_TO_PARENT)
@@ -160,6 +218,11 @@ def _start(stop: Event) -> None:
 def _ready() -> None:
     """Load what every call needs; the parent does without it."""
     import_module("genenv_core.training.warm_start.models")
+
+
+def _compute(function: Callable[[Any], Result], request: object) -> Result:
+    _begun.value = 1
+    return function(request)
 
 
 def _warm_start(request: WarmStartRequest) -> WarmStartResult:

@@ -299,6 +299,43 @@ def test_the_machine_counts_where_models_run(monkeypatch: pytest.MonkeyPatch) ->
     assert changed(before, keys()) == MODELS
 
 
+@mutation("the processor is in no key", KEY, 'runtime["processor"] = processor()', "pass")
+@mutation("the processor counts on GPUs", KEY, "elsewhere and all(elsewhere)", "False")
+def test_the_kind_of_processor_counts_where_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = ["compute.engine=vllm", "training.device=cuda"]
+    configs = [TINY, resolve("tiny", overrides=gpu[1:]), resolve("tiny", overrides=gpu)]
+    before = [keys(config) for config in configs]
+    monkeypatch.setattr(key, "processor", lambda: "GenuineIntel 6/143 00000000")
+    found = [changed(old, keys(config)) for old, config in zip(before, configs, strict=True)]
+    assert found == [MODELS, MODELS - {"grpo_update"}, {"bootstrap"}]
+
+
+@mutation("variables that change arithmetic are in no key", KEY, "deciding(os.environ)", "{}")
+def test_a_variable_that_changes_arithmetic_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = keys()
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # reaches no computation
+    assert keys() == before
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert changed(before, keys()) == MODELS
+
+
+def test_what_the_readme_says_of_bits_is_in_the_key_of_every_stage_with_a_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each part of the sentence "a CPU with one thread, one kind of processor, ..."."""
+    before = keys()
+    threads = resolve("tiny", overrides=["compute.threads=2"])
+    assert changed(before, keys(threads)) == MODELS
+    text = " ".join(Path("README.md").read_text("utf-8").split())
+    sentence = (
+        "bit for bit, on a CPU with one thread (`compute.threads`), one kind of processor, one set "
+        "of library versions and one set of the variables by which they choose their arithmetic "
+        "(`ATEN_CPU_CAPABILITY`, `MKL_*` and others). All of these are in the key of every stage "
+        "that runs a model on a CPU."
+    )
+    assert sentence in text
+
+
 @mutation(
     "library versions are in no key", KEY,
     'version(library).partition("+")[0] for library in stage.libraries}',

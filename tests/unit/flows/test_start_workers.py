@@ -55,9 +55,7 @@ def test_start_starts_every_worker() -> None:
     trainer = WorkerTrainer()
     try:
         trainer.start()
-        workers = trainer._workers
-        assert workers is not None
-        assert len(workers._processes) == WORKERS
+        assert [len(worker.processes) for worker in trainer._idle] == [1] * WORKERS
     finally:
         trainer.close()
 

@@ -519,10 +519,9 @@ def test_workers_stop_on_request_and_leave_signals_to_the_parent(
         thread.start()
         folder = tmp_path / "progress"
         until(lambda: list(folder.glob("*/seal.json")))
-        assert trainer._workers is not None
-        for pid in trainer._workers._processes:
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGINT)
+        for process in trainer._busy[0].processes:
+            os.kill(process.pid or 0, signal.SIGTERM)
+            os.kill(process.pid or 0, signal.SIGINT)
         trainer.request_stop()
         thread.join(BOUND_S)
         assert [type(error) for error in caught] == [Stopped], caught

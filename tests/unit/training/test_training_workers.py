@@ -1,0 +1,147 @@
+"""Training workers that die.
+
+Invariants: a worker that died while it had nothing to do is made anew, with a line in the log, and
+the update runs; one that dies during an update ends that update with the sentence about memory, no
+other one, and the next update runs; variables of launchers and of training libraries reach no
+worker, and change no bit of an update; what a worker's arithmetic is chosen by does reach it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv_core.errors import TrainingError
+from genenv_core.storage.canonical import file_sha256
+from genenv_core.training.processes.workers import WorkerTrainer
+from genenv_core.training.requests import run_update
+from tests.mutations import mutation
+from tests.unit.training.builders_training import grpo_of, grpo_rows, load, tiny_checkpoint
+from tests.waiting import BOUND_S, until
+
+WORKERS = "genenv_core/training/processes/workers.py"
+
+
+def pid_of(_: object) -> int:
+    """Return the process that computes this; what a worker is asked for, in place of an update."""
+    return os.getpid()
+
+
+def wait_for(path: Path) -> int:
+    """Return the own process once there is a file."""
+    path.with_suffix(".begun").touch()
+    until(path.exists)
+    return os.getpid()
+
+
+@pytest.fixture
+def trainer() -> Any:
+    made = WorkerTrainer()
+    yield made
+    made.close()
+
+
+LAUNCHED = {
+    "ACCELERATE_MIXED_PRECISION": "bf16",
+    "WORLD_SIZE": "2",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29511",
+    "TORCHELASTIC_RUN_ID": "7",
+    "SLURM_NTASKS": "2",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "PMI_SIZE": "2",
+}
+"""What `accelerate launch`, torchrun, a training operator, SLURM and MPI set."""
+
+
+def seen(_: object) -> dict[str, str]:
+    """Return a worker's variables."""
+    return dict(os.environ)
+
+
+@mutation("a worker keeps the environment of its parent", WORKERS, "    os.environ.clear()\n", "")
+def test_a_worker_has_the_environment_that_genenv_makes(
+    trainer: WorkerTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (LAUNCHED | {"ATEN_CPU_CAPABILITY": "avx2", "HF_HOME": "/hf"}).items():
+        monkeypatch.setenv(name, value)
+    variables = trainer._call(seen, None, "grpo")
+    assert set(variables) & set(LAUNCHED) == set()
+    assert (variables["ATEN_CPU_CAPABILITY"], variables["HF_HOME"]) == ("avx2", "/hf")
+    assert variables["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.slow
+def test_an_update_ignores_the_variables_of_launchers(
+    trainer: WorkerTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With them, the update computed in bfloat16, or waited for processes that nobody starts."""
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    rows = grpo_rows(2, 4, sampler=load(policy))
+    request = grpo_of(tmp_path, "grpo", rows, policy, learning_rate=1e-3)
+    alone = run_update(request.model_copy(update={"output": tmp_path / "alone"}))
+    for name, value in LAUNCHED.items():
+        monkeypatch.setenv(name, value)
+    result = trainer.update(request)
+    assert result.metrics == alone.metrics
+    first, second = (one.checkpoint / "model.safetensors" for one in (alone, result))
+    assert file_sha256(first) == file_sha256(second)
+
+
+@mutation(
+    "a worker that died while idle ends an update", WORKERS, "worker.begun.value or fresh", "True"
+)
+def test_a_worker_that_died_while_idle_is_made_anew(
+    trainer: WorkerTrainer, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = trainer._call(pid_of, None, "grpo")
+    assert trainer._call(pid_of, None, "grpo") == first
+    os.kill(first, signal.SIGKILL)
+    with caplog.at_level(logging.WARNING, "genenv.training"):
+        # At once, or after the pool has seen it.
+        assert trainer._call(pid_of, None, "grpo") != first
+    assert "that had nothing to do has ended: grpo gets a new one" in caplog.text
+    (second,) = trainer._idle
+    os.kill(trainer._call(pid_of, None, "grpo"), signal.SIGKILL)
+    until(lambda: second.pool._broken)
+    assert trainer._call(pid_of, None, "grpo") != first
+
+
+@mutation(
+    "an update whose process was killed is computed again", WORKERS,
+    "worker.begun.value or fresh", "fresh",
+)  # fmt: skip
+def test_a_worker_that_dies_in_an_update_takes_no_other_with_it(
+    trainer: WorkerTrainer, tmp_path: Path
+) -> None:
+    trainer.start()  # those that are new at their first call are given up at once
+    found: dict[str, Any] = {}
+
+    def call(what: str) -> None:
+        try:
+            found[what] = trainer._call(wait_for, tmp_path / what, what)
+        except TrainingError as error:
+            found[what] = error
+
+    threads = {what: threading.Thread(target=call, args=(what,)) for what in ("grpo", "rwr")}
+    for what, thread in threads.items():
+        thread.start()
+        until((tmp_path / f"{what}.begun").exists)
+    grpo, rwr = (worker.processes[0].pid for worker in trainer._busy)
+    assert grpo and rwr
+    os.kill(grpo, signal.SIGKILL)
+    (tmp_path / "grpo").touch()
+    threads["grpo"].join(BOUND_S)
+    (tmp_path / "rwr").touch()
+    threads["rwr"].join(BOUND_S)
+    sentence = "the training process of grpo was killed, most likely for want of memory: lower grpo"
+    assert str(found["grpo"]).startswith(sentence) and found["rwr"] == rwr
+    assert trainer._call(pid_of, None, "grpo") == rwr
