@@ -27,6 +27,9 @@ _OPENED, _CLOSED = "<think>", "</think>"
 MARKS = (OPEN, CLOSE, _OPENED, _CLOSED)
 """What is looked for in a text."""
 
+_ALONE = frozenset({"name", "arguments", "id", "type"})
+"""The fields of a call that has no arguments; in another one its arguments may be."""
+
 _MARK = re.compile("<(?=/?(?:tool_call|think)>)")
 
 _QUOTED = re.compile(rf'([^"<\\]*+(?:"(?:[^"\\]|\\.)*+"[^"<\\]*+)*+){CLOSE}', re.DOTALL)
@@ -253,14 +256,17 @@ def in_order(text: str) -> tuple[str, list[Call | str]]:
 def read_call(value: object) -> Call | None:
     """Return a call out of parsed JSON, None where it is none.
 
-    Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it.
+    Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it. A call
+    has no arguments where they are missing, null, or a text that is empty or says null.
     """
     if not isinstance(value, dict):
         return None
     record = cast(JsonObject, value)
     name, arguments = record.get("name"), record.get("arguments")
     if isinstance(arguments, str):
-        arguments = parsed(arguments)
+        arguments = parsed("{}" if arguments.strip() in ("", "null") else arguments)
+    elif arguments is None and record.keys() <= _ALONE:
+        arguments = {}
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
     return Call(name, cast(JsonObject, arguments))

@@ -35,6 +35,12 @@ from tests.mutations import mutation
 
 TOOL_CALLS = "genenv_core/domains/tool_calls.py"
 
+NO_ARGUMENTS: list[dict[str, Any]] = [
+    {},
+    *({"arguments": value} for value in (None, {}, "", " ", "{}", "null", "\n{ }\n")),
+]
+"""Each spelling of a call without arguments."""
+
 SHIP = {"name": "ship", "arguments": {"item": "gears", "total": 5}}
 
 
@@ -130,6 +136,9 @@ def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:
 
 
 @mutation(
+    "arguments under another name are none", TOOL_CALLS, "record.keys() <= _ALONE", "True",
+)  # fmt: skip
+@mutation(
     "a call's arguments may be a list", TOOL_CALLS,
     "if not isinstance(name, str) or not isinstance(arguments, dict):",
     "if not isinstance(name, str) or arguments is None:",
@@ -143,11 +152,13 @@ def test_a_turn_has_text_calls_and_what_was_meant_as_one() -> None:
         '"ship"',
         '[{"name": "x", "arguments": {}}]',
         "{}",
-        '{"name": "x"}',
+        '{"name": "x", "parameters": {"y": 1}}',
+        '{"name": "x", "arguments": null, "parameters": {"y": 1}}',
         '{"arguments": {}}',
         '{"name": 1, "arguments": {}}',
         '{"name": "x", "arguments": []}',
-        '{"name": "x", "arguments": null}',
+        '{"name": "x", "arguments": 0}',
+        '{"name": "x", "arguments": false}',
         '{"name": "x", "arguments": "[]"}',
         '{"name": "x", "arguments": "{"}',
     ],
@@ -163,6 +174,20 @@ def test_a_call_that_is_never_closed_is_malformed_and_those_before_it_count() ->
     text = f"a {written(SHIP)} b {written(SHIP)[:-1]}"
     assert said(text) == Said("a  b", (right,), (written(SHIP)[11:-1],))
     assert said(written(SHIP)[11:]) == Said(written(SHIP)[11:], (), ())  # never opened
+
+
+@mutation(
+    "a call needs arguments", TOOL_CALLS, "record.keys() <= _ALONE", "False",
+)  # fmt: skip
+@mutation(
+    "an empty text is no arguments that can be read", TOOL_CALLS,
+    'arguments.strip() in ("", "null")', "False",
+)  # fmt: skip
+@pytest.mark.parametrize("spelled", NO_ARGUMENTS)
+def test_each_spelling_of_no_arguments_is_the_empty_object(spelled: dict[str, Any]) -> None:
+    call = {"name": "go", **spelled}
+    for text in (written(call), canonical("", [{"type": "function", "function": call}])):
+        assert said(text) == Said("", (Call("go", {}),), ())
 
 
 def test_calls_in_openais_form_become_a_turn() -> None:
