@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.errors import ModelError
-from genenv_core.play.native_calls import native_format, rewritten
+from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.types import JsonObject, Message, Policy
 
 PLACEHOLDER = "genenvplaceholder"
@@ -109,6 +109,7 @@ class ChatFormat:
                     "chat_template_kwargs of models would do nothing: correct or remove it"
                 )
         self._calls = native_format(tokenizer)
+        self._hidden = hidden_tokens(tokenizer)
         special = set(cast(list[int], tokenizer.all_special_ids))
         # Base models often close a turn with another token than their end-of-text token.
         closing = [token for token in self._suffix_ids(())[:1] if token in special]
@@ -191,10 +192,13 @@ class ChatFormat:
         return (*self._encode(text), self.stop_token_ids[0])
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a completion, without special tokens."""
+        """Return the text of a completion, without special tokens other than marks of calls."""
+        hidden = self._hidden
         return str(
             self._tokenizer.decode(
-                list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+                [token for token in token_ids if hidden is None or token not in hidden],
+                skip_special_tokens=hidden is None,
+                clean_up_tokenization_spaces=False,
             )
         )
 

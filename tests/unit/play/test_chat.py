@@ -8,10 +8,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from genenv_core.benchmarks.protocol import Call
 from genenv_core.config.sections.models import TEMPLATE_ARGUMENTS
+from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import Message
@@ -49,6 +52,27 @@ def test_the_templates_closing_token_is_a_stop_token() -> None:
     tokenizer.eos_token = "<|pad|>"
     tokenizer.add_special_tokens({"extra_special_tokens": [END, "<|im_start|>"]})
     assert ChatFormat(tokenizer, name="base").stop_token_ids == (0, END_ID)
+
+
+@mutation(
+    "marks that are special tokens are not read", "genenv_core/play/native_calls.py",
+    "    return special - marks if marks else None\n", "    return None\n",
+)  # fmt: skip
+def test_marks_that_are_special_tokens_are_read() -> None:
+    """Named by the tokenizer's configuration, or called special by tokenizer.json alone."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens(
+        {"extra_special_tokens": ["<|im_start|>", "<tool_call>", "<think>"]}
+    )
+    tokenizer.add_tokens(
+        [AddedToken(mark, special=True) for mark in ("</tool_call>", "</think>", "<|own|>")]
+    )
+    call = written({"name": "count", "arguments": {"n": 1}})
+    text = f"<think>a</think>{call}"
+    ids = tokenizer(f"{text}<|own|>{END}", add_special_tokens=False)["input_ids"]
+    assert {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS} < set(ids)
+    found = ChatFormat(tokenizer, name="special").said(ids)
+    assert found == text and said(found).calls == (Call("count", {"n": 1}),)
 
 
 def test_tools_reach_the_first_prompt_only() -> None:
