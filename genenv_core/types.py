@@ -146,7 +146,8 @@ class TaskDraft:
     `program` is the compact text that pi_env wrote (or would have written) for this task; two
     tasks with equal `fingerprint` count as duplicates. `difficulty` is the domain's own measure
     (desk, trails: number of tool calls), `family` a short label for statistics (there `k3`); the
-    success of a new task is predicted from both.
+    success of a new task is predicted from both. `chance` is how often a guess is right, 0 to below
+    1: 1/2 for yes or no, 0 where nothing can be guessed. Difficulty is judged above it.
     """
 
     prompt: str
@@ -156,6 +157,7 @@ class TaskDraft:
     family: str
     difficulty: float
     fingerprint: str
+    chance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +182,9 @@ class Task:
 class AgentHistory:
     """The agent's recent success statistics, as pi_env sees them.
 
-    `success_rate` is p_hat over the previous epoch's valid new tasks (None before the first
-    epoch); `by_family` maps a family to (successes, attempts).
+    `success_rate` is the skill over the previous epoch's valid new tasks (None before the first
+    epoch): p_hat above the chance of a guess, so p_hat itself where nothing can be guessed.
+    `by_family` maps a family to (successes, attempts), guesses among them.
     """
 
     success_rate: float | None = None

@@ -15,7 +15,7 @@ from typing import Any
 
 from genenv_core.algorithm.rwr import step_count, tracked_target
 from genenv_core.engines.protocol import Engine
-from genenv_core.epoch.choosing import written_p_hat
+from genenv_core.epoch.choosing import written_skill
 from genenv_core.epoch.env_update import env_rows, on_policy
 from genenv_core.epoch.observing import episode_seed
 from genenv_core.epoch.probe import (
@@ -118,11 +118,11 @@ def _rows(context: StageContext[RwrUpdateInputs]) -> UpdateRows:
 def _target(context: StageContext[RwrUpdateInputs]) -> float:
     """Return the success rate that the weights reward."""
     settings = context.config.curriculum
-    p_hat = written_p_hat(
+    skill = written_skill(
         context.frame(context.inputs.generations[-1], "tasks"),
         context.frame(context.inputs.scores, "task_scores"),
     )
-    return tracked_target(p_hat, alpha=settings.alpha, track=settings.track)
+    return tracked_target(skill, alpha=settings.alpha, track=settings.track)
 
 
 def _request(context: StageContext[RwrUpdateInputs], **shared: Any) -> RwrRequest:

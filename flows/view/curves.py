@@ -22,8 +22,8 @@ class Curve:
 
 CURVES = (
     Curve("heldout_success", "Success on test tasks", "sampled; nothing learns from them", True),
-    Curve("p_hat", "Success on new tasks", "p_hat of what pi_env wrote; the band is around alpha",
-          True),
+    Curve("skill", "Success on new tasks",
+          "of what pi_env wrote, above the chance of a guess; the band is around alpha", True),
     Curve("share_in_band", "New tasks near alpha", "share within k_min of alpha", True),
     Curve("mean_difficulty", "Difficulty of new tasks", "the domain's own measure, mean"),
     Curve("share_zero_signal", "Groups without signal", "all attempts at a task with one reward",

@@ -33,16 +33,16 @@ def raw_weight(reward: float, *, lambda_: float) -> float:
     return math.exp(lambda_ * reward)
 
 
-def tracked_target(p_hat: float | None, *, alpha: float, track: float) -> float:
-    """Return the success rate that the weights reward: alpha + track (alpha - p_hat), in limits.
+def tracked_target(skill: float | None, *, alpha: float, track: float) -> float:
+    """Return the skill that the weights reward: alpha + track (alpha - skill), in limits.
 
-    `p_hat` is the success rate of what pi_env wrote in the epoch; where it is None, the target is
-    alpha.
+    `skill` is the success rate of what pi_env wrote in the epoch, above chance; where it is None,
+    the target is alpha.
     """
-    if p_hat is None:
+    if skill is None:
         return alpha
-    finite([p_hat, alpha, track], "tracked_target(p_hat, alpha, track)")
-    moved = alpha + track * (alpha - p_hat)
+    finite([skill, alpha, track], "tracked_target(skill, alpha, track)")
+    moved = alpha + track * (alpha - skill)
     return min(max(moved, min(TARGET_LOW, alpha)), max(TARGET_HIGH, alpha))
 
 

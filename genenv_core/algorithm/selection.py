@@ -1,7 +1,8 @@
 """The k_min filter: which groups each update may use, and why it may not use the others.
 
-A task is outside of the band when |p_hat - alpha| > k_min (GenEnv, arXiv 2512.19682). p_hat and
-alpha are fractions, so the comparison allows for rounding: 0.75 - 0.5 must not exceed 0.25.
+A task is outside of the band when |skill - alpha| > k_min (GenEnv, arXiv 2512.19682, with p_hat,
+which the skill is where nothing can be guessed). Both are fractions, so the comparison allows for
+rounding: 0.75 - 0.5 must not exceed 0.25.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ TOLERANCE = 1e-9
 class Candidate:
     """A task as the filter sees it; one that is not attempted has no further values.
 
-    `generated`: whether pi_env wrote the task. `p_hat`: of the level that the caller judges by.
+    `generated`: whether pi_env wrote the task. `skill`: p_hat above chance, of the level that the
+    caller judges by.
     """
 
     valid: bool
     generated: bool
     complete: bool = False
-    p_hat: float = nan
+    skill: float = nan
     zero_signal: bool = False
     attempted: bool = True
 
 
-def in_band(p_hat: float, *, alpha: float, k_min: float) -> bool:
-    """Return whether |p_hat - alpha| <= k_min, with a tolerance."""
-    finite([p_hat, alpha, k_min], "in_band(p_hat, alpha, k_min)")
-    return abs(p_hat - alpha) <= k_min + TOLERANCE
+def in_band(skill: float, *, alpha: float, k_min: float) -> bool:
+    """Return whether |skill - alpha| <= k_min, with a tolerance."""
+    finite([skill, alpha, k_min], "in_band(skill, alpha, k_min)")
+    return abs(skill - alpha) <= k_min + TOLERANCE
 
 
 def select_for_env(candidate: Candidate, *, alpha: float, k_min: float) -> SelectionReason:
@@ -66,11 +68,11 @@ def _gate(candidate: Candidate) -> SelectionReason | None:
         return SelectionReason.NOT_ATTEMPTED
     if not candidate.complete:
         return SelectionReason.INCOMPLETE_GROUP
-    finite([candidate.p_hat], "p_hat of a complete group")
+    finite([candidate.skill], "skill of a complete group")
     return None
 
 
 def _band(candidate: Candidate, alpha: float, k_min: float) -> SelectionReason | None:
-    if in_band(candidate.p_hat, alpha=alpha, k_min=k_min):
+    if in_band(candidate.skill, alpha=alpha, k_min=k_min):
         return None
-    return SelectionReason.BELOW_BAND if candidate.p_hat < alpha else SelectionReason.ABOVE_BAND
+    return SelectionReason.BELOW_BAND if candidate.skill < alpha else SelectionReason.ABOVE_BAND

@@ -1,4 +1,4 @@
-"""Which of the tasks that pi_env wrote are attempted: those predicted nearest to alpha.
+"""Which of the tasks that pi_env wrote are attempted: those whose skill is predicted near alpha.
 
 Attempts cost far more than a text, and most tasks that pi_env writes are too easy or too hard to
 teach anything. So it writes several for each one attempted. The prediction learns from the attempts
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from genenv_core.algorithm.reward import above_chance
 from genenv_core.algorithm.selection import in_band
 from genenv_core.algorithm.stats import mean
 from genenv_core.algorithm.success_model import (
@@ -78,9 +79,13 @@ def choose(
     missed = drift(known)
     if known and settings.candidates > 1:
         predicted = SuccessModel(known).predict(rows, drift=missed)
+    skills = [
+        above_chance(one.mean, chance)
+        for one, chance in zip(predicted, _chances(valid), strict=False)
+    ]
     chosen = valid.select("task_id").with_columns(
         choice=pl.Series(
-            [word.value for word in _choices(len(rows), predicted, settings, curriculum, seed)],
+            [word.value for word in _choices(len(rows), skills, settings, curriculum, seed)],
             dtype=pl.String,
         ),
         predicted_p=_numbers([one.mean for one in predicted], len(rows)),
@@ -100,18 +105,21 @@ def _numbers(values: Sequence[float], count: int) -> pl.Series:
 
 def _choices(
     written: int,
-    predicted: Sequence[Estimate],
+    predicted: Sequence[float],
     settings: GenerationConfig,
     curriculum: CurriculumConfig,
     seed: int,
 ) -> list[TaskChoice]:
-    """Return the choice of each of the `written` tasks; without predictions all is by lot."""
+    """Return the choice of each of the `written` tasks, by the skill predicted for each.
+
+    Without predictions all is by lot.
+    """
     count = min(settings.tasks, written)
     by_lot = round(settings.random_share * count) if predicted else count
     choice = [TaskChoice.NOT_CHOSEN] * written
     for place in np.random.default_rng(seed).permutation(written)[:by_lot].tolist():
         choice[place] = TaskChoice.RANDOM
-    rates = {place: one.mean for place, one in enumerate(predicted)}
+    rates = dict(enumerate(predicted))
     lot = [rates.pop(place) for place in list(rates) if choice[place] is TaskChoice.RANDOM]
     for place in _near(rates, count - by_lot, lot, curriculum):
         choice[place] = TaskChoice.PREDICTED
@@ -121,7 +129,7 @@ def _choices(
 def _near(
     rates: Mapping[int, float], count: int, lot: Sequence[float], curriculum: CurriculumConfig
 ) -> list[int]:
-    """Return `count` places whose rates are nearest to alpha and average to it, with those by lot.
+    """Return `count` places whose skills are nearest to alpha and average to it, with those by lot.
 
     Where most of what pi_env writes is too easy, the nearest alone would be too easy on average.
     So the next one is taken from the other side of alpha than the mean so far. That holds within
@@ -153,10 +161,26 @@ def written_p_hat(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> float | Non
     A task that was attempted counts with its share of successes, another one with its prediction.
     Without predictions the attempted ones, drawn by lot, stand for all. None without any.
     """
+    rates = _written(tasks, task_scores)["rate"].to_list()
+    return mean(rates) if rates else None
+
+
+def written_skill(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> float | None:
+    """Return the skill expected over those tasks: their mean rate above their mean chance."""
+    written = _written(tasks, task_scores)
+    if written.is_empty():
+        return None
+    return above_chance(mean(written["rate"].to_list()), mean(_chances(written)))
+
+
+def _written(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> pl.DataFrame:
     written = of_source(tasks, TaskSource.GENERATED).filter("valid")
     seen = task_scores.select("task_id", seen="p_hat")
-    rates = written.join(seen, on="task_id", how="left").select(
-        rate=pl.coalesce("seen", "predicted_p")
+    rated = written.join(seen, on="task_id", how="left").select(
+        "chance", rate=pl.coalesce("seen", "predicted_p")
     )
-    known = rates["rate"].drop_nulls().to_list()
-    return mean(known) if known else None
+    return rated.drop_nulls("rate")
+
+
+def _chances(tasks: pl.DataFrame) -> list[float]:
+    return tasks["chance"].fill_null(0.0).to_list()

@@ -36,14 +36,15 @@ def row_weights(
     """Return the weight of each row of D_env that an update learns from, in order.
 
     Rows are rewarded by the stored R_env, or, where the target is not alpha, by R_env of their
-    p_hat with the target in place of alpha: rows of earlier epochs too. For a generation with
-    several tasks, p_hat is their mean, and its family that of the task that its row names: the
+    skill with the target in place of alpha: rows of earlier epochs too. For a generation with
+    several tasks, the skill is their mean, and its family that of the task that its row names: the
     first attempted.
     """
     if target == curriculum.alpha:
         rewards = kept["r_env"].to_list()
     else:
-        rewards = [r_env(p_hat, alpha=target, beta=curriculum.beta) for p_hat in kept["p_hat"]]
+        skills = kept.select(pl.coalesce("skill", "p_hat")).to_series()
+        rewards = [r_env(skill, alpha=target, beta=curriculum.beta) for skill in skills]
     families = None
     if rwr.weight_by == "family":
         labels = tasks.select("task_id", "family")

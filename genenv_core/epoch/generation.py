@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from genenv_core.algorithm.admission import known as known_task
+from genenv_core.algorithm.reward import skill_of
 from genenv_core.algorithm.success_model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain
@@ -190,7 +191,7 @@ def agent_history(task_scores: pl.DataFrame, tasks: pl.DataFrame) -> AgentHistor
         return AgentHistory()
     groups = new.group_by("family").agg(pl.col("successes").sum(), pl.col("n").sum())
     return AgentHistory(
-        success_rate=int(new["successes"].sum()) / int(new["n"].sum()),
+        success_rate=skill_of(new, tasks),
         by_family={family: (k, n) for family, k, n in sorted(groups.iter_rows())},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.algorithm.reward import judged_p_hat
+from genenv_core.algorithm.reward import judged_p_hat, judged_skill
 from genenv_core.algorithm.rwr import raw_weight
 from genenv_core.config.sections.curriculum import Level
 from genenv_core.epoch.rows import Output, new_groups, shaped
@@ -72,7 +72,9 @@ def _d_env(
 
     A generation with several tasks is one row with their mean reward; one kept task keeps it.
     """
-    rated = task_scores.select("task_id", "group_id", "r_env", p_hat=judged_p_hat(level))
+    rated = task_scores.select(
+        "task_id", "group_id", "r_env", p_hat=judged_p_hat(level), skill=judged_skill(level)
+    )
     kept = _of(selections, Policy.ENV).select("group_id", "kept")
     rows = (
         tasks.filter(pl.col("generation_id").is_not_null())
@@ -81,7 +83,7 @@ def _d_env(
         .group_by("generation_id", maintain_order=True)
         .agg(
             pl.first("epoch", "task_id", "context_id", "env_policy_version"),
-            pl.mean("p_hat", "r_env"),
+            pl.mean("p_hat", "skill", "r_env"),
             pl.any("kept"),
         )
         .with_columns(

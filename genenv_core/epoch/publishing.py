@@ -9,7 +9,7 @@ from typing import Any, Self
 import polars as pl
 
 from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
-from genenv_core.algorithm.reward import judged_p_hat
+from genenv_core.algorithm.reward import judged_skill, skill_of
 from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
@@ -225,8 +225,8 @@ def _of_tasks(
     """Return the columns of `epochs` about new tasks; means over no tasks are null."""
     groups = new_groups(task_scores)
     band = [
-        in_band(p_hat, alpha=curriculum.alpha, k_min=curriculum.k_min)
-        for p_hat in groups.select(judged_p_hat(curriculum.level)).to_series()
+        in_band(skill, alpha=curriculum.alpha, k_min=curriculum.k_min)
+        for skill in groups.select(judged_skill(curriculum.level)).to_series()
     ]
     kept = selections.filter((pl.col("update") == Policy.ENV.value) & pl.col("kept"))
     attempts = int(groups["n"].sum())
@@ -239,6 +239,7 @@ def _of_tasks(
         "tasks_valid": int(tasks["valid"].sum()),
         "p_hat": int(groups["successes"].sum()) / attempts if attempts else None,
         "p_hat_written": written_p_hat(tasks, task_scores),
+        "skill": skill_of(groups, tasks),
         "r_env_mean": groups["r_env"].mean(),
         "share_in_band": sum(band) / len(band) if band else None,
         "share_zero_signal": groups["zero_signal"].cast(pl.Float64).mean(),

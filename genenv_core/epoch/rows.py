@@ -111,6 +111,7 @@ def to_tasks(rows: pl.DataFrame) -> list[Task]:
                 family=row["family"],
                 difficulty=row["difficulty"],
                 fingerprint=row["fingerprint"],
+                chance=row["chance"] or 0.0,
             ),
             context_id=row["context_id"] or "",
         )

@@ -12,7 +12,14 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.advantages import zero_signal
-from genenv_core.algorithm.reward import P_HAT_COLUMNS, TaskCounts, p_hat, rate
+from genenv_core.algorithm.reward import (
+    P_HAT_COLUMNS,
+    SKILL_COLUMNS,
+    TaskCounts,
+    above_chance,
+    p_hat,
+    rate,
+)
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.protocol import Domain
@@ -117,16 +124,18 @@ def task_rows(
             "n": n,
             "successes": successes,
             "p_hat": p_hat(successes, n),
+            "skill": above_chance(p_hat(successes, n), task.draft.chance),
             "reward_mean": mean(rewards),
             "reward_std": sample_std(rewards),
             "zero_signal": zero_signal(rewards),
             "lost": sizes[group] - n,
         }
         if task.source is not TaskSource.BASE:
-            new.append(TaskCounts(group, task.context_id, successes, n))
+            new.append(TaskCounts(group, task.context_id, successes, n, task.draft.chance))
     for rated in rate(new, alpha=curriculum.alpha, beta=curriculum.beta):
         rows[rated.group_id] |= {
             **{column: rated.p_hat[level] for level, column in P_HAT_COLUMNS.items()},
+            **{column: rated.skill[level] for level, column in SKILL_COLUMNS.items()},
             **{column: rated.r_env[level] for level, column in R_ENV_COLUMNS.items()},
             "r_env": rated.r_env[curriculum.level],
         }

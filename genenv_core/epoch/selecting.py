@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.algorithm.reward import judged_p_hat
+from genenv_core.algorithm.reward import judged_p_hat, judged_skill
 from genenv_core.algorithm.selection import Candidate, select_for_agent, select_for_env
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.epoch.rows import Output, frame
@@ -32,13 +32,14 @@ def select(
         curriculum: level, alpha and band.
     """
     rows: list[dict[str, Any]] = []
-    judged = task_scores.with_columns(judged=judged_p_hat(curriculum.level))
+    level = curriculum.level
+    judged = task_scores.with_columns(judged=judged_p_hat(level), skill=judged_skill(level))
     for group in judged.iter_rows(named=True):
         candidate = Candidate(
             valid=True,
             generated=group["source"] == TaskSource.GENERATED.value,
             complete=True,
-            p_hat=group["judged"],
+            skill=group["skill"],
             zero_signal=group["zero_signal"],
         )
         shared = {
@@ -46,7 +47,7 @@ def select(
             "epoch": epoch,
             "group_id": group["group_id"],
             "p_hat": group["judged"],
-            "distance": abs(group["judged"] - curriculum.alpha),
+            "distance": abs(group["skill"] - curriculum.alpha),
         }
         rows += _decisions(candidate, curriculum, shared)
     groups = dict(traces.select("task_id", "group_id").unique().iter_rows())

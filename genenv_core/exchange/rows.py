@@ -22,6 +22,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from genenv_core.algorithm.reward import above_chance
 from genenv_core.domains.protocol import Domain, tools_of
 from genenv_core.domains.tool_calls import canonical, reader_of
 from genenv_core.exchange import Format, Pool
@@ -244,8 +245,11 @@ class PoolReader:
         families: list[Row] = row["history"] or []
         attempts = sum(family["n"] for family in families)
         solved = sum(family["successes"] for family in families)
+        guessed = sum(family["guessed"] for family in families)
         history = AgentHistory(
-            success_rate=solved / attempts if attempts else None,
+            success_rate=(
+                above_chance(solved / attempts, guessed / attempts) if attempts else None
+            ),
             by_family={f["family"]: (f["successes"], f["n"]) for f in families},
         )
         context = Context(row["context_id"], row["base_task_id"], _draft(row["base"]), history)
@@ -275,9 +279,10 @@ ORDER BY t.task_id
 # Shown to pi_env: the agent's success by family on the new tasks of the epoch before.
 _D_ENV = """
 WITH history AS (
-    SELECT epoch, list(struct_pack(family, successes, n) ORDER BY family) AS history
+    SELECT epoch, list(struct_pack(family, successes, n, guessed) ORDER BY family) AS history
     FROM (
-        SELECT g.epoch, t.family, sum(g.successes)::BIGINT AS successes, sum(g.n)::BIGINT AS n
+        SELECT g.epoch, t.family, sum(g.successes)::BIGINT AS successes, sum(g.n)::BIGINT AS n,
+            sum(g.n * coalesce(t.chance, 0)) AS guessed
         FROM task_scores AS g
         JOIN tasks AS t ON t.{own} AND t.task_id = g.task_id
         WHERE g.{own} AND g.source = 'generated'
@@ -288,7 +293,8 @@ WITH history AS (
 SELECT d.*, t.family, t.difficulty, t.program, t.generation_text, t.base_task_id, h.history,
     struct_pack(
         prompt := b.prompt, spec := b.spec, ground_truth := b.ground_truth, program := b.program,
-        family := b.family, difficulty := b.difficulty, fingerprint := b.fingerprint
+        family := b.family, difficulty := b.difficulty, fingerprint := b.fingerprint,
+        chance := coalesce(b.chance, 0)
     ) AS base
 FROM {pool} AS d
 JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id
@@ -301,7 +307,8 @@ ORDER BY d.generation_id, d.epoch
 def _draft(row: Row) -> TaskDraft:
     spec: JsonObject = json.loads(row["spec"])
     names = ("prompt", "ground_truth", "program", "family", "difficulty", "fingerprint")
-    return TaskDraft(spec=spec, **{name: row[name] for name in names})
+    known = {name: row[name] for name in names}
+    return TaskDraft(spec=spec, chance=row.get("chance") or 0.0, **known)
 
 
 def _conversation(prompt: Sequence[Message], completion: Sequence[Message]) -> Row:

@@ -90,10 +90,22 @@ def wrong_drafts(found: object) -> Wrong | None:
     said = f"returned {shown(found)}"
     many = cast("list[Any]", found) if isinstance(found, list) else []
     if many and all(type(one) in (TaskDraft, Rejected) for one in many):
-        return None
+        drafts = [one for one in many if isinstance(one, TaskDraft)]
+        return next(filter(None, (wrong_chance(draft.chance) for draft in drafts)), None)
     return Wrong(
         said,
         "return a list with a TaskDraft or a Rejected, never an empty one",
+    )
+
+
+def wrong_chance(chance: object) -> Wrong | None:
+    """Return what is wrong with the chance of a task, None if nothing is."""
+    number = isinstance(chance, int | float) and not isinstance(chance, bool)
+    if number and 0 <= chance < 1:
+        return None
+    return Wrong(
+        f"gives a task the chance {shown(chance)}",
+        "say how often a guess is right, from 0 (never) to below 1",
     )
 
 

@@ -107,10 +107,11 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
     charts = [
         _lines(
             runs, "Success on new tasks",
-            f"p_hat of attempted tasks; faint, of all that pi_env wrote. {alpha_band}{interval}",
+            f"p_hat above chance of attempted tasks; faint, of all that pi_env wrote. "
+            f"{alpha_band}{interval}",
             [
                 _Line(lambda run: run.epochs, "p_hat_written", "written", faint=True),
-                _Line(_curriculum, "p_hat", "attempted"),
+                _Line(_curriculum, "skill", "attempted"),
             ],
             percent=True, top=1.0, decorate=_band,
         ),
@@ -131,7 +132,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
             [_Line(_measured("answer_probability"), "value")], zero=False,
         ),
         _lines(
-            runs, "Tasks in the band", "Share of the new tasks with |p_hat - alpha| at most k_min.",
+            runs, "Tasks in the band", "Share of the new tasks with |skill - alpha| at most k_min.",
             [_Line(_curriculum, "share_in_band")], percent=True,
         ),
         _lines(
@@ -140,7 +141,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
             [_Line(_curriculum, "share_zero_signal")], percent=True, top=1.0,
         ),
         _lines(
-            runs, "R_env", "Mean reward of pi_env, exp(-beta (p_hat - alpha)²), of new tasks.",
+            runs, "R_env", "Mean reward of pi_env, exp(-beta (skill - alpha)²), of new tasks.",
             [_Line(_curriculum, "r_env")], top=1.0,
         ),
         _lines(

@@ -107,7 +107,7 @@ def headlines(run: RunReport) -> list[Headline]:
     if run.curriculum:
         first, last = run.curriculum[0], run.curriculum[-1]
         for label, column, shown, goal in (
-            ("success on new tasks", "p_hat", percent, f"target {run.alpha:g}, "),
+            ("success on new tasks", "skill", percent, f"target {run.alpha:g}, "),
             ("in the band", "share_in_band", percent, ""),
             ("groups without signal", "share_zero_signal", percent, ""),
             ("response tokens", "response_tokens", number, ""),

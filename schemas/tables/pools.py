@@ -23,7 +23,7 @@ class DTrain(Table, key=("trace_id",)):
     success: bool = fields.flag("Whether the raw outcome is right.")
 
 
-class DEnv(Table, key=("generation_id",)):
+class DEnv(Table, key=("generation_id",), version=2, added={2: ("skill",)}):
     """One row a generation admitted to D_env, pi_env's pool."""
 
     generation_id: str = fields.ident("Generation admitted.", unique=True)
@@ -32,6 +32,7 @@ class DEnv(Table, key=("generation_id",)):
     context_id: str = fields.ident("Conditioning context of the generation.")
     env_policy_version: int = fields.count("Version of pi_env that sampled it.")
     p_hat: float = fields.share("Share of successes at the configured level.")
+    skill: float = fields.share("The same above chance; null in older runs.", nullable=True)
     r_env: float = fields.share("R_env at the configured level.")
     weight_raw: float = fields.number(
         "exp(lambda R_env), before target, families and normalisation.", low=0.0

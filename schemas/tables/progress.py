@@ -90,9 +90,9 @@ class Checkpoints(
 class Epochs(
     Table,
     key=("epoch",),
-    version=4,
+    version=5,
     renamed={3: {"mean_calls": "mean_difficulty"}},
-    added={4: ("attempts_lost",)},
+    added={4: ("attempts_lost",), 5: ("skill",)},
     rules={
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
@@ -111,9 +111,15 @@ class Epochs(
         "count with their share, others with their prediction; null without any.",
         nullable=True,
     )
+    skill: float = fields.share(
+        "p_hat above the chance of a guess, which alpha is held against: (p_hat - chance) / "
+        "(1 - chance) with the mean chance of a rollout, at least 0; equals p_hat where nothing "
+        "can be guessed; null without rollouts and in older runs.",
+        nullable=True,
+    )
     r_env_mean: float = fields.share("Mean R_env of the attempted new tasks.", nullable=True)
     share_in_band: float = fields.share(
-        "Share of new tasks with |p_hat - alpha| <= k_min.", nullable=True
+        "Share of new tasks with |skill - alpha| <= k_min.", nullable=True
     )
     share_zero_signal: float = fields.share(
         "Share of new groups whose rewards are all equal.", nullable=True

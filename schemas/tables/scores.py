@@ -56,8 +56,8 @@ class Observations(
 class TaskScores(
     Table,
     key=("group_id",),
-    version=2,
-    added={2: ("lost",)},
+    version=3,
+    added={2: ("lost",), 3: ("skill", "skill_group", "skill_batch")},
     rules={
         "successes is at most n": pl.col("successes") <= pl.col("n"),
         "p_hat is successes / n": (pl.col("p_hat") - pl.col("successes") / pl.col("n")).abs()
@@ -85,14 +85,27 @@ class TaskScores(
     p_hat_batch: float = fields.share(
         "Share of successes over the epoch's new tasks; null for other tasks.", nullable=True
     )
+    skill: float = fields.share(
+        "p_hat above the chance of a guess, max(0, (p_hat - chance) / (1 - chance)), which R_env "
+        "and the filter judge; null in older runs.",
+        nullable=True,
+    )
+    skill_group: float = fields.share(
+        "p_hat_group above the mean chance of its rollouts; null without one and in older runs.",
+        nullable=True,
+    )
+    skill_batch: float = fields.share(
+        "p_hat_batch above the mean chance of its rollouts; null without one and in older runs.",
+        nullable=True,
+    )
     r_env_task: float = fields.share(
-        "R_env of the task's p_hat; null for base tasks.", nullable=True
+        "R_env of the task's skill; null for base tasks.", nullable=True
     )
     r_env_group: float = fields.share(
-        "R_env of the context's p_hat; null for base tasks.", nullable=True
+        "R_env of the context's skill; null for base tasks.", nullable=True
     )
     r_env_batch: float = fields.share(
-        "R_env of the epoch's p_hat; null for base tasks.", nullable=True
+        "R_env of the epoch's skill; null for base tasks.", nullable=True
     )
     r_env: float = fields.share(
         "R_env at the configured level; null for base tasks.", nullable=True
@@ -128,5 +141,5 @@ class Selections(
         "Share of successes at the configured level; null without rollouts.", nullable=True
     )
     distance: float = fields.share(
-        "How far that p_hat is from alpha, |p_hat - alpha|.", nullable=True
+        "How far that p_hat, above chance, is from alpha: |skill - alpha|.", nullable=True
     )

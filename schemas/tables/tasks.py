@@ -23,7 +23,8 @@ class Tasks(
         "choice is set exactly for valid generated tasks": pl.col("choice").is_not_null()
         == (pl.col("valid") & (pl.col("source") == TaskSource.GENERATED.value)),
     },
-    version=3,
+    version=4,
+    added={4: ("chance",)},
 ):
     """One row a task or rejected generation; base and held-out tasks have epoch 0."""
 
@@ -72,6 +73,10 @@ class Tasks(
     family: str = fields.name("Short label for statistics, from the domain.", nullable=True)
     difficulty: float = fields.number(
         "The domain's own measure of difficulty (desk, trails: number of tool calls).",
+        nullable=True,
+    )
+    chance: float = fields.share(
+        "How often a guess is right; 0 where nothing can be guessed, null in older runs.",
         nullable=True,
     )
     fingerprint: str = fields.ident("Equal for tasks that count as duplicates.", nullable=True)

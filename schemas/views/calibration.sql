@@ -11,7 +11,8 @@
 -- design_effect: How many times larger the variance of p_hat is than independent attempts would make it, because attempts at one task are alike; at least 1. Null for a single task.
 -- cluster_low: Lower end of the 95 % interval that is honest about this clustering: Wilson's, at attempts / design_effect. It speaks about tasks such as these. Null for a single task.
 -- cluster_high: Upper end of that interval.
--- alpha_inside: Whether alpha is inside the clustered interval; null for a single task.
+-- chance: Mean chance of a guess over the attempts; 0 where nothing can be guessed.
+-- alpha_inside: Whether the success rate of the skill alpha, chance + (1 - chance) alpha, is inside the clustered interval; null for a single task.
 -- ranked_pairs: Pairs of tasks whose own p_hat give different R_env, so that one ranks above the other.
 -- rank_noise: Mean probability, over those pairs, that n fresh attempts at both tasks would reverse the order; a tie counts half. 0 is a sure ranking, 0.5 a coin. Null without pairs.
 --
@@ -20,7 +21,7 @@
 -- ch. 5 and 6); all attempts alike leave it undefined, and then each task counts as one attempt.
 -- Interval at the effective sample size: Korn and Graubard, Survey Methodology 24 (1998).
 -- rank_noise: fresh successes k' of a task that had k of n are beta-binomial, the posterior
--- predictive under Jeffreys' prior Beta(1/2, 1/2); only |p_hat - alpha| decides the order by R_env.
+-- predictive under Jeffreys' prior Beta(1/2, 1/2); only |skill - alpha| decides the order by R_env.
 WITH judged AS (
     SELECT
         g.run_id,
@@ -29,6 +30,7 @@ WITH judged AS (
         t.family,
         g.n,
         g.successes,
+        coalesce(t.chance, 0) AS guess,
         s.alpha
     FROM task_scores AS g
     INNER JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id
@@ -50,6 +52,7 @@ pooled AS (
         sum(n) AS attempts,
         sum(successes) AS hits,
         sum(successes) / sum(n) AS p_hat,
+        sum(n * guess) / sum(n) AS chance,
         any_value(alpha) AS alpha,
         -- Sums of the variance of a ratio: sum of (k - p n)^2 is sum k^2 - 2 p sum k n + p^2 sum n^2.
         sum(successes * successes) AS kk,
@@ -100,10 +103,14 @@ observed AS (
         scope_key,
         n,
         successes AS k,
-        round(abs(successes / n - alpha), CASE WHEN n > 100 THEN 2 ELSE 9 END) AS distance,
+        guess,
+        round(
+            abs(greatest(0, (successes / n - guess) / (1 - guess)) - alpha),
+            CASE WHEN n > 100 THEN 2 ELSE 9 END
+        ) AS distance,
         count(*) AS held
     FROM scoped
-    GROUP BY run_id, epoch, scope_key, n, k, distance, alpha
+    GROUP BY run_id, epoch, scope_key, n, k, guess, distance, alpha
 ),
 outcomes AS (
     SELECT DISTINCT o.n, o.k, f.fresh
@@ -116,7 +123,7 @@ predictive AS (
             lgamma(n + 1) - lgamma(fresh + 1) - lgamma(n - fresh + 1)
             + lgamma(k + fresh + 0.5) + lgamma(2 * n - k - fresh + 0.5) - lgamma(2 * n + 1)
             - lgamma(k + 0.5) - lgamma(n - k + 0.5) + lgamma(n + 1)
-        ) AS chance
+        ) AS likely
     FROM outcomes
 ),
 expected AS (
@@ -126,9 +133,11 @@ expected AS (
         o.epoch,
         o.scope_key,
         o.distance,
-        round(abs(q.fresh / q.n - a.alpha), CASE WHEN q.n > 100 THEN 2 ELSE 9 END)
-            AS fresh_distance,
-        sum(o.held * q.chance) AS mass
+        round(
+            abs(greatest(0, (q.fresh / q.n - o.guess) / (1 - o.guess)) - a.alpha),
+            CASE WHEN q.n > 100 THEN 2 ELSE 9 END
+        ) AS fresh_distance,
+        sum(o.held * q.likely) AS mass
     FROM observed AS o
     INNER JOIN settings AS a ON a.run_id = o.run_id
     INNER JOIN predictive AS q ON q.n = o.n AND q.k = o.k
@@ -194,7 +203,8 @@ SELECT
     -- greatest and least pass over nulls, so they stand inside.
     c.wide_centre - least(c.wide_half, c.wide_centre) AS cluster_low,
     c.wide_centre + least(c.wide_half, 1 - c.wide_centre) AS cluster_high,
-    c.alpha BETWEEN cluster_low AND cluster_high AS alpha_inside,
+    c.chance,
+    c.chance + (1 - c.chance) * c.alpha BETWEEN cluster_low AND cluster_high AS alpha_inside,
     r.pairs AS ranked_pairs,
     f.expected_flips / nullif(r.pairs, 0) AS rank_noise
 FROM centred AS c

@@ -7,7 +7,8 @@
 -- attempts: Rollouts of them.
 -- p_hat: Share of successes over those rollouts.
 -- r_env: Mean R_env of the tasks, at the configured level.
--- share_in_band: Share of the tasks with |p_hat - alpha| <= k_min, at the configured level.
+-- skill: p_hat above the chance of a guess, which alpha is held against; p_hat itself where nothing can be guessed.
+-- share_in_band: Share of the tasks with |skill - alpha| <= k_min, at the configured level.
 -- share_zero_signal: Share of the tasks whose rewards are all equal.
 -- difficulty: Mean difficulty of the tasks (desk, trails: tool calls).
 -- difficulty_sd: Standard deviation of the difficulty over the tasks; null for a single one.
@@ -25,6 +26,7 @@ WITH new_tasks AS (
         g.zero_signal,
         t.difficulty,
         t.env_policy_version,
+        g.skill_batch,
         s.alpha,
         -- The tolerance of genenv_core.algorithm.selection.
         x.distance <= s.k_min + 1e-9 AS in_band
@@ -57,6 +59,7 @@ by_epoch AS (
         CAST(sum(n) AS BIGINT) AS attempts,
         any_value(alpha) AS alpha,
         sum(successes) / sum(n) AS p_hat,
+        coalesce(any_value(skill_batch), sum(successes) / sum(n)) AS skill,
         avg(r_env) AS r_env,
         avg(CAST(in_band AS DOUBLE)) AS share_in_band,
         avg(CAST(zero_signal AS DOUBLE)) AS share_zero_signal,
@@ -75,6 +78,7 @@ SELECT
     e.attempts,
     e.alpha,
     e.p_hat,
+    e.skill,
     e.r_env,
     e.share_in_band,
     e.share_zero_signal,

@@ -1,6 +1,7 @@
 -- How did each epoch go, and how long did the run work on it?
 -- Reads: epoch_rows, stage_runs
 -- Key: run_id, epoch
+-- skill: p_hat above the chance of a guess, which alpha is held against; p_hat itself where nothing can be guessed, and in older runs.
 -- seconds: Time in which at least one stage attempt of the epoch was running, in seconds. Stages side by side count once; waiting between a crash and its resume, cached stages and attempts that were killed count nothing. Null when the run kept no stage history.
 WITH spans AS (
     SELECT
@@ -61,6 +62,7 @@ SELECT
     e.agent_note,
     e.env_action,
     e.env_note,
-    e.attempts_lost
+    e.attempts_lost,
+    coalesce(e.skill, e.p_hat) AS skill
 FROM epoch_rows AS e
 LEFT JOIN worked AS w ON w.run_id = e.run_id AND w.epoch = e.epoch

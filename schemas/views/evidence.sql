@@ -3,7 +3,8 @@
 -- Key: run_id, epoch
 -- distinct_tasks: Different new tasks attempted.
 -- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
--- alpha_inside: Whether alpha is inside the clustered 95 % interval of p_hat; see calibration.
+-- skill: p_hat above the chance of a guess, which alpha is held against.
+-- alpha_inside: Whether the success rate of the skill alpha is inside the clustered 95 % interval of p_hat; see calibration.
 -- measure: What the gain is of: answer_probability, or sampled where that is unknown.
 -- value: The measure on the test tasks.
 -- gain: Its difference to epoch 0, paired by task.
@@ -36,6 +37,7 @@ SELECT
     coalesce(d.distinct_tasks, 0) AS distinct_tasks,
     1 - e.share_zero_signal AS share_signal,
     e.p_hat,
+    e.skill,
     c.alpha,
     c.alpha_inside,
     g.measure,

@@ -5,8 +5,9 @@
 -- Parameter beta DOUBLE: Sharpness of R_env; left out: the run's own.
 -- Parameter k_min DOUBLE: Half-width of the band; left out: the run's own.
 -- Parameter lambda_ DOUBLE: Temperature of the weight; left out: the run's own. Fourth by position.
--- p_hat: Share of successes at the run's level, which both R_env and the filter look at.
--- distance: |p_hat - alpha| under the given alpha.
+-- p_hat: Share of successes at the run's level.
+-- skill: That above the chance of a guess, which R_env and the filter judge; p_hat itself where nothing can be guessed.
+-- distance: |skill - alpha| under the given alpha.
 -- in_band: Whether that is at most k_min.
 -- r_env: R_env under the given settings; null for base tasks.
 -- r_env_played: R_env as the run had it.
@@ -43,6 +44,11 @@ judged AS (
             WHEN 'batch' THEN coalesce(g.p_hat_batch, g.p_hat)
             ELSE g.p_hat
         END AS p_hat,
+        CASE s.level
+            WHEN 'group' THEN coalesce(g.skill_group, g.skill, g.p_hat_group, g.p_hat)
+            WHEN 'batch' THEN coalesce(g.skill_batch, g.skill, g.p_hat_batch, g.p_hat)
+            ELSE coalesce(g.skill, g.p_hat)
+        END AS skill,
         s.* EXCLUDE (run_id, level)
     FROM task_scores AS g
     INNER JOIN given AS s ON s.run_id = g.run_id
@@ -53,11 +59,11 @@ rated AS (
         t.generation_id,
         t.family,
         t.difficulty,
-        abs(j.p_hat - j.target) AS distance,
+        abs(j.skill - j.target) AS distance,
         -- The tolerance of genenv_core.algorithm.selection.
-        abs(j.p_hat - j.target) <= j.width + 1e-9 AS in_band,
+        abs(j.skill - j.target) <= j.width + 1e-9 AS in_band,
         CASE
-            WHEN j.source <> 'base' THEN exp(-j.sharpness * pow(j.p_hat - j.target, 2))
+            WHEN j.source <> 'base' THEN exp(-j.sharpness * pow(j.skill - j.target, 2))
         END AS r_env
     FROM judged AS j
     INNER JOIN tasks AS t ON t.run_id = j.run_id AND t.task_id = j.task_id
@@ -67,7 +73,7 @@ filtered AS (
         *,
         CASE
             WHEN in_band THEN NULL
-            WHEN p_hat < target THEN 'below_band'
+            WHEN skill < target THEN 'below_band'
             ELSE 'above_band'
         END AS flaw,
         CASE
@@ -88,6 +94,7 @@ SELECT
     f.n,
     f.successes,
     f.p_hat,
+    f.skill,
     f.distance,
     f.in_band,
     f.r_env,

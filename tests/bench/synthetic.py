@@ -28,7 +28,10 @@ RUN = "synthetic"
 N = 8
 ALPHA, BETA, K_MIN = 0.5, 4.0, 0.25
 VOCABULARY = 214
-NOT_AT_THIS_LEVEL = ("p_hat_group", "p_hat_batch", "r_env_group", "r_env_batch")
+NOT_AT_THIS_LEVEL = (
+    *("p_hat_group", "p_hat_batch", "skill_group", "skill_batch"),
+    *("r_env_group", "r_env_batch"),
+)
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 CONFIG = {
     "arm": "genenv",
@@ -157,6 +160,7 @@ def _tasks(random: np.random.Generator, epoch: int, tasks: int) -> pl.DataFrame:
         predicted_sd=pl.lit(None, pl.Float64),
         predicted_drift=pl.lit(None, pl.Float64),
         family=pl.format("k{}", calls),
+        chance=pl.lit(0.0),
         difficulty=calls.cast(pl.Float64),
         fingerprint=pl.format(f"{epoch}-{{}}", index),
         env_prompt_tokens=pl.lit(24),
@@ -218,6 +222,7 @@ def _judged(task: pl.DataFrame, groups: pl.DataFrame, scores: pl.DataFrame) -> p
         n=pl.lit(N),
         successes=pl.Series(counted),
         p_hat=pl.Series(p_hat),
+        skill=pl.Series(p_hat),
         r_env_task=pl.Series(r_env),
         r_env=pl.Series(r_env),
         reward_mean=pl.Series(p_hat),
@@ -251,6 +256,7 @@ def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame)
                 "tasks_valid": tasks,
                 "p_hat": judged["p_hat"].mean(),
                 "p_hat_written": judged["p_hat"].mean(),
+                "skill": judged["p_hat"].mean(),
                 "r_env_mean": judged["r_env"].mean(),
                 "share_in_band": in_band.mean(),
                 "share_zero_signal": judged["zero_signal"].mean(),

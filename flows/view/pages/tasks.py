@@ -108,7 +108,8 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
     ]
     return (
         "SELECT t.task_id, g.epoch, t.family, t.difficulty, g.successes, g.n, "
-        "g.successes / g.n AS p_hat, s.alpha, g.r_env, d.agent_reason, d.env_reason, t.prompt\n"
+        "coalesce(g.skill, g.p_hat) AS p_hat, s.alpha, g.r_env, d.agent_reason, d.env_reason, "
+        "t.prompt\n"
         "FROM task_scores AS g\n"
         "JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id\n"
         "JOIN settings AS s ON s.run_id = g.run_id\n"

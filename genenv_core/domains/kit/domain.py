@@ -62,7 +62,9 @@ Solving = Generator[str, str, str]
 """What `solve` returns: yield a turn with calls, get what the tools say, return the answer."""
 
 
-def task(program: str, prompt: str, answer: str, level: int, **spec: Any) -> TaskDraft:
+def task(
+    program: str, prompt: str, answer: str, level: int, *, chance: float = 0.0, **spec: Any
+) -> TaskDraft:
     """Return a task.
 
     Args:
@@ -70,10 +72,11 @@ def task(program: str, prompt: str, answer: str, level: int, **spec: Any) -> Tas
         prompt: the request that the agent reads.
         answer: a right answer, word for word.
         level: the difficulty, 1 to `levels()`.
+        chance: how often a guess is right; `judges.chance` of the options for `judges.choice`.
         spec: what `judge` and `solve` need; they get it as JSON stores it, so tuples are lists.
     """
     stored = json.loads(canonical_json(spec))  # as storage gives it back: lists, no tuples
-    return TaskDraft(prompt, stored, answer, program, f"k{level}", float(level), program)
+    return TaskDraft(prompt, stored, answer, program, f"k{level}", float(level), program, chance)
 
 
 class ProgramDomain(ABC, Generic[OptionsT]):

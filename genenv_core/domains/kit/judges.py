@@ -184,6 +184,17 @@ def choice(answer: str, wanted: str, options: Sequence[str] | Mapping[str, str])
     return _all_or_nothing(named == {wanted}, "wrong_choice")
 
 
+def chance(options: Sequence[str] | Mapping[str, str]) -> float:
+    """Return how often a guess at one of these options is right: 1 / their number.
+
+    A task's `chance` says it, so that success by guessing counts as no skill. Raises ValueError for
+    fewer than two options, where there is nothing to choose.
+    """
+    if len(set(options)) < 2:
+        raise ValueError(f"a choice needs two options or more, not {len(set(options))}")
+    return 1 / len(set(options))
+
+
 def softened(strict: Verdict, soft: Verdict, *, most: float = 0.9) -> Verdict:
     """Return the strict verdict, where a wrong answer earns a part of the soft reward.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from genenv_core.errors import GenenvError
-from genenv_core.play.asked import shown
+from genenv_core.play.asked import shown, wrong_chance
 from genenv_core.play.simulator import checked
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import JsonObject, TaskDraft
@@ -90,6 +90,8 @@ def check_fields(method: str, draft: TaskDraft) -> None:
     number = isinstance(difficulty, int | float) and not isinstance(difficulty, bool)
     if not number or not math.isfinite(difficulty):
         raise Stop(method, f"a task's difficulty is {shown(difficulty)}", "make it a finite number")
+    if wrong := wrong_chance(draft.chance):
+        raise Stop(method, wrong.found, wrong.remedy)
     try:
         kept = json.loads(canonical_json(draft.spec))
     except (TypeError, ValueError, RecursionError, GenenvError) as error:

@@ -2,7 +2,8 @@
 
 Invariants: golden numbers by hand; R_env is in (0, 1], is 1 exactly at alpha, symmetric around it
 and falls with the distance; alpha may be 0 or 1; pooling adds attempts, so a task alone in its
-context or batch is rated alike at all levels; the chosen level picks its own column; order does
+context or batch is rated alike at all levels; success by a guess is no skill, and without a chance
+the skill is p_hat, bit for bit; the chosen level picks its own column; order does
 not matter; NaN is an error with its place.
 """
 
@@ -15,7 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.reward import TaskCounts, judged_p_hat, p_hat, r_env, rate
+from genenv_core.algorithm.reward import (
+    TaskCounts,
+    above_chance,
+    judged_p_hat,
+    judged_skill,
+    p_hat,
+    r_env,
+    rate,
+    skill_of,
+)
 from genenv_core.config.sections.curriculum import Level
 from genenv_core.errors import NumericalError
 from tests.mutations import mutation
@@ -40,9 +50,7 @@ def test_p_hat_refuses_what_is_no_count(successes: int, n: int) -> None:
 
 
 @mutation("r_env rewards the distance from alpha", REWARD, "math.exp(-beta *", "math.exp(beta *")
-@mutation(
-    "r_env without the square", REWARD, "(success_rate - alpha) ** 2)", "abs(success_rate - alpha))"
-)
+@mutation("r_env without the square", REWARD, "(skill - alpha) ** 2)", "abs(skill - alpha))")
 @pytest.mark.parametrize(
     ("p", "alpha", "beta", "expected"),
     [
@@ -95,7 +103,8 @@ GOLDEN = [
 
 @mutation(
     "p_hat of a context is its last task's", REWARD,
-    "(k + item.successes, n + item.n)", "(item.successes, item.n)",
+    "by_context.setdefault(item.context_id, []).append(item)",
+    "by_context[item.context_id] = [item]",
 )  # fmt: skip
 def test_rating_golden_at_every_level() -> None:
     # Contexts: c1 has 0 + 2 of 8 = 0.25, c2 8 of 8 = 1. The batch has 10 of 16 = 0.625.
@@ -159,3 +168,89 @@ def test_rating_does_not_depend_on_order(items: list[tuple[tuple[int, int], str]
             assert (
                 min(pooled) - 1e-12 <= forward[inside[0]].p_hat[Level.GROUP] <= max(pooled) + 1e-12
             )
+
+
+@mutation(
+    "a guess is skill", REWARD,
+    "return max(0.0, (rate - chance) / (1 - chance))", "return max(0.0, rate)",
+)  # fmt: skip
+@mutation(
+    "worse than a guess is a skill below 0", REWARD,
+    "return max(0.0, (rate - chance) / (1 - chance))", "return (rate - chance) / (1 - chance)",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("rate_", "chance", "expected"),
+    [
+        (0.5, 0.5, 0.0),  # a coin
+        (0.75, 0.5, 0.5),  # half known, half of the rest guessed
+        (1.0, 0.5, 1.0),
+        (0.25, 0.5, 0.0),  # below chance
+        (0.5, 0.25, 1 / 3),  # one of four options
+    ],
+)
+def test_skill_is_what_lies_above_chance(rate_: float, chance: float, expected: float) -> None:
+    assert above_chance(rate_, chance) == pytest.approx(expected, abs=1e-15)
+
+
+@given(counts)
+def test_without_a_chance_the_skill_is_p_hat_to_the_bit(kn: tuple[int, int]) -> None:
+    (rated,) = rate([TaskCounts("a", "c", *kn)], alpha=0.5, beta=8)
+    assert rated.skill == rated.p_hat
+    assert rated.r_env[Level.TASK] == r_env(p_hat(*kn), alpha=0.5, beta=8)
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.0, 1.5])
+def test_a_chance_that_leaves_nothing_to_know_is_refused(chance: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to below 1"):
+        above_chance(0.5, chance)
+
+
+@mutation(
+    "a context forgets the chances of its tasks", REWARD,
+    "math.fsum(item.n * item.chance for item in items)", "n * items[-1].chance",
+)  # fmt: skip
+def test_tasks_with_and_without_a_guess_are_joined_by_what_lies_above_it() -> None:
+    # 6 of 8 with a coin's chance, 2 of 8 without: 8 of 16 at a mean chance of 1/4, so 1/3.
+    asked, moved = TaskCounts("a", "x", 6, 8, 0.5), TaskCounts("b", "x", 2, 8)
+    first, second = rate([asked, moved], alpha=0.5, beta=4)
+    assert (first.skill[Level.TASK], second.skill[Level.TASK]) == (0.5, 0.25)
+    assert first.skill[Level.GROUP] == second.skill[Level.BATCH] == pytest.approx(1 / 3)
+    assert first.p_hat[Level.BATCH] == 0.5
+    assert first.r_env[Level.TASK] == 1.0 and first.r_env[Level.BATCH] < 1.0
+    groups = pl.DataFrame(
+        {"group_id": ["a", "b"], "task_id": ["s", "t"], "successes": [6, 2], "n": [8, 8]}
+    )
+    tasks = pl.DataFrame({"task_id": ["s", "t"], "chance": [0.5, None]})
+    assert skill_of(groups, tasks) == first.skill[Level.BATCH]
+    assert skill_of(groups.clear(), tasks) is None
+
+
+def test_who_only_guesses_earns_pi_env_less_than_who_knows_a_third() -> None:
+    """Expected R_env of 8 attempts, over the binomial distribution of their successes."""
+
+    def expected(p: float, chance: float) -> float:
+        shares = [math.comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(9)]
+        tasks = [TaskCounts("a", "c", k, 8, chance) for k in range(9)]
+        earned = [rate([one], alpha=0.5, beta=8)[0].r_env[Level.TASK] for one in tasks]
+        return sum(share * reward for share, reward in zip(shares, earned, strict=True))
+
+    coin, unjudged, third = expected(0.5, 0.5), expected(0.5, 0.0), expected(1 / 3, 0.0)
+    assert unjudged == max(unjudged, third)  # by p_hat, a coin is the best of all
+    assert coin < 0.6 * third
+
+
+@mutation(
+    "the filter judges guesses as skill", REWARD,
+    'return pl.coalesce(SKILL_COLUMNS[level], "skill", judged_p_hat(level))',
+    "return judged_p_hat(level)",
+)  # fmt: skip
+def test_the_filter_judges_the_skill_and_rows_without_one_by_p_hat() -> None:
+    rows = pl.DataFrame(
+        {
+            "p_hat": [0.75, 1.0, 0.5], "p_hat_group": [0.5, None, 0.25], "p_hat_batch": [0.6] * 3,
+            "skill": [0.5, 0.9, None], "skill_group": [0.0, None, None],
+            "skill_batch": [0.2, None, None],
+        }
+    )  # fmt: skip
+    assert rows.select(judged_skill(Level.TASK)).to_series().to_list() == [0.5, 0.9, 0.5]
+    assert rows.select(judged_skill(Level.GROUP)).to_series().to_list() == [0.0, 0.9, 0.25]

@@ -162,14 +162,14 @@ def test_a_family_for_each_row_is_asked_for() -> None:
 
 @mutation(
     "the target moves with the error", RWR,
-    "alpha + track * (alpha - p_hat)\n    return", "alpha - track * (alpha - p_hat)\n    return",
+    "alpha + track * (alpha - skill)\n    return", "alpha - track * (alpha - skill)\n    return",
 )  # fmt: skip
 @mutation(
     "the target moves without limits", RWR,
     "min(max(moved, min(TARGET_LOW, alpha)), max(TARGET_HIGH, alpha))", "moved",
 )  # fmt: skip
 @pytest.mark.parametrize(
-    ("p_hat", "alpha", "track", "expected"),
+    ("skill", "alpha", "track", "expected"),
     [
         (0.7, 0.5, 1.0, 0.3),  # .5 + 1 (.5 - .7)
         (0.25, 0.5, 0.5, 0.625),  # .5 + .5 (.5 - .25)
@@ -182,21 +182,21 @@ def test_a_family_for_each_row_is_asked_for() -> None:
     ],
 )
 def test_the_target_moves_against_the_error(
-    p_hat: float, alpha: float, track: float, expected: float
+    skill: float, alpha: float, track: float, expected: float
 ) -> None:
-    assert tracked_target(p_hat, alpha=alpha, track=track) == pytest.approx(expected, abs=1e-12)
+    assert tracked_target(skill, alpha=alpha, track=track) == pytest.approx(expected, abs=1e-12)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 2))
 def test_the_target_is_alpha_without_tracking_error_or_tasks(
-    p_hat: float, alpha: float, track: float
+    skill: float, alpha: float, track: float
 ) -> None:
-    assert tracked_target(p_hat, alpha=alpha, track=0.0) == alpha
+    assert tracked_target(skill, alpha=alpha, track=0.0) == alpha
     assert tracked_target(alpha, alpha=alpha, track=track) == alpha
     assert tracked_target(None, alpha=alpha, track=track) == alpha
-    moved = tracked_target(p_hat, alpha=alpha, track=track)
+    moved = tracked_target(skill, alpha=alpha, track=track)
     assert min(0.2, alpha) <= moved <= max(0.8, alpha)
-    assert (moved - alpha) * (alpha - p_hat) >= 0
+    assert (moved - alpha) * (alpha - skill) >= 0
 
 
 @given(rewards_, st.floats(0, 10))
@@ -229,7 +229,7 @@ def test_nan_is_an_error_with_its_place() -> None:
         normalised_weights([0.5, math.nan], lambda_=1.0)
     with pytest.raises(NumericalError, match=r"normalised_weights\(lambda\): value 0 is nan"):
         normalised_weights([0.5, 0.5], lambda_=math.nan)
-    with pytest.raises(NumericalError, match=r"tracked_target\(p_hat, .*: value 0 is nan"):
+    with pytest.raises(NumericalError, match=r"tracked_target\(skill, .*: value 0 is nan"):
         tracked_target(math.nan, alpha=0.5, track=1.0)
     with pytest.raises(NumericalError, match=r"raw_weight\(reward, lambda\): value 0 is inf"):
         raw_weight(math.inf, lambda_=1.0)

@@ -26,14 +26,14 @@ candidates = st.builds(Candidate, st.booleans(), st.booleans(), st.booleans(), u
 
 
 def make(
-    p_hat: float = 0.5,
+    skill: float = 0.5,
     *,
     valid: bool = True,
     generated: bool = True,
     complete: bool = True,
     zero_signal: bool = False,
 ) -> Candidate:
-    return Candidate(valid, generated, complete, p_hat, zero_signal)
+    return Candidate(valid, generated, complete, skill, zero_signal)
 
 
 @mutation("the band without a tolerance", SELECTION, "<= k_min + TOLERANCE", "<= k_min")
@@ -146,7 +146,7 @@ def test_what_is_kept_is_valid_whole_in_band_and_has_signal(
     candidate: Candidate, alpha: float, k_min: float, use_band: bool
 ) -> None:
     whole = candidate.valid and candidate.complete
-    inside = in_band(candidate.p_hat, alpha=alpha, k_min=k_min)
+    inside = in_band(candidate.skill, alpha=alpha, k_min=k_min)
     env = select_for_env(candidate, alpha=alpha, k_min=k_min)
     assert (env is Reason.KEPT) == (whole and candidate.generated and inside)
     agent = select_for_agent(candidate, alpha=alpha, k_min=k_min, use_band=use_band)
@@ -169,6 +169,6 @@ def test_nan_in_the_band_is_an_error_with_its_place(place: int) -> None:
 
 
 @pytest.mark.parametrize("use_band", [True, False])
-def test_nan_p_hat_is_an_error_with_and_without_the_band(use_band: bool) -> None:
-    with pytest.raises(NumericalError, match="p_hat of a complete group"):
+def test_a_nan_skill_is_an_error_with_and_without_the_band(use_band: bool) -> None:
+    with pytest.raises(NumericalError, match="skill of a complete group"):
         select_for_agent(make(math.nan), alpha=0.5, k_min=0.25, use_band=use_band)

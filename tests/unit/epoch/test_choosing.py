@@ -23,6 +23,7 @@ from genenv_core.epoch.choosing import (
     features,
     rated_attempts,
     written_p_hat,
+    written_skill,
 )
 from genenv_core.epoch.rows import frame
 from genenv_core.types import TaskChoice
@@ -232,3 +233,30 @@ def test_the_success_rate_of_what_was_written() -> None:
     unpredicted = tasks.with_columns(predicted_p=pl.lit(None, pl.Float64))
     assert written_p_hat(unpredicted, scores) == 0.25
     assert written_p_hat(tasks.clear(), scores) is None
+
+
+@mutation(
+    "what a guess may solve is chosen by its success", CHOOSING,
+    "above_chance(one.mean, chance)\n", "one.mean\n",
+)  # fmt: skip
+def test_what_half_are_solved_of_is_far_from_alpha_where_a_coin_solves_it() -> None:
+    tasks = written(easy=0, even=20, hard=0).with_columns(
+        chance=pl.when(pl.col("task_id") < "t10").then(0.5).otherwise(None)
+    )
+    near = chosen(tasks, known(), random_share=0.0).filter(choice="predicted")
+    assert near["task_id"].min() == "t10" and near.height == 10
+
+
+@mutation(
+    "the target follows guesses", CHOOSING,
+    "above_chance(mean(written[\"rate\"].to_list()), mean(_chances(written)))",
+    "mean(written[\"rate\"].to_list())",
+)  # fmt: skip
+def test_the_skill_of_what_was_written_is_its_mean_rate_above_its_mean_chance() -> None:
+    rows = [generated("t1", chance=0.5), generated("t2", choice="not_chosen", predicted_p=0.5)]
+    scores = frame("task_scores", [{"task_id": "t1", "p_hat": 0.75}])
+    tasks = frame("tasks", rows)
+    assert written_skill(tasks, scores) == pytest.approx((0.625 - 0.25) / 0.75)
+    alone = tasks.with_columns(chance=pl.lit(None, pl.Float64))
+    assert written_skill(alone, scores) == written_p_hat(alone, scores) == 0.625
+    assert written_skill(tasks.clear(), scores) is None

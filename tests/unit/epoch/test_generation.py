@@ -381,3 +381,5 @@ def test_the_agents_record_is_of_generated_tasks() -> None:
     record = agent_history(scores, with_base)
     assert record == AgentHistory(7 / 12, {"k1": (5, 8), "k2": (2, 4)})
     assert agent_history(scores.clear(), tasks) == NEVER
+    guessed = with_base.with_columns(chance=pl.lit(0.5))
+    assert agent_history(scores, guessed).success_rate == pytest.approx((7 / 12 - 0.5) / 0.5)

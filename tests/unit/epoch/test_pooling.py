@@ -105,7 +105,7 @@ def test_d_train_has_the_traces_of_kept_groups() -> None:
 )
 @mutation(
     "a generation is paid with the best of its tasks", POOLING,
-    'pl.mean("p_hat", "r_env")', 'pl.max("p_hat", "r_env")',
+    'pl.mean("p_hat", "skill", "r_env")', 'pl.max("p_hat", "skill", "r_env")',
 )  # fmt: skip
 def test_a_generation_of_two_tasks_is_paid_with_their_mean() -> None:
     output = pooled()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -45,7 +46,9 @@ def test_a_reward_out_of_bounds_names_trace_value_and_domain(reward: float):
         judged(reward)
 
 
-def scored(level: Level = Level.TASK, lost: Sequence[str] = (), least_n: int = 2) -> Output:
+def scored(
+    level: Level = Level.TASK, lost: Sequence[str] = (), least_n: int = 2, chance: float = 0.0
+) -> Output:
     """Return the scores of three new tasks in two contexts and of a base task.
 
     The traces `lost` have no verdict.
@@ -53,6 +56,7 @@ def scored(level: Level = Level.TASK, lost: Sequence[str] = (), least_n: int = 2
     0.25 and 1, and the batch 0.5.
     """
     tasks = [task("a", context="x"), task("b", context="x"), task("c", context="y")]
+    tasks = [replace(one, draft=replace(one.draft, chance=chance)) for one in tasks]
     right = {"a": 0, "b": 2, "c": 4, "base": 4}
     traces = [trace(f"g-{name}", index, name) for name in right for index in range(4)]
     said = [
@@ -165,6 +169,21 @@ def test_each_task_is_rated_at_every_level_and_base_tasks_apart() -> None:
 def test_r_env_is_the_one_of_the_configured_level(level: Level) -> None:
     rows = scored(level).tables["task_scores"]
     assert rows["r_env"].equals(rows[f"r_env_{level.value}"].rename("r_env"))
+
+
+@mutation(
+    "the tasks' chances are forgotten", SCORING,
+    "successes, n, task.draft.chance)", "successes, n)",
+)  # fmt: skip
+def test_what_a_guess_may_solve_is_rated_above_it() -> None:
+    rows = scored(chance=0.5).tables["task_scores"]
+    assert rows["p_hat"].to_list() == [0.0, 0.5, 1.0, 1.0]
+    assert rows["skill"].to_list() == [0.0, 0.0, 1.0, 1.0]
+    assert rows["skill_batch"].to_list() == [0.0, 0.0, 0.0, None]
+    assert rows["r_env_task"].to_list() == [E1, E1, E1, None]
+    plain = scored().tables["task_scores"]
+    for level in ("", "_group", "_batch"):
+        assert plain[f"skill{level}"].equals(plain[f"p_hat{level}"].rename(f"skill{level}"))
 
 
 def test_facts_without_new_tasks_are_null() -> None:

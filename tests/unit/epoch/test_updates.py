@@ -271,7 +271,7 @@ def test_without_families_rows_weigh_by_the_plain_formula_to_the_last_bit() -> N
 
 @mutation(
     "rwr forgets its target", ENV_UPDATE,
-    "r_env(p_hat, alpha=target,", "r_env(p_hat, alpha=curriculum.alpha,",
+    "r_env(skill, alpha=target,", "r_env(skill, alpha=curriculum.alpha,",
 )  # fmt: skip
 def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
     # p_hat .5, 0 and 1, target .25, beta 2: exp(-1/8), exp(-1/8), exp(-9/8).

@@ -149,6 +149,7 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("a broken draw", {"base_tasks": raising}, "base_tasks", "raised KeyError: 'no such field'"),
     ("a number as prompt", {"base_tasks": each(prompt=7)}, "base_tasks", "prompt is 7"),
+    ("a chance of one", {"base_tasks": each(chance=1)}, "base_tasks", "a task the chance 1"),
     ("difficulty as text", {"base_tasks": each(difficulty="3")}, "base_tasks", "difficulty is '3'"),
     ("a set in the spec", {"base_tasks": each(spec={"a": {1}})}, "base_tasks", "spec is no JSON"),
     ("a tuple in it", {"base_tasks": each(spec={"a": (1,)})}, "base_tasks", "comes back"),

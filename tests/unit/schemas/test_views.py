@@ -25,7 +25,7 @@ import pytest
 import scipy.stats
 from polars.testing import assert_frame_equal
 
-from genenv_core.algorithm.reward import judged_p_hat
+from genenv_core.algorithm.reward import judged_p_hat, judged_skill
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
 from genenv_core.epoch.pooling import pools
@@ -148,6 +148,7 @@ def test_curriculum_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
             "attempts": 12,
             "alpha": 0.5,
             "p_hat": 3 / 12,
+            "skill": 3 / 12,
             "r_env": (math.exp(-1) + math.exp(-0.25) + 1) / 3,
             "share_in_band": 2 / 3,
             "share_zero_signal": 1 / 3,
@@ -211,6 +212,20 @@ def test_calibration_counts_attempts_at_one_task_as_alike(
     assert row["cluster_high"] == pytest.approx(high)
     assert row["alpha_inside"] == (low <= 0.9 <= high)
     assert row["cluster_low"] <= row["wilson_low"] <= p <= row["wilson_high"] <= 1
+
+
+@mutation(
+    "a coin's success is at alpha", "schemas/views/calibration.sql",
+    "c.chance + (1 - c.chance) * c.alpha BETWEEN", "c.alpha BETWEEN",
+)  # fmt: skip
+def test_calibration_looks_for_the_success_of_alpha_above_chance(tmp_path: Path) -> None:
+    tables = rated(world(), [("k1", 4, 8)] * 40 + [("k2", 6, 8)] * 40, alpha=0.5)
+    tables["tasks"] = tables["tasks"].with_columns(chance=pl.lit(0.5))
+    rows = ask(tmp_path, tables, "FROM calibration WHERE scope = 'family' ORDER BY family")
+    assert rows["chance"].to_list() == [0.5, 0.5]
+    assert rows["alpha_inside"].to_list() == [False, True]
+    # All ranks are equal but for luck: below chance all tasks are alike.
+    assert rows["ranked_pairs"].to_list() == [0, 0]
 
 
 def test_calibration_rank_noise_by_hand(tmp_path: Path) -> None:
@@ -475,15 +490,27 @@ def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
         assert chain == [f"{policy}-digest-2", f"{policy}-digest-1"]
 
 
+@mutation(
+    "what_if judges guesses as skill", "schemas/views/what_if.sql",
+    "abs(j.skill - j.target) <= j.width", "abs(j.p_hat - j.target) <= j.width",
+)  # fmt: skip
 @pytest.mark.parametrize("level", Level)
 @pytest.mark.parametrize(
-    ("alpha", "beta", "k_min", "lambda_"),
-    [(0.5, 4.0, 0.25, 1.0), (0.4, 2.0, 0.1, 3.0), (0.75, 4.0, 0.5, 0.0)],
+    ("alpha", "beta", "k_min", "lambda_", "chance"),
+    [(0.5, 4.0, 0.25, 1.0, 0.0), (0.4, 2.0, 0.1, 3.0, 0.5), (0.75, 4.0, 0.5, 0.0, 0.25)],
 )
 def test_what_if_judges_as_the_stages_do(
-    tmp_path: Path, level: Level, alpha: float, beta: float, k_min: float, lambda_: float
+    tmp_path: Path,
+    level: Level,
+    alpha: float,
+    beta: float,
+    k_min: float,
+    lambda_: float,
+    chance: float,
 ) -> None:
     tables = configured(world(16), level=level.value)
+    guessed = pl.when(pl.col("task_id").str.ends_with("2")).then(chance)
+    tables["tasks"] = tables["tasks"].with_columns(chance=guessed.otherwise(0.0))
     first = {
         name: tables[name].filter(pl.col("epoch") == 1) for name in ("tasks", "traces", "scores")
     }
@@ -503,12 +530,15 @@ def test_what_if_judges_as_the_stages_do(
     sql = f"FROM what_if({alpha}, {beta}, k_min := {k_min}, lambda_ := {lambda_})"
     rows = ask(tmp_path, tables | selections | {"task_scores": groups}, sql)
     assert rows.height == groups.height
-    expected = groups.select("group_id", "source", "r_env", p_hat=judged_p_hat(level)).join(
+    expected = groups.select(
+        "group_id", "source", "r_env", p_hat=judged_p_hat(level), skill=judged_skill(level)
+    ).join(
         selections["selections"].pivot("update", index="group_id", values="reason"), on="group_id"
     )
     both = rows.join(expected, on="group_id", suffix="_core", validate="1:1")
     assert both.height == rows.height
-    for ours, core in (("p_hat", "p_hat_core"), ("r_env", "r_env_core")):
+    for ours in ("p_hat", "skill", "r_env"):
+        core = f"{ours}_core"
         assert both[ours].equals(both[core].rename(ours)), ours
     for update in ("agent", "env"):
         for suffix in ("", "_played"):

@@ -96,7 +96,7 @@ def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytes
 
     def lower(table: str, epoch: int) -> pl.DataFrame:
         frame = rows_of(table, epoch)
-        return frame.with_columns(p_hat=pl.col("p_hat") / 2) if table == "epochs" else frame
+        return frame.with_columns(skill=pl.col("p_hat") / 2) if table == "epochs" else frame
 
     monkeypatch.setattr(builders_root, "rows_of", lower)
     fill(store, "run-b")
@@ -108,7 +108,7 @@ def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytes
         reader.close()
     assert single["lines"] == ["run-a", "run-b"] and both["lines"] == ["genenv"]
     a, b, mean = (
-        data["values"]["p_hat"][line]
+        data["values"]["skill"][line]
         for data, line in ((single, "run-a"), (single, "run-b"), (both, "genenv"))
     )
     assert a != b

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from genenv_core.domains.kit import answers
 from genenv_core.domains.kit.judges import (
+    chance,
     choice,
     exact,
     hardened,
@@ -194,6 +195,13 @@ def test_words_with_other_numbers_are_no_success() -> None:
 )
 def test_a_choice(answer: str, verdict: Verdict) -> None:
     assert choice(answer, "B", LETTERS) == verdict
+
+
+@mutation("a choice is never guessed", KIT_JUDGES, "return 1 / len(set(options))", "return 0.0")
+def test_the_chance_of_a_choice_is_one_of_its_options() -> None:
+    assert chance(("yes", "no")) == 0.5 and chance(LETTERS) == 1 / len(LETTERS)
+    with pytest.raises(ValueError, match="two options or more, not 1"):
+        chance(("yes", "yes"))
 
 
 def test_yes_or_no() -> None:
