@@ -23,6 +23,9 @@ _CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 _OPENED, _CLOSED = "<think>", "</think>"
 
+MARKS = (OPEN, CLOSE, _OPENED, _CLOSED)
+"""What is looked for in a text."""
+
 
 @dataclass(frozen=True, slots=True)
 class SaidCall:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -19,6 +22,7 @@ from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, END, spell, tiny_tokenizer
 
 END_ID = 1
+NOTHING: Mapping[str, bool] = {}
 
 
 def chat_of(template: str | None = CHATML) -> ChatFormat:
@@ -44,11 +48,88 @@ def test_a_foreign_stop_token_keeps_the_templates_closing() -> None:
     assert chat.continuation((), (5, END_ID))[0] != END_ID
 
 
-def test_the_templates_closing_token_is_a_stop_token() -> None:
-    tokenizer = tiny_tokenizer()
-    tokenizer.eos_token = "<|pad|>"
-    tokenizer.add_special_tokens({"extra_special_tokens": [END, "<|im_start|>"]})
-    assert ChatFormat(tokenizer, name="base").stop_token_ids == (0, END_ID)
+def ends(
+    template: str, added: Mapping[str, bool] = NOTHING, *, eos: str = "<|pad|>"
+) -> tuple[list[str], Any]:
+    """Return the tokens that end a turn by their texts; `added` says which tokens are special."""
+    tokenizer: Any = tiny_tokenizer(template)
+    tokenizer.add_tokens([AddedToken(name, special=special) for name, special in added.items()])
+    tokenizer.eos_token = eos
+    chat = ChatFormat(tokenizer, name="base")
+    return [tokenizer.decode([one]) for one in chat.stop_token_ids], chat
+
+
+OPENS = "{% if add_generation_prompt %}<|im_start|>a {% endif %}"
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content }}CLOSING{% endfor %}" + OPENS
+
+
+@mutation(
+    "only a token that the tokenizer names can end a turn", "genenv_core/play/template/ends.py",
+    "    return tuple(dict.fromkeys([*tokens,", "    return tuple(dict.fromkeys([*declared,",
+)  # fmt: skip
+@mutation(
+    "a closing token counts only right behind the text", "genenv_core/play/template/ends.py",
+    "looked_at = ids if anywhere else rendering.leading_marks(ids)", "looked_at = ids[:1]",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("closing", "added", "found"),
+    [
+        (END, {}, [END]),  # special in tokenizer.json alone, as the end token is another
+        ("\n" + END + "\n", {}, [END]),
+        ("<|x|><|y|>\n", {"<|x|>": False, "<|y|>": True}, ["<|x|>"]),
+        ("", {}, ["<|im_start|>"]),  # as GLM: the next role closes a turn
+    ],
+)
+def test_the_templates_closing_token_is_a_stop_token(
+    closing: str, added: dict[str, bool], found: list[str]
+) -> None:
+    assert ends(PLAIN.replace("CLOSING", closing), added)[0] == [*found, "<|pad|>"]
+
+
+@mutation(
+    "a closing that is plain text is nobody's fault", "genenv_core/play/template/ends.py",
+    "    if not found:\n", "    if not found and not declared:\n",
+)  # fmt: skip
+@pytest.mark.parametrize("closing", ["<|im_fin|>", "\n\n", ""])
+def test_a_template_that_closes_turns_by_text_is_refused(closing: str) -> None:
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}" + closing + "{% endfor %}"
+    with pytest.raises(ModelError, match=r"base: .* ends a turn .*write the tokenizer's end token"):
+        ends(template)
+
+
+@mutation(
+    "a token inside of a turn ends it", "genenv_core/play/template/ends.py",
+    "and token not in inside]", "]",
+)  # fmt: skip
+def test_a_token_between_a_thought_and_an_answer_ends_no_turn() -> None:
+    """As in gpt-oss: each part of a turn closes with one token, the last one with another."""
+    part = "{% for m in messages %}{% if m.thinking %}<|im_start|>{{ m.thinking }}<|x|>{% endif %}"
+    last = "{{ m.content }}{% if loop.last and not add_generation_prompt %}<|y|>{% else %}<|x|>"
+    template = part + "<|im_start|>" + last + "{% endif %}{% endfor %}" + OPENS
+    assert ends(template, {"<|x|>": True, "<|y|>": True})[0] == ["<|y|>", "<|pad|>"]
+
+
+@mutation(
+    "turns of calls close as texts do", "genenv_core/play/template/ends.py",
+    "*_of_call(rendering, {*tokens})", "",
+)  # fmt: skip
+def test_a_turn_of_calls_that_closes_otherwise_has_its_own_end() -> None:
+    call = "<|c|>{{ c.function.arguments.at }}<|d|>"
+    calls = "{% for c in m.tool_calls or [] %}" + call + "{% endfor %}"
+    closing = "{% if m.tool_calls %}<|x|>{% else %}" + END + "{% endif %}"
+    template = PLAIN.replace("CLOSING", calls + closing)
+    added = {"<|c|>": False, "<|d|>": False, "<|x|>": True}
+    assert ends(template, added, eos=END)[0] == [END, "<|x|>"]
+
+
+def test_a_closing_of_two_tokens_is_written_once() -> None:
+    template = PLAIN.replace("CLOSING", "<|x|><|y|>\n")
+    _, chat = ends(template, {"<|x|>": True, "<|y|>": True}, eos="<|y|>")
+    first, second = (chat.stop_token_ids[place] for place in (0, 1))
+    after = chat.continuation(())
+    assert after[:2] == (first, second)
+    assert chat.continuation((), (5, first)) == after[1:]
+    assert chat.continuation((), (5, second)) == after[2:]
 
 
 def test_tools_reach_the_first_prompt_only() -> None:
@@ -108,7 +189,7 @@ def test_unusable_chat_formats_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"refused the roles \(user, assistant, tool\)"):
         chat_of(
             "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}"
-            "{% endif %}{{ m.content }}{% endfor %}"
+            "{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
         ).continuation([{"role": "tool", "content": "x"}])
     with pytest.raises(ModelError, match="no tokenizer there"):
         ChatFormat.load(tmp_path)
