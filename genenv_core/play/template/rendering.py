@@ -7,14 +7,14 @@ given, and encodes the marked text (`transformers.utils.chat_template_utils`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from genenv_core.config.sections.models import DATE, EXAMPLE_DATE
 from genenv_core.domains.tool_calls import MARKS
 from genenv_core.errors import ModelError
-from genenv_core.play.template.surroundings import DATE, UNSAID, answered, draws
+from genenv_core.play.template.control import END, START, Marker
+from genenv_core.play.template.surroundings import UNSAID, answered, draws
 from genenv_core.types import JsonObject, Message
 
 CALL_ID = "genenv000"
@@ -24,9 +24,6 @@ OTHERS = frozenset({"user", "tool"})
 """Roles whose texts the world writes: no token of the tokenizer is meant in them. What the domain
 and the agent write may hold the marks of calls and thoughts, which some tokenizers have as tokens.
 """
-
-
-EXAMPLE = "2026-01-31"
 
 
 class Refused(ModelError):
@@ -67,8 +64,8 @@ class Rendering:
                 f"checkpoint {name}: its chat template draws at random ({drawn}), so one key would "
                 "have other prompts in every run: remove that from chat_template.jinja"
             )
-        self._strict = _pattern(control)
-        self._lenient = _pattern(control - set(MARKS))
+        self._strict = Marker(control, self._is_text)
+        self._lenient = Marker(control - set(MARKS), self._is_text)
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = (), *, opening: bool = True
@@ -85,7 +82,7 @@ class Rendering:
                 tokenizer.apply_chat_template(
                     [self._told(message) for message in messages],
                     chat_template=answered(template, self._date),
-                    tools=[_marked(tool, self._strict) for tool in tools] or None,
+                    tools=[self._strict(tool) for tool in tools] or None,
                     add_generation_prompt=opening,
                     tokenize=False,
                     **self._variables,
@@ -95,9 +92,8 @@ class Rendering:
             if str(error) == UNSAID:
                 raise ModelError(
                     f"checkpoint {self.name}: its chat template writes today's date, so one key "
-                    "would have other prompts every day: set the date, for example "
-                    "agent_chat_template_kwargs or env_chat_template_kwargs of models to "
-                    f"{{{DATE}: {EXAMPLE}}}"
+                    "would have other prompts every day: set the date in its variables, for "
+                    f"example models.agent_chat_template_kwargs={{{DATE}: {EXAMPLE_DATE}}}"
                 ) from error
             roles = ", ".join(message["role"] for message in messages)
             raise Refused(
@@ -108,17 +104,17 @@ class Rendering:
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a rendered text."""
-        from transformers.utils.chat_template_utils import encode_marked_chat
+        from transformers.utils import chat_template_utils
 
-        if _START in text:
-            encode: Any = encode_marked_chat
-            return tuple(encode(self.tokenizer, text))
+        if START in text:
+            marked: Any = chat_template_utils  # half untyped
+            return tuple(marked.encode_marked_chat(self.tokenizer, text))
         # The template writes its own special tokens; more would double the start token.
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def spoken(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a text that the agent could have written."""
-        return self.ids(_marked(text, self._lenient))
+        return self.ids(self._lenient(text))
 
     def leading_marks(self, token_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the ids up to the first that is neither a mark nor blank."""
@@ -141,34 +137,12 @@ class Rendering:
         """Return a message as templates take it; some want to know which call a tool answers."""
         role = message["role"]
         named = {"tool_call_id": CALL_ID} if role == "tool" else {}
-        pattern = self._strict if role in OTHERS else self._lenient
-        return {**named, **_marked(cast(JsonObject, message), pattern), "role": role}
+        mark = self._strict if role in OTHERS else self._lenient
+        return {**named, **mark(message), "role": role}
 
-
-_START, _END = "\U000f0000", "\U000f0001"
-"""Private characters between which transformers takes a control token for text."""
-
-
-@lru_cache
-def _compiled(tokens: tuple[str, ...]) -> re.Pattern[str] | None:
-    return re.compile("|".join(map(re.escape, tokens))) if tokens else None
-
-
-def _pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """Return what finds these tokens, the longest first; None without any."""
-    return _compiled(tuple(sorted(tokens, key=lambda token: (-len(token), token))))
-
-
-def _marked(value: Any, pattern: re.Pattern[str] | None) -> Any:
-    """Return a value with its control tokens marked as text, in keys and texts of any depth."""
-    if isinstance(value, str):
-        if pattern is None or not pattern.search(value):
-            return value
-        plain = value.replace(_START, "").replace(_END, "")
-        return pattern.sub(f"{_START}\\g<0>{_END}", plain)
-    if isinstance(value, dict):
-        items = cast(JsonObject, value).items()
-        return {_marked(key, pattern): _marked(inner, pattern) for key, inner in items}
-    if isinstance(value, list | tuple):
-        return [_marked(inner, pattern) for inner in cast("list[Any]", value)]
-    return value
+    def _is_text(self, token: str) -> bool:
+        try:
+            self.ids(f"{START}{token}{END}")
+        except ValueError:  # transformers, where the letters give the token
+            return False
+        return True

@@ -10,8 +10,7 @@ import re
 from datetime import datetime
 from functools import lru_cache
 
-DATE = "strftime_now"
-"""The function that tells a template today's date, and the variable that says which date."""
+from genenv_core.config.sections.models import DATE
 
 UNSAID = "no date is set"
 """What a template's question for the date raises where none is set."""
@@ -32,15 +31,13 @@ def answered(template: str, date: str | None) -> str:
     """
     if DATE not in template:
         return template
-    moment = None if date is None else datetime.fromisoformat(date)
-    body = "" if moment is None else "".join(_says(form, moment) for form in _forms(template))
-    why = UNSAID if moment is None else UNKNOWN
-    known = " or ".join(f"format == {form!r}" for form in _forms(template)) or "false"
-    if moment is None:
-        known = "false"
+    forms = [] if date is None else _forms(template)
+    known = " or ".join(f"format == {form!r}" for form in forms) or "false"
+    why = UNSAID if date is None else UNKNOWN
     check = f"{{%- if not ({known}) %}}{{{{- raise_exception({why!r}) }}}}{{% endif -%}}"
+    says = "".join(_says(form, str(date)) for form in forms)
     # Jinja drops the newline, so the template still begins at the beginning of a line.
-    return f"{{%- macro {DATE}(format) -%}}{check}{body}{{%- endmacro %}}\n{template}"
+    return f"{{%- macro {DATE}(format) -%}}{check}{says}{{%- endmacro %}}\n{template}"
 
 
 def draws(template: str) -> str | None:
@@ -50,9 +47,11 @@ def draws(template: str) -> str | None:
 
 
 def _forms(template: str) -> list[str]:
-    return sorted({match[2] for match in _FORM.finditer(template)})
+    """Return the forms in which a template asks; seconds since 1970 depend on the time zone."""
+    forms = {match[2] for match in _FORM.finditer(template)}
+    return sorted(form for form in forms if "%s" not in form)
 
 
-def _says(form: str, moment: datetime) -> str:
-    said = moment.strftime(form)
+def _says(form: str, date: str) -> str:
+    said = datetime.fromisoformat(date).strftime(form)
     return f"{{%- if format == {form!r} -%}}{{{{ {said!r} }}}}{{%- endif -%}}"
