@@ -2,6 +2,9 @@
 
 `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Hermes and Qwen models write
 it. No other module knows these marks. A domain with another syntax implements `ReadsCalls`.
+
+A mark inside of a JSON string is part of the string: it ends no call and no thought. What this
+module writes spells such a mark as `\\u003ctool_call>`, which every reader of JSON reads back.
 """
 
 from __future__ import annotations
@@ -19,12 +22,22 @@ from genenv_core.types import JsonObject
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
-_CALL = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
-
 _OPENED, _CLOSED = "<think>", "</think>"
 
 MARKS = (OPEN, CLOSE, _OPENED, _CLOSED)
 """What is looked for in a text."""
+
+_ALONE = frozenset({"name", "arguments", "id", "type"})
+"""The fields of a call that has no arguments; in another one its arguments may be."""
+
+_MARK = re.compile("<(?=/?(?:tool_call|think)>)")
+
+_QUOTED = re.compile(rf'([^"<\\]*+(?:"(?:[^"\\]|\\.)*+"[^"<\\]*+)*+){CLOSE}', re.DOTALL)
+"""A call's body as JSON may be, which has `<` and a backslash in its strings alone.
+
+Linear for a whole text: of two searches that begin at different marks, one is inside of a string
+where the other one is not, so one of them ends at the next mark.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,7 @@ def after_thought(text: str) -> int:
     A chat template may open the thought itself, so only its end is in the text. A thought that
     never ends leaves nothing.
     """
-    before, closed, _ = text.partition(_CLOSED)
+    before, closed, _ = _masked(text).partition(_CLOSED)
     opened = before.lstrip().startswith(_OPENED)
     if not closed:
         return len(text) if opened else 0
@@ -103,22 +116,32 @@ def after_thought(text: str) -> int:
     return len(before) + len(closed) if opened or _OPENED not in before else 0
 
 
+def _masked(text: str) -> str:
+    """Return a text of the same length, with blanks for the calls that are JSON."""
+    if _OPENED not in text and _CLOSED not in text:
+        return text
+    parts: list[str] = []
+    end = 0
+    for one in marked(text):
+        if parsed(one.body) is not None:
+            parts += [text[end : one.start], " " * (one.end - one.start)]
+            end = one.end
+    return "".join([*parts, text[end:]])
+
+
 def calls_from(text: str, begin: int) -> list[SaidCall]:
     """Return the calls between the marks from a place in the text on; one may be never closed."""
-    found = [
-        _said(match.start(), match.end(), match[1])
-        for match in _CALL.finditer(text, begin, _end(text))
-    ]
+    found = [_said(one) for one in marked(text, begin)]
     unclosed = text.find(OPEN, found[-1].end if found else begin)
     if unclosed >= 0:
         found.append(SaidCall(unclosed, len(text), _name(parsed(text[unclosed + len(OPEN) :]))))
     return found
 
 
-def _said(start: int, end: int, body: str) -> SaidCall:
-    value = parsed(body)
+def _said(one: Marked) -> SaidCall:
+    value = parsed(one.body)
     call = read_call(value)
-    return SaidCall(start, end, _name(value), call and call.arguments)
+    return SaidCall(one.start, one.end, _name(value), None if call is None else call.arguments)
 
 
 def _name(value: object) -> str:
@@ -126,30 +149,53 @@ def _name(value: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def marked(text: str) -> Iterator[re.Match[str]]:
-    """Return what stands between the marks, in order; group 1 should be JSON.
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What stands between two marks, which should be JSON; the place is that of `SaidCall`."""
 
-    In linear time, as nothing is looked for behind the last closing mark.
+    start: int
+    end: int
+    body: str
+
+
+def marked(text: str, begin: int = 0) -> Iterator[Marked]:
+    """Return what stands between the marks from a place in the text on, in order.
+
+    JSON goes on to the closing mark outside of its strings; what is no JSON, to the first one. In
+    linear time.
     """
-    return _CALL.finditer(text, 0, _end(text))
-
-
-def _end(text: str) -> int:
-    return max(0, text.rfind(CLOSE) + len(CLOSE))
+    last = text.rfind(CLOSE) + len(CLOSE)
+    start = text.find(OPEN, begin, last)
+    while start >= 0:
+        place = start + len(OPEN)
+        json_body = _QUOTED.match(text, place, last)
+        if json_body and parsed(json_body[1]) is not None:
+            body = json_body[1]
+        elif (end := text.find(CLOSE, place, last)) >= 0:
+            body = text[place:end]
+        else:
+            return
+        yield Marked(start, place + len(body) + len(CLOSE), body)
+        start = text.find(OPEN, place + len(body) + len(CLOSE), last)
 
 
 def written(call: JsonObject) -> str:
     """Return a tool call as a policy writes it."""
-    return f"{OPEN}{json.dumps(call)}{CLOSE}"
+    return between_marks(json.dumps(call))
+
+
+def between_marks(body: str) -> str:
+    """Return a text as the body of a call, malformed where it is no JSON; marks in it are none."""
+    return OPEN + _MARK.sub(r"\\u003c", body) + CLOSE
 
 
 def read_one_call(text: str) -> JsonObject:
     """Return the one call in a text as JSON; raises DomainError where there is none, or two."""
-    bodies = [match[1] for match in marked(text)]
-    if len(bodies) != 1 or text.count(OPEN) != 1:
+    found = list(marked(text))
+    if len(found) != 1 or OPEN in text[: found[0].start] + text[found[0].end :]:
         raise DomainError(f"make one call between {OPEN} and {CLOSE}")
     try:
-        call: object = json.loads(bodies[0])
+        call: object = json.loads(found[0].body)
     except (ValueError, RecursionError) as error:
         raise DomainError("the call is no JSON") from error
     if not isinstance(call, dict):
@@ -160,16 +206,27 @@ def read_one_call(text: str) -> JsonObject:
 def canonical(text: str, calls: Iterable[object]) -> str:
     """Return a turn as policies write it, out of a text and calls in OpenAI's form.
 
-    A call that is none, such as one whose arguments are no JSON, becomes a malformed one.
+    A call that is none, such as one whose arguments are no JSON, becomes a malformed one. What the
+    text leaves open before a call, a thought or another call, is closed.
     """
-    return "\n".join([*([text] if text else []), *(_written(call) for call in calls)])
+    made = [_written(call) for call in calls]
+    before = _closed(text) if made else text
+    return "\n".join([*([before] if before else []), *made])
+
+
+def _closed(text: str) -> str:
+    if text.lstrip().startswith(_OPENED) and _CLOSED not in _masked(text):
+        text += _CLOSED
+    begin = after_thought(text)
+    *_, end = begin, *(one.end for one in marked(text, begin))
+    return text + CLOSE if text.find(OPEN, end) >= 0 else text
 
 
 def _written(call: object) -> str:
     inner = cast(JsonObject, call).get("function", call) if isinstance(call, dict) else call
     found = read_call(inner)
     if found is None:
-        return f"{OPEN}{json.dumps(inner, ensure_ascii=False, default=str)}{CLOSE}"
+        return between_marks(json.dumps(inner, ensure_ascii=False, default=str))
     return written({"name": found.name, "arguments": found.arguments})
 
 
@@ -199,14 +256,17 @@ def in_order(text: str) -> tuple[str, list[Call | str]]:
 def read_call(value: object) -> Call | None:
     """Return a call out of parsed JSON, None where it is none.
 
-    Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it.
+    Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it. A call
+    has no arguments where they are missing, null, or a text that is empty or says null.
     """
     if not isinstance(value, dict):
         return None
     record = cast(JsonObject, value)
     name, arguments = record.get("name"), record.get("arguments")
     if isinstance(arguments, str):
-        arguments = parsed(arguments)
+        arguments = parsed("{}" if arguments.strip() in ("", "null") else arguments)
+    elif arguments is None and record.keys() <= _ALONE:
+        arguments = {}
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
     return Call(name, cast(JsonObject, arguments))

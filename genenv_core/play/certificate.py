@@ -252,9 +252,9 @@ def _text(messages: Sequence[Message]) -> str:
 
 def _unknown_tool(draft: TaskDraft, domain: Domain, texts: Sequence[str]) -> str:
     tools = {_folded(tool.get("function", tool).get("name")) for tool in tools_of(domain, draft)}
-    for body in (match[1] for text in texts for match in marked(text)):
+    for one in (one for text in texts for one in marked(text)):
         try:
-            call: object = json.loads(body)
+            call: object = json.loads(one.body)
         except (ValueError, RecursionError):
             continue  # then it is the answer's own spelling of something else
         name = cast(dict[str, Any], call).get("name") if isinstance(call, dict) else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.errors import ModelError
-from genenv_core.play.native_calls import native_format, rewritten
+from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.play.template.ends import PLACEHOLDER, ends_of
 from genenv_core.play.template.rendering import Refused, Rendering
 from genenv_core.types import JsonObject, Message, Policy
@@ -100,6 +100,7 @@ class ChatFormat:
                 )
         self._rendering = Rendering(tokenizer, name=name, variables=variables or {})
         self._calls = native_format(tokenizer)
+        self._hidden = hidden_tokens(tokenizer)
         end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self.stop_token_ids = ends_of(self._rendering, [*end, *extra_stop_ids])
         """The tokens that end the agent's turn, first the one that the template writes."""
@@ -175,8 +176,10 @@ class ChatFormat:
         return (*self._rendering.spoken(text), self.stop_token_ids[0])
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of a completion, without special tokens."""
-        return self._rendering.decode(token_ids, special=False)
+        """Return the text of a completion, without special tokens other than marks of calls."""
+        hidden = self._hidden
+        ids = [token for token in token_ids if hidden is None or token not in hidden]
+        return self._rendering.decode(ids, special=hidden is not None)
 
     def said(self, completion_ids: Sequence[int], tools: Sequence[JsonObject] = ()) -> str:
         """Return the text of an agent's turn, its tool calls as domains read them.

@@ -8,12 +8,12 @@ those below whose mark the chat template has, else the one that TRL knows for it
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from genenv_core.domains.tool_calls import CLOSE, OPEN, canonical
+from genenv_core.domains.tool_calls import CLOSE, MARKS, OPEN, canonical
 from genenv_core.types import JsonObject
 
 Template = Mapping[str, Any]
@@ -93,6 +93,19 @@ def native_format(tokenizer: Any) -> NativeFormat | None:
                 return NativeFormat(template, ended=False)
     known = own or _known_to_trl(chat)
     return NativeFormat(known, ended=True) if known else None
+
+
+def hidden_tokens(tokenizer: Any) -> Set[int] | None:
+    """Return the special tokens that are no part of a turn's text.
+
+    None where these are all special tokens, as the tokenizer's own decoding has it. Some tokenizers
+    call the marks special that a text's calls and thoughts are found by.
+    """
+    special = {int(token) for token in tokenizer.all_special_ids}
+    special |= {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    names = {token: str(tokenizer.convert_ids_to_tokens(token)) for token in special}
+    marks = {token for token, name in names.items() if any(mark in name for mark in MARKS)}
+    return special - marks if marks else None
 
 
 def rewritten(text: str, template: Template, tools: Sequence[JsonObject] = ()) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from genenv_core.domains.tool_calls import CLOSE, OPEN
+from genenv_core.domains.tool_calls import OPEN, marked
 from genenv_core.types import Verdict
 
 
@@ -30,16 +30,16 @@ def read_calls(text: str) -> list[Call] | str:
     rest = text.strip()
     if OPEN not in rest:
         return "no_tool_call"
-    bodies: list[str] = []
-    while rest:
-        if not rest.startswith(OPEN):
-            return "truncated" if bodies and OPEN.startswith(rest) else "extra_text"
-        body, closed, rest = rest[len(OPEN) :].partition(CLOSE)
-        if not closed:
-            return "truncated"
-        bodies.append(body)
-        rest = rest.lstrip()
-    calls = [_read_call(body) for body in bodies]
+    found = list(marked(rest))
+    ends = [0, *(one.end for one in found)]
+    gaps = (rest[end : one.start] for end, one in zip(ends, found, strict=False))
+    left = rest[ends[-1] :].lstrip()
+    if any(gap.strip() for gap in gaps):
+        return "extra_text"
+    if left:
+        cut = left.startswith(OPEN) or (found and OPEN.startswith(left))
+        return "truncated" if cut else "extra_text"
+    calls = [_read_call(one.body) for one in found]
     good = [call for call in calls if call is not None]
     return good if len(good) == len(calls) else "malformed_call"
 

@@ -37,6 +37,8 @@ from genenv_core.benchmarks.bfcl.turns.texts import NoCall, addressed, read_call
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.bfcl import BfclDomain, BfclOptions
 from genenv_core.domains.benchmarks.bfcl import domain as bfcl_domain
+from genenv_core.domains.tool_calls import canonical
+from genenv_core.domains.tool_calls import said as read_text
 from genenv_core.domains.tool_calls import written as call_text
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.types import JsonObject, Message, Observation, TaskDraft
@@ -44,6 +46,7 @@ from tests.unit.benchmarks.bfcl_gold import gold_prediction
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.test_bfcl import written
 from tests.unit.benchmarks.test_bfcl_turns import double, row_of
+from tests.unit.domains.test_tool_calls import NO_ARGUMENTS
 
 NEVER_RIGHT = {
     "simple_java_36", "simple_java_64", "simple_java_65", "live_simple_106-63-0",
@@ -74,6 +77,21 @@ def single(kind: Kind = Kind.SIMPLE, *functions: JsonObject, gold: Any = ()) -> 
     return SingleTurn(
         row, lambda prediction, mode: verdict_of(check_row(row, prediction, mode == "underscores"))
     )
+
+
+@pytest.mark.parametrize("spelled_as", NO_ARGUMENTS)
+def test_a_call_without_arguments_is_right_however_it_is_spelled(spelled_as: JsonObject) -> None:
+    """As in `live_simple_247-129-0`, in a text and as endpoints give it."""
+    name = "version_api.VersionApi.get_version"
+    parameters = {"type": "dict", "required": [], "properties": {}}
+    item = single(
+        Kind.SIMPLE,
+        {"name": name, "description": "V.", "parameters": parameters},
+        gold=[{name: {}}],
+    )
+    call = {"name": name.replace(".", "_"), **spelled_as}
+    for text in (call_text(call), canonical("", [{"type": "function", "function": call}])):
+        assert item.judge(item.prediction([read_text(text)]), "underscores").valid
 
 
 def test_types_become_those_of_json_schema() -> None:

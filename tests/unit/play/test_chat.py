@@ -15,7 +15,9 @@ from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from genenv_core.benchmarks.protocol import Call
 from genenv_core.config.sections.models import TEMPLATE_ARGUMENTS
+from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.template.control import END as CLOSED
@@ -133,6 +135,27 @@ def test_a_closing_of_two_tokens_is_written_once() -> None:
     assert after[:2] == (first, second)
     assert chat.continuation((), (5, first)) == after[1:]
     assert chat.continuation((), (5, second)) == after[2:]
+
+
+@mutation(
+    "marks that are special tokens are not read", "genenv_core/play/native_calls.py",
+    "    return special - marks if marks else None\n", "    return None\n",
+)  # fmt: skip
+def test_marks_that_are_special_tokens_are_read() -> None:
+    """Named by the tokenizer's configuration, or called special by tokenizer.json alone."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens(
+        {"extra_special_tokens": ["<|im_start|>", "<tool_call>", "<think>"]}
+    )
+    tokenizer.add_tokens(
+        [AddedToken(mark, special=True) for mark in ("</tool_call>", "</think>", "<|own|>")]
+    )
+    call = written({"name": "count", "arguments": {"n": 1}})
+    text = f"<think>a</think>{call}"
+    ids = tokenizer(f"{text}<|own|>{END}", add_special_tokens=False)["input_ids"]
+    assert {tokenizer.convert_tokens_to_ids(mark) for mark in MARKS} < set(ids)
+    found = ChatFormat(tokenizer, name="special").said(ids)
+    assert found == text and said(found).calls == (Call("count", {"n": 1}),)
 
 
 def test_tools_reach_the_first_prompt_only() -> None:
