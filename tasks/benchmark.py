@@ -16,6 +16,7 @@ import polars as pl
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import to_tasks
+from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.measuring.items import benchmark_of, items_of, judged, metric_rows, result_of
 from genenv_core.measuring.journal import Journaled
 from genenv_core.play.attempt import Player
@@ -86,7 +87,8 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
                 shards.finish(number, {**tables, "benchmark_items": verdicts})
     parts = shards.adopt()
     verdicts = _stored(context, parts, "benchmark_items")
-    errors = _stored(context, parts, "traces")["error"]
+    traces = _stored(context, parts, "traces")
+    errors, reasons = traces["error"], traces["finish_reason"].to_list()
     result = result_of(domain, verdicts)
     context.out.table("benchmark_metrics", metric_rows(domain, result))
     return {
@@ -101,7 +103,7 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
         "broken": int((errors != "").sum()),
         "broken_first": next((error for error in errors if error), ""),
         "metrics": {one.name: one.value for one in result.metrics},
-    }
+    } | endless_attempts(reasons, domain.name, config.rollout)
 
 
 @contextmanager

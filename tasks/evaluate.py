@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from genenv_core.epoch.evaluating import candidate, evaluate_candidate
+from genenv_core.epoch.trouble import troubles
 from genenv_core.ids import stage_seed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
 from tasks.stage import Stage, StageContext
 from tasks.stage.task import StageTask
+
+log = logging.getLogger("genenv.stage")
 
 STAGE = Stage(
     "evaluate",
@@ -47,7 +51,7 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
     inputs = context.inputs
     subject = candidate(inputs.agent, inputs.update, context.epoch)
     with sampler(context, subject) as sampling:
-        return context.write(
+        facts = context.write(
             evaluate_candidate(
                 sampling,
                 subject,
@@ -61,6 +65,9 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
                 progress=context.progress,
             )
         )
+    for said in troubles(facts):
+        log.warning("stage=%s %s", STAGE.name, said)
+    return facts
 
 
 evaluate = StageTask(STAGE, EvaluateInputs, compute)

@@ -16,7 +16,7 @@ import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
-from genenv_core.epoch.trouble import broken_attempts
+from genenv_core.epoch.trouble import broken_attempts, endless_attempts
 from genenv_core.epoch.windows import Window
 from genenv_core.errors import EngineError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
@@ -98,16 +98,21 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
         "traces": len(tasks) * config.rollout.n,
         "metrics": _compared(context, shards, made),
     }
-    broken = _broken(context, made)
-    for said in broken.values():
+    troubles = _troubles(context, made)
+    for said in troubles.values():
         log.warning("stage=%s %s", STAGE.name, said)
-    return facts | broken
+    return facts | troubles
 
 
-def _broken(context: StageContext[RolloutInputs], made: Sequence[Part]) -> dict[str, str]:
+def _troubles(context: StageContext[RolloutInputs], made: Sequence[Part]) -> dict[str, str]:
     parts = [part for part in made if part.table == "traces"]
-    traces = [read_parquet("traces", context.store.local(part.path)) for part in parts]
-    return broken_attempts(pl.concat(traces), context.epoch) if traces else {}
+    if not parts:
+        return {}
+    read = [read_parquet("traces", context.store.local(part.path)) for part in parts]
+    traces, epoch = pl.concat(read), context.epoch
+    reasons = traces["finish_reason"].to_list()
+    settings = context.config.rollout
+    return broken_attempts(traces, epoch) | endless_attempts(reasons, f"epoch {epoch}", settings)
 
 
 def _compared(

@@ -13,6 +13,7 @@ from genenv_core.config.sections.evaluation import EvaluationConfig
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import Output, Progress, SeedFor, frame, of_source, to_tasks
+from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.errors import StageError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Player
@@ -87,11 +88,13 @@ def evaluate_candidate(
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
     facts: dict[str, Any] = {"agent_checkpoint": subject.digest}
+    reasons: list[str] = []
     for way in ways:
         tasks = to_tasks(of_source(data, TaskSource(way.split.value)))
         made = _attempts(player, tasks, domain, way, seed_for, progress)
         of_way = [shared | row for row, rollout in made if not rollout.lost]
         texts += [_text(row | shared, rollout) for row, rollout in made]
+        reasons += [rollout.finish_reason for _, rollout in made]
         lost = [rollout for _, rollout in made if rollout.lost]
         if not of_way:
             raise StageError(
@@ -110,7 +113,7 @@ def evaluate_candidate(
         "evaluations": frame("evaluations", rows),
         "evaluation_texts": frame("evaluation_texts", texts),
     }
-    return Output(tables, facts)
+    return Output(tables, facts | endless_attempts(reasons, f"evaluation {epoch}", settings))
 
 
 def _attempts(

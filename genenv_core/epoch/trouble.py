@@ -1,4 +1,4 @@
-"""An epoch from which little or nothing can be learned: it is told; two of nothing stop the run.
+"""An epoch from which little or nothing can be learned: a warning; two of nothing stop the run.
 
 A stage puts a text into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI and
 `genenv status` show it.
@@ -12,9 +12,12 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.errors import StageError
+from genenv_core.types import FinishReason
 
 NO_TASK, BROKEN, BREAKING = "no_task", "all_broken", "half_broken"
+ENDLESS = "endless"
 
 TROUBLES = {
     NO_TASK: "The epoch before had none either, so the run stops: change the domain's prompt for "
@@ -28,13 +31,18 @@ TROUBLES = {
 MANY = 0.5
 """Share of attempts that end in an error from which on they are told."""
 
+NEARLY_ALL = 0.9
+"""Share of attempts cut off at a bound from which on a warning says so."""
+
+BOUNDS = ("max_tokens", "max_turns", "max_length")
+
 SHOWN = 200
 """Characters of an error that are shown."""
 
 
 def troubles(facts: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with an epoch, by the facts of one of its stages."""
-    return [str(facts[name]) for name in (*TROUBLES, BREAKING) if name in facts]
+    return [str(facts[name]) for name in (*TROUBLES, BREAKING, ENDLESS) if name in facts]
 
 
 def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
@@ -65,3 +73,20 @@ def broken_attempts(traces: pl.DataFrame, epoch: int) -> dict[str, str]:
         f"{error[:SHOWN]!r}, for example {example} (`genenv trace {example}`)"
     )
     return {BREAKING if fine else BROKEN: said}
+
+
+def endless_attempts(reasons: Sequence[str], which: str, settings: RolloutConfig) -> dict[str, str]:
+    """Return the fact that nearly all attempts were cut off at a bound; else {}.
+
+    `reasons` are why their last completions ended, as in `FinishReason`; `which` says what they
+    are of, such as "epoch 3".
+    """
+    cut = sum(reason == FinishReason.LENGTH for reason in reasons)
+    if not cut or cut < NEARLY_ALL * len(reasons):
+        return {}
+    bounds = ", ".join(f"{name} {getattr(settings, name)}" for name in BOUNDS)
+    return {
+        ENDLESS: f"{which}: {cut} of {len(reasons)} attempts were cut off before the agent ended "
+        f"them, at a bound of rollout ({bounds}): raise it, or see by `genenv doctor --model` "
+        "which tokens end the agent's turns"
+    }

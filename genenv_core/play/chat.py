@@ -16,16 +16,12 @@ from typing import Any, cast
 
 from genenv_core.errors import ModelError
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
+from genenv_core.play.template.ends import PLACEHOLDER, ends_of
+from genenv_core.play.template.rendering import Refused, Rendering
 from genenv_core.types import JsonObject, Message, Policy
-
-PLACEHOLDER = "genenvplaceholder"
-"""Stands for the agent's text while the template is rendered; nothing a template would rewrite."""
 
 OPENINGS = 4096
 """First prompts kept: the same tasks are attempted in several ways, and rendering takes longer."""
-
-CALL_ID = "genenv000"
-"""Nine letters and digits, as Mistral's templates demand it."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
@@ -35,10 +31,6 @@ _ROLES = {
     "assistant": "the agent's own turns",
     "tool": "tools' answers (messages of the role tool)",
 }
-
-
-class _Refused(ModelError):
-    """A template raised an error instead of rendering a conversation."""
 
 
 def _conversation(role: str) -> list[Message]:
@@ -93,34 +85,25 @@ class ChatFormat:
         extra_stop_ids: Sequence[int] = (),
         variables: Mapping[str, Any] | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
         self._name = name
-        self._variables = dict(variables or {})
         self._opening = lru_cache(maxsize=OPENINGS)(self._opening_of)
         if not tokenizer.chat_template:
             raise ModelError(
                 f"checkpoint {name}: its tokenizer has no chat template; put one into "
                 "chat_template.jinja beside the tokenizer, or use an instruction-tuned model"
             )
-        for variable in self._variables:
+        for variable in variables or {}:
             if variable not in str(tokenizer.chat_template):
                 raise ModelError(
                     f"checkpoint {name}: its chat template has no variable {variable!r}, so the "
                     "chat_template_kwargs of models would do nothing: correct or remove it"
                 )
+        self._rendering = Rendering(tokenizer, name=name, variables=variables or {})
         self._calls = native_format(tokenizer)
         self._hidden = hidden_tokens(tokenizer)
-        special = set(cast(list[int], tokenizer.all_special_ids))
-        # Base models often close a turn with another token than their end-of-text token.
-        closing = [token for token in self._suffix_ids(())[:1] if token in special]
         end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self.stop_token_ids = tuple(dict.fromkeys([*end, *closing, *extra_stop_ids]))
-        """The tokens that end the agent's turn."""
-        if not self.stop_token_ids:
-            raise ModelError(
-                f"checkpoint {name}: neither its tokenizer nor its chat template has a token that "
-                "ends a turn; set eos_token in tokenizer_config.json"
-            )
+        self.stop_token_ids = ends_of(self._rendering, [*end, *extra_stop_ids])
+        """The tokens that end the agent's turn, first the one that the template writes."""
 
     @classmethod
     def load(
@@ -144,11 +127,11 @@ class ChatFormat:
         needed = ("user",) if policy is Policy.ENV else ("user", "assistant", "tool")
         for role in needed:
             self._require(role)
-        with contextlib.suppress(_Refused):
+        with contextlib.suppress(Refused):
             self._require("system")
 
     def _require(self, role: str) -> None:
-        text = self._render(_conversation(role), ())
+        text = self._rendering.text(_conversation(role))
         if PLACEHOLDER not in text:
             raise ModelError(
                 f"checkpoint {self._name}: its chat template drops {_ROLES[role]}, so the model "
@@ -167,7 +150,7 @@ class ChatFormat:
 
     def _opening_of(self, conversation: str) -> tuple[int, ...]:
         messages, tools = json.loads(conversation)
-        return self._encode(self._render(messages, tools))
+        return self._rendering.ids(self._rendering.text(messages, tools))
 
     def continuation(
         self, messages_after_turn: Sequence[Message], completion_ids: Sequence[int] = ()
@@ -179,9 +162,10 @@ class ChatFormat:
         out, so that completion + continuation is what the template would have written.
         """
         ids = self._suffix_ids(messages_after_turn)
-        closed = bool(completion_ids) and completion_ids[-1] in self.stop_token_ids
-        if closed and ids[:1] == (completion_ids[-1],):
-            return ids[1:]
+        if completion_ids and completion_ids[-1] in self.stop_token_ids:
+            closing = self._rendering.leading_marks(ids)
+            if completion_ids[-1] in closing:
+                return ids[closing.index(completion_ids[-1]) + 1 :]
         return ids
 
     def completion(self, text: str) -> tuple[int, ...]:
@@ -189,18 +173,13 @@ class ChatFormat:
 
         A policy may spell a text with other tokens too; these are the tokenizer's own.
         """
-        return (*self._encode(text), self.stop_token_ids[0])
+        return (*self._rendering.spoken(text), self.stop_token_ids[0])
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens other than marks of calls."""
         hidden = self._hidden
-        return str(
-            self._tokenizer.decode(
-                [token for token in token_ids if hidden is None or token not in hidden],
-                skip_special_tokens=hidden is None,
-                clean_up_tokenization_spaces=False,
-            )
-        )
+        ids = [token for token in token_ids if hidden is None or token not in hidden]
+        return self._rendering.decode(ids, special=hidden is not None)
 
     def said(self, completion_ids: Sequence[int], tools: Sequence[JsonObject] = ()) -> str:
         """Return the text of an agent's turn, its tool calls as domains read them.
@@ -213,10 +192,7 @@ class ChatFormat:
         ids = list(completion_ids)
         if not native.ended and ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        text = self._tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return rewritten(str(text), native.template, tools)
+        return rewritten(self._rendering.decode(ids), native.template, tools)
 
     def _suffix_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the ids that follow an agent's text when `messages` come after it.
@@ -227,49 +203,19 @@ class ChatFormat:
             {"role": "user", "content": "."},
             {"role": "assistant", "content": PLACEHOLDER},
         ]
-        text = self._render([*opening, *messages], ())
+        encode = self._rendering.ids
+        text = self._rendering.text([*opening, *messages])
         head, found, suffix = text.partition(PLACEHOLDER)
         if not found:
             raise ModelError(
                 f"checkpoint {self._name}: its chat template drops the text of an assistant "
                 "message, so the turns of an episode cannot be joined; repair chat_template.jinja"
             )
-        before = self._encode(head + PLACEHOLDER)
-        whole = self._encode(text)
+        before, whole = encode(head + PLACEHOLDER), encode(text)
         if whole[: len(before)] == before:
             return whole[len(before) :]
         # The placeholder's last letters merged with what follows: tokenise that on its own.
-        return self._encode(suffix)
-
-    def _render(self, messages: Sequence[Message], tools: Sequence[JsonObject]) -> str:
-        """Return the text of a conversation, up to where the next turn of the agent begins."""
-        try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    [_rendered(message) for message in messages],
-                    tools=list(tools) or None,
-                    add_generation_prompt=True,
-                    tokenize=False,
-                    **self._variables,
-                )
-            )
-        except Exception as error:  # jinja2's errors, and whatever a template raises on purpose
-            roles = ", ".join(message["role"] for message in messages)
-            raise _Refused(
-                f"checkpoint {self._name}: its chat template refused the roles ({roles}): "
-                f"{type(error).__name__}: {error}; use a checkpoint whose template knows them, or "
-                "repair chat_template.jinja"
-            ) from error
-
-    def _encode(self, text: str) -> tuple[int, ...]:
-        # The template writes its own special tokens; more would double the start token.
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _rendered(message: Message) -> JsonObject:
-    """Return a message as templates take it; some want to know which call a tool answers."""
-    named = {"tool_call_id": CALL_ID} if message["role"] == "tool" else {}
-    return {**named, **message}
+        return encode(suffix)
 
 
 def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from genenv_core.benchmarks.predictions import Result, as_json
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.benchmarks.domain import folder_in
+from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.measuring.items import stored_result
 from genenv_core.measuring.request import Asked, measurement
@@ -182,6 +183,7 @@ def _facts(one: _Measured) -> JsonObject:
         "not_scored": facts["not_scored"],
         "broken": facts["broken"],
         "broken_first": facts["broken_first"],
+        "warnings": troubles(facts),
         "results": [as_json(result)],
     }
 
@@ -216,6 +218,8 @@ def _show(config: RunConfig, output: Manifest) -> None:
     show_result(shown, f"{what}; {protocol}" if protocol else what, counted, data, [result])
     if facts["broken"]:
         typer.echo(f"{facts['broken']} attempts broke off, the first: {facts['broken_first']}")
+    for trouble in troubles(facts):
+        typer.echo(f"warning: {trouble}")
 
 
 def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:

@@ -46,8 +46,8 @@ ORDER BY started_at, epoch"""
 
 REUSED = "SELECT * FROM reused ORDER BY first_epoch, first_at, stage"
 
-TROUBLED = ("generate_tasks", "rollout")
-"""Stages whose facts can say that an epoch teaches nothing."""
+TROUBLED = ("generate_tasks", "rollout", "evaluate", "benchmark")
+"""Stages whose facts can say that an epoch teaches nothing, or that a measurement says little."""
 
 DONE = (StageState.COMPUTED, StageState.CACHED)
 STATE_STYLES = {
@@ -198,7 +198,7 @@ def _troubles(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) -
     """Return what is wrong with the newest epochs."""
     log, artifacts, found = RunLog(store, run), Artifacts(store), dict[str, None]()
     newest = max((epoch for epoch, _ in last), default=0)
-    for epoch in range(max(1, newest - 1), newest + 1):
+    for epoch in range(max(0, newest - 1), newest + 1):
         for stage, key in log.keys(epoch).items():
             manifest = artifacts.find(stage, key) if stage in TROUBLED else None
             found |= dict.fromkeys(troubles(manifest.facts) if manifest else ())

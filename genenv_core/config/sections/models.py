@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import date, datetime
 from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -37,6 +38,12 @@ TEMPLATE_ARGUMENTS = frozenset(
 """Arguments of `apply_chat_template`, and names that it gives to templates: genenv sets them."""
 
 
+DATE = "strftime_now"
+"""The function by which chat templates ask for today's date; as a variable, the date they get."""
+
+EXAMPLE_DATE = "2026-01-31"
+
+
 class ModelsConfig(Section):
     """The two policies. `bootstrap` builds a tiny model; anything else is a directory or hub id."""
 
@@ -49,7 +56,8 @@ class ModelsConfig(Section):
     env_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
     """Commit of the hub repository of pi_env; a hub id without it is refused."""
     agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3."""
+    """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3;
+    strftime_now is the date that a template is told which writes today's."""
     env_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_env."""
 
@@ -83,7 +91,13 @@ class ModelsConfig(Section):
 
 def template_variables(field: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the variables of a chat template; raises ValueError for what can be none."""
+    given = {
+        name: value.isoformat() if isinstance(value, date) else value
+        for name, value in given.items()
+    }
     for name, value in given.items():
+        if name == DATE:
+            _check_date(field, value)
         if name in TEMPLATE_ARGUMENTS:
             raise ValueError(f"{field} {name!r} is set by genenv itself: remove it")
         finite = not isinstance(value, float) or math.isfinite(value)
@@ -93,6 +107,16 @@ def template_variables(field: str, given: dict[str, Any]) -> dict[str, Any]:
                 f"got {value!r}"
             )
     return given
+
+
+def _check_date(field: str, value: object) -> None:
+    try:
+        datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(
+            f"{field} {DATE!r} is the date that the template is told, such as {EXAMPLE_DATE}, got "
+            f"{value!r}"
+        ) from None
 
 
 def is_hub_id(name: str) -> bool:

@@ -319,6 +319,10 @@ BAD_OVERRIDES = [
         ["models.env_chat_template_kwargs 'depth'", "a text or a finite number", "got nan"],
     ),
     (
+        "models={agent: ./a, agent_chat_template_kwargs: {strftime_now: today}}",
+        ["models.agent_chat_template_kwargs 'strftime_now'", "the date", "2026-01-31", "'today'"],
+    ),
+    (
         "models.env_chat_template_kwargs={enable_thinking: false}",
         ["models.env_chat_template_kwargs", "does nothing", "bootstrap", "remove it"],
     ),
@@ -613,3 +617,10 @@ def test_roots_to_read_from_that_cannot_be_are_refused(value: str, words: str) -
         resolve("tiny", overrides=[f"roots.read={value}"])
     assert "hidden" not in str(caught.value)
     assert resolve("tiny", overrides=["roots.read=[s3://team/x, ./a@b]"]).roots.read
+
+
+def test_a_date_for_chat_templates_is_kept_as_text() -> None:
+    """YAML reads an unquoted date as one, and JSON has none."""
+    day = "models={agent: ./a, agent_chat_template_kwargs: {strftime_now: 2024-07-26}}"
+    given = resolve("tiny", overrides=[day]).models.agent_chat_template_kwargs
+    assert given == {"strftime_now": "2024-07-26"}

@@ -2,7 +2,7 @@
 
 Invariants: one epoch of a trouble is told, two in a row stop the run, two different ones do not; an
 epoch is broken only when every attempt ended in an error, one with half of them is told; the
-commonest error is named.
+commonest error is named; nearly all attempts cut off at a bound are a warning, which stops nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.trouble import (
     BREAKING,
     BROKEN,
+    ENDLESS,
     NO_TASK,
     broken_attempts,
     check_epoch,
+    endless_attempts,
     troubles,
 )
 from genenv_core.errors import StageError
@@ -75,3 +78,20 @@ def test_half_of_them_are_told_and_stop_nothing() -> None:
     }
     assert troubles(told) == list(told.values())
     check_epoch(told, [told])
+
+
+@mutation(
+    "attempts that all end at a bound are no warning", TROUBLE,
+    "*TROUBLES, BREAKING, ENDLESS)", "*TROUBLES, BREAKING)",
+)  # fmt: skip
+@mutation("a few long attempts are a warning", TROUBLE, "NEARLY_ALL = 0.9", "NEARLY_ALL = 0.5")
+def test_attempts_that_nearly_all_end_at_a_bound_are_a_warning() -> None:
+    settings = RolloutConfig(max_tokens=32, max_turns=3, max_length=200)
+    assert endless_attempts([], "epoch 2", settings) == {}
+    assert endless_attempts(["length"] * 17 + ["stop"] * 3, "epoch 2", settings) == {}
+    found = endless_attempts(["length"] * 18 + ["stop", "error"], "epoch 2", settings)
+    said = found[ENDLESS]
+    assert said.startswith("epoch 2: 18 of 20 attempts were cut off")
+    assert "(max_tokens 32, max_turns 3, max_length 200)" in said and "doctor --model" in said
+    assert troubles(found) == [said]
+    check_epoch(found, [found])

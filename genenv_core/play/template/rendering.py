@@ -1,0 +1,148 @@
+"""A checkpoint's chat template at work: conversations as text, and that text as token ids.
+
+What neither the template nor the agent wrote is text: where a message or a tool spells a control
+token, its letters are encoded, not the token. transformers marks such places in what a template is
+given, and encodes the marked text (`transformers.utils.chat_template_utils`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from genenv_core.config.sections.models import DATE, EXAMPLE_DATE
+from genenv_core.domains.tool_calls import MARKS
+from genenv_core.errors import ModelError
+from genenv_core.play.template.control import END, START, Marker
+from genenv_core.play.template.surroundings import UNSAID, answered, draws
+from genenv_core.types import JsonObject, Message
+
+CALL_ID = "genenv000"
+"""Nine letters and digits, as Mistral's templates demand it."""
+
+OTHERS = frozenset({"user", "tool"})
+"""Roles whose texts the world writes: no token of the tokenizer is meant in them. What the domain
+and the agent write may hold the marks of calls and thoughts, which some tokenizers have as tokens.
+"""
+
+
+class Refused(ModelError):
+    """A template raised an error instead of rendering a conversation."""
+
+
+class Rendering:
+    """The chat template of one tokenizer.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        name: what to call the checkpoint in errors.
+        variables: what the template is given besides messages and tools, in every rendering;
+            `strftime_now` is the date that it is told.
+    """
+
+    def __init__(self, tokenizer: Any, *, name: str, variables: Mapping[str, Any]) -> None:
+        self.tokenizer, self.name = tokenizer, name
+        self._date = variables.get(DATE)
+        self._variables = {key: value for key, value in variables.items() if key != DATE}
+        added: Mapping[int, Any] = tokenizer.added_tokens_decoder
+        special = set(cast("list[int]", tokenizer.all_special_ids))
+        self.marks: Mapping[int, str] = {
+            index: token.content
+            for index, token in added.items()
+            if token.special or index in special or not token.content.isspace()
+        }
+        """The tokens that stand for themselves, by id: special ones, and those that were added."""
+        source = str(tokenizer.chat_template)
+        control = {
+            token.content
+            for index, token in added.items()
+            if index in self.marks
+            and (token.special or index in special or token.content in source)
+        }
+        if drawn := draws(source):
+            raise ModelError(
+                f"checkpoint {name}: its chat template draws at random ({drawn}), so one key would "
+                "have other prompts in every run: remove that from chat_template.jinja"
+            )
+        self._strict = Marker(control, self._is_text)
+        self._lenient = Marker(control - set(MARKS), self._is_text)
+
+    def text(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject] = (), *, opening: bool = True
+    ) -> str:
+        """Return the text of a conversation, for `ids`.
+
+        With `opening`, it ends where the next turn of the agent begins. Raises `Refused` where the
+        template raises an error, and asks its surroundings for what no setting says.
+        """
+        tokenizer = self.tokenizer
+        try:
+            template = str(tokenizer.get_chat_template(tools=list(tools) or None))
+            return str(
+                tokenizer.apply_chat_template(
+                    [self._told(message) for message in messages],
+                    chat_template=answered(template, self._date),
+                    tools=[self._strict(tool) for tool in tools] or None,
+                    add_generation_prompt=opening,
+                    tokenize=False,
+                    **self._variables,
+                )
+            )
+        except Exception as error:  # jinja2's errors, and whatever a template raises on purpose
+            if str(error) == UNSAID:
+                raise ModelError(
+                    f"checkpoint {self.name}: its chat template writes today's date, so one key "
+                    "would have other prompts every day: set the date in its variables, for "
+                    f"example models.agent_chat_template_kwargs={{{DATE}: {EXAMPLE_DATE}}}"
+                ) from error
+            roles = ", ".join(message["role"] for message in messages)
+            raise Refused(
+                f"checkpoint {self.name}: its chat template refused the roles ({roles}): "
+                f"{type(error).__name__}: {error}; use a checkpoint whose template knows them, or "
+                "repair chat_template.jinja"
+            ) from error
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a rendered text."""
+        from transformers.utils import chat_template_utils
+
+        if START in text:
+            marked: Any = chat_template_utils  # half untyped
+            return tuple(marked.encode_marked_chat(self.tokenizer, text))
+        # The template writes its own special tokens; more would double the start token.
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def spoken(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a text that the agent could have written."""
+        return self.ids(self._lenient(text))
+
+    def leading_marks(self, token_ids: Sequence[int]) -> tuple[int, ...]:
+        """Return the ids up to the first that is neither a mark nor blank."""
+        for place, token in enumerate(token_ids):
+            if token not in self.marks and self.decode([token]).strip():
+                return tuple(token_ids[:place])
+        return tuple(token_ids)
+
+    def decode(self, token_ids: Sequence[int], *, special: bool = True) -> str:
+        """Return the text of token ids, with special tokens or without."""
+        return str(
+            self.tokenizer.decode(
+                list(token_ids),
+                skip_special_tokens=not special,
+                clean_up_tokenization_spaces=False,
+            )
+        )
+
+    def _told(self, message: Message) -> JsonObject:
+        """Return a message as templates take it; some want to know which call a tool answers."""
+        role = message["role"]
+        named = {"tool_call_id": CALL_ID} if role == "tool" else {}
+        mark = self._strict if role in OTHERS else self._lenient
+        return {**named, **mark(message), "role": role}
+
+    def _is_text(self, token: str) -> bool:
+        try:
+            self.ids(f"{START}{token}{END}")
+        except ValueError:  # transformers, where the letters give the token
+            return False
+        return True
