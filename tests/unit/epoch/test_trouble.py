@@ -2,7 +2,8 @@
 
 Invariants: one epoch of a trouble is told, two in a row stop the run, two different ones do not; an
 epoch is broken only when every attempt ended in an error, one with half of them is told; the
-commonest error is named.
+commonest error is named. An epoch whose tasks are nearly all of one family, or mostly repeats, is
+told, and stops nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from genenv_core.epoch.rows import frame
 from genenv_core.epoch.trouble import (
     BREAKING,
     BROKEN,
+    NARROW,
     NO_TASK,
     broken_attempts,
     check_epoch,
+    narrow_tasks,
     troubles,
 )
 from genenv_core.errors import StageError
 from tests.mutations import mutation
+from tests.unit.epoch.builders_epoch import data, generated
 
 TROUBLE = "genenv_core/epoch/trouble.py"
 
@@ -75,3 +80,49 @@ def test_half_of_them_are_told_and_stop_nothing() -> None:
     }
     assert troubles(told) == list(told.values())
     check_epoch(told, [told])
+
+
+def narrow(words: list[str], *, refused: int = 0, base: tuple[str, ...] = ("a", "bb")) -> str:
+    """Return what is said of an epoch with these words as tasks; a word's family is its length."""
+    rows = [generated(f"t{place:02d}", word) for place, word in enumerate(words)]
+    again = [generated(f"u{place:02d}", "a", rejection="duplicate") for place in range(refused)]
+    return narrow_tasks(frame("tasks", [*rows, *again]), data(base), 6).get(NARROW, "")
+
+
+MANY = [f"{place:04d}" for place in range(20)]  # twenty different words of one family
+
+
+@mutation(
+    "a domain of one family is always narrow", TROUBLE,
+    ' and base["family"].n_unique() > 1', "",
+)  # fmt: skip
+@mutation("a tenth of others is enough", TROUBLE, "ONE_FAMILY = 0.9", "ONE_FAMILY = 0.95")
+def test_an_epoch_of_one_family_is_told_where_the_domain_has_several() -> None:
+    said = "epoch 6: 18 of 20 attempted tasks are of the family k4: pi_env writes little else"
+    assert narrow([*MANY[:18], "a", "b"]) == said
+    assert troubles({NARROW: said}) == [said]
+    assert narrow([*MANY[:17], "a", "b", "c"]) == ""
+    assert narrow(MANY, base=("a", "b")) == ""
+    assert narrow(MANY[:9]) == ""  # too few to say
+    check_epoch({NARROW: said}, [{NARROW: said}])
+
+
+@mutation("repeats are never told", TROUBLE, "if tried.height - different >=", "if 0 >")
+def test_requests_with_the_words_of_others_are_told() -> None:
+    others = [*MANY[:5], *"abcde"]
+    assert narrow(["Ana, Mon", *["ana mon!"] * 10, *others[:-1]]) == (
+        "epoch 6: the 20 attempted tasks have 10 different requests: pi_env writes little else"
+    )
+    assert narrow(["Ana, Mon", *["ana mon!"] * 9, *others]) == ""
+
+
+@mutation(
+    "duplicates are not told", TROUBLE, "if again >= REPEATS * tasks.height:", "if again < 0:"
+)
+def test_texts_that_were_there_before_are_told() -> None:
+    mixed = [*MANY[:5], *"abcde"]
+    assert narrow(mixed, refused=10) == (
+        "epoch 6: 10 of 20 texts of pi_env are tasks that were there before: pi_env writes little "
+        "else"
+    )
+    assert narrow(mixed, refused=9) == ""
