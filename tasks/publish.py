@@ -7,6 +7,7 @@ from typing import Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.publishing import Measured, Update, publish_candidates, publish_first
+from genenv_core.epoch.trouble import NARROW
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Policy
@@ -69,6 +70,7 @@ def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
             selections=context.frame(made.selections, "selections"),
             rollout_metrics=context.manifest(made.traces).facts["metrics"],
             fidelity=context.manifest(made.scores).facts.get("fidelity"),
+            tasks_note=context.manifest(made.tasks).facts.get(NARROW, ""),
             epoch=context.epoch,
             gates=context.config.gates,
             curriculum=context.config.curriculum,

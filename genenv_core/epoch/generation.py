@@ -27,7 +27,7 @@ from genenv_core.epoch.rows import (
     of_source,
     to_tasks,
 )
-from genenv_core.epoch.trouble import NO_TASK
+from genenv_core.epoch.trouble import NO_TASK, narrow_tasks
 from genenv_core.errors import ConfigError
 from genenv_core.ids import task_id
 from genenv_core.play.asked import parsed
@@ -321,7 +321,11 @@ def write_tasks(
     )
     return Output(
         {**written.tables, "tasks": tasks},
-        {**written.facts, "attempted": attempted_tasks(tasks).height},
+        {
+            **written.facts,
+            "attempted": attempted_tasks(tasks).height,
+            **narrow_tasks(tasks, of_source(data, TaskSource.BASE), epoch),
+        },
     )
 
 

@@ -89,6 +89,7 @@ def publish_candidates(
     selections: pl.DataFrame,
     rollout_metrics: Mapping[str, float],
     fidelity: float | None = None,
+    tasks_note: str = "",
     epoch: int,
     gates: GatesConfig,
     curriculum: CurriculumConfig,
@@ -106,6 +107,7 @@ def publish_candidates(
         selections: the epoch's decisions.
         rollout_metrics: metrics of the rollouts, kept beside those of pi_agent's update.
         fidelity: of what pi_env said in the place of the tools, None where they were executed.
+        tasks_note: what is wrong with the epoch's tasks, '' for nothing.
         epoch: number of the round.
         gates: limits of a candidate.
         curriculum: the settings that the summary judges tasks by.
@@ -146,6 +148,7 @@ def publish_candidates(
     agent, env = updates[Policy.AGENT], updates[Policy.ENV]
     summary = {
         "epoch": epoch,
+        "tasks_note": tasks_note,
         **_of_tasks(tasks, traces, task_scores, selections, curriculum),
         **measured.columns,
         "kl_env": env.metrics.get("kl_env"),

@@ -6,6 +6,7 @@ A stage puts a text into its facts, under a name of `TROUBLES`. The terminal, th
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import polars as pl
 
 from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.epoch.choosing import attempted_tasks
 from genenv_core.errors import StageError
-from genenv_core.types import FinishReason
+from genenv_core.types import FinishReason, Rejection
 
 NO_TASK, BROKEN, BREAKING = "no_task", "all_broken", "half_broken"
-ENDLESS = "endless"
+ENDLESS, NARROW = "endless", "narrow"
 
 TROUBLES = {
     NO_TASK: "The epoch before had none either, so the run stops: change the domain's prompt for "
@@ -36,13 +38,22 @@ NEARLY_ALL = 0.9
 
 BOUNDS = ("max_tokens", "max_turns", "max_length")
 
+ONE_FAMILY = 0.9
+"""Share of an epoch's attempted tasks in one family from which on it is said."""
+
+REPEATS = 0.5
+"""Share of an epoch's tasks, or of pi_env's texts, that repeat others, from which on it is said."""
+
+LEAST_TASKS = 10
+"""Fewest attempted tasks that such a share is taken of."""
+
 SHOWN = 200
 """Characters of an error that are shown."""
 
 
 def troubles(facts: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with an epoch, by the facts of one of its stages."""
-    return [str(facts[name]) for name in (*TROUBLES, BREAKING, ENDLESS) if name in facts]
+    return [str(facts[name]) for name in (*TROUBLES, BREAKING, ENDLESS, NARROW) if name in facts]
 
 
 def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:
@@ -90,3 +101,37 @@ def endless_attempts(reasons: Sequence[str], which: str, settings: RolloutConfig
         f"them, at a bound of rollout ({bounds}): raise it, or see by `genenv doctor --model` "
         "which tokens end the agent's turns"
     }
+
+
+def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[str, str]:
+    """Return the fact that pi_env writes nearly the same task again and again; else {}.
+
+    It names the largest family of the attempted tasks, unless the base tasks have one family too;
+    how many of their requests differ in words; and how many texts were refused as duplicates.
+
+    Args:
+        tasks: the epoch's rows of `tasks`, with what was refused and the choice.
+        base: rows of `tasks` with the base tasks.
+        epoch: number of the round.
+    """
+    tried = attempted_tasks(tasks)
+    if tried.height < LEAST_TASKS:
+        return {}
+    found: list[str] = []
+    ((family, count),) = Counter[str](tried["family"]).most_common(1)
+    if count >= ONE_FAMILY * tried.height and base["family"].n_unique() > 1:
+        found.append(f"{count} of {tried.height} attempted tasks are of the family {family}")
+    different = len({_words(prompt) for prompt in tried["prompt"]})
+    if tried.height - different >= REPEATS * tried.height:
+        found.append(f"the {tried.height} attempted tasks have {different} different requests")
+    reasons = Counter[str](tasks["rejection"].drop_nulls())
+    again = reasons[Rejection.DUPLICATE.value] + reasons[Rejection.DUPLICATE_OF_HISTORY.value]
+    if again >= REPEATS * tasks.height:
+        found.append(f"{again} of {tasks.height} texts of pi_env are tasks that were there before")
+    if not found:
+        return {}
+    return {NARROW: f"epoch {epoch}: {'; '.join(found)}: pi_env writes little else"}
+
+
+def _words(request: str) -> str:
+    return re.sub(r"[\W_]+", " ", request.casefold()).strip()

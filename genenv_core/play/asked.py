@@ -100,8 +100,7 @@ def wrong_drafts(found: object) -> Wrong | None:
 
 def wrong_chance(chance: object) -> Wrong | None:
     """Return what is wrong with the chance of a task, None if nothing is."""
-    number = isinstance(chance, int | float) and not isinstance(chance, bool)
-    if number and 0 <= chance < 1:
+    if isinstance(chance, int | float) and not isinstance(chance, bool) and 0 <= chance < 1:
         return None
     return Wrong(
         f"gives a task the chance {shown(chance)}",

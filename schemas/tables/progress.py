@@ -92,7 +92,7 @@ class Epochs(
     key=("epoch",),
     version=5,
     renamed={3: {"mean_calls": "mean_difficulty"}},
-    added={4: ("attempts_lost",), 5: ("skill",)},
+    added={4: ("attempts_lost",), 5: ("skill", "tasks_note")},
     rules={
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
@@ -164,6 +164,11 @@ class Epochs(
     agent_note: str = fields.note("Why, for people; '' when there is nothing to say.")
     env_action: str = fields.label("What the environment update did.", UpdateAction)
     env_note: str = fields.note("Why, for people; '' when there is nothing to say.")
+    tasks_note: str = fields.text(
+        "What is wrong with the epoch's tasks, such as all of one family, for people; '' when "
+        "nothing is, null in older runs.",
+        nullable=True,
+    )
     attempts_lost: int = fields.count(
         "Rollouts without a verdict, because an environment or an engine broke them; null in older "
         "runs.",

@@ -63,6 +63,7 @@ SELECT
     e.env_action,
     e.env_note,
     e.attempts_lost,
-    coalesce(e.skill, e.p_hat) AS skill
+    coalesce(e.skill, e.p_hat) AS skill,
+    e.tasks_note
 FROM epoch_rows AS e
 LEFT JOIN worked AS w ON w.run_id = e.run_id AND w.epoch = e.epoch

@@ -265,6 +265,7 @@ def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame)
                 "mean_response_tokens": traces["response_tokens"].mean(),
                 "validation_success": 0.5,
                 "attempts_lost": 0,
+                "tasks_note": "",
                 "heldout_success": 0.5,
                 "heldout_success_greedy": None,
                 "heldout_answer_probability": None,

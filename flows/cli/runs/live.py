@@ -110,6 +110,10 @@ class RunView:
                 f"test success {first['heldout_success']:.3f} -> "
                 f"{last['heldout_success']:.3f} (sampled)"
             )
+        notes = [row["tasks_note"] for row in self._epochs.values() if row.get("tasks_note")]
+        if notes:
+            more = f" ({len(notes)} epochs have such a line)" if len(notes) > 1 else ""
+            say(f"[bold yellow]warning: {escape(notes[-1])}{more}[/]", soft_wrap=True)
         root = escape(at_root(config.root))
         if self._stopped:
             say(f"{escape(self._stopped.message)}; go on with a higher limit:")

@@ -35,12 +35,22 @@ def page(reader: Reader, request: Request) -> Page:
             "known": known,
             "configuration": without_secrets(json.loads(known.rows[0]["config"])),
             "curves": curves(reader, [run]),
+            "notes": _notes(reader, run),
             "epochs": epochs,
             "stages": stages,
             "grid": _grid(stages),
             "results": _results(reader, run),
             "items": _items(reader, run),
         },
+    )  # fmt: skip
+
+
+def _notes(reader: Reader, run: str) -> Panel:
+    """Return the newest epoch with something wrong with its tasks."""
+    return reader.panel(
+        "notes", "What is wrong with the tasks",
+        f"SELECT epoch, tasks_note FROM epochs WHERE run_id = {text(run)} AND tasks_note <> ''\n"
+        "ORDER BY epoch DESC LIMIT 1",
     )  # fmt: skip
 
 

@@ -270,6 +270,7 @@ def test_the_summary_counts_new_tasks() -> None:
         "env_note": "a note",
         "attempts_lost": 0,
         "skill": 0.125,
+        "tasks_note": "",
     }
     assert output.facts["summary"] == summary
     assert published(level=Level.GROUP).facts["summary"]["share_in_band"] == 1.0

@@ -2,7 +2,8 @@
 
 Invariants: one epoch of a trouble is told, two in a row stop the run, two different ones do not; an
 epoch is broken only when every attempt ended in an error, one with half of them is told; the
-commonest error is named; nearly all attempts cut off at a bound are a warning, which stops nothing.
+commonest error is named. Nearly all attempts cut off at a bound are a warning, and so is an epoch
+whose tasks are nearly all of one family, or mostly repeats; they stop nothing.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ import polars as pl
 import pytest
 
 from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.epoch.rows import frame
 from genenv_core.epoch.trouble import (
     BREAKING,
     BROKEN,
     ENDLESS,
+    NARROW,
     NO_TASK,
     broken_attempts,
     check_epoch,
     endless_attempts,
+    narrow_tasks,
     troubles,
 )
 from genenv_core.errors import StageError
 from tests.mutations import mutation
+from tests.unit.epoch.builders_epoch import data, generated
 
 TROUBLE = "genenv_core/epoch/trouble.py"
 
@@ -82,7 +87,7 @@ def test_half_of_them_are_told_and_stop_nothing() -> None:
 
 @mutation(
     "attempts that all end at a bound are no warning", TROUBLE,
-    "*TROUBLES, BREAKING, ENDLESS)", "*TROUBLES, BREAKING)",
+    "BREAKING, ENDLESS, NARROW)", "BREAKING, NARROW)",
 )  # fmt: skip
 @mutation("a few long attempts are a warning", TROUBLE, "NEARLY_ALL = 0.9", "NEARLY_ALL = 0.5")
 def test_attempts_that_nearly_all_end_at_a_bound_are_a_warning() -> None:
@@ -95,3 +100,49 @@ def test_attempts_that_nearly_all_end_at_a_bound_are_a_warning() -> None:
     assert "(max_tokens 32, max_turns 3, max_length 200)" in said and "doctor --model" in said
     assert troubles(found) == [said]
     check_epoch(found, [found])
+
+
+def narrow(words: list[str], *, refused: int = 0, base: tuple[str, ...] = ("a", "bb")) -> str:
+    """Return what is said of an epoch with these words as tasks; a word's family is its length."""
+    rows = [generated(f"t{place:02d}", word) for place, word in enumerate(words)]
+    again = [generated(f"u{place:02d}", "a", rejection="duplicate") for place in range(refused)]
+    return narrow_tasks(frame("tasks", [*rows, *again]), data(base), 6).get(NARROW, "")
+
+
+MANY = [f"{place:04d}" for place in range(20)]  # twenty different words of one family
+
+
+@mutation(
+    "a domain of one family is always narrow", TROUBLE,
+    ' and base["family"].n_unique() > 1', "",
+)  # fmt: skip
+@mutation("a tenth of others is enough", TROUBLE, "ONE_FAMILY = 0.9", "ONE_FAMILY = 0.95")
+def test_an_epoch_of_one_family_is_told_where_the_domain_has_several() -> None:
+    said = "epoch 6: 18 of 20 attempted tasks are of the family k4: pi_env writes little else"
+    assert narrow([*MANY[:18], "a", "b"]) == said
+    assert troubles({NARROW: said}) == [said]
+    assert narrow([*MANY[:17], "a", "b", "c"]) == ""
+    assert narrow(MANY, base=("a", "b")) == ""
+    assert narrow(MANY[:9]) == ""  # too few to say
+    check_epoch({NARROW: said}, [{NARROW: said}])
+
+
+@mutation("repeats are never told", TROUBLE, "if tried.height - different >=", "if 0 >")
+def test_requests_with_the_words_of_others_are_told() -> None:
+    others = [*MANY[:5], *"abcde"]
+    assert narrow(["Ana, Mon", *["ana mon!"] * 10, *others[:-1]]) == (
+        "epoch 6: the 20 attempted tasks have 10 different requests: pi_env writes little else"
+    )
+    assert narrow(["Ana, Mon", *["ana mon!"] * 9, *others]) == ""
+
+
+@mutation(
+    "duplicates are not told", TROUBLE, "if again >= REPEATS * tasks.height:", "if again < 0:"
+)
+def test_texts_that_were_there_before_are_told() -> None:
+    mixed = [*MANY[:5], *"abcde"]
+    assert narrow(mixed, refused=10) == (
+        "epoch 6: 10 of 20 texts of pi_env are tasks that were there before: pi_env writes little "
+        "else"
+    )
+    assert narrow(mixed, refused=9) == ""

@@ -162,6 +162,24 @@ def test_a_row_leads_back_to_the_checkpoints_that_it_made(client: TestClient, po
 
 
 @mutation(
+    "the page keeps what is wrong with tasks to itself", "flows/view/pages/run.py",
+    "AND tasks_note <> ''", "AND tasks_note = 'never'",
+)  # fmt: skip
+def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def noted(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        note = pl.lit("epoch 2: all <alike>" if epoch == 2 else "")
+        return frame.with_columns(tasks_note=note) if table == "epochs" else frame
+
+    plain = small_root(tmp_path / "plain")
+    monkeypatch.setattr(builders_root, "rows_of", noted)
+    for store, said in ((plain, 0), (small_root(tmp_path / "noted"), 1)):
+        with TestClient(application(store), base_url="http://127.0.0.1:4300") as client:
+            page = client.get("/runs/run-a").text
+        assert page.count("all &lt;alike&gt;") == said
+
+
+@mutation(
     "pages show the tables of when the view began", "flows/view/reading.py",
     "            if session and seen == self._seen:\n",
     "            if session is not None and session.alive:\n",
