@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from genenv_core.algorithm.reward import above_chance
+from genenv_core.algorithm.chance import above_chance
 from genenv_core.algorithm.selection import in_band
 from genenv_core.algorithm.stats import mean
 from genenv_core.algorithm.success_model import (

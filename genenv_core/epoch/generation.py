@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from genenv_core.algorithm.admission import known as known_task
-from genenv_core.algorithm.reward import skill_of
+from genenv_core.algorithm.chance import skill_of
 from genenv_core.algorithm.success_model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain

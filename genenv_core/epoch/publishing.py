@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import polars as pl
 
+from genenv_core.algorithm.chance import skill_of
 from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
-from genenv_core.algorithm.reward import judged_skill, skill_of
+from genenv_core.algorithm.reward import judged_skill
 from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig

@@ -12,14 +12,8 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.advantages import zero_signal
-from genenv_core.algorithm.reward import (
-    P_HAT_COLUMNS,
-    SKILL_COLUMNS,
-    TaskCounts,
-    above_chance,
-    p_hat,
-    rate,
-)
+from genenv_core.algorithm.chance import TaskCounts, above_chance, p_hat
+from genenv_core.algorithm.reward import P_HAT_COLUMNS, SKILL_COLUMNS, rate
 from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.protocol import Domain

@@ -22,7 +22,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from genenv_core.algorithm.reward import above_chance
+from genenv_core.algorithm.chance import above_chance
 from genenv_core.domains.protocol import Domain, tools_of
 from genenv_core.domains.tool_calls import canonical, reader_of
 from genenv_core.exchange import Format, Pool

@@ -16,21 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.reward import (
-    TaskCounts,
-    above_chance,
-    judged_p_hat,
-    judged_skill,
-    p_hat,
-    r_env,
-    rate,
-    skill_of,
-)
+from genenv_core.algorithm.chance import TaskCounts, above_chance, p_hat, skill_of
+from genenv_core.algorithm.reward import judged_p_hat, judged_skill, r_env, rate
 from genenv_core.config.sections.curriculum import Level
 from genenv_core.errors import NumericalError
 from tests.mutations import mutation
 
 REWARD = "genenv_core/algorithm/reward.py"
+CHANCE = "genenv_core/algorithm/chance.py"
 
 unit = st.floats(0, 1)
 sharpness = st.floats(0.01, 100)
@@ -171,11 +164,11 @@ def test_rating_does_not_depend_on_order(items: list[tuple[tuple[int, int], str]
 
 
 @mutation(
-    "a guess is skill", REWARD,
+    "a guess is skill", CHANCE,
     "return max(0.0, (rate - chance) / (1 - chance))", "return max(0.0, rate)",
 )  # fmt: skip
 @mutation(
-    "worse than a guess is a skill below 0", REWARD,
+    "worse than a guess is a skill below 0", CHANCE,
     "return max(0.0, (rate - chance) / (1 - chance))", "return (rate - chance) / (1 - chance)",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -206,7 +199,7 @@ def test_a_chance_that_leaves_nothing_to_know_is_refused(chance: float) -> None:
 
 
 @mutation(
-    "a context forgets the chances of its tasks", REWARD,
+    "a context forgets the chances of its tasks", CHANCE,
     "math.fsum(item.n * item.chance for item in items)", "n * items[-1].chance",
 )  # fmt: skip
 def test_tasks_with_and_without_a_guess_are_joined_by_what_lies_above_it() -> None:
