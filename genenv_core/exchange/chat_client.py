@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
-from pydantic import BaseModel, Field, ValidationError
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -25,6 +23,7 @@ from tenacity import (
 
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.errors import ConfigError, EngineError, one_line
+from genenv_core.exchange.chat_answers import Fault, Reply, read_answer
 
 SEEDS = 2**31
 """Endpoints differ in the seeds that they take; all take those below this."""
@@ -33,59 +32,27 @@ LONGEST_PAUSE_S = 60.0
 POLL_S = 0.25
 """How often a stage that waits looks whether it was cancelled."""
 
+BOUNDS = ("max_tokens", "max_completion_tokens")
+"""Fields that bound an answer; a server without one takes what room its context has."""
+
 GIVE_UP = 8
 """Requests that fail one after the other before the stage does."""
 
 CUT = 300
-AGAIN = (408, 409, 429)
+"""Characters of an endpoint's own words in an error."""
+
+AGAIN = (408, 409, 424, 425, 429)
+"""Statuses below 500 of requests that may be answered later; TGI says 424 for its own failures."""
 
 Done = TypeVar("Done")
 
 
-class _Function(BaseModel):
-    name: str | None = None
-    arguments: Any = None
-
-
-class ToolCall(BaseModel):
-    """A call as the endpoint read it out of its model's text; arguments are JSON text."""
-
-    function: _Function
-
-
-class _Message(BaseModel):
-    content: str | None = None
-    tool_calls: list[ToolCall] | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Body(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What an endpoint answered; `finish` is its own word, token counts are 0 where unknown."""
-
-    text: str
-    calls: Sequence[ToolCall]
-    finish: str
-    prompt_tokens: int
-    tokens: int
-
-
 class Refused(Exception):
     """One request has no answer, and another try would not help."""
+
+
+class TooLong(Refused):
+    """The prompt leaves no room in the model's context."""
 
 
 class Lost(Refused):
@@ -94,6 +61,10 @@ class Lost(Refused):
     def __init__(self, message: str, after_s: float = 0.0) -> None:
         super().__init__(message)
         self.after_s = after_s
+
+
+class Unreadable(Lost):
+    """Each try had something that is neither an answer nor an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +129,9 @@ class ChatClient:
     async def ask(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Reply:
         """Return the answer to a request; raises Refused or Lost after the last try.
 
+        Where prompt and bound of tokens exceed the context together, the answer is bounded by what
+        room is left there, as an engine of genenv's own has it. Without room, TooLong is raised.
+
         Raises EngineError when the endpoint refuses the key or the model, when too many requests
         in a row had no answer, or when the first ones were all refused: once it has answered, what
         it refuses is the request's own fault.
@@ -177,7 +151,13 @@ class ChatClient:
             reraise=True,
         )
         try:
-            reply: Reply = await tries(self._asked, session, body)
+            try:
+                reply: Reply = await tries(self._asked, session, body)
+            except TooLong:
+                unbounded = {name: body[name] for name in body if name not in BOUNDS}
+                if unbounded == body:
+                    raise
+                reply = await tries(self._asked, session, unbounded)
         except Refused as error:
             if isinstance(error, Lost) or not self._answered:
                 self._count_lost(str(error))
@@ -206,30 +186,42 @@ class ChatClient:
                 f"(execution.{endpoint.section}.request_seconds)"
             ) from None
         except (aiohttp.ClientError, OSError) as error:
-            said = one_line(error, CUT)
-            raise Lost(f"{type(error).__name__}: {self._safe(said)}") from None
-        if status == 200:
-            return _read(data)
-        self._refuse(status, data)
-        said = f"the endpoint answers {status}: {self._said(data)}"
-        if status in AGAIN or status >= 500:
+            said = self._safe(one_line(error))
+            raise Lost(f"{type(error).__name__}: {said}") from None
+        try:
+            found = read_answer(status, data)
+        except ValueError as error:
+            said = self._safe(str(error))
+            raise Unreadable(f"the answer is no chat completion ({said})") from None
+        if isinstance(found, Reply):
+            return found
+        self._refuse(found)
+        said = f"the endpoint answers {found.answers}: {self._safe(found.message)}"
+        if found.too_long:
+            raise TooLong(said)
+        if found.status in AGAIN or found.status >= 500:
             raise Lost(said, _seconds(after))
         raise Refused(said)
 
-    def _refuse(self, status: int, data: bytes) -> None:
+    def _refuse(self, fault: Fault) -> None:
         """Raise EngineError for an answer that every request would get."""
         endpoint = self.endpoint
-        where = f"{endpoint.section}.url {endpoint.url} answers {status}"
-        if status in (401, 403):  # whose text may repeat a part of the key
+        where = f"{endpoint.section}.url {endpoint.url} answers {fault.answers}"
+        if fault.status in (401, 403):  # whose text may repeat a part of the key
             variable = endpoint.asking.key_env
             hint = f"the key in {variable}" if variable else "a request without a key"
             raise EngineError(
                 f"{where}: it refuses {hint}: set the variable that "
                 f"execution.{endpoint.section}.key_env names to a key that may use the model"
             )
-        if status == 404:
+        if fault.status == 402:
             raise EngineError(
-                f"{where}: {self._said(data)}; it has no model {endpoint.model_name!r} "
+                f"{where}: {self._safe(fault.message)}; pay for the account of the key, or name "
+                f"another one in execution.{endpoint.section}.key_env"
+            )
+        if fault.status == 404:
+            raise EngineError(
+                f"{where}: {self._safe(fault.message)}; it has no model {endpoint.model_name!r} "
                 f"({endpoint.section}.model_name), or /chat/completions is not under that address"
             )
 
@@ -248,14 +240,9 @@ class ChatClient:
             "fields); its answers so far are kept, and the same command asks for the rest"
         )
 
-    def _said(self, data: bytes) -> str:
-        """Return the message in an error's body, on one short line, without the key."""
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            return self._safe(one_line(json.loads(data)["error"]["message"], CUT))
-        return self._safe(one_line(data.decode(errors="replace"), CUT))
-
     def _safe(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+        """Return the endpoint's words shortened, without the key."""
+        return (text.replace(self._key, "***") if self._key else text)[:CUT]
 
 
 async def all_done(
@@ -277,24 +264,6 @@ async def all_done(
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
     return [worker.result() for worker in workers]
-
-
-def _read(data: bytes) -> Reply:
-    try:
-        answer = _Body.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise Refused(f"the answer is no chat completion ({place}: {first['msg']})") from None
-    choice, usage = answer.choices[0], answer.usage or _Usage()
-    message = choice.message
-    return Reply(
-        message.content or "",
-        message.tool_calls or (),
-        choice.finish_reason or "stop",
-        usage.prompt_tokens,
-        usage.completion_tokens,
-    )
 
 
 def _seconds(after: str) -> float:

@@ -21,13 +21,12 @@ from pydantic import TypeAdapter
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.epoch.teaching import Answer, Asked
-from genenv_core.exchange.chat_client import ChatClient, Endpoint, Refused, Reply, all_done
+from genenv_core.exchange.chat_answers import Reply
+from genenv_core.exchange.chat_client import ChatClient, Endpoint, Refused, all_done
 from genenv_core.storage.canonical import canonical_json, digest
 from genenv_core.types import FinishReason
 
 log = logging.getLogger("genenv.stage")
-
-REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
 class ChatEndpoint:
@@ -97,13 +96,12 @@ class ChatEndpoint:
 
 
 def _answer(reply: Reply) -> Answer:
-    reason = REASONS.get(reply.finish, FinishReason.ERROR)
     return Answer(
         reply.text,
-        reason,
+        reply.finish,
         prompt_tokens=reply.prompt_tokens,
         tokens=reply.tokens,
-        error=f"ended with {reply.finish}" if reason is FinishReason.ERROR else "",
+        error=reply.error,
     )
 
 

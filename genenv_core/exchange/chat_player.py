@@ -19,13 +19,15 @@ from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.domains.tool_calls import SaidCall, calls_said, canonical
 from genenv_core.engines.retries import NEVER, Retries
 from genenv_core.errors import EngineError
+from genenv_core.exchange.chat_answers import Reply
 from genenv_core.exchange.chat_client import (
     POLL_S,
     ChatClient,
     Endpoint,
     Lost,
     Refused,
-    Reply,
+    TooLong,
+    Unreadable,
     all_done,
 )
 from genenv_core.exchange.threads import in_thread
@@ -38,6 +40,7 @@ from genenv_core.play.steps import (
     broken,
     error_line,
     stepped,
+    storable,
 )
 from genenv_core.play.transcript import openai_messages
 from genenv_core.types import (
@@ -254,9 +257,11 @@ class ChatPlayer:
         while True:
             try:
                 reply = await self._client.ask(session, self._body(attempt, asked))
-            except Lost:
-                raise
+            except TooLong as error:
+                return _without_room(attempt, str(error))
             except Refused as error:
+                if isinstance(error, Lost) and not isinstance(error, Unreadable):
+                    raise
                 return attempt.rollout(FinishReason.ERROR, str(error), Cause.ENGINE)
             ended = await self._take(attempt, episode, reply)
             if ended is not None:
@@ -275,16 +280,16 @@ class ChatPlayer:
 
     async def _take(self, attempt: _Attempt, episode: Episode, reply: Reply) -> Rollout | None:
         """Take a turn of the model and the environment's answer; return a finished attempt."""
-        text = canonical(reply.text, [call.model_dump() for call in reply.calls])
+        text = storable(canonical(reply.text, reply.calls))
         attempt.messages.append({"role": "assistant", "content": text})
         if not attempt.turns:
             attempt.usage[0] = reply.prompt_tokens
         attempt.usage[1] += reply.tokens
         attempt.turns += 1
-        if reply.finish == "length":
+        if reply.finish is FinishReason.LENGTH:
             return attempt.rollout(FinishReason.LENGTH)
-        if reply.finish not in ("stop", "tool_calls"):
-            return attempt.rollout(FinishReason.ERROR, f"ended with {reply.finish}", Cause.ENGINE)
+        if reply.finish is FinishReason.ERROR:
+            return attempt.rollout(FinishReason.ERROR, reply.error, Cause.ENGINE)
         observation = await in_thread(stepped, episode.step, text)
         attempt.messages.extend(marked(message, observation) for message in observation.messages)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
@@ -296,6 +301,13 @@ class ChatPlayer:
         if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:
             return attempt.rollout(FinishReason.LENGTH)
         return None
+
+
+def _without_room(attempt: _Attempt, why: str) -> Rollout:
+    """Return an attempt that the endpoint's context ended, as `rollout.max_length` would end it."""
+    if attempt.turns:
+        return attempt.rollout(FinishReason.LENGTH)
+    return attempt.rollout(FinishReason.ERROR, why, Cause.AGENT)
 
 
 def readable(text: str) -> list[SaidCall]:

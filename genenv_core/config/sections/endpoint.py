@@ -58,8 +58,8 @@ class EndpointAsking(Section):
     request_seconds: float = Field(default=300.0, ge=0.1, le=86_400)
     """Longest wait for the answer to one request."""
     retries: int = Field(default=5, ge=0, le=100)
-    """Further tries of one request after an answer 408, 409, 429 or 5xx, a lost connection or a
-    time-out."""
+    """Further tries of one request after an answer 408, 409, 424, 425, 429 or 5xx, one that cannot
+    be read, a lost connection or a time-out."""
     backoff_seconds: float = Field(default=1.0, ge=0, le=600)
     """Longest pause before the first further try; it doubles with each, up to 60 seconds. A pause
     that the endpoint asks for (Retry-After) is kept."""

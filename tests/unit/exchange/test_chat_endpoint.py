@@ -161,7 +161,7 @@ def test_what_an_answer_may_be(server: Server, tmp_path: Path) -> None:
         said(None),
         said("x", "content_filter"),
         said("bb", usage=None),
-        web.json_response({"choices": []}),
+        *(web.json_response({"choices": []}) for _ in range(2)),
     ]
     answers = endpoint(server, tmp_path, concurrency=1).write(asked(*"abcde"))
     assert answers[:4] == [

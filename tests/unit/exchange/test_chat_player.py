@@ -44,6 +44,7 @@ CHAT_PLAYER = "genenv_core/exchange/chat_player.py"
 JOURNAL = "genenv_core/measuring/journal.py"
 
 IDS = {f"t{place}" for place in range(3)}
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"
 PARAMS = SamplingParams(max_tokens=9, temperature=0.0)
 TOOL = {"type": "function", "function": {"name": "double", "parameters": {"type": "object"}}}
 
@@ -179,7 +180,20 @@ def test_a_task_without_tools_sends_none(server: Server) -> None:
         ([called({"x": 1})], {"max_length": 7}, FinishReason.LENGTH, None),
         ([called({"y": 1}), called({"y": 1})], {}, FinishReason.ERROR, Cause.ENVIRONMENT),
         ([said("no", reason="content_filter")], {}, FinishReason.ERROR, Cause.ENGINE),
-        ([refused(400, "the prompt is too long")], {}, FinishReason.ERROR, Cause.ENGINE),
+        ([refused(400, "no such field")], {}, FinishReason.ERROR, Cause.ENGINE),
+        (
+            [said(None, reason="gone"), said(None, reason="gone")],
+            {},
+            FinishReason.ERROR,
+            Cause.ENGINE,
+        ),
+        ([refused(400, TOO_LONG), refused(400, TOO_LONG)], {}, FinishReason.ERROR, Cause.AGENT),
+        (
+            [called({"x": 1}), refused(400, TOO_LONG), refused(400, TOO_LONG)],
+            {},
+            FinishReason.LENGTH,
+            None,
+        ),
     ],
 )
 def test_what_ends_an_attempt(
@@ -196,6 +210,31 @@ def test_what_ends_an_attempt(
     assert bool(rollout.error) is (finish is FinishReason.ERROR)
     assert rollout.cause is cause
     assert server.replies == []
+
+
+@mutation(
+    "an answer without room for its bound is given up", "genenv_core/exchange/chat_client.py",
+    "if unbounded == body:", "if True:",
+)  # fmt: skip
+def test_an_answer_is_bounded_by_the_room_that_the_context_leaves(server: Server) -> None:
+    server.replies = [refused(400, TOO_LONG), said("short")]
+    (rollout,) = played(player(server, Doubling()), "go")[0]
+    assert (rollout.finish_reason, rollout.messages[-1]["content"]) == (FinishReason.STOP, "short")
+    assert ["max_tokens" in body for body in server.bodies] == [True, False]
+
+
+@mutation(
+    "an error inside of an answer is refused at once", "genenv_core/exchange/chat_client.py",
+    "if found.status in AGAIN or found.status >= 500:",
+    "if not found.inside and (found.status in AGAIN or found.status >= 500):",
+)  # fmt: skip
+def test_an_error_inside_of_an_answer_is_no_answer(server: Server) -> None:
+    busy = [web.json_response({"error": {"message": "overloaded"}}) for _ in range(3)]
+    server.replies = [busy[0], said("fine"), *busy[1:]]
+    one = player(server, Doubling())
+    with pytest.raises(EngineError, match=r"1 of 2 .* 200 with an error \(500\): overloaded"):
+        played(one, "a", "b")
+    assert server.replies == [] and len(server.bodies) == 4
 
 
 def test_an_attempt_that_takes_too_long_fails_alone(server: Server) -> None:
@@ -302,11 +341,11 @@ def test_refused_requests_end_a_stage_only_before_the_first_answer(
 )  # fmt: skip
 def test_half_a_character_of_an_endpoint_can_be_kept(server: Server, tmp_path: Path) -> None:
     half = r'{"x": "\ud83d"}'
-    server.replies = [called(half), said("done"), said("\ud83d")]
+    server.replies = [called(half), said("done"), said("half \ud83d")]
     journal = Journaled(player(server, Doubling()), tmp_path / "kept", IDS, lambda: None)
     found = played(journal, "a", "b")
     assert [message["role"] for message in found[0][0].messages][1] == "assistant"
-    assert "no chat completion" in found[1][0].error
+    assert found[1][0].messages[-1]["content"] == "half ?" and not found[1][0].error
 
 
 def test_several_attempts_have_seeds_of_their_own(server: Server) -> None:
