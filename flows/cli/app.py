@@ -23,8 +23,9 @@ from flows.cli.streams import OutputLost, flushed, open_streams
 from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated
 from genenv_core import __version__
-from genenv_core.errors import GenenvError
+from genenv_core.errors import GenenvError, described
 from genenv_core.play.transcript import visible
+from genenv_core.shortage import shortage
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -144,7 +145,9 @@ def _say(error: Exception, status: int) -> int:
         traceback.print_exc()
     text = str(error) or type(error).__name__
     if not isinstance(error, GenenvError):
-        text = f"{type(error).__name__}: {text} (genenv --debug ... shows where)"
+        what = shortage(error)
+        text = f"{what} ({described(error, 300)})" if what else described(error, 2000)
+        text = f"{text} (genenv --debug ... shows where)"
     _print(text)
     return status
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from genenv_core.errors import ModelError
 from genenv_core.play.native_calls import native_format, rewritten
+from genenv_core.shortage import blame_machine
 from genenv_core.types import JsonObject, Message, Policy
 
 PLACEHOLDER = "genenvplaceholder"
@@ -67,6 +68,7 @@ def load_tokenizer(checkpoint: Path) -> Any:
     try:
         return auto.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # OSError, ValueError, and what the tokenizers library raises
+        blame_machine(error, f"the tokenizer of checkpoint {checkpoint} was not loaded")
         raise ModelError(
             f"checkpoint {checkpoint}: its tokenizer cannot be read: "
             f"{type(error).__name__}: {error}; save it again with save_pretrained"
