@@ -33,7 +33,7 @@ WORKERS = 2
 """grpo_update and rwr_update side by side; the two warm starts likewise."""
 
 LESS_MEMORY = "lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
-LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM)
+LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WorkerTrainer:
@@ -141,7 +141,7 @@ _stop: Event | None = None
 
 
 def _start(stop: Event) -> None:
-    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent."""
+    """Prepare a worker: end when the parent ends, leave signals that end a run to the parent."""
     global _stop
     _stop = stop
     for number in LEFT_TO_PARENT:
