@@ -57,6 +57,10 @@ class AlreadyExists(StorageError):
     """An exclusive create found the path taken: somebody else committed first."""
 
 
+class MachineError(GenenvError):
+    """The machine ran out of disk, memory, processes or open files; says of which, and a remedy."""
+
+
 class IntegrityError(StorageError):
     """Bytes of a part differ from what its manifest says."""
 

@@ -6,6 +6,7 @@ Light on purpose: what needs prefect or torch is imported inside the commands th
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -23,11 +24,12 @@ from flows.cli.streams import OutputLost, flushed, open_streams
 from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated
 from genenv_core import __version__
-from genenv_core.errors import GenenvError
+from genenv_core.errors import GenenvError, described
 from genenv_core.play.transcript import visible
+from genenv_core.shortage import shortage
 
 INTERRUPTED = 130
-TERMINATED = 143
+ENDED_EARLY = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 app = typer.Typer(
     name="genenv",
@@ -116,8 +118,8 @@ def main() -> None:
         status = INTERRUPTED
     except Terminated as error:
         place = str(error) or "the last finished stage"
-        _print(f"stopped by SIGTERM: the same command continues from {place}")
-        status = TERMINATED
+        _print(f"stopped by {error.number.name}: the same command continues from {place}")
+        status = 128 + error.number
     except Exception as error:
         show = getattr(error, "show", None)  # click's own usage errors know how to print themselves
         if show is None:
@@ -132,9 +134,7 @@ def main() -> None:
             sys.stderr.flush()
     # An interrupted stage that goes on must not delay the exit. Daemon threads are no exception:
     # at its end Python waits for the threads of thread pools as well.
-    if status in (INTERRUPTED, TERMINATED) or any(
-        not thread.daemon for thread in threading.enumerate()[1:]
-    ):
+    if status in ENDED_EARLY or any(not thread.daemon for thread in threading.enumerate()[1:]):
         os._exit(status)
     sys.exit(status)
 
@@ -144,7 +144,9 @@ def _say(error: Exception, status: int) -> int:
         traceback.print_exc()
     text = str(error) or type(error).__name__
     if not isinstance(error, GenenvError):
-        text = f"{type(error).__name__}: {text} (genenv --debug ... shows where)"
+        what = shortage(error)
+        text = f"{what} ({described(error, 300)})" if what else described(error, 2000)
+        text = f"{text} (genenv --debug ... shows where)"
     _print(text)
     return status
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import sys
 from typing import Any, cast
+
+from flows.running.signals import discard
 
 CLOSED_PIPE = 141
 
@@ -36,7 +37,7 @@ class _Out(io.FileIO):
         try:
             return super().write(data)  # pyright: ignore[reportArgumentType]
         except OSError as error:
-            _discard(self.fileno())
+            discard(self.fileno())
             self.lost = OutputLost(error)
             raise self.lost from error
 
@@ -49,7 +50,7 @@ class _Err(io.FileIO):
         try:
             return super().write(data)  # pyright: ignore[reportArgumentType]
         except OSError:
-            _discard(self.fileno())
+            discard(self.fileno())
             return memoryview(data).nbytes  # pyright: ignore[reportArgumentType]
 
 
@@ -58,7 +59,7 @@ def open_streams() -> None:
     started = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     for number, stream in enumerate(started):
         if stream is None:
-            _discard(number)
+            discard(number)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stdout is sys.__stdout__:
@@ -88,11 +89,3 @@ def _text(raw: io.FileIO, before: Any, errors: str) -> io.TextIOWrapper:
         line_buffering=known.line_buffering if known else False,
         write_through=known.write_through if known else False,
     )
-
-
-def _discard(number: int) -> None:
-    """Let a file descriptor write to nowhere, and read nothing."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    if nowhere != number:
-        os.dup2(nowhere, number)
-        os.close(nowhere)

@@ -2,13 +2,15 @@
 
 `genenv run` starts it when PREFECT_API_URL is not set. It watches its standard input: when the
 parent ends, however it ends, the pipe closes and the server stops. Its database stays under the
-root, so the next server has the history of runs.
+root, so the next server has the history of runs. One that dies under its parent is started again on
+its port, where Prefect's clients find it: they try again for about a minute.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import socket
 import subprocess
@@ -21,13 +23,22 @@ from pathlib import Path
 from typing import Any
 
 from flows.running.blank import lay
+from flows.running.outcome import ending, explained, full
 from flows.up.previous import live_api
 from genenv_core.errors import GenenvError
+
+log = logging.getLogger("genenv.server")
 
 START_TIMEOUT_S = 300.0
 """A start takes 4 to 15 s; on a busy machine it took minutes."""
 
 GRACE_S = 10.0
+
+RESTARTS = 3
+"""How often in a row a server that dies is started again."""
+
+STEADY_S = 60.0
+"""A server that lived this long was well; its death begins the count anew."""
 
 BRIEF = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}
 """A run uses no blocks, and a server that lists their types on a new root starts 3 s later."""
@@ -47,30 +58,46 @@ class LocalServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        self.url = f"http://127.0.0.1:{port}/api"
+        self.home, self.url, self._port = home, f"http://127.0.0.1:{port}/api", port
+        self.death = ""
+        """How it ended for good, while it was needed; '' before."""
         self._log = home / f"server-{os.getpid()}.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.running.local_server", str(port)],
+        self._log.write_bytes(b"")
+        self._turn = threading.Lock()
+        self._stopping = False
+        self._process = self._launch()
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._launched = time.monotonic()
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flows.running.local_server", str(self._port)],
                 env={**BRIEF, **os.environ},
                 stdin=subprocess.PIPE,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C goes to the run, which must still report its end to the server.
                 start_new_session=True,
             )
 
     def wait(self) -> None:
-        """Return once it answers; raises GenenvError with the end of its log if it does not."""
+        """Return once it answers; raises GenenvError with what ended it if it does not.
+
+        From then on it is watched, and started again when it dies.
+        """
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise GenenvError(f"the Prefect server did not start: {self._last_line()}")
+            if (status := self._process.poll()) is not None:
+                raise GenenvError(
+                    f"the Prefect server did not start: {full(self.home) or ending(status)}; "
+                    f"{self._last_line()}"
+                )
             with (
                 contextlib.suppress(OSError),
                 urllib.request.urlopen(f"{self.url}/health", timeout=5),
             ):
                 self._lock.close()
+                threading.Thread(target=self._watch, name="server", daemon=True).start()
                 return
             time.sleep(0.1)
         self.stop()
@@ -82,6 +109,8 @@ class LocalServer:
         """Stop it and wait until it is gone; delete its log if it had started."""
         started = self._lock.closed
         self._lock.close()
+        with self._turn:
+            self._stopping = True
         if self._process.stdin:
             self._process.stdin.close()
         try:
@@ -89,8 +118,27 @@ class LocalServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if started:
+        if started and not self.death:
             self._log.unlink(missing_ok=True)
+
+    def _watch(self) -> None:
+        """Start it again when it dies, and say so at once; give up when it keeps dying."""
+        deaths = 0
+        while True:
+            status = self._process.wait()
+            deaths = 1 if time.monotonic() - self._launched > STEADY_S else deaths + 1
+            with self._turn:
+                if self._stopping:
+                    return
+                how = full(self.home) or ending(status)
+                if deaths <= RESTARTS:
+                    with contextlib.suppress(OSError):  # the next turn says why
+                        self._process = self._launch()
+                else:
+                    self.death = f"the Prefect server of this run has ended: {how}"
+            _tell(self.death or f"the Prefect server has ended ({how}) and is started again")
+            if self.death:
+                return
 
     def _last_line(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -103,20 +151,30 @@ class LocalServer:
 def local_api(home: Path, root: Path | None = None) -> Generator[LocalServer | None]:
     """Start a server, and stop it at the end; yields None if there is one already.
 
-    That is the one PREFECT_API_URL names, or that of a `genenv up` on the root.
+    That is the one PREFECT_API_URL names, or that of a `genenv up` on the root. Errors of Prefect
+    inside the block become GenenvError where their cause is known (`explained`).
     """
     if not os.environ.get("PREFECT_API_URL") and root and (api := live_api(root)):
         os.environ["PREFECT_API_URL"] = api
     if os.environ.get("PREFECT_API_URL"):
-        yield None
+        with explained(None):
+            yield None
         return
     server = LocalServer(home)
     os.environ["PREFECT_API_URL"] = server.url
     try:
-        yield server
+        with explained(server):
+            yield server
     finally:
         del os.environ["PREFECT_API_URL"]
         server.stop()
+
+
+def _tell(text: str) -> None:
+    from tasks.stage.progress import Event, emit
+
+    log.warning("%s", text)
+    emit(Event("server", message=text))
 
 
 def create_app(ephemeral: bool = False) -> Any:
@@ -161,8 +219,28 @@ def in_process(server: LocalServer | None) -> Generator[None]:
     if server:
         server.wait()
         updates[PREFECT_API_URL] = server.url
-    with temporary_settings(updates):
+    with temporary_settings(updates), _patient() if server else contextlib.nullcontext():
         yield
+
+
+@contextlib.contextmanager
+def _patient() -> Generator[None]:
+    """Let each of Prefect's clients wait for a server that is started again.
+
+    A client tries a refused connection again only after one that succeeded, as the address may be
+    wrong. Prefect makes a client for each flow run, and this server has answered before.
+    """
+    from prefect.client.base import PrefectHttpxAsyncClient, PrefectHttpxSyncClient
+
+    always = property(lambda _: True, lambda _, value: None)
+    kinds: tuple[Any, ...] = (PrefectHttpxAsyncClient, PrefectHttpxSyncClient)
+    for kind in kinds:
+        kind._has_connected = always
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            del kind._has_connected
 
 
 def _serve(port: int) -> None:

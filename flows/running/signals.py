@@ -1,12 +1,14 @@
-"""Ctrl-C and SIGTERM: how a run ends early.
+"""Ctrl-C, SIGTERM and SIGHUP: how a run ends early.
 
-Ctrl-C ends it at once, training workers included. After SIGTERM, as Kubernetes sends it, the work
-runs to where it can be continued: the end of a shard, of an optimizer step, of a short stage.
+Ctrl-C ends it at once, training workers included. After SIGTERM, as Kubernetes sends it, and after
+SIGHUP, which a terminal sends that is closed, the work runs to where it can be continued: the end
+of a shard, of an optimizer step, of a short stage.
 """
 
 from __future__ import annotations
 
 import contextvars
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -28,23 +30,50 @@ interrupt a wait without an end: Python would see it only when the run is over."
 
 
 class Terminated(BaseException):
-    """SIGTERM has come; the message names the stages that the next run continues."""
+    """SIGTERM or SIGHUP has come; the message names the stages that the next run continues."""
+
+    def __init__(self, place: str = "", number: int = signal.SIGTERM) -> None:
+        super().__init__(place)
+        self.number = signal.Signals(number)
 
 
-def heed_sigterm() -> None:
-    """Turn the first SIGTERM into `Terminated`, raised in the main thread; later ones do nothing.
+def heed_ends() -> None:
+    """Turn the first SIGTERM or SIGHUP into `Terminated`, raised in the main thread.
 
-    Without it the first process of a container would ignore SIGTERM.
+    Later ones do nothing. Without it the first process of a container would ignore SIGTERM. Under
+    `nohup` SIGHUP stays ignored. After SIGHUP, what would be written to the closed terminal goes
+    nowhere: the first failed write would end the work before it can be continued.
     """
     announced = False
+    terminal = [number for number in (0, 1, 2) if _is_terminal(number)]
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal announced
         if not announced:
             announced = True
-            raise Terminated
+            if number == signal.SIGHUP:
+                for one in terminal:
+                    discard(one)
+            raise Terminated(number=number)
 
     signal.signal(signal.SIGTERM, on_signal)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, on_signal)
+
+
+def _is_terminal(number: int) -> bool:
+    try:
+        return os.isatty(number)
+    except OSError:
+        return False
+
+
+def discard(number: int) -> None:
+    """Let a file descriptor write to nowhere, and read nothing."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated) -> Result:

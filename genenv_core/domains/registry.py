@@ -19,6 +19,7 @@ from typing import Any
 
 from genenv_core.domains.protocol import Domain
 from genenv_core.errors import ConfigError, GenenvError, described
+from genenv_core.shortage import blame_machine
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
@@ -58,6 +59,7 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     except GenenvError:
         raise
     except Exception as error:  # a plug-in is foreign code: whatever it raises is named here
+        blame_machine(error, f"domain.name {name!r} was not loaded")
         raise ConfigError(
             f"domain.name {name!r}: the plug-in {point.value} failed with {described(error)}"
         ) from error

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.errors import ModelError, one_line
+from genenv_core.shortage import blame_machine
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
@@ -57,6 +58,7 @@ def with_adapter(model: Any, checkpoint: Path, *, trainable: bool = False) -> An
                 model, str(checkpoint), is_trainable=trainable, local_files_only=True
             )
     except Exception as error:  # peft's own, safetensors', torch's for other shapes
+        blame_machine(error, f"the adapter of checkpoint {checkpoint} was not loaded")
         raise ModelError(
             f"checkpoint {checkpoint}: its adapter cannot be loaded: {type(error).__name__}: "
             f"{one_line(error, 200)}; it must fit the weights beside it"

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from genenv_core.engines.adapters import ADAPTER_WEIGHTS, has_adapter
 from genenv_core.errors import ModelError, one_line
+from genenv_core.shortage import blame_machine
 from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Policy
@@ -86,6 +87,7 @@ def hub_folder(field: str, name: str, revision: str) -> Path:
     except ModelError:
         raise
     except Exception as error:  # the hub client raises its own, HTTP and OS errors
+        blame_machine(error, f"{where} was not fetched")
         raise ModelError(
             f"{where} cannot be fetched: {type(error).__name__}: "
             f"{one_line(error, 200)}; name a local directory instead"

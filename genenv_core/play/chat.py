@@ -18,6 +18,7 @@ from genenv_core.errors import ModelError
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.play.template.ends import PLACEHOLDER, ends_of
 from genenv_core.play.template.rendering import Refused, Rendering
+from genenv_core.shortage import blame_machine
 from genenv_core.types import JsonObject, Message, Policy
 
 OPENINGS = 4096
@@ -59,6 +60,7 @@ def load_tokenizer(checkpoint: Path) -> Any:
     try:
         return auto.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # OSError, ValueError, and what the tokenizers library raises
+        blame_machine(error, f"the tokenizer of checkpoint {checkpoint} was not loaded")
         raise ModelError(
             f"checkpoint {checkpoint}: its tokenizer cannot be read: "
             f"{type(error).__name__}: {error}; save it again with save_pretrained"

@@ -19,6 +19,7 @@ from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError, GenenvError, StageError, Stopped, described
 from genenv_core.ids import scope_of
+from genenv_core.shortage import shortage
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.records.keys import stage_key
@@ -290,6 +291,5 @@ def _fail_on_purpose(fault: str | None, stage: str, epoch: int, attempt: int) ->
 
 def _line(error: BaseException) -> str:
     text = described(error, 500)
-    if "No space left on device" in text:  # from a library that writes files itself
-        return f"the disk is full: free some space and run the same command again ({text})"
-    return text
+    what = None if isinstance(error, GenenvError) else shortage(error)
+    return f"{what} ({text})" if what else text

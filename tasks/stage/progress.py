@@ -11,7 +11,16 @@ from typing import Any, Literal
 from schemas.enums import StageState
 
 EventKind = Literal[
-    "started", "waiting", "advanced", "finished", "failed", "run", "tracking", "root", "limit"
+    "started",
+    "waiting",
+    "advanced",
+    "finished",
+    "failed",
+    "run",
+    "tracking",
+    "root",
+    "limit",
+    "server",
 ]
 
 
@@ -24,7 +33,8 @@ class Event:
     ...). The `facts` of a finished stage are its manifest's. The `message` of a waiting stage says
     what it waits for, that of a reused one who computed it. The kind `run` opens a run; its facts
     name it. The `message` of the kind `tracking` says that MLflow is away, or that it is back, or
-    that no spans are sent, that of the kind `root` that another root cannot be read. A `limit` is
+    that no spans are sent, that of the kind `root` that another root cannot be read, that of
+    the kind `server` that the run's Prefect server has ended. A `limit` is
     reached; the message says so, and the facts what is left, or nothing where the run goes on with
     what is stored.
     """

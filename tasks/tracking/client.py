@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.tracking import user_of
 from genenv_core.errors import one_line
+from genenv_core.shortage import shortage
 from genenv_core.storage.files import create
 from genenv_core.storage.store.local import LocalStore
 
@@ -79,7 +81,7 @@ def shown(uri: str) -> str:
 
 def scrubbed(error: BaseException, uri: str) -> str:
     """Return an error in one line, without the credentials of the URI or of the environment."""
-    text = one_line(error)
+    text = one_line(error).partition(" [SQL: ")[0]  # SQLAlchemy adds the statement and its values
     user = user_of(uri) or ""
     secrets = [user, user.partition(":")[2], *re.findall("[?&](?:password|token)=([^&]*)", uri)]
     secrets += [urllib.parse.unquote(secret) for secret in secrets]
@@ -88,7 +90,9 @@ def scrubbed(error: BaseException, uri: str) -> str:
     ]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return f"{type(error).__name__}: {text[:300]}"
+    told = f"{type(error).__name__}: {text[:300]}"
+    what = shortage(error)
+    return f"{what} ({told})" if what else told
 
 
 def open_client(config: RunConfig, root: Path) -> MlflowClient:
@@ -118,12 +122,13 @@ def create_database(root: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     scratch = LocalStore(root).scratch()
     made = scratch / path.name
-    MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
-    # Another process may have been quicker, and use it by now. The folder may be another disk.
-    with contextlib.suppress(FileExistsError):
-        create(path, made.read_bytes())
-    made.unlink()
-    scratch.rmdir()
+    try:
+        MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+        # Another process may have been quicker, and use it by now. The folder may be another disk.
+        with contextlib.suppress(FileExistsError):
+            create(path, made.read_bytes())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def repository(artifact_uri: str, **more: Any) -> ArtifactRepository:

@@ -134,9 +134,10 @@ def _behind(config: RunConfig, run: RunLog, epoch: int, artifacts: Artifacts) ->
 def _log_behind(
     config: RunConfig, run: RunLog, uri: str, behind: dict[int, str], artifacts: Artifacts
 ) -> str | None:
-    """Log epochs in order and take them out of `behind`; return the server's failure, if any."""
+    """Log epochs in order and take them out of `behind`; return what MLflow failed with, if any."""
     import requests
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError  # of MLflow's, where it makes a database
 
     def tracked() -> bool | None:
         done = [
@@ -157,9 +158,7 @@ def _log_behind(
             for epoch in sorted(behind):
                 _log_epoch(client, config, run, epoch, behind[epoch], artifacts)
                 del behind[epoch]
-        except (MlflowException, requests.RequestException) as error:
-            if not is_remote(uri):
-                raise
+        except (MlflowException, requests.RequestException, SQLAlchemyError, OSError) as error:
             return scrubbed(error, uri)
     return None
 

@@ -121,7 +121,7 @@ def interrupted(folder: Path, stage: str, number: int, status: int, words: str) 
     wait_for(folder / "r", "x", stage, process)
     # As a terminal does, and as a container's init may: everybody gets it, the workers too.
     os.killpg(process.pid, number)
-    if number == signal.SIGTERM:
+    if number in (signal.SIGTERM, signal.SIGHUP):
         assert process.stdout is not None and b"ending\n" in iter(process.stdout.readline, b"")
         os.killpg(process.pid, number)
     _, error = process.communicate(timeout=BOUND_S)
@@ -158,6 +158,7 @@ def test_an_interrupted_run_is_continued(begun: Callable[[Path], None], tmp_path
         ("bootstrap", signal.SIGTERM, 143, "SIGTERM"),
         ("grpo_update", signal.SIGINT, 130, "interrupted"),
         ("grpo_update", signal.SIGTERM, 143, "continues from"),
+        ("grpo_update", signal.SIGHUP, 129, "stopped by SIGHUP"),
         ("grpo_update", signal.SIGKILL, -9, ""),
     ],
 )

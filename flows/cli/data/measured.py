@@ -14,7 +14,7 @@ import typer
 
 from flows.cli.data.results import show_result, verdicts_file
 from flows.cli.session import drain, log_to, need_server
-from flows.running.signals import Terminated, heed_sigterm
+from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Result, as_json
 from genenv_core.benchmarks.registry import get_benchmark
@@ -60,7 +60,7 @@ def measure_models(
         folder = folder_in(data, name) if len(names) > 1 and data else data
         one = replace(asked, data=None if folder is None else str(folder.absolute()))
         configs.append(measurement(name, one, overrides=overrides, fields=fields))
-    heed_sigterm()
+    heed_ends()
     _prepare(configs[0])
     from tasks.policies.measured import named  # loads Prefect, which is prepared by now
 
@@ -78,7 +78,7 @@ def measure_models(
 
 def measure_configured(config: RunConfig, *, as_json: bool) -> None:
     """Measure, or go on measuring, what a run was started with, and print the result."""
-    heed_sigterm()
+    heed_ends()
     _prepare(config)
     _print(_carried_out([config], quiet=as_json), as_json=as_json)
 

@@ -69,11 +69,11 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Compute a bundle's run again and compare each stage; exit status 1 if one differs."""
-    from flows.running.signals import heed_sigterm
+    from flows.running.signals import heed_ends
 
     if folder is not None and (root or set_ or check or as_json):
         raise ConfigError("--unpack writes files and computes nothing: give it alone")
-    heed_sigterm()
+    heed_ends()
     data = _read(bundle)
     contents = _opened(bundle, data)
     if folder is not None:

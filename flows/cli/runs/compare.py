@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.options import ConfiguredRoot, Json, Overrides
-from flows.running.signals import Terminated, heed_sigterm
+from flows.running.signals import Terminated, heed_ends
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Play arms on the same seeds and say which is better, with intervals that hold."""
-    heed_sigterm()
+    heed_ends()
     from genenv_core.config.comparison import planned_runs, read_comparison
 
     comparison = read_comparison(

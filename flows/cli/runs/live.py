@@ -189,7 +189,7 @@ class RunView:
                     self.note(f"  {escape(line)}")
             for trouble in troubles(event.facts):
                 self.note(f"warning: {escape(trouble)}", "bold yellow")
-        if event.kind in ("tracking", "root"):
+        if event.kind in ("tracking", "root", "server"):
             self.note(escape(event.message), "bold yellow")
         if event.kind == "waiting" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")

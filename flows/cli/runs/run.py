@@ -23,7 +23,7 @@ from flows.cli.options import (
 )
 from flows.cli.runs.branching import branched
 from flows.cli.session import drain, log_to, need_server
-from flows.running.signals import Terminated, heed_sigterm
+from flows.running.signals import Terminated, heed_ends
 from genenv_core.config.branching import BranchPoint, read_point
 from genenv_core.config.load import FREE_SECTIONS, continued, read_override, resolve, run_name
 from genenv_core.config.schema import RunConfig
@@ -137,7 +137,7 @@ def run(config: RunConfig, as_json: bool, asked: Asked) -> None:
             "section benchmark: a model is measured by `genenv eval`, which makes such a "
             "configuration itself: remove the section"
         )
-    heed_sigterm()
+    heed_ends()
     execute(config, asked, as_json=as_json)
 
 
@@ -151,7 +151,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue a run with the configuration it was started with."""
-    heed_sigterm()
+    heed_ends()
     from genenv_core.storage.records.runs import RunLog
 
     store = existing(root)
@@ -211,7 +211,7 @@ def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView,
                     lambda: coevolution(config, asked.until, asked.force, asked.point), Terminated
                 )
             except Terminated as error:
-                raise Terminated(_where(config)) from error
+                raise Terminated(_where(config), error.number) from error
             finally:
                 drain()
     return view, ready - started, time.perf_counter() - ready

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import ModelError
+from genenv_core.shortage import blame_machine
 
 # While the library loads a model, no model of the process ties its weights; after two loads side
 # by side it stays so.
@@ -51,6 +52,7 @@ def load_base(checkpoint: Path, *, dtype: torch.dtype | str) -> Any:
     except ModelError:
         raise
     except Exception as error:  # the library raises OSError, ValueError, KeyError, safetensors' own
+        blame_machine(error, f"checkpoint {checkpoint} was not loaded")
         raise ModelError(
             f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {error}; it must "
             "hold a causal language model that transformers knows, as safetensors"

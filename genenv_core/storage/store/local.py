@@ -16,6 +16,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
+from genenv_core.shortage import BY_NUMBER
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.files import move_over, sync, temporary
@@ -23,8 +24,7 @@ from genenv_core.storage.store.abilities import ELSEWHERE, TOGETHER, check_abili
 from genenv_core.storage.store.protocol import Stat
 
 _REMEDY = {
-    errno.ENOSPC: "the disk is full: free some space and run the same command again",
-    errno.EDQUOT: "the disk quota is used up: free some space and run the same command again",
+    **BY_NUMBER,
     errno.EROFS: "the file system is read-only: choose another --root",
     errno.EACCES: "permission denied: choose another --root or change its permissions",
     errno.EPERM: "not permitted: choose another --root or change its permissions",

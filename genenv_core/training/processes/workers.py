@@ -39,7 +39,7 @@ WORKERS = 2
 """grpo_update and rwr_update side by side; the two warm starts likewise."""
 
 LESS_MEMORY = "lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
-LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM)
+LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ _begun: Any = None
 
 
 def _start(stop: Event, begun: Any, made: dict[str, str]) -> None:
-    """Prepare a worker: end when the parent ends, leave Ctrl-C and SIGTERM to the parent.
+    """Prepare a worker: end when the parent ends, leave signals that end a run to it.
 
     It has the environment `made`, and no other, before torch is loaded.
     """

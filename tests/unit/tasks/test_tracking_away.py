@@ -3,7 +3,7 @@
 Invariants: epochs are logged in order, each once, and noted; the next epoch that reaches a server
 logs the epochs that it missed; people hear once that a server is away and once that it is back, and
 in the end where the run is logged and what brings there what it lacks; an error of a server is a
-warning and an error of a database is raised; passwords are refused in the configuration and never
+warning, and so is one of a database; passwords are refused in the configuration and never
 shown; uploads without a server are refused; runs of two roots are two MLflow runs, and a copy
 continues that of the run.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.server
 import json
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from mlflow.utils.validation import (
     _validate_model_name,
     _validate_param,
 )
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 from flows.cli.app import app as cli
@@ -35,6 +37,7 @@ from flows.shown import summary
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError
+from genenv_core.shortage import DISK
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef
 from genenv_core.storage.records.runs import TRACKED, RunLog
@@ -60,6 +63,9 @@ class Stage:
         self.sent: list[int] = []
         self.away: str | None = None
         self.fails_at: int | None = None
+        self.error: Exception = MlflowException(
+            "API request to http://ann:hunter2@host failed: ann:hunter2"
+        )
         tracking._missed.clear()
         monkeypatch.setattr(tracking, "unreachable", lambda uri: self.away)
         monkeypatch.setattr(tracking, "open_client", lambda *_: None)
@@ -69,7 +75,7 @@ class Stage:
         self, client: Any, config: Any, run: RunLog, epoch: int, key: str, artifacts: Any
     ) -> None:
         if epoch == self.fails_at:
-            raise MlflowException("API request to http://ann:hunter2@host failed: ann:hunter2")
+            raise self.error
         self.sent.append(epoch)
         run.note_key(epoch, TRACKED, tracking._noted(config, key, artifacts))
 
@@ -228,11 +234,30 @@ def test_a_server_that_fails_in_between_is_a_warning(
     assert stage.sent == [0, 1, 2, 3]
 
 
-def test_an_error_of_a_database_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@mutation("a database that is full ends a run", "tasks/tracking/track.py",
+          "(MlflowException, requests.RequestException, SQLAlchemyError, OSError)",
+          "(requests.RequestException,)")  # fmt: skip
+def test_a_database_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = Stage(tmp_path, monkeypatch, "sqlite:////somewhere/mlflow.db")
-    stage.fails_at = 0
-    with pytest.raises(MlflowException):
-        stage.publish(0)
+    full = sqlite3.OperationalError("database or disk is full")
+    kinds = [
+        MlflowException("(sqlite3.OperationalError) database or disk is full\n[SQL: INSERT x]"),
+        OperationalError("DROP TABLE t", {"password": "secret"}, full),
+        OSError(28, "No space left on device"),
+    ]
+    for epoch, error in enumerate(kinds):
+        stage.fails_at, stage.error = 0, error
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            stage.publish(epoch)
+        assert f"{DISK} ({type(error).__name__}: " in caplog.text
+        assert "the run goes on. Not logged yet: epoch" in caplog.text
+        assert "SQL:" not in caplog.text and "secret" not in caplog.text
+    stage.fails_at = None
+    stage.publish(3)
+    assert stage.sent == [0, 1, 2, 3]
 
 
 @mutation(

@@ -1,0 +1,105 @@
+"""Signals that end a run where it can be continued.
+
+Invariants: SIGTERM and SIGHUP raise once, each under its own name and exit status; `nohup` keeps
+its meaning; a terminal that is closed breaks nothing that is written on the way to the end.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.cli import app as cli
+from flows.running.signals import Terminated, heed_ends
+from tests.mutations import mutation
+from tests.waiting import BOUND_S
+
+SIGNALS = "flows/running/signals.py"
+ENDS = [signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in ENDS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@mutation("a closed terminal kills a run", SIGNALS,
+          "        signal.signal(signal.SIGHUP, on_signal)\n", "        pass\n",
+          by="[SIGHUP]")  # fmt: skip
+@mutation("each signal is called SIGTERM", SIGNALS,
+          "self.number = signal.Signals(number)", "self.number = signal.SIGTERM",
+          by="[SIGHUP]")  # fmt: skip
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
+def test_a_signal_ends_a_command_once_with_its_own_status(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # so that a missing handler kills no test
+    said: list[int] = []
+
+    def command(**_: object) -> None:
+        heed_ends()
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            for later in ENDS:  # while the work runs to where it can be continued
+                os.kill(os.getpid(), later)
+
+    monkeypatch.setattr(cli, "app", command)
+    monkeypatch.setattr(os, "_exit", said.append)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert said == [128 + number]
+    assert f"stopped by {number.name}: the same command continues" in capsys.readouterr().err
+
+
+@mutation("nohup keeps no run", SIGNALS,
+          "if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:", "if True:")  # fmt: skip
+def test_nohup_keeps_a_run() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    heed_ends()
+    os.kill(os.getpid(), signal.SIGHUP)
+    with pytest.raises(Terminated):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+CLOSED = """
+import sys, time
+from pathlib import Path
+from flows.running.signals import Terminated, heed_ends
+try:
+    heed_ends()
+    print("ready", flush=True)
+    time.sleep(600)
+except Terminated as end:
+    print("a shard is finished", flush=True)
+    Path(sys.argv[1]).write_text(end.number.name)
+"""
+
+
+@mutation("a run writes to a terminal that is closed", SIGNALS,
+          "                    discard(one)\n", "                    pass\n")  # fmt: skip
+def test_the_terminal_that_is_closed_breaks_no_end(tmp_path: Path) -> None:
+    above, below = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", CLOSED, str(tmp_path / "end")],
+        stdin=below,
+        stdout=below,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(below)
+    assert b"ready" in os.read(above, 100)
+    os.close(above)
+    child.send_signal(signal.SIGHUP)
+    _, error = child.communicate(timeout=BOUND_S)
+    assert (tmp_path / "end").read_text(encoding="utf-8") == "SIGHUP", error
