@@ -22,9 +22,10 @@ from genenv_core.measuring.journal import Journaled
 from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Part, Weights
 from genenv_core.storage.records.parquet import read_parquet
+from genenv_core.types import JsonObject, Policy
 from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS, retries_of
-from tasks.policies.sampler import bounds_of, sampler
+from tasks.policies.sampler import agents_chat, bounds_of, sampler
 from tasks.stage import Stage, StageContext
 from tasks.stage.progress import check
 from tasks.stage.shards import Shards
@@ -94,7 +95,7 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     return {
         "benchmark": domain.name,
         "mode": domain.mode,
-        "protocol": domain.protocol(),
+        "protocol": domain.protocol() | _told_of(context),
         "data": domain.suite.digest,
         "attempts": verdicts.height,
         "items": result.items,
@@ -104,6 +105,12 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
         "broken_first": next((error for error in errors if error), ""),
         "metrics": {one.name: one.value for one in result.metrics},
     } | endless_attempts(reasons, domain.name, config.rollout)
+
+
+def _told_of(context: StageContext[BenchmarkInputs]) -> JsonObject:
+    """Return what of the model's chat template a result must say; an endpoint has its own."""
+    model = context.inputs.model
+    return {} if model is None else agents_chat(context, model).probe(Policy.AGENT).protocol
 
 
 @contextmanager

@@ -66,11 +66,17 @@ def report(
     typer.echo(f"{output}: {len(page.encode()) / 1000:.0f} kB, {done}")
 
 
-def doctor(root: Root = None, as_json: Json = False) -> None:
+def doctor(
+    root: Root = None,
+    as_json: Json = False,
+    model: Annotated[
+        Path | None, typer.Option(help="Ask this checkpoint instead: its chat template, its calls.")
+    ] = None,
+) -> None:
     """Check this machine: versions, root, memory, server start; says what to do."""
-    from flows.cli.machines.doctor import checks
+    from flows.cli.machines.doctor import checks, model_checks
 
-    results = checks(root or DEFAULT_ROOT)
+    results = checks(root or DEFAULT_ROOT) if model is None else model_checks(model)
     if as_json:
         typer.echo(json.dumps([asdict(result) for result in results]))
     else:

@@ -10,17 +10,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
-from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder
+from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder, probe_of
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.files import unreadable
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.types import Policy
+
+if TYPE_CHECKING:
+    from genenv_core.play.template.probe import Probe
 
 log = logging.getLogger("genenv.inputs")
 
@@ -57,6 +60,24 @@ def given_to(config: RunConfig) -> Given:
     )
 
 
+def probes_of(config: RunConfig) -> dict[str, Probe]:
+    """Return what each given model answered when it was asked how it is used, by its field.
+
+    Raises ModelError for one that cannot serve.
+    """
+    models = config.models
+    found: dict[str, Probe] = {}
+    for policy, name, revision, variables in (
+        (Policy.AGENT, models.agent, models.agent_revision, models.agent_chat_template_kwargs),
+        (Policy.ENV, models.env, models.env_revision, models.env_chat_template_kwargs),
+    ):
+        if name != "bootstrap":
+            field = f"models.{policy}"
+            folder = _folder(field, name, revision)
+            found[field] = probe_of(policy, folder, variables, field)[1]
+    return found
+
+
 def offline_input(config: RunConfig) -> FileRef | None:
     """Return the file of an arm that reads its tasks from one, with its digest, else None."""
     return None if config.data.offline_file is None else _data_file(config.data.offline_file)
@@ -90,9 +111,11 @@ def _model(
 def _checkpoint(
     policy: Policy, field: str, name: str, revision: str | None, variables: Mapping[str, Any]
 ) -> FileRef:
-    given = Path(name).expanduser()
-    folder = given if revision is None else hub_folder(field, name, revision)
-    return model_folder(policy, folder, variables, field)
+    return model_folder(policy, _folder(field, name, revision), variables, field)
+
+
+def _folder(field: str, name: str, revision: str | None) -> Path:
+    return Path(name).expanduser() if revision is None else hub_folder(field, name, revision)
 
 
 def _data_file(name: str) -> FileRef:

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from genenv_core.engines.adapters import ADAPTER_WEIGHTS, has_adapter
 from genenv_core.errors import ModelError, one_line
@@ -20,6 +20,9 @@ from genenv_core.shortage import blame_machine
 from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Policy
+
+if TYPE_CHECKING:
+    from genenv_core.play.template.probe import Probe
 
 MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
 """Files of a checkpoint that are taken over; pickled weights never are."""
@@ -174,15 +177,31 @@ def _check_own_code(where: str, folder: Path) -> None:
         )
 
 
+def probe_of(
+    policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None, field: str = ""
+) -> tuple[FileRef, Probe]:
+    """Return a checkpoint directory by its content, and what it answered when it was asked.
+
+    Arguments and errors are those of `model_folder`.
+    """
+    given = model_folder(policy, folder, variables, field)
+    where = f"{field or f'models.{policy}'} {folder}"
+    told = json.dumps(dict(variables or {}))
+    return given, _check_template(policy, where, folder, given.sha256, told)
+
+
 @cache
-def _check_template(policy: Policy, where: str, folder: Path, sha256: str, variables: str) -> None:
-    """Raise `ModelError` for a tokenizer or chat template that cannot serve; once a process."""
+def _check_template(policy: Policy, where: str, folder: Path, sha256: str, variables: str) -> Probe:
+    """Return what a checkpoint answered; once a process.
+
+    Raises `ModelError` for a tokenizer or chat template that cannot serve.
+    """
     from genenv_core.play.chat import ChatFormat, load_tokenizer
 
     del sha256
     tokenizer = load_tokenizer(folder)
     _check_tokenizer(where, folder, tokenizer)
-    ChatFormat.load(folder, json.loads(variables), tokenizer).require(policy)
+    return ChatFormat.load(folder, json.loads(variables), tokenizer).probe(policy)
 
 
 def _check_tokenizer(where: str, folder: Path, taken: Any) -> None:

@@ -7,9 +7,9 @@ by rendering a conversation with a placeholder in the agent's place and taking w
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,9 @@ from typing import Any, cast
 from genenv_core.errors import ModelError
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.play.template.ends import PLACEHOLDER, ends_of
-from genenv_core.play.template.rendering import Refused, Rendering
+from genenv_core.play.template.mending import LEARNED, Mending, mending_of
+from genenv_core.play.template.probe import ONE, Probe, show_all, unread
+from genenv_core.play.template.rendering import Rendering
 from genenv_core.shortage import blame_machine
 from genenv_core.types import JsonObject, Message, Policy
 
@@ -25,26 +27,6 @@ OPENINGS = 4096
 """First prompts kept: the same tasks are attempted in several ways, and rendering takes longer."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
-
-_ROLES = {
-    "system": "system messages",
-    "user": "users' messages",
-    "assistant": "the agent's own turns",
-    "tool": "tools' answers (messages of the role tool)",
-}
-
-
-def _conversation(role: str) -> list[Message]:
-    """Return a conversation in which a message of this role holds the placeholder."""
-    texts = dict.fromkeys(_ROLES, ".") | {role: PLACEHOLDER}
-    opening: list[Message] = [{"role": "user", "content": texts["user"]}]
-    if role == "system":
-        return [{"role": "system", "content": texts["system"]}, *opening]
-    if role == "user":
-        return opening
-    spoken: Message = {"role": "assistant", "content": texts["assistant"]}
-    answered: Message = {"role": "tool", "content": texts["tool"]}
-    return [*opening, spoken, answered] if role == "tool" else [*opening, spoken]
 
 
 def load_tokenizer(checkpoint: Path) -> Any:
@@ -104,8 +86,25 @@ class ChatFormat:
         self._calls = native_format(tokenizer)
         self._hidden = hidden_tokens(tokenizer)
         end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self.stop_token_ids = ends_of(self._rendering, [*end, *extra_stop_ids])
         """The tokens that end the agent's turn, first the one that the template writes."""
+        self.mending, self._unread = self._mended()
+
+    def _mended(self) -> tuple[Mending, Sequence[str]]:
+        """Return what the template does not show, and what of calls is not read back equal.
+
+        Where a call in the template's own form is not read, genenv offers tools in its form.
+        """
+        ask, mending = self._rendering, mending_of(self._rendering)
+        if mending is LEARNED:
+            return mending, ()
+        missed = unread(ask, mending, self.stop_token_ids, self.said)
+        if ONE not in missed and not mending.tools:
+            return mending, missed
+        self._calls = None  # the form of a call is the one that genenv writes
+        mending = replace(mending, tools=True, calls=True)
+        return mending, unread(ask, mending, self.stop_token_ids, self.said)
 
     @classmethod
     def load(
@@ -119,27 +118,20 @@ class ChatFormat:
             variables=variables,
         )
 
-    def require(self, policy: Policy) -> None:
-        """Raise `ModelError` unless the template writes out what this policy has to see.
+    def probe(self, policy: Policy) -> Probe:
+        """Return what the checkpoint answered when it was asked how it is used.
 
-        Both policies read a user's message. pi_agent also sees its own turns and the tools' answers
-        to them. A template without system messages may raise on them, so that its user sees an
-        error. A template that drops them in silence is refused here.
+        Raises `ModelError` where its template hides what this policy has to see, and for pi_agent
+        where no form of a call is read back.
         """
-        needed = ("user",) if policy is Policy.ENV else ("user", "assistant", "tool")
-        for role in needed:
-            self._require(role)
-        with contextlib.suppress(Refused):
-            self._require("system")
-
-    def _require(self, role: str) -> None:
-        text = self._rendering.text(_conversation(role))
-        if PLACEHOLDER not in text:
+        show_all(self._rendering, self.mending, policy)
+        if policy is Policy.AGENT and ONE in self._unread:
             raise ModelError(
-                f"checkpoint {self._name}: its chat template drops {_ROLES[role]}, so the model "
-                "would answer without having seen them; repair chat_template.jinja there, or use a "
-                "model whose template writes them out"
+                f"checkpoint {self._name}: its tokenizer does not read back a call of a tool in "
+                "any form that genenv knows; use another model, or repair its tokenizer"
             )
+        ends = tuple(self._rendering.decode([token]) for token in self.stop_token_ids)
+        return Probe(ends, self.mending.said, tuple(self._unread))
 
     def first_prompt(
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = ()
@@ -152,7 +144,8 @@ class ChatFormat:
 
     def _opening_of(self, conversation: str) -> tuple[int, ...]:
         messages, tools = json.loads(conversation)
-        return self._rendering.ids(self._rendering.text(messages, tools))
+        told = self.mending.messages(messages, tools)
+        return self._rendering.ids(self._rendering.text(told, () if self.mending.tools else tools))
 
     def continuation(
         self, messages_after_turn: Sequence[Message], completion_ids: Sequence[int] = ()
@@ -175,7 +168,7 @@ class ChatFormat:
 
         A policy may spell a text with other tokens too; these are the tokenizer's own.
         """
-        return (*self._rendering.spoken(text), self.stop_token_ids[0])
+        return (*self._rendering.ids(self._rendering.agents(text)), self.stop_token_ids[0])
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens other than marks of calls."""
@@ -206,7 +199,7 @@ class ChatFormat:
             {"role": "assistant", "content": PLACEHOLDER},
         ]
         encode = self._rendering.ids
-        text = self._rendering.text([*opening, *messages])
+        text = self._rendering.text(self.mending.messages([*opening, *messages]))
         head, found, suffix = text.partition(PLACEHOLDER)
         if not found:
             raise ModelError(

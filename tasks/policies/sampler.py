@@ -37,7 +37,7 @@ class Sampler:
         config = context.config
         self._context = context
         folder, digest = _found(context, agent)
-        self.chat = ChatFormat.load(folder, config.models.agent_chat_template_kwargs)
+        self.chat = agents_chat(context, agent)
         self._engine = engine_of(context, folder, digest, top_p=config.rollout.top_p)
         stack.callback(self._engine.close)
         self._domain = context.domain()
@@ -109,6 +109,12 @@ def bounds_of(config: RunConfig, n: int) -> Bounds:
         max_length=config.rollout.max_length,
         max_errors=config.tools.max_errors,
     )
+
+
+def agents_chat(context: StageContext[Any], agent: Weights) -> ChatFormat:
+    """Return the chat format of a checkpoint of pi_agent."""
+    variables = context.config.models.agent_chat_template_kwargs
+    return ChatFormat.load(_found(context, agent)[0], variables)
 
 
 def _found(context: StageContext[Any], model: Weights) -> tuple[Path, str]:

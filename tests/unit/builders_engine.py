@@ -113,6 +113,18 @@ def tiny_tokenizer(template: str | None = CHATML) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def byte_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that has every text, a token a byte, with a chat template."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: index for index, token in enumerate(["<|pad|>", *letters])}
+    core = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<|pad|>")
+    tokenizer.chat_template = template
+    return tokenizer
+
+
 def spell(text: str) -> tuple[int, ...]:
     """Return ids of single letters, never what the tokenizer's merges would give."""
     vocab = tiny_tokenizer().get_vocab()

@@ -7,11 +7,13 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from genenv_core.errors import GenenvError
 from genenv_core.storage.sql.confine import landlock_version
 from genenv_core.storage.store.opening import open_store
 from genenv_core.training.memory.devices import gpus
+from genenv_core.types import Policy
 
 NEEDED = (
     "prefect", "fastapi", "mlflow", "duckdb", "polars", "pandera", "torch", "transformers", "trl"
@@ -33,6 +35,24 @@ def checks(root: str) -> list[Check]:
     """Return what was found, in order."""
     machine = [_memory(), _cores(), _gpus(), _sandbox()]
     return [_python(), _libraries(), _duckdb(), _root(root), *machine]
+
+
+def model_checks(folder: Path) -> list[Check]:
+    """Return what a checkpoint answered when it was asked how it is used, as either policy."""
+    from genenv_core.exchange.given_models import probe_of
+
+    found: list[Check] = []
+    for policy in Policy:
+        name = f"as pi_{policy}"
+        try:
+            given, probe = probe_of(policy, folder.expanduser(), field="--model")
+        except GenenvError as error:
+            found.append(Check(name, False, str(error)))
+        else:
+            found.append(
+                Check(name, True, f"{'; '.join(probe.lines)} (sha256 {given.sha256[:16]})")
+            )
+    return found
 
 
 def _python() -> Check:

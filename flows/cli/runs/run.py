@@ -232,10 +232,20 @@ def plan(config: RunConfig, as_json: bool, asked: Asked) -> None:
     point = _checked(config, asked)
     entries = plan_run(config, asked.until, asked.force, asked.point)
     predicted = Predicted(open_store(config.root, writable=False), config, entries)
+    if not as_json:
+        for line in _asked_models(config):
+            typer.echo(line)
     show_plan(entries, config, predicted.values(), point, as_json=as_json)
     if not as_json:
         predicted.show()
         show_needs(*_memory_shown(config, given))
+
+
+def _asked_models(config: RunConfig) -> list[str]:
+    """Return what the given models answered when they were asked how they are used, a line each."""
+    from genenv_core.exchange.external import probes_of
+
+    return [f"{field}: {'; '.join(probe.lines)}" for field, probe in probes_of(config).items()]
 
 
 def open_root(config: RunConfig) -> tuple[Path, Given]:

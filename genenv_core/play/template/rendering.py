@@ -112,9 +112,9 @@ class Rendering:
         # The template writes its own special tokens; more would double the start token.
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def spoken(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of a text that the agent could have written."""
-        return self.ids(self._lenient(text))
+    def agents(self, text: str) -> str:
+        """Return a text that the agent could have written, for `ids`."""
+        return self._lenient(text)
 
     def leading_marks(self, token_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the ids up to the first that is neither a mark nor blank."""

@@ -36,6 +36,7 @@ from genenv_core.domains.protocol import SeedData, SeedExample
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.ids import seed_from
+from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 from genenv_core.training.warm_start.sft import FitSettings, Row, fit
 from genenv_core.types import Policy
@@ -62,16 +63,6 @@ INITIALIZER_RANGE = 0.1
 """Standard deviation of initial weights. The usual 0.02 is meant for widths in the thousands: at
 width 64 the same number of steps then learns next to no arithmetic (.40 against .98 of one-call
 tasks after 600 steps)."""
-
-# Only an assistant's message is closed, by the end token of its completion: so the rendering of a
-# transcript starts with the rendering of each of its beginnings.
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{- '<|' + message['role'] + '|>' + (message['content'] or '') -}}"
-    "{%- if message['role'] == 'assistant' -%}{{- '<|end|>' -}}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
-)
 
 
 def warm_start(request: WarmStartRequest) -> WarmStartResult:

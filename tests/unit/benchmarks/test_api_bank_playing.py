@@ -27,7 +27,7 @@ from genenv_core.benchmarks.api_bank.suite import ApiBank
 from genenv_core.benchmarks.api_bank.tools import schema, spelled
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.api_bank import ApiBankDomain
-from genenv_core.training.warm_start.models import CHAT_TEMPLATE
+from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.types import JsonObject, TaskDraft
 from tests.mutations import mutation
 from tests.unit.benchmarks import api_bank_cases as cases

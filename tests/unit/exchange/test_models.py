@@ -24,10 +24,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
+from flows.cli.machines.doctor import model_checks
 from genenv_core.config.load import resolve
 from genenv_core.errors import ModelError
 from genenv_core.exchange.external import given_to
-from genenv_core.exchange.given_models import PROBES, model_files, model_folder
+from genenv_core.exchange.given_models import PROBES, model_files, model_folder, probe_of
+from genenv_core.play.template.mending import ANSWERS, SYSTEM
 from genenv_core.training.warm_start.models import build_tokenizer
 from genenv_core.types import Policy
 from tests.mutations import mutation
@@ -221,23 +223,40 @@ def test_a_tokenizer_without_tokenizer_json_is_left_alone(tmp_path: Path) -> Non
     assert model_folder(Policy.AGENT, folder)
 
 
+@mutation(
+    "a chat template may hide what the agent has to see", "genenv_core/play/template/probe.py",
+    "if _HOLDS.format(role) not in text:", "if _HOLDS.format(role) in MARKS:",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("template", "message"),
     [
         (None, "no chat template"),
-        (NO_TOOLS, r"drops tools' answers \(messages of the role tool\).*repair chat_template"),
-        (REFUSES_TOOLS, r"refused the roles \(user, assistant, tool\)"),
         (NO_ANSWERS, "drops the text of an assistant message"),
-        (NO_SYSTEM, "drops system messages"),
-        (LAST_ONLY, "drops"),
+        (LAST_ONLY, "drops system messages.*repair chat_template"),
     ],
-    ids=["none", "no tools", "refuses tools", "no answers", "no system", "last message only"],
+    ids=["none", "no answers", "last message only"],
 )
 def test_a_chat_template_that_hides_something_from_the_agent_is_refused(
     tmp_path: Path, template: str | None, message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
         model_folder(Policy.AGENT, checkpoint(tmp_path / "model", template))
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [(NO_TOOLS, ANSWERS), (REFUSES_TOOLS, ANSWERS), (NO_SYSTEM, SYSTEM), (REFUSES_SYSTEM, SYSTEM)],
+    ids=["no tools", "refuses tools", "no system", "refuses system"],
+)
+def test_what_a_template_does_not_write_is_written_and_named(
+    tmp_path: Path, template: str, told: str
+) -> None:
+    folder = checkpoint(tmp_path / "model", template)
+    given, probe = probe_of(Policy.AGENT, folder)
+    assert given == model_folder(Policy.AGENT, folder)
+    assert told in probe.mended and told in probe.protocol["chat template"]
+    answers = {check.name: check.detail for check in model_checks(folder)}
+    assert told in answers["as pi_agent"] and given.sha256[:16] in answers["as pi_env"]
 
 
 def test_the_template_is_tried_with_the_variables_of_the_configuration(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""What a chat template does not show, written into messages that it shows.
+
+- Tools: their JSON schemas and the form of a call go into the system message. They are left out
+  where the domain explains the form of a call itself.
+- System messages: written into the first user's message.
+- Calls on record (`tool_calls`): written into the text of their message, in the same form.
+- Tools' answers: messages of the user, between `<tool_response>` and `</tool_response>`.
+
+Messages of the user that follow each other are then one, as such templates want roles to alternate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from genenv_core.domains.kit.tools import how_to_call
+from genenv_core.domains.tool_calls import OPEN, canonical
+from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
+from genenv_core.play.template.ends import ANSWER, ANSWERED, ASKED, LOOK, PLACEHOLDER, SAID, called
+from genenv_core.play.template.rendering import Refused, Rendering
+from genenv_core.types import JsonObject, Message
+
+RULES: Message = {"role": "system", "content": PLACEHOLDER}
+
+OFFER = "You can call these tools, each given as a JSON schema:"
+
+ANSWER_OPEN, ANSWER_CLOSE = "<tool_response>", "</tool_response>"
+
+TOOLS = "tools and the form of a call: written into the system message"
+CALLS = "calls on record: written as text"
+ANSWERS = "tools' answers: written as the user's messages"
+SYSTEM = "system messages: written into the first user's message"
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """What of a conversation a template does not write, so that genenv writes it."""
+
+    tools: bool = False
+    calls: bool = False
+    answers: bool = False
+    system: bool = False
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What is written, for the results of what is played so."""
+        found = {TOOLS: self.tools, CALLS: self.calls, ANSWERS: self.answers, SYSTEM: self.system}
+        return tuple(words for words, mended in found.items() if mended)
+
+    def messages(
+        self, messages: Sequence[Message], tools: Sequence[JsonObject] = ()
+    ) -> list[Message]:
+        """Return messages with what the template would not write."""
+        told = [self._with_calls(message) for message in messages]
+        if self.tools and tools and not any(_explains(message) for message in told):
+            told = _with_tools(told, tools)
+        if self.system:
+            told = [_by_user(one, one["content"], "system") for one in told]
+        if self.answers:
+            told = [
+                _by_user(one, f"{ANSWER_OPEN}\n{one['content']}\n{ANSWER_CLOSE}", "tool")
+                for one in told
+            ]
+        return _joined(told) if self.system or self.answers else told
+
+    def _with_calls(self, message: Message) -> Message:
+        if not self.calls or not message.get("tool_calls"):
+            return message
+        content = canonical(message["content"], message.get("tool_calls", []))
+        return {"role": message["role"], "content": content}
+
+
+LEARNED = Mending()
+"""Of a model that learned its tools without being shown any."""
+
+
+def _with_tools(messages: list[Message], tools: Sequence[JsonObject]) -> list[Message]:
+    schemas = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    offer = f"{OFFER}\n{schemas}\n{how_to_call(tools)}"
+    if messages and messages[0]["role"] == "system":
+        offer, messages = f"{messages[0]['content']}\n\n{offer}", messages[1:]
+    return [{"role": "system", "content": offer}, *messages]
+
+
+def mending_of(rendering: Rendering) -> Mending:
+    """Return what a template does not show."""
+    if rendering.tokenizer.chat_template == CHAT_TEMPLATE:
+        return LEARNED
+    tool = {**LOOK, "function": {**LOOK["function"], "name": PLACEHOLDER}}
+    return Mending(
+        tools=not shows(rendering, PLACEHOLDER, [ASKED], [tool]),
+        calls=not shows(rendering, PLACEHOLDER, [ASKED, called(PLACEHOLDER), ANSWERED], [LOOK]),
+        answers=not shows(rendering, ANSWER, [ASKED, SAID, ANSWERED]),
+        system=not shows(
+            rendering, PLACEHOLDER, [{"role": "system", "content": PLACEHOLDER}, ASKED]
+        ),
+    )
+
+
+def shows(
+    rendering: Rendering,
+    text: str,
+    messages: Sequence[Message],
+    tools: Sequence[JsonObject] = (),
+) -> bool:
+    """Return whether the template writes a text that is in these messages or tools."""
+    try:
+        return text in rendering.text(messages, tools)
+    except Refused:
+        return False
+
+
+def _explains(message: Message) -> bool:
+    return message["role"] == "system" and OPEN in message["content"]
+
+
+def _by_user(message: Message, content: str, role: str) -> Message:
+    """Return a message of a role as one of the user with this content; others as they are."""
+    return {"role": "user", "content": content} if message["role"] == role else message
+
+
+def _joined(messages: Sequence[Message]) -> list[Message]:
+    """Return messages of which no two of the user follow each other."""
+    told: list[Message] = []
+    for one in messages:
+        if one["role"] == "user" and told and told[-1]["role"] == "user":
+            told[-1] = {"role": "user", "content": f"{told[-1]['content']}\n\n{one['content']}"}
+        else:
+            told.append(one)
+    return told

@@ -1,0 +1,125 @@
+"""A checkpoint is asked before it is used: what is played with it is rendered, encoded and read.
+
+Each role is shown to the chat template in one conversation, and nothing of it may be hidden. Calls
+of a tool are written as the agent would write them, encoded, and read back. What is not read back
+equal is mended in a way that results name, or the checkpoint is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from genenv_core.benchmarks.protocol import Call
+from genenv_core.domains.tool_calls import MARKS, said, written
+from genenv_core.errors import ModelError
+from genenv_core.play.template.ends import ASKED, LOOK, THOUGHT
+from genenv_core.play.template.mending import Mending
+from genenv_core.play.template.rendering import CALL_ID, Refused, Rendering
+from genenv_core.types import JsonObject, Message, Policy
+
+Says = Callable[[Sequence[int], Sequence[JsonObject]], str]
+"""(ids of a turn, the agent's tools) -> its text, with calls as domains read them."""
+
+ONE = "a call"
+
+CASES: Mapping[str, Sequence[JsonObject]] = {
+    ONE: ({"at": "there"},),
+    "several calls": ({"at": "here"}, {"at": "there"}),
+    "a call without arguments": ({},),
+    "a call whose text holds marks": ({"at": f'a {" b ".join(MARKS)} "c" \\ \n é'},),
+    "a call after a thought": ({"at": "there"},),
+}
+"""What is written and read back: the arguments of each call of a turn, by what the turn shows."""
+
+_WORDS: Mapping[str, str] = {
+    "system": "system messages",
+    "user": "users' messages",
+    "assistant": "the agent's own turns",
+    "tool": "tools' answers (messages of the role tool)",
+}
+
+_HOLDS = "genenv{}holds"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a checkpoint answered.
+
+    `ends` are the tokens that end a turn; `mended` says what genenv writes because the chat
+    template does not; `unread` what of calls is not read back equal.
+    """
+
+    ends: tuple[str, ...]
+    mended: tuple[str, ...]
+    unread: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The answers in words, for people."""
+        lines = [f"a turn ends with {' or '.join(self.ends)}", *self.mended]
+        return [*lines, *(f"not read back equal: {case}" for case in self.unread)]
+
+    @property
+    def protocol(self) -> JsonObject:
+        """What a result has to say of how the checkpoint was played; {} where all is its own."""
+        told = [*self.mended, *self.lines[1 + len(self.mended) :]]
+        return {"chat template": "; ".join(told)} if told else {}
+
+
+def show_all(rendering: Rendering, mending: Mending, policy: Policy) -> None:
+    """Raise ModelError unless a template writes what this policy has to see, in one conversation.
+
+    Both policies read messages of the system and of a user. pi_agent also sees its own turns and
+    the tools' answers to them.
+    """
+    roles = ("system", "user") if policy is Policy.ENV else tuple(_WORDS)
+    messages = [cast(Message, {"role": role, "content": _HOLDS.format(role)}) for role in roles]
+    text = rendering.text(mending.messages(messages))
+    for role in roles:
+        if _HOLDS.format(role) not in text:
+            raise ModelError(
+                f"checkpoint {rendering.name}: its chat template drops {_WORDS[role]}, so the "
+                "model would answer without having seen them; repair chat_template.jinja there, or "
+                "use a model whose template writes them out"
+            )
+
+
+def unread(rendering: Rendering, mending: Mending, ends: Sequence[int], says: Says) -> list[str]:
+    """Return the cases that are not read back equal from what the agent would have written."""
+    return [case for case in CASES if not _equal(rendering, mending, ends, says, case)]
+
+
+def _equal(
+    rendering: Rendering, mending: Mending, ends: Sequence[int], says: Says, case: str
+) -> bool:
+    meant = tuple(Call("look", arguments) for arguments in CASES[case])
+    for text in _spelt(rendering, mending, case):
+        ids = rendering.ids(text)
+        stop = next((at for at, token in enumerate(ids) if token in ends), len(ids) - 1)
+        found = said(says(ids[: stop + 1], [LOOK]))
+        return found.calls == meant and not found.malformed
+    return False
+
+
+def _spelt(rendering: Rendering, mending: Mending, case: str) -> Iterator[str]:
+    """Yield the text of a turn as the template writes it, or as genenv asks for it."""
+    calls = [{"name": "look", "arguments": arguments} for arguments in CASES[case]]
+    thinks = case.endswith("thought")
+    if mending.tools:
+        thought = f"<think>{THOUGHT}</think>" if thinks else ""
+        yield rendering.agents(thought + "\n".join(map(written, calls)))
+        return
+    turn: JsonObject = {"role": "assistant", "content": ""}
+    turn["tool_calls"] = [{"id": CALL_ID, "type": "function", "function": call} for call in calls]
+    if thinks:
+        turn["reasoning_content"] = THOUGHT
+    try:
+        whole = rendering.text([ASKED, cast(Message, turn)], [LOOK], opening=False)
+        opening = rendering.text([ASKED], [LOOK])
+    except Refused:
+        return
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(opening, whole, strict=False))
+    yield whole[sum(1 for _ in same) :]
