@@ -185,7 +185,7 @@ THINKING = CHATML.replace(
 
 
 @mutation(
-    "a chat template is rendered without its variables", "genenv_core/play/chat.py",
+    "a chat template is rendered without its variables", "genenv_core/play/template/rendering.py",
     "                    **self._variables,\n", "",
 )  # fmt: skip
 def test_variables_of_the_template_are_in_every_rendering() -> None:
