@@ -48,6 +48,10 @@ class RunView:
             else None
         )
 
+    def warn(self, text: str) -> None:
+        """Print a warning above the table."""
+        self.note(f"warning: {escape(text)}", "bold yellow")
+
     def note(self, text: str, style: str = "dim") -> None:
         """Print one line, unless silent."""
         if not self._quiet:
@@ -188,7 +192,7 @@ class RunView:
                 for line in event.facts["skipped_first"]:
                     self.note(f"  {escape(line)}")
             for trouble in troubles(event.facts):
-                self.note(f"warning: {escape(trouble)}", "bold yellow")
+                self.warn(trouble)
         if event.kind in ("tracking", "root", "server"):
             self.note(escape(event.message), "bold yellow")
         if event.kind == "waiting" and not self._live:

@@ -199,6 +199,8 @@ def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView,
         log_to(home / "runs" / str(config.run_id))
         for need in needs:
             logging.getLogger("genenv.run").info("memory %s", need.line())
+        for line in _remarks(config, given):
+            view.warn(line)
         # The heavy imports, the workers' too, overlap with the server's start.
         _start_workers(config)
         from flows.coevolution import coevolution
@@ -238,7 +240,7 @@ def plan(config: RunConfig, as_json: bool, asked: Asked) -> None:
     show_plan(entries, config, predicted.values(), point, as_json=as_json)
     if not as_json:
         predicted.show()
-        show_needs(*_memory_shown(config, given))
+        show_needs(*_memory_shown(config, given), _remarks(config, given))
 
 
 def _asked_models(config: RunConfig) -> list[str]:
@@ -299,6 +301,19 @@ def _memory_shown(config: RunConfig, given: Given) -> tuple[list[str], str]:
         return [need.line() for need in check_needs(config, given)], ""
     except ConfigError as error:
         return [need.line() for need in needs(config, given)], str(error)
+
+
+def _remarks(config: RunConfig, given: Given) -> list[str]:
+    """Return a line for each setting or lack of memory with which a given model will fare badly."""
+    if not (given.agent_model or given.env_model):
+        return []
+    import psutil
+
+    from genenv_core.config.meant_for_tiny import meant_for_tiny
+    from genenv_core.training.memory.needs import needs, shortage
+
+    lack = shortage(config, needs(config, given), psutil.virtual_memory().available)
+    return [*meant_for_tiny(config), *([lack] if lack else [])]
 
 
 def _start_workers(config: RunConfig) -> None:

@@ -40,7 +40,14 @@ _OUTSIDE = 12
 """Bytes of each hidden unit kept for a token before the first and behind the last layer."""
 _RWR_LOGITS = 28
 """Bytes of each (completion token, vocabulary entry) in RWR: logits, logprobs, their exponential,
-the reference's, the difference, and two gradients in float32. GRPO's head works in chunks."""
+the reference's, the difference, and two gradients in float32."""
+_TILE = 32768
+"""Vocabulary entries that TRL's head of GRPO computes at once (its _CHUNKED_LOGPROB_CHUNK_SIZE)."""
+_TILE_TOKENS = 4096
+"""Tokens that it computes at once."""
+_GRPO_TILE = {"float32": (33, 4), "bfloat16": (31, 2)}
+"""Bytes of each (token, entry of a tile) in its backward pass, which begins while everything is
+kept: on a CPU by torch (measured on TRL 1.16), on a GPU by a kernel that works in place."""
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """What models of several experts a layer call their number."""
@@ -234,8 +241,17 @@ def _row(job: Job) -> float:
         if job.gradient_checkpointing
         else shape.layers * layer
     )
-    logits = _RWR_LOGITS * shape.vocabulary * job.completion_tokens if job.loss == "rwr" else 0
-    return tokens * (layers + _OUTSIDE * shape.hidden) + logits
+    return tokens * (layers + _OUTSIDE * shape.hidden) + _logits(job)
+
+
+def _logits(job: Job) -> float:
+    """Return what the head needs for a row."""
+    vocabulary = job.shape.vocabulary
+    if job.loss == "rwr":
+        return _RWR_LOGITS * vocabulary * job.completion_tokens
+    by_torch, by_kernel = _GRPO_TILE[job.training.precision]
+    width = by_torch if job.training.device == "cpu" else by_kernel
+    return width * min(job.row_tokens, _TILE_TOKENS) * min(vocabulary, _TILE)
 
 
 def remedies(job: Job) -> str:

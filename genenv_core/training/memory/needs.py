@@ -31,6 +31,8 @@ from genenv_core.training.memory.estimate import (
 from genenv_core.training.requests import LossName, of_env
 from genenv_core.types import Policy
 
+LIBRARIES_BYTES = 0.7 * GB
+"""A process with torch, transformers and TRL, before it has a model (measured)."""
 PROMPT = 1024
 """Tokens taken for the prompt of pi_env where it cannot be measured."""
 
@@ -78,6 +80,29 @@ def check_needs(config: RunConfig, given: Given) -> list[Need]:
         if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
             raise ConfigError(f"{need.stage}: {too_small(need.job, need.estimate, memory)}")
     return found
+
+
+def shortage(config: RunConfig, found: list[Need], free: float) -> str:
+    """Return a line where what computes at once on this machine's CPUs exceeds its free memory.
+
+    Both updates run side by side, beside the run's own process, which has sampled from the larger
+    model in float32. '' where it fits, or where no update computes here on CPUs.
+    """
+    here = [need for need in found if config.placement.of(need.stage) == INLINE]
+    if config.training.device != "cpu" or not here:
+        return ""
+    updates = {need.stage: need.estimate.total(need.rows) + LIBRARIES_BYTES for need in here}
+    own = LIBRARIES_BYTES + 4 * max(need.job.shape.parameters for need in here)
+    needed = sum(updates.values()) + own
+    if needed <= free:
+        return ""
+    parts = ", ".join(f"{name} {value / GB:.3g}" for name, value in updates.items())
+    return (
+        f"{needed / GB:.3g} GB are needed at once ({parts}, the run's own process {own / GB:.3g}) "
+        f"and {free / GB:.3g} GB are free here: lower grpo.micro_batch_rows and "
+        "rwr.micro_batch_rows, or set training.lora.rank or "
+        "execution.gradient_checkpointing=full"
+    )
 
 
 def _env_prompt(config: RunConfig, given: Given) -> int:

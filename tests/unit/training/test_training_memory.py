@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from genenv_core.exchange.external import Given
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.records.manifest import FileRef
+from genenv_core.training.memory import estimate as estimates
 from genenv_core.training.memory import needs
 from genenv_core.training.memory.devices import Gpu, read_gpu
 from genenv_core.training.memory.estimate import (
@@ -51,6 +53,9 @@ from genenv_core.training.requests import lowered, run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
+
+ESTIMATE = "genenv_core/training/memory/estimate.py"
+NEEDS = "genenv_core/training/memory/needs.py"
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
@@ -347,7 +352,7 @@ def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
 
 @mutation(
     "the memory of RWR takes any prompt of pi_env for the usual one",
-    "genenv_core/training/memory/needs.py", "return longest_prompt(config, given) or PROMPT",
+    NEEDS, "return longest_prompt(config, given) or PROMPT",
     "return PROMPT",
 )  # fmt: skip
 def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
@@ -389,3 +394,54 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
     one = longest_prompt(config, given)
     assert one is not None and 0 < one <= short  # of the single base task
     assert longest_prompt(config, Given(None, None, None)) is None
+
+
+SMOL = Shape(
+    hidden=576, layers=30, intermediate=1536, heads=9, kv_heads=3, vocabulary=49152, tied=True,
+    attention_bias=False, stored_bytes=4, head=64,
+)  # fmt: skip
+
+
+@mutation(
+    "the head of GRPO takes nothing on a CPU", ESTIMATE, "width * min(job.row", "0 * min(job.row"
+)
+@pytest.mark.parametrize(("stored", "rows", "measured"), [(4, 4, 4.16), (4, 1, 1.95), (2, 4, 3.67)])
+def test_adapters_on_a_cpu_need_what_was_measured(stored: int, rows: int, measured: float) -> None:
+    """SmolLM2-135M, rank 16, bfloat16, rows of 392 tokens: memory above the loaded libraries."""
+    training = TrainingConfig(precision="bfloat16", lora=LoraConfig(rank=16))
+    sizes = {"row_tokens": 392, "gradient_checkpointing": False, "training": training}
+    found = estimate(job(replace(SMOL, stored_bytes=stored), **sizes)).total(rows) / GB
+    assert found == pytest.approx(measured, rel=0.1)
+
+
+def test_the_head_of_grpo_computes_tiles_of_the_size_that_is_counted() -> None:
+    from trl.kernels import chunked_logprob
+    from trl.trainer import utils
+
+    assert estimates._TILE == utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    assert estimates._TILE_TOKENS == chunked_logprob.TOKEN_CHUNK_SIZE
+    cpu = TrainingConfig(precision="bfloat16")
+    rows = [job(training=cpu, row_tokens=tokens) for tokens in (4096, 8192)]
+    tiles = [estimates._logits(one) for one in rows]
+    assert tiles == [31 * 4096 * 32768] * 2  # by hand
+    assert estimates._logits(job()) == 2 * 4096 * 32768  # a GPU's kernel works in place
+
+
+@mutation(
+    "the run's own process is not counted", NEEDS, "needed = sum(updates.values()) + own",
+    "needed = sum(updates.values())",
+)  # fmt: skip
+def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 576, "num_hidden_layers": 30, "intermediate_size": 1536}
+    sizes |= {"num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152}
+    models = models_of(tmp_path / "smol", sizes | {"tie_word_embeddings": True})
+    config = resolve("tiny", overrides=["grpo.micro_batch_rows=4", "rwr.micro_batch_rows=4"])
+    found = needs.needs(config, models)
+    at_once = sum(need.estimate.total(4) for need in found) + 3 * 0.7 * GB
+    at_once += 4 * found[0].job.shape.parameters  # the run's own process samples
+    assert needs.shortage(config, found, at_once + 1) == ""
+    line = needs.shortage(config, found, at_once - 1)
+    assert line.startswith(f"{at_once / GB:.3g} GB are needed at once (grpo_update ")
+    assert "are free here: lower grpo.micro_batch_rows" in line and "\n" not in line
+    placed = config.placement.model_copy(update={"grpo_update": "p", "rwr_update": "p"})
+    assert needs.shortage(config.model_copy(update={"placement": placed}), found, 0) == ""

@@ -1,0 +1,48 @@
+"""Settings that fit the tiny models of bootstrap and ruin a given one.
+
+A rate of 1e-4 moves a model of .2 M weights within a few steps. The same three steps took
+SmolLM2-135M to a KL of 6e7, so that it repeats one word.
+"""
+
+from __future__ import annotations
+
+from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
+
+MADE = "bootstrap"
+"""The value of `models.agent` and `models.env` where bootstrap makes the model."""
+
+EXPLAINED = ("desk", "trails")
+"""Domains whose prompts hold their rules only with the option `explain`."""
+
+
+def meant_for_tiny(config: RunConfig) -> list[str]:
+    """Return a line for each field that is still meant for tiny models where one is given.
+
+    A rate counts as such from the section's default upwards. The line names the value of the preset
+    for given models: paper-small with adapters, else paper.
+    """
+    name = "paper-small" if config.training.lora.rank else "paper"
+    other = resolve(name)
+    rates = (
+        ("grpo", config.models.agent, config.grpo.learning_rate, other.grpo.learning_rate,
+         GrpoConfig().learning_rate),
+        ("rwr", config.models.env, config.rwr.learning_rate, other.rwr.learning_rate,
+         RwrConfig().learning_rate),
+    )  # fmt: skip
+    lines = [
+        f"{section}.learning_rate is {rate:g}, which is for the tiny models of bootstrap and ruins "
+        f"a pretrained one; preset {name} has {better:g}: --set {section}.learning_rate={better:g}"
+        for section, model, rate, better, tiny in rates
+        if model != MADE and rate >= tiny
+    ]
+    given = {config.models.agent, config.models.env} != {MADE}
+    explained = config.domain.options.get("explain")
+    if given and config.domain.name in EXPLAINED and not explained:
+        lines.append(
+            "domain.options.explain is off, so a given model reads tasks of "
+            f"{config.domain.name} without the rules, which tiny models are trained on; preset "
+            f"{name} has true: --set domain.options.explain=true"
+        )
+    return lines

@@ -1,0 +1,47 @@
+"""Settings of tiny models in a run with a given one.
+
+Invariants: each rate that is not below its default is named with the value of the preset for given
+models, of whole weights or of adapters, and so is a domain that does not explain its rules; only
+where a model is given for that policy; no preset with given models has such a setting.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from genenv_core.config.load import resolve
+from genenv_core.config.meant_for_tiny import meant_for_tiny
+from tests.mutations import mutation
+
+TINY = "genenv_core/config/meant_for_tiny.py"
+GIVEN = ("models.agent=./m", "models.env=./m")
+
+
+def fields(*overrides: str, preset: str = "quickstart") -> list[str]:
+    return [line.split(" ")[0] for line in meant_for_tiny(resolve(preset, overrides=overrides))]
+
+
+@mutation("a rate for tiny models is not named", TINY, "rate >= tiny", "rate > tiny")
+def test_each_field_for_tiny_models_is_named_where_a_model_is_given() -> None:
+    rates = ["grpo.learning_rate", "rwr.learning_rate"]
+    assert fields() == []
+    assert fields(*GIVEN) == [*rates, "domain.options.explain"]
+    assert fields(GIVEN[0]) == [rates[0], "domain.options.explain"]
+    assert fields(GIVEN[1], "domain.options.explain=true") == rates[1:]
+    low = ("grpo.learning_rate=1e-6", "rwr.learning_rate=1e-5", "domain.options.explain=true")
+    assert fields(*GIVEN, *low) == []
+
+
+def test_the_line_names_the_preset_for_such_models_and_its_value() -> None:
+    whole, adapters = (
+        meant_for_tiny(resolve("quickstart", overrides=[*GIVEN, f"training.lora.rank={rank}"]))[0]
+        for rank in (0, 8)
+    )
+    assert "is 0.0001, which is for the tiny models" in whole
+    assert whole.endswith("preset paper has 1e-06: --set grpo.learning_rate=1e-06")
+    assert adapters.endswith("preset paper-small has 2e-05: --set grpo.learning_rate=2e-05")
+
+
+@pytest.mark.parametrize("preset", ["paper", "paper-small", "paper-bfcl"])
+def test_presets_with_given_models_have_no_such_setting(preset: str) -> None:
+    assert fields(preset=preset) == []
