@@ -193,7 +193,7 @@ def test_a_late_answer_counts_as_none(server: Server, tmp_path: Path) -> None:
 
 @mutation(
     "a refused key is tried for every request", CHAT_CLIENT,
-    "if status in (401, 403):", "if status in ():",
+    "if fault.status in (401, 403):", "if fault.status in ():",
 )  # fmt: skip
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_wrong_key_stops_the_stage_and_is_not_shown(
