@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import re
+import secrets
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, cast
 
 import polars as pl
@@ -54,13 +57,26 @@ def json_of(frame: pl.DataFrame) -> str:
         rows = json.loads(text)
         for row, values in zip(rows, frame.select(odd).iter_rows(named=True), strict=True):
             row.update((name, _with_odd(row[name], value)) for name, value in values.items())
-        text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+        text = _written(rows, ensure_ascii=False, separators=(",", ":"))
     return f"{text}\n"
 
 
 def nested(value: Any, *, ascii_: bool = False) -> str:
     """Return a list or a structure as JSON; odd numbers are strings."""
-    return json.dumps(_with_odd(value, value), default=str, ensure_ascii=ascii_)
+    return _written(_with_odd(value, value), default=str, ensure_ascii=ascii_)
+
+
+def _written(value: Any, *, default: Callable[[Any], Any] | None = None, **form: Any) -> str:
+    """Return a value as JSON in which decimals are numbers with all their digits."""
+    mark = secrets.token_hex(16)  # that no text of the value holds
+
+    def as_text(other: Any) -> Any:
+        if isinstance(other, Decimal):
+            return f"{mark}{other:f}"
+        return default(other) if default else other
+
+    text = json.dumps(value, default=as_text, **form)
+    return re.sub(f'"{mark}([^"]*)"', r"\1", text)
 
 
 def _is_nested(dtype: pl.DataType) -> bool:
@@ -100,8 +116,8 @@ def _leaves(column: pl.Series) -> Iterator[pl.Series]:
 
 
 def _odd(column: pl.Series) -> bool:
-    """Return whether a column may hold numbers that JSON does not have."""
-    if isinstance(column.dtype, pl.Map):
+    """Return whether a column may hold numbers that JSON does not have, or polars has as texts."""
+    if isinstance(column.dtype, pl.Map | pl.Decimal):
         return True
     return column.dtype.is_float() and not column.is_finite().all()
 
@@ -110,6 +126,8 @@ def _with_odd(written: Any, value: Any) -> Any:
     """Return what was written of a value, with names in the places of odd numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Decimal):
+        return value
     if isinstance(value, list):
         both = zip(written, cast("list[Any]", value), strict=True)
         return [_with_odd(inner, own) for inner, own in both]

@@ -3,30 +3,22 @@
 Every row becomes a task, or a `BadRow` that names the place, the field and the reason.
 """
 
-# pyarrow has no stubs.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
-
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from genenv_core.config.sections.data import BaseField, DataConfig
 from genenv_core.domains.protocol import Domain, ReadsAnswers
-from genenv_core.errors import ConfigError, DataError, DomainError, one_line
+from genenv_core.errors import ConfigError, DataError, DomainError
+from genenv_core.exchange.base_rows import ENDINGS, BadRow, Place, rows_of, value_of
 from genenv_core.ids import seed_from
-from genenv_core.storage.files import unreadable
 from genenv_core.types import Rejected, TaskDraft, TaskSource
 
 OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {
@@ -36,41 +28,6 @@ OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {
 
 LISTED = 10
 """Bad rows that are shown to people; all of them go to a file."""
-
-_ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
-
-
-class Place(NamedTuple):
-    """Where a row is: `base.csv:7` (a line, from 1) or `base.parquet: row 7` (from 1)."""
-
-    path: Path
-    where: str
-
-    def __str__(self) -> str:
-        """Return it with the whole path."""
-        return f"{self.path}{self.where}"
-
-
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """A row that is no task: where it is, which field ('' for the whole row), and why."""
-
-    place: Place
-    field: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Return it as one line."""
-        return f"{self.place}: {self._what}"
-
-    @property
-    def short(self) -> str:
-        """Return it with the file's name alone, which is the same wherever the file lies."""
-        return f"{self.place.path.name}{self.place.where}: {self._what}"
-
-    @property
-    def _what(self) -> str:
-        return f'field "{self.field}" {self.reason}' if self.field else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +68,7 @@ def read_base(
     seen: set[str] = set()
     bad: list[BadRow] = []
     repeated = 0
-    for place, row in _rows(path, kind):
+    for place, row in rows_of(path, kind, list(columns.values())):
         if len(drafts) >= count:
             break
         for item in _tasks(place, row, columns, domain, heldout):
@@ -181,7 +138,7 @@ def heldout_drafts(
 
 
 def _kind(path: Path) -> str:
-    kind = "hf" if os.path.isdir(path) else _ENDINGS.get(path.suffix.lower())
+    kind = "hf" if os.path.isdir(path) else ENDINGS.get(path.suffix.lower())
     if kind is None:
         raise ConfigError(
             f"data.base_file {path}: its ending says no format; set data.base_format to jsonl, "
@@ -202,9 +159,9 @@ def _tasks(
         return
     values: dict[BaseField, str] = {}
     for name, column in columns.items():
-        text = _as_text(name, _value(row, column))
+        text = _as_text(name, value_of(row, column))
         if text is None:
-            shown = repr(_value(row, column))[:80]
+            shown = repr(value_of(row, column))[:80]
             yield BadRow(place, column, f"is {shown}, expected {_EXPECTED[name]}")
             return
         values[name] = text
@@ -249,92 +206,3 @@ def _as_text(name: BaseField, value: Any) -> str | None:
     said = [cast(dict[str, Any], m) for m in cast(list[Any], value) if isinstance(m, dict)]
     texts = [m.get("content") for m in said if m.get("role") == "user"]
     return texts[-1] if texts and isinstance(texts[-1], str) else None
-
-
-def _value(row: dict[str, Any], column: str) -> Any:
-    """Return a column's value; where no column has the whole name, dots lead into structures."""
-    if column in row:
-        return row[column]
-    value: Any = row
-    for name in column.split("."):
-        value = cast(dict[str, Any], value).get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _rows(path: Path, kind: str) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
-    """Yield each row with its place: `file:line` of texts, `file: row n` from 1 of the others."""
-    if not os.path.isdir(path) and (why := unreadable(path)):
-        raise DataError(f"{path}: {why}")
-    try:
-        if kind == "jsonl":
-            yield from _jsonl(path)
-        elif kind == "csv":
-            yield from _csv(path)
-        elif kind == "hf":
-            yield from _folder(path)
-        else:
-            yield from _parquet(path)
-    except (OSError, UnicodeDecodeError, pa.ArrowException, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as {kind}: {one_line(error, 200)}") from error
-
-
-def _jsonl(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            place = Place(path, f":{number}")
-            try:
-                row: Any = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield place, BadRow(place, "", f"is no JSON ({error})")
-                continue
-            if isinstance(row, dict):
-                yield place, cast(dict[str, Any], row)
-            else:
-                yield place, BadRow(place, "", f"is {line.strip()[:40]!r}, expected a JSON object")
-
-
-def _csv(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, strict=True)
-        for row in reader:
-            place = Place(path, f":{reader.line_num}")
-            extra = row.pop(cast(Any, None), None)
-            if extra is not None:
-                yield place, BadRow(place, "", f"has {len(extra)} more values than the header")
-            else:
-                yield place, dict(row)
-
-
-def _parquet(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
-    number = 0
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=4096):
-            for row in batch.to_pylist():
-                number += 1
-                yield Place(path, f": row {number}"), row
-
-
-def _folder(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
-    """Yield the rows of a dataset folder: Parquet files, or what `save_to_disk` wrote."""
-    files = sorted(file for file in path.rglob("*.parquet") if file.is_file())
-    train = [file for file in files if "train" in file.relative_to(path).as_posix()]
-    for file in train or files:
-        yield from _parquet(file)
-    if files:
-        return
-    from datasets import DatasetDict, load_from_disk  # seconds to load, and seldom needed
-
-    try:
-        dataset: Any = load_from_disk(str(path))
-    except FileNotFoundError as error:
-        raise DataError(
-            f"{path}: no Hugging Face dataset: neither *.parquet files nor what save_to_disk writes"
-        ) from error
-    if isinstance(dataset, DatasetDict):
-        if "train" not in dataset:
-            raise DataError(f"{path}: no split train; splits there: {', '.join(map(str, dataset))}")
-        dataset = dataset["train"]
-    for number, row in enumerate(dataset, start=1):
-        yield Place(path, f": row {number}"), row

@@ -11,10 +11,14 @@ from typing import Any, cast
 from genenv_core.errors import GenenvError
 from genenv_core.play.asked import shown, wrong_chance
 from genenv_core.play.simulator import checked
+from genenv_core.play.steps import storable
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import JsonObject, TaskDraft
 
 ROLES = ("system", "user", "assistant", "tool")
+
+HALVED = "which cannot be stored: a text has half of a surrogate pair"
+WHOLE = "give whole characters: text.encode(errors='replace').decode() replaces halves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,13 @@ def of_messages(method: str, messages: object, *, may_be_empty: bool = False) ->
         text = field_of(message, "content")
         if field_of(message, "role") not in ROLES or not isinstance(text, str):
             yield Fault(method, f"has the message {shown(message)}", remedy)
+        elif _halved(text):
+            yield Fault(method, f"has the message {shown(message)}, {HALVED}", WHOLE)
+
+
+def _halved(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair, which no UTF-8 can hold."""
+    return storable(text) != text
 
 
 def check_fields(method: str, draft: TaskDraft) -> None:
@@ -86,6 +97,8 @@ def check_fields(method: str, draft: TaskDraft) -> None:
         value: Any = getattr(draft, name)
         if not isinstance(value, str) or (name in ("family", "fingerprint") and not value):
             raise Stop(method, f"a task's {name} is {shown(value)}", "make it a text")
+        if _halved(value):
+            raise Stop(method, f"a task's {name} is {shown(value)}, {HALVED}", WHOLE)
     difficulty: Any = draft.difficulty
     number = isinstance(difficulty, int | float) and not isinstance(difficulty, bool)
     if not number or not math.isfinite(difficulty):
@@ -94,6 +107,8 @@ def check_fields(method: str, draft: TaskDraft) -> None:
         raise Stop(method, wrong.found, wrong.remedy)
     try:
         kept = json.loads(canonical_json(draft.spec))
+    except UnicodeEncodeError:
+        raise Stop(method, f"a task's spec is {shown(draft.spec)}, {HALVED}", WHOLE) from None
     except (TypeError, ValueError, RecursionError, GenenvError) as error:
         raise Stop(method, f"a task's spec is no JSON: {error}", "keep JSON in it") from None
     if kept != draft.spec:

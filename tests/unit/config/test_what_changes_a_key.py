@@ -92,6 +92,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.epoch.teaching", {"generate_tasks"}),
     ("genenv_core.epoch.windows", {"generate_tasks", "rollout", "benchmark"}),
     ("genenv_core.exchange.chat_endpoint", {"generate_tasks"}),
+    ("genenv_core.exchange.chat_answers", {"generate_tasks", "benchmark"}),
     ("genenv_core.exchange.chat_client", {"generate_tasks", "benchmark"}),
     ("genenv_core.exchange.chat_player", {"benchmark"}),
     ("genenv_core.measuring.items", {"benchmark"}),

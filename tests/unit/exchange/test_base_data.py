@@ -2,7 +2,9 @@
 
 Invariants: the same tasks come from JSONL, CSV, Parquet, verl's Parquet and a saved dataset; a bad
 row names file, line or row, field and reason, and stops the import unless bad rows are skipped,
-then each is listed; no held-out task becomes a base task; a mapping reaches into structures.
+then each is listed; no held-out task becomes a base task; a mapping reaches into structures; of a
+folder the split train of one configuration is read, or its choices are named; columns that are not
+asked for do no harm; a file of another form than its ending is named by its form.
 """
 
 from __future__ import annotations
@@ -13,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from genenv_core.config.sections.data import DataConfig
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.exchange.base_data import heldout_fingerprints, read_base
+from tests.mutations import mutation
+
+BASE_ROWS = "genenv_core/exchange/base_rows.py"
 
 DESK = DeskDomain()
 DRAFTS = DESK.base_tasks(0, 12)
@@ -84,7 +91,7 @@ def test_a_mapping_reaches_into_structures(tmp_path: Path) -> None:
 
 BAD = [
     ("base.jsonl", "{\n", ":1: is no JSON"),
-    ("base.jsonl", '\n[1]\n', ":2: is '[1]', expected a JSON object"),
+    ("base.jsonl", '\n[1]\n[2]\n', ":2: is '[1]', expected a JSON object"),
     ("base.jsonl", '{"program": 7}\n', ':1: field "program" is 7, expected a text'),
     ("base.jsonl", '{"program": "+ 1 pigs 2"}\n', "unparseable: unknown item 'pigs'"),
     ("base.csv", "program\n+ 1 bolts 2\n- 1 bolts 3\n", 'base.csv:3: field "program"'),
@@ -156,3 +163,125 @@ def test_unknown_endings_and_broken_files(tmp_path: Path) -> None:
     (tmp_path / "base.csv").write_bytes(b"program\n\xff\n")
     with pytest.raises(DataError, match="cannot be read as csv"):
         read_base(tmp_path / "base.csv", DESK)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@mutation(
+    "a JSON array is read line by line", BASE_ROWS,
+    "if _not_lines(path) else None", "if False else None",
+)  # fmt: skip
+def test_an_array_is_read(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "base.json"
+    path.write_text(json.dumps([{"program": p} for p in PROGRAMS], indent=indent))
+    assert read_base(path, DESK).drafts == DRAFTS
+    path.write_text(json.dumps([{"program": PROGRAMS[0]}, 7], indent=indent))
+    with pytest.raises(DataError, match=r"base\.json: row 2: is '7', expected a JSON object"):
+        read_base(path, DESK)
+
+
+@mutation(
+    "a long field stops the import", BASE_ROWS,
+    "csv.field_size_limit(LONGEST_FIELD)", "csv.field_size_limit(131_072)",
+)  # fmt: skip
+def test_long_fields_of_other_columns_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "base.csv"
+    with path.open("w", newline="") as out:
+        csv.writer(out).writerows([("program", "note"), *((p, "x" * 140_000) for p in PROGRAMS)])
+    assert read_base(path, DESK).drafts == DRAFTS
+
+
+@mutation(
+    "columns that nobody names are read", BASE_ROWS,
+    "batch_size=4096, columns=wanted", "batch_size=4096",
+)  # fmt: skip
+def test_odd_values_of_other_columns_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "base.parquet"
+    late = pa.array([2**62] * len(PROGRAMS), pa.timestamp("ms"))
+    table = pa.table({"program": PROGRAMS, "when": late, "a.b": PROGRAMS})
+    pq.write_table(table, path)
+    assert read_base(path, DESK).drafts == DRAFTS
+    assert read_base(path, DESK, mapping={"program": "a.b"}).drafts == DRAFTS
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "form"),
+    [
+        ("a.csv", b'[{"program": "x"}]', "JSON and is read as csv"),
+        ("a.csv", b"PAR1", "Parquet and is read as csv"),
+        ("a.jsonl", b"\x1f\x8b\x08", "gzip and is read as jsonl"),
+        ("a.json", b"<!DOCTYPE html>", "HTML and is read as jsonl"),
+        ("a.parquet", b'{"program": "x"}', "JSON and is read as parquet"),
+        ("a.parquet", b"version https://git-lfs.github.com/spec/v1", "a pointer of Git LFS"),
+        ("a.csv", b"PK\x03\x04", "a zip archive or a spreadsheet"),
+    ],
+)
+def test_another_form_than_the_ending_is_named(
+    tmp_path: Path, name: str, data: bytes, form: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=f"{name}: is {form}"):
+        read_base(path, DESK, skip_bad=True)
+
+
+def folder(path: Path, *files: str, readme: str = "") -> Path:
+    """Write a dataset folder in which only files with `train` in their name hold tasks."""
+    for file in files:
+        (path / file).parent.mkdir(parents=True, exist_ok=True)
+        rows = PROGRAMS if "train" in file else ["no task"]
+        pl.DataFrame({"program": rows}).write_parquet(path / file)
+    if readme:
+        (path / "README.md").write_text(f"---\n{readme}---\n")
+    return path
+
+
+CONFIGS = """configs:
+- config_name: one
+  data_files: [{split: train, path: a/train.parquet}]
+- config_name: two
+  data_files: [{split: train, path: b/*}]
+"""
+DEFAULT = CONFIGS.replace("  data", "  default: true\n  data", 1)
+
+
+@pytest.mark.parametrize(
+    ("files", "readme"),
+    [
+        (("data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"), ""),
+        (("train.parquet", "constraint-test.parquet", ".cache/train.parquet"), ""),
+        (("train/0.parquet", "validation/0.parquet"), ""),
+        (
+            ("a/train.parquet", "b/0.parquet"),
+            DEFAULT,
+        ),
+    ],
+)
+def test_of_a_folder_the_split_train_is_read(
+    tmp_path: Path, files: tuple[str, ...], readme: str
+) -> None:
+    found = read_base(folder(tmp_path / "set", *files, readme=readme), DESK)
+    assert found.drafts == DRAFTS and found.repeated == 0
+
+
+@mutation(
+    "a folder without training data gives its other splits", BASE_ROWS,
+    'if "train" not in splits:', "if not splits:",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("files", "readme", "words"),
+    [
+        (
+            ("data/test-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"),
+            "",
+            "no split train; splits there: (validation, test|test, validation)",
+        ),
+        (("a/train.parquet", "b/0.parquet"), CONFIGS, "the configurations one, two, and none is"),
+        ((), "license: mit\n", "no Hugging Face dataset"),
+    ],
+)
+def test_what_is_no_choice_is_named(
+    tmp_path: Path, files: tuple[str, ...], readme: str, words: str
+) -> None:
+    (tmp_path / "set").mkdir()
+    with pytest.raises(DataError, match=words):
+        read_base(folder(tmp_path / "set", *files, readme=readme), DESK)

@@ -168,6 +168,10 @@ def test_a_task_without_tools_sends_none(server: Server) -> None:
 
 
 @mutation(
+    "a prompt that the endpoint's context cannot hold is no verdict", CHAT_PLAYER,
+    "FinishReason.ERROR, why, Cause.AGENT)", "FinishReason.ERROR, why, Cause.ENGINE)",
+)  # fmt: skip
+@mutation(
     "an endpoint's attempt goes on behind its bounds", CHAT_PLAYER,
     "if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:",
     "if attempt.turns >= self._bounds.max_turns:",

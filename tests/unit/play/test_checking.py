@@ -172,6 +172,14 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "agent_messages",
         "has the message",
     ),
+    (
+        "half a character in a message",
+        {"agent_messages": lambda self, d: [{"role": "user", "content": d.prompt + "\ud83d"}]},
+        "agent_messages",
+        "which cannot be stored",
+    ),
+    ("half a prompt", {"base_tasks": each(prompt="\ud83d")}, "base_tasks", "cannot be stored"),
+    ("half a spec", {"base_tasks": each(spec={"a": "\ud83d"})}, "base_tasks", "cannot be stored"),
     ("no verdict", {"score": nothing}, "score", "returned None"),
     ("a reward of 2", {"score": lambda self, d, m: Verdict(2.0, True)}, "score", "the reward 2.0"),
     ("success as number", {"score": lambda self, d, m: Verdict(1.0, 1)}, "score", "the success 1"),
@@ -248,6 +256,10 @@ def _shown(domain: Any, count: int) -> list[SeedExample]:
     return [(messages, domain.heldout_tasks(0, 1)[0].program)] * count
 
 
+@mutation(
+    "half a character in a domain is no fault", "genenv_core/play/checking/shapes.py",
+    "return storable(text) != text", "return False",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("change", "method", "words"), [one[1:] for one in BROKEN], ids=[one[0] for one in BROKEN]
 )

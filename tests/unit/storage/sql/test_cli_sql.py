@@ -11,11 +11,13 @@ import json
 from io import BytesIO
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
+from pyarrow.csv import ConvertOptions, read_csv
 
 from flows.cli.data import query, sql
 from flows.cli.data.prompt import complete, history_path, prompt, suggest
@@ -23,6 +25,7 @@ from flows.cli.rows import cell, encode
 from genenv_core.errors import QueryError
 from genenv_core.pools import Answer, Limits
 from schemas.relations import describe
+from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
 FRAME = pl.DataFrame({"a": [1, None], "t": ["x\ny", "z" * 99], "n": [[1, 2], None]})
@@ -41,6 +44,38 @@ def test_every_format_holds_the_rows() -> None:
     rows = pl.read_csv(BytesIO(encode(answer, "csv")))
     assert rows["t"].to_list() == FRAME["t"].to_list()
     assert rows["n"].to_list() == ["[1, 2]", None]
+
+
+@mutation(
+    "DECIMAL is a text in JSON", "flows/cli/spelling.py",
+    "isinstance(column.dtype, pl.Map | pl.Decimal)", "isinstance(column.dtype, pl.Map)",
+)  # fmt: skip
+def test_decimals_are_numbers_in_json() -> None:
+    whole = "12345678901234567890.25"
+    frame = duckdb.sql(
+        f"""SELECT 1.5 AS x, 3::DECIMAL(10, 2) AS m, NULL::DECIMAL(5, 2) AS n, {whole} AS digits,
+        [1.5, 2.25] AS l, {{'a': [0.5]}} AS d, MAP {{'k': 1.5}} AS p, 'ü' AS t"""
+    ).pl()
+    text = encode(Answer(frame, False), "json").decode()
+    (row,) = json.loads(text)
+    assert row == {"x": 1.5, "m": 3.0, "n": None, "digits": float(whole), "l": [1.5, 2.25],
+                   "d": {"a": [0.5]}, "p": {"k": 1.5}, "t": "ü"}  # fmt: skip
+    assert f'"digits":{whole},' in text
+    assert '"[1.50, 2.25]"' in encode(Answer(frame, False), "csv").decode()
+
+
+def test_empty_texts_and_nulls_stay_apart_in_csv_as_docs_say(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": ["", None, "NA"], "b": [1, None, 3]})
+    path = tmp_path / "a.csv"
+    path.write_bytes(encode(Answer(frame, False), "csv"))
+    apart = ConvertOptions(
+        strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+    )
+    read = read_csv(path, convert_options=apart)
+    assert read.to_pylist() == frame.to_dicts()
+    assert read.to_pandas()["a"].isna().tolist() == [False, True, False]
+    query = f"SELECT a FROM read_csv('{path}', allow_quoted_nulls = false)"
+    assert duckdb.sql(query).fetchall() == [("",), (None,), ("NA",)]
 
 
 def test_tables_cut_cells_and_show_null() -> None:
