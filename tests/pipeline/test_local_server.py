@@ -86,7 +86,7 @@ def test_a_new_root_begins_with_the_database_that_prefect_makes(tmp_path: Path) 
 
 @mutation(
     "a new root's database is laid over one that is there", "flows/running/blank.py",
-    "os.link(copy, home / NAME)", "os.replace(copy, home / NAME) or copy.touch()",
+    "create(home / NAME, source.read_bytes())", "(home / NAME).write_bytes(source.read_bytes())",
 )  # fmt: skip
 def test_only_a_new_root_gets_the_empty_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
