@@ -7,12 +7,18 @@ import logging
 import os
 from pathlib import Path
 
+from genenv_core.allowances import check_allowances
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError
+from schemas.enums import StageState
 
 
-def need_server(config: RunConfig) -> None:
-    """Raise ConfigError when stages are on work pools and there is no Prefect server."""
+def check_start(config: RunConfig) -> None:
+    """Raise GenenvError for what would end a run later: limits of this machine, a missing server.
+
+    Stages on work pools need a Prefect server that has them.
+    """
+    check_allowances()
     places = config.placement.work_pools()
     if not places or os.environ.get("PREFECT_API_URL"):
         return
@@ -26,6 +32,32 @@ def need_server(config: RunConfig) -> None:
             "set PREFECT_API_URL to one's API (http://HOST:4200/api), start `genenv up` on this "
             f"root, or set placement.{stage}=inline"
         )
+
+
+def last_end(config: RunConfig) -> str:
+    """Return that the last command of a run was killed and in which stages, '' if it was not.
+
+    A killed process leaves no word. What is known: a stage that began in the run's newest epoch,
+    has no end, and belongs to a process of this machine that is gone.
+    """
+    from genenv_core.storage.records.runs import RunLog
+    from genenv_core.storage.store.opening import open_store
+
+    log = RunLog(open_store(config.root, writable=False), str(config.run_id))
+    tried = log.attempts({max(log.events(), default=0)})
+    killed = [
+        f"{one.stage} of epoch {one.epoch}"
+        for one in tried
+        if one.process == tried[-1].process
+        and one.state is StageState.INTERRUPTED
+        and one.seconds is None
+    ]
+    if not killed:
+        return ""
+    return (
+        f"the last command of this run was killed in {' and '.join(killed)}: signal 9, as the "
+        "kernel sends it when memory runs out, or a machine that went; this one goes on from there"
+    )
 
 
 def drain() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
-from flows.cli.session import drain, log_to, need_server
+from flows.cli.session import check_start, drain, log_to
 from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Result, as_json
@@ -106,7 +106,7 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured
     from genenv_core.storage.store.opening import open_store
 
     for config in configs:
-        need_server(config)
+        check_start(config)
         check_readers(config.root, config.roots.read)
     home = open_store(configs[0].root).home
     from flows.benchmark import inputs_of

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from genenv_core.allowances import allowances
 from genenv_core.errors import GenenvError
 from genenv_core.storage.sql.confine import landlock_version
 from genenv_core.storage.store.opening import open_store
@@ -33,7 +34,7 @@ class Check:
 
 def checks(root: str) -> list[Check]:
     """Return what was found, in order."""
-    machine = [_memory(), _cores(), _gpus(), _sandbox()]
+    machine = [_memory(), _limits(), _cores(), _gpus(), _sandbox()]
     return [_python(), _libraries(), _duckdb(), _root(root), *machine]
 
 
@@ -104,6 +105,13 @@ def _memory() -> Check:
     good = total >= MEMORY_BYTES
     remedy = "" if good else "; the quickstart needs 3 GB"
     return Check("memory", good, f"{total / 1e9:.1f} GB{remedy}")
+
+
+def _limits() -> Check:
+    found = allowances()
+    lacking = [one for one in found if not one.enough]
+    lines = "; ".join(one.line() for one in lacking or found)
+    return Check("limits", not lacking, lines or "none of memory, processes or open files")
 
 
 def _gpus() -> Check:

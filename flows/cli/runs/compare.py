@@ -100,13 +100,13 @@ def _changes(overrides: list[str], epochs: int | None) -> dict[str, object] | No
 def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet: bool) -> Made:
     """Play the runs with a Prefect API of their own, or the one that is there."""
     from flows.cli.runs.run import open_root
-    from flows.cli.session import drain, log_to, need_server
+    from flows.cli.session import check_start, drain, log_to
     from flows.cli.tables import console
     from flows.running.environment import prepare
 
     config = runs[0].config
     for run in runs:
-        need_server(run.config)
+        check_start(run.config)
     home, _ = open_root(config)
     prepare(home)
     from flows.running.local_server import in_process, local_api

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from flows.cli.options import (
     ConfiguredRoot,
@@ -22,7 +23,7 @@ from flows.cli.options import (
     existing,
 )
 from flows.cli.runs.branching import branched
-from flows.cli.session import drain, log_to, need_server
+from flows.cli.session import check_start, drain, last_end, log_to
 from flows.running.signals import Terminated, heed_ends
 from genenv_core.config.branching import BranchPoint, read_point
 from genenv_core.config.load import FREE_SECTIONS, continued, read_override, resolve, run_name
@@ -179,7 +180,7 @@ def execute(config: RunConfig, asked: Asked = NOTHING, *, as_json: bool) -> None
 def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView, float, float]:
     """Run a resolved configuration; returns its view, and the seconds to start and to run."""
     started = time.perf_counter()
-    need_server(config)
+    check_start(config)
     home, given = open_root(config)
     point = _checked(config, asked)
     from genenv_core.training.memory.needs import check_needs
@@ -197,6 +198,9 @@ def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView,
         view = RunView(config, quiet=quiet, point=point)
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
         log_to(home / "runs" / str(config.run_id))
+        if killed := last_end(config):
+            logging.getLogger("genenv.run").warning("%s", killed)
+            view.note(escape(killed), "bold yellow")
         for need in needs:
             logging.getLogger("genenv.run").info("memory %s", need.line())
         for line in _remarks(config, given):

@@ -1,0 +1,136 @@
+"""What this process may use: memory, processes, open files, address space; looked at before work.
+
+A limit that is too low does not refuse a run: it hangs, ends without a word, or breaks a library in
+words that blame something else. Limits are those of the control group (versions 1 and 2, of each
+group above as well) and of the process (`ulimit`).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from genenv_core.errors import MachineError
+from genenv_core.shortage import AGAIN
+
+GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
+
+NEEDED_FILES = 128
+NEEDED_TASKS = 150
+NEEDED_MEMORY = 1.5e9
+NEEDED_SPACE = 6e9
+"""What a run needs, with room to spare. One of the preset tiny on two cores had 36 open files and
+3.7 GB of address space in one process, and 77 threads; with 1.3 GB of memory it was killed."""
+
+_UNLIMITED = 2**60
+"""Version 1 writes a number near 2^63 for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """One limit: what it leaves, what a run needs, and what sets it; bytes where `in_bytes`."""
+
+    what: str
+    left: float
+    needed: float
+    set_by: str
+    in_bytes: bool = False
+
+    @property
+    def enough(self) -> bool:
+        """Return whether a run fits."""
+        return self.left >= self.needed
+
+    def line(self) -> str:
+        """Return the numbers, and what to do where it is not enough."""
+        has, needs = (self._text(number) for number in (self.left, self.needed))
+        said = f"{self.what}: {has} left by {self.set_by}, a run needs {needs}"
+        return said if self.enough else f"{said}; raise the limit {AGAIN}"
+
+    def _text(self, number: float) -> str:
+        return f"{number / 1e9:.1f} GB" if self.in_bytes else f"{number:.0f}"
+
+
+def check_allowances() -> None:
+    """Raise MachineError where a limit leaves less than the smallest run needs."""
+    if lacking := [one.line() for one in allowances() if not one.enough]:
+        raise MachineError("; ".join(lacking))
+
+
+def allowances() -> list[Allowance]:
+    """Return the limits that are set here."""
+    return [*_of_groups(), *_of_process()]
+
+
+def _of_process() -> Generator[Allowance]:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY:
+        yield Allowance("open files", files, NEEDED_FILES, "ulimit -n")
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if space != resource.RLIM_INFINITY:
+        yield Allowance("address space", space, NEEDED_SPACE, "ulimit -v", in_bytes=True)
+    tasks, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if tasks != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has no such limit
+        yield Allowance("processes", tasks - _tasks_of_user(), NEEDED_TASKS, "ulimit -u")
+
+
+def _tasks_of_user() -> int:
+    """Return how many threads this user has; the kernel counts each of them as a process."""
+    import psutil
+
+    user, count = os.geteuid(), 0
+    for process in psutil.process_iter(["uids", "num_threads"]):
+        uids = process.info["uids"]
+        if uids is not None and uids.real == user:
+            count += process.info["num_threads"] or 0
+    return count
+
+
+def _of_groups() -> Generator[Allowance]:
+    """Yield the limits of the control groups that this process is in, and of those above them."""
+    memory = [*_limits("memory", "memory.max", "memory.limit_in_bytes")]
+    if memory:
+        path, most = min(memory, key=lambda one: one[1])
+        yield Allowance("memory", most, NEEDED_MEMORY, str(path), in_bytes=True)
+    tasks = [
+        (path, most - (_number(path.with_name("pids.current")) or 0))
+        for path, most in _limits("pids", "pids.max", "pids.max")
+    ]
+    if tasks:
+        path, left = min(tasks, key=lambda one: one[1])
+        yield Allowance("processes", left, NEEDED_TASKS, str(path))
+
+
+def _limits(controller: str, name: str, name_1: str) -> Generator[tuple[Path, int]]:
+    """Yield file and number of each limit of a controller, from the own group upwards."""
+    try:
+        lines = OWN_GROUPS.read_text(encoding="utf-8").splitlines()
+    except OSError:  # another system than Linux
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            top, file = GROUPS, name
+        elif controller in controllers.split(","):
+            top, file = GROUPS / controllers, name_1
+        else:
+            continue
+        # Inside of a container the path may be that of the host: then the top is the container's.
+        place = top / group.strip("/")
+        for folder in (place, *place.parents):
+            number = _number(folder / file)
+            if number is not None and number < _UNLIMITED:
+                yield folder / file, number
+            if folder == top:
+                break
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file, or the word "max"
+        return None
