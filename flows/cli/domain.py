@@ -15,10 +15,11 @@ import typer
 from flows.cli.options import Overrides
 from genenv_core.config.load import resolve
 from genenv_core.domains.registry import get_domain
+from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import ConfigError, GenenvError, one_line
 
-EXAMPLE = "countdown"
-"""Name of the domain in the template, which `genenv domain new` replaces."""
+TEMPLATES = {"domain.py.txt": "countdown", "stateful.py.txt": "diary"}
+"""Name of the domain in each template, which `genenv domain new` replaces."""
 
 app = typer.Typer(help="Begin a domain of your own, and check it.", no_args_is_help=True)
 
@@ -55,7 +56,8 @@ def check(
     _show("pi_env reads", domain.env_messages(context_of(draft, 0.5)))
     typer.echo(f"pi_env may write\n  {draft.program or '(base tasks have no program)'}\n")
     _show("pi_agent reads", domain.agent_messages(draft))
-    typer.echo(f"right is\n  {draft.ground_truth}")
+    right = as_read(draft.ground_truth).replace("\n", "\n  ")
+    typer.echo(f"right is\n  {right}")
 
 
 @app.command("new")
@@ -64,11 +66,16 @@ def new(
     into: Annotated[
         Path, typer.Option(help="The folder for its two files.", metavar="DIR")
     ] = Path(),
+    stateful: Annotated[
+        bool, typer.Option(help="One whose tools change a state, which is then judged.")
+    ] = False,
 ) -> None:
     """Write a small domain that works, and its test, to go on from."""
     if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
         raise ConfigError(f"NAME {name!r}: write small letters, digits and _, a letter first")
-    made = {into / f"{name}.py": "domain.py.txt", into / f"test_{name}.py": "test_domain.py.txt"}
+    template = "stateful.py.txt" if stateful else "domain.py.txt"
+    example = TEMPLATES[template]
+    made = {into / f"{name}.py": template, into / f"test_{name}.py": f"test_{template}"}
     there = next((path for path in made if os.path.lexists(path)), None)  # or cannot be
     if there is not None:
         raise ConfigError(f"{there} is there already: choose another name or another --into")
@@ -77,9 +84,9 @@ def new(
         raise ConfigError(f"NAME {name!r} has another meaning in Python here: choose another name")
     try:
         into.mkdir(parents=True, exist_ok=True)
-        for path, template in made.items():
-            text = files("flows.cli").joinpath("templates", template).read_text(encoding="utf-8")
-            text = text.replace(EXAMPLE.capitalize(), title).replace(EXAMPLE, name)
+        for path, source in made.items():
+            text = files("flows.cli").joinpath("templates", source).read_text(encoding="utf-8")
+            text = text.replace(example.capitalize(), title).replace(example, name)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{one_line(error.filename, 200)}: {error.strerror}") from error

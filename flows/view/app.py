@@ -35,6 +35,7 @@ from flows.view.pages import (
 from flows.view.reading import Reader
 from flows.view.shown import cell, colour_of, linked, segment, setting, shown
 from genenv_core import __version__
+from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import GenenvError, NotFound
 from genenv_core.play.transcript import visible
 from genenv_core.report.page import templates
@@ -68,7 +69,7 @@ def application(
     reader = Reader(store)
     environment = templates(
         "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
-        data=_data, colour=colour_of, setting=setting,
+        as_read=as_read, data=_data, colour=colour_of, setting=setting,
     )  # fmt: skip
     environment.globals |= {"root": store.uri, "version": __version__}
 

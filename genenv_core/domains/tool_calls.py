@@ -102,6 +102,23 @@ def calls_said(text: str) -> list[SaidCall]:
     return calls_from(text, after_thought(text))
 
 
+def as_read(text: str) -> str:
+    """Return a text as people read it: each call as `name(argument=value)`, on a line of its own.
+
+    A text without a call that can be read stays as it is.
+    """
+    calls = [call for call in calls_said(text) if call.arguments is not None]
+    if not calls:
+        return text
+    lines, at = list[str](), 0
+    for call in calls:
+        values = (call.arguments or {}).items()
+        told = ", ".join(f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in values)
+        lines += [text[at : call.start].strip(), f"{call.name}({told})"]
+        at = call.end
+    return "\n".join(filter(None, [*lines, text[at:].strip()]))
+
+
 def after_thought(text: str) -> int:
     """Return where a text goes on after what a reasoning model thinks first, 0 without a thought.
 

@@ -9,6 +9,7 @@ import genenv_core.domains.kit.judges as judges
 from genenv_core.domains.kit.domain import Options, ProgramDomain, Solving, task
 from genenv_core.domains.kit.episode import Bounds, ToolEpisode, final_text
 from genenv_core.domains.kit.solved import SolvedDomain
+from genenv_core.domains.kit.stateful import StatefulDomain
 from genenv_core.domains.kit.tools import Tools, call
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ProgramDomain",
     "SolvedDomain",
     "Solving",
+    "StatefulDomain",
     "ToolEpisode",
     "Tools",
     "answers",

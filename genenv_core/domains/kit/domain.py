@@ -207,13 +207,17 @@ class ProgramDomain(ABC, Generic[OptionsT]):
 
     def episode(self, draft: TaskDraft, seed: int) -> ToolEpisode:
         """Return a fresh attempt; raises DomainError for a state of another type than declared."""
+        return self.begun(draft, seed)[0]
+
+    def begun(self, draft: TaskDraft, seed: int) -> tuple[ToolEpisode, Any]:
+        """Return a fresh attempt and the state that its tools share; raises as `episode`."""
         state, declared = self.state(draft, seed), self.toolbox.state
         if declared is not None and not isinstance(state, declared):
             raise DomainError(
                 f"{self.name}: state returned {type(state).__name__}; the tools take "
                 f"{declared.__name__}"
             )
-        return ToolEpisode(self.toolbox, state, self.bounds)
+        return ToolEpisode(self.toolbox, state, self.bounds), state
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
         """Return the verdict on the last turn's answer; without one nothing is earned."""

@@ -127,8 +127,10 @@ def told(result: object) -> str:
     """Return what a tool's result looks like to the agent: text as it is, else JSON.
 
     A set is told in the order of its texts, because Python's own differs between processes.
-    Raises what pydantic raises for a value that JSON does not have.
+    Raises TypeError for bytes, and what pydantic raises for a value that JSON does not have.
     """
+    if isinstance(result, bytes | bytearray | memoryview):
+        raise TypeError("bytes: return text or JSON")
     if result is None:
         return DONE
     if isinstance(result, str):

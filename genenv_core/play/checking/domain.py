@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.domains.kit.domain import ProgramDomain
 from genenv_core.domains.protocol import (
     FILES_REMEDY,
     Domain,
@@ -245,6 +246,7 @@ def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> I
 
 
 def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+    _check_seed(domain, draft)
     opening = called("agent_messages", lambda: domain.agent_messages(draft))
     yield from of_messages("agent_messages", opening)
     for rate in (None, 0.5):
@@ -266,6 +268,9 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
         verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)))
         if wrong := wrong_verdict(verdict):
             raise Stop("score", f"{wrong.found} for the answer {shown(answer)}", wrong.remedy)
+        if verdict.success and verdict.failure:
+            what = f"gives a success the failure {shown(verdict.failure)} for {shown(answer)}"
+            yield Fault("score", what, "a success has none: give ''; `failures` counts the others")
     if draft.program:
         yield from _read_again(domain, draft)
     yield from _played(domain, draft)
@@ -277,6 +282,32 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
             method, remedy = FLAWS[check.flaw]
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
             yield Fault(method, what, remedy)
+
+
+def _check_seed(domain: Domain, draft: TaskDraft) -> None:
+    """Raise Stop where two attempts with one seed hear different things.
+
+    Other checks would find that by accident, and blame what is sound.
+    """
+    turns = called("solution", lambda: right_turns(domain, draft))
+    again = called("solution", lambda: right_turns(domain, draft))
+    heard: list[list[str]] = []
+    for _ in range(2):
+        episode: Any = called("episode", lambda: domain.episode(draft, 0))
+        if not callable(getattr(episode, "step", None)):
+            return  # said where the attempt is played
+        seen = [stepped(episode.step, text) for text in turns]
+        heard.append([str(one["content"]) for step in seen for one in step.messages])
+    if turns == again and heard[0] == heard[1]:
+        return
+    pairs = [*zip(turns, again, strict=False), *zip(*heard, strict=False)]
+    first, second = next((pair for pair in pairs if pair[0] != pair[1]), (turns, again))
+    raise Stop(
+        "state" if isinstance(domain, ProgramDomain) else "episode",
+        f"task {shown(draft.prompt)}: one seed gives two attempts, {shown(first)} and "
+        f"{shown(second)}",
+        "draw from random.Random(seed) or from the task alone, never from global random state",
+    )
 
 
 def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:

@@ -7,6 +7,7 @@ domain whose first task is broken.
 
 from __future__ import annotations
 
+import random
 import re
 import runpy
 import sys
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.config.load import resolve
-from genenv_core.domains.protocol import SeedExample
+from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.checking import calling
@@ -150,6 +151,18 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("a broken draw", {"base_tasks": raising}, "base_tasks", "raised KeyError: 'no such field'"),
     ("a number as prompt", {"base_tasks": each(prompt=7)}, "base_tasks", "prompt is 7"),
     ("a chance of one", {"base_tasks": each(chance=1)}, "base_tasks", "a task the chance 1"),
+    (
+        "a success with a failure",
+        {"score": lambda self, d, m: replace(self.score(d, m), failure="moved")},
+        "score",
+        "gives a success the failure 'moved' for",
+    ),
+    (
+        "a state without a seed",
+        {"solution": lambda self, d: [SolutionTurn(str(random.random()))]},
+        "episode",
+        "one seed gives two attempts",
+    ),
     ("difficulty as text", {"base_tasks": each(difficulty="3")}, "base_tasks", "difficulty is '3'"),
     ("a set in the spec", {"base_tasks": each(spec={"a": {1}})}, "base_tasks", "spec is no JSON"),
     ("a tuple in it", {"base_tasks": each(spec={"a": (1,)})}, "base_tasks", "comes back"),
@@ -259,6 +272,14 @@ def _shown(domain: Any, count: int) -> list[SeedExample]:
 @mutation(
     "half a character in a domain is no fault", "genenv_core/play/checking/shapes.py",
     "return storable(text) != text", "return False",
+)  # fmt: skip
+@mutation(
+    "a state may be drawn without its seed", "genenv_core/play/checking/domain.py",
+    "    _check_seed(domain, draft)\n", "",
+)  # fmt: skip
+@mutation(
+    "a success may have failed", "genenv_core/play/checking/domain.py",
+    "if verdict.success and verdict.failure:", "if False:",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("change", "method", "words"), [one[1:] for one in BROKEN], ids=[one[0] for one in BROKEN]

@@ -271,6 +271,10 @@ def test_state_goes_to_the_functions_that_declare_it() -> None:
 
 
 @mutation(
+    "bytes are told in quotes", KIT_TOOLS,
+    "isinstance(result, bytes | bytearray", "isinstance(0, bytes | bytearray",
+)  # fmt: skip
+@mutation(
     "a set is told in the order of its hashes", KIT_TOOLS,
     'result = sorted(cast("set[object]", result), key=str)',
     'result = [*cast("set[object]", result)][::-1] if len(result) != 2 else ["b", "a"]',
@@ -281,6 +285,9 @@ def test_what_a_function_returns_is_told_as_text_or_json() -> None:
         *("a b", "3", "0.1", "done", "true", '[1,"x"]', '{"a":{"title":"t","floor":0}}'),
         '["a","b"]',
     ]
+    for data in (b"abc", bytearray(b"abc"), b"\xff"):
+        with pytest.raises(TypeError, match="bytes: return text or JSON"):
+            told(data)
 
 
 def test_a_call_is_written_as_it_is_read() -> None:
