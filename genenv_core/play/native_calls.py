@@ -1,76 +1,64 @@
 """Tool calls in a model's own format, rewritten to the one that domains read.
 
 Domains read `<tool_call>` (`genenv_core.domains.tool_calls`), as Hermes and Qwen models write it.
-Other models' texts are read by transformers' response templates: the tokenizer's own, else that of
-those below whose mark the chat template has, else the one that TRL knows for it.
+Other models' texts are read by response templates of transformers. Which one, a trial decides: the
+chat template writes calls, and the first that reads them back equal is taken. Where the template
+writes none, its marks decide.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence, Set
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from genenv_core.domains.tool_calls import CLOSE, MARKS, OPEN, canonical
+from genenv_core.benchmarks.protocol import Call
+from genenv_core.domains.tool_calls import (
+    MARKS,
+    OPEN,
+    after_thought,
+    between_marks,
+    canonical,
+    said,
+)
+from genenv_core.play.call_formats import BY_MARK, Template
+from genenv_core.play.quoted_marks import shielded
 from genenv_core.types import JsonObject
 
-Template = Mapping[str, Any]
+XML_MARKS = ("<function=", "<arg_key>")
+"""With one of them, `<tool_call>` holds XML and not JSON, as in Qwen3-Coder and GLM."""
 
-JSON_MARK, XML_MARK = OPEN, "<function="
-"""With the second one, `<tool_call>` holds XML and not JSON, as in Qwen3-Coder."""
+_OF_TRL = ("gemma4_template", "lfm2_2_5_template")
 
-_TEXT = {"content": "text"}
-_CALL = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
-_WHOLE = {"defaults": {"role": "assistant"}, "start_anchor": "[never in a prompt]"}
-"""Only what the model wrote is read, so there is nothing to look for in a prompt."""
+_ANSWER = "genenvanswer"
 
-MISTRAL_LIST: Template = _WHOLE | {
-    "fields": {
-        "tool_calls": {"open_pattern": r"\[TOOL_CALLS\]\s*(?=\[)", "content": "json"},
-        "content": _TEXT,
-    },
-}
-"""`[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]`, up to Mistral's tokenizer v7."""
-
-MISTRAL_NAMED: Template = _WHOLE | {
-    "fields": {
-        "tool_calls": {
-            "open_pattern": r"\[TOOL_CALLS\]\s*(?P<name>[^\[\]{}\s]+)"
-            r"(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(?=\{)",
-            "close_pattern": r"(?=\[TOOL_CALLS\])",
-            "repeats": True,
-            "content": "json",
-            "transform": _CALL,
+TRIAL_TOOLS: Sequence[JsonObject] = tuple(
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "Looks.",
+            "parameters": {"type": "object", "properties": properties, "required": [*properties]},
         },
-        "content": _TEXT,
-    },
-}
-"""`[TOOL_CALLS]name[ARGS]{...}`, once for each call, from v11 on."""
-
-LLAMA: Template = _WHOLE | {
-    "fields": {
-        "tool_calls": {
-            "open_pattern": r'(?:<\|python_tag\|>)?\{\s*(?:"type":\s*"function",\s*)?"name":\s*'
-            r'"(?P<name>[^"]+)",\s*"(?:parameters|arguments)":\s*',
-            "close_pattern": r"\}\s*(?:;\s*(?=\{)|(?=<\|)|$)",
-            "repeats": True,
-            "content": "json",
-            "transform": _CALL,
-        },
-        "content": _TEXT,
-    },
-}
-"""`{"name": ..., "parameters": {...}}`, several with `;` between, as Llama 3.1 and later."""
-
-_BY_MARK: tuple[tuple[str, Template], ...] = (
-    ("[ARGS]", MISTRAL_NAMED),
-    ("[TOOL_CALLS]", MISTRAL_LIST),
-    ("<|python_tag|>", LLAMA),
-    ('"parameters": dictionary of argument name', LLAMA),
+    }
+    for name, properties in (
+        (
+            "look_up",
+            {
+                "place": {"type": "string", "description": "Where."},
+                "days": {"type": "integer", "description": "How many."},
+            },
+        ),
+        ("list_all", {}),
+    )
 )
-"""Marks of chat templates, the first that is found counts."""
+
+_LOOK = Call("look_up", {"place": "Oslo, Norway", "days": 2})
+TRIALS = ((_LOOK,), (Call("list_all", {}),), (_LOOK, Call("list_all", {})))
+"""Turns that a chat template writes to show its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +69,120 @@ class NativeFormat:
     ended: bool
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenTurn:
+    """A turn of calls as a chat template writes it, and the text that ends the turn."""
+
+    text: str
+    ending: str
+
+
 def native_format(tokenizer: Any) -> NativeFormat | None:
     """Return how a tokenizer's model writes calls; None where it is as domains read them."""
+    usual = _by_marks(tokenizer)
+    turns = [(calls, written_turn(tokenizer, calls, TRIAL_TOOLS)) for calls in TRIALS]
+    texts = [(calls, turn) for calls, turn in turns if turn is not None]
+    best, most = usual, 0
+    for native in _candidates(usual) if texts else ():
+        equal = sum(read_turn(turn, native, TRIAL_TOOLS) == calls for calls, turn in texts)
+        if equal > most:
+            best, most = native, equal
+        if most == len(texts):
+            break
+    return best
+
+
+def read_back(
+    tokenizer: Any,
+    calls: Sequence[Call],
+    tools: Sequence[JsonObject],
+    variables: Mapping[str, Any] | None = None,
+) -> tuple[Call, ...] | None:
+    """Return the calls that are read from what a tokenizer's chat template writes for these calls.
+
+    Equal to `calls` where the checkpoint can be played with such calls. None where the template
+    writes no calls: it raises on them, or leaves them out.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        calls: the calls of one turn.
+        tools: the tools that the calls name, which have the types of arguments.
+        variables: what the template is given besides messages and tools.
+    """
+    turn = written_turn(tokenizer, calls, tools, variables)
+    return None if turn is None else read_turn(turn, native_format(tokenizer), tools)
+
+
+def written_turn(
+    tokenizer: Any,
+    calls: Sequence[Call],
+    tools: Sequence[JsonObject],
+    variables: Mapping[str, Any] | None = None,
+) -> WrittenTurn | None:
+    """Return a turn of calls as the chat template writes it; None where it writes none.
+
+    The text may begin with what opens the turn. Some templates take arguments as JSON text alone.
+    """
+
+    def render(*messages: JsonObject, opening: bool = False) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": "."}, *messages],
+                tools=list(tools) or None,
+                add_generation_prompt=opening,
+                tokenize=False,
+                **(variables or {}),
+            )
+        )
+
+    for spell in (dict[str, Any], json.dumps):
+        entries = [_entry(i, call.name, spell(call.arguments)) for i, call in enumerate(calls)]
+        # Whatever jinja2 raises, and whatever a template raises on purpose.
+        with contextlib.suppress(Exception):
+            turn = render({"role": "assistant", "content": "", "tool_calls": entries})
+            before, opened = render(), render(opening=True)
+            answer = render({"role": "assistant", "content": _ANSWER})
+            text = turn.removeprefix(before).removeprefix(opened.removeprefix(before))
+            if all(call.name in text for call in calls):
+                return WrittenTurn(text, answer.partition(_ANSWER)[2])
+    return None
+
+
+def _entry(place: int, name: str, arguments: object) -> JsonObject:
+    function = {"name": name, "arguments": arguments}
+    # Nine letters and digits, as Mistral's templates demand it.
+    return {"id": f"genenv{place:03}", "type": "function", "function": function}
+
+
+def read_turn(
+    turn: WrittenTurn, native: NativeFormat | None, tools: Sequence[JsonObject]
+) -> tuple[Call, ...]:
+    """Return the calls that a format reads in a turn of a chat template."""
+    if native is None:
+        return said(turn.text).calls
+    text = turn.text if native.ended else turn.text.removesuffix(turn.ending)
+    return said(rewritten(text, native.template, tools)).calls
+
+
+def _candidates(usual: NativeFormat | None) -> Iterator[NativeFormat | None]:
+    yield None
+    if usual is not None:
+        yield usual
+    for _, template in BY_MARK:
+        yield NativeFormat(template, ended=False)
+    import trl.chat_template_utils as known
+
+    for name in _OF_TRL:
+        yield NativeFormat(getattr(known, name), ended=True)
+
+
+def _by_marks(tokenizer: Any) -> NativeFormat | None:
     own = getattr(tokenizer, "response_template", None)
     chat = str(tokenizer.chat_template)
-    if JSON_MARK in chat and XML_MARK not in chat:
+    if OPEN in chat and not any(mark in chat for mark in XML_MARKS):
         return None
     if not own:
-        for mark, template in _BY_MARK:
+        for mark, template in BY_MARK:
             if mark in chat:
                 return NativeFormat(template, ended=False)
     known = own or _known_to_trl(chat)
@@ -111,19 +205,23 @@ def hidden_tokens(tokenizer: Any) -> Set[int] | None:
 def rewritten(text: str, template: Template, tools: Sequence[JsonObject] = ()) -> str:
     """Return a turn's text with its calls as domains read them.
 
-    `tools` have the types of arguments, for formats that write all of them as text. What the
-    template cannot read is one malformed call.
+    `tools` have the types of arguments, for formats that write all of them as text. What the model
+    thought first stays as it is. What the template cannot read is one malformed call.
     """
     from transformers.utils import chat_parsing
 
     parsing: Any = chat_parsing  # half untyped
     try:
+        safe, restored = shielded(text, template)
+        begin = after_thought(safe)
         message: JsonObject = parsing.parse_response(
-            text, dict(template), prefix="", tools=list(tools)
+            safe[begin:], dict(template), prefix="", tools=list(tools)
         )
     except Exception:  # whatever parsers and regular expressions raise on a model's text
-        return f"{OPEN}{text}{CLOSE}"
-    return canonical(str(message.get("content") or ""), message.get("tool_calls") or [])
+        begin = after_thought(text)
+        return text[:begin] + between_marks(text[begin:])
+    content, calls = restored([message.get("content") or "", message.get("tool_calls") or []])
+    return canonical(text[:begin] + str(content), calls)
 
 
 def _known_to_trl(chat: str) -> Template | None:

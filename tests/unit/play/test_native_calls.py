@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trl.chat_template_utils as known
 
-from genenv_core.benchmarks.protocol import Call
-from genenv_core.domains.tool_calls import said
+from genenv_core.benchmarks.protocol import Call, Said
+from genenv_core.domains.tool_calls import MARKS, said
+from genenv_core.play.call_formats import GPT_OSS, LLAMA, MISTRAL_LIST, MISTRAL_NAMED
 from genenv_core.play.native_calls import (
-    LLAMA,
-    MISTRAL_LIST,
-    MISTRAL_NAMED,
+    TRIAL_TOOLS,
+    TRIALS,
     native_format,
+    read_back,
+    read_turn,
     rewritten,
+    written_turn,
 )
 from tests.mutations import mutation
+from tests.unit.builders_engine import tiny_tokenizer
 
 ONE = Call("find.it", {"a": {"b": "} [x]; \u00e9"}, "n": 2})
 TWO = Call("go", {})
@@ -73,7 +78,7 @@ def test_a_call_that_cannot_be_read_is_malformed(template: Any, text: str) -> No
 
 @mutation(
     "a native text that cannot be read is a turn without calls", "genenv_core/play/native_calls.py",
-    'return f"{OPEN}{text}{CLOSE}"', "return text",
+    "return text[:begin] + between_marks(text[begin:])", "return text",
 )  # fmt: skip
 @pytest.mark.parametrize(
     "text",
@@ -83,7 +88,7 @@ def test_a_call_that_cannot_be_read_is_malformed(template: Any, text: str) -> No
         '[TOOL_CALLS][{"name": "f", "argu',
         "[TOOL_CALLS]" + "[" * 100_000,
         "[TOOL_CALLS][1]",
-        '[TOOL_CALLS][{"name": "f"}]',
+        '[TOOL_CALLS][{"name": "f", "arguments": 1}]',
         '[TOOL_CALLS][{"name": "f", "arguments": [1]}]',
         "[TOOL_CALLS][\ud800]",
     ],
@@ -138,3 +143,123 @@ def test_the_tokenizers_own_template_comes_first() -> None:
     native = native_format(tokenizer)
     assert native is not None
     assert (native.template, native.ended) == (own, True)
+
+
+TEMPLATES = Path(known.__file__).parent / "chat_templates"
+
+FENCE = "\n```<｜tool▁call▁end｜>"
+_XML, _QUOTES = frozenset({"</parameter>"}), frozenset({"it's"})
+READ = {
+    **dict.fromkeys(["qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_vl"], frozenset[str]()),
+    **dict.fromkeys(["llama3_1", "llama3_2", "gptoss"], frozenset[str]()),
+    **dict.fromkeys(["deepseekv3", "muse_glimmer"], frozenset[str]()),
+    **dict.fromkeys(["qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8"], _XML),
+    **dict.fromkeys(["nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra"], _XML),
+    "nemotron_3_5_lightning": _XML,
+    "glm4moe": frozenset({"</arg_value>"}),
+    **dict.fromkeys(["gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4"], frozenset({'<|"|>'})),
+    **dict.fromkeys(["gemma4_v5", "diffusion_gemma"], frozenset({'<|"|>'})),
+    **dict.fromkeys(["lfm2_2_5", "lfm2_2_5_v2"], _QUOTES),
+    **dict.fromkeys(["lfm2_2_5_vl", "lfm2_v2"], _QUOTES | {'"x" \\ ', "a\nb", FENCE}),
+}
+"""Templates that TRL has and that write calls, with the texts that their own format cannot hold."""
+
+ONE_A_TURN = {"llama3_1", "llama3_2", "gptoss"}
+
+TEXTS = [
+    *MARKS, '"x" \\ ', "it's", "a\nb", "} ; {", "}<|eot_id|>", "[TOOL_CALLS]", "<|im_end|>",
+    "</parameter>", "</arg_value>", "</function>", '<|"|>', "<tool_call|>", "<|call|>", "1,2)]",
+    FENCE, "é\U0001f600",
+]  # fmt: skip
+
+
+def tokenizer_of(name: str) -> Any:
+    tokenizer = tiny_tokenizer((TEMPLATES / f"{name}.jinja").read_text("utf-8"))
+    tokenizer.bos_token = "<s>"
+    return tokenizer
+
+
+NATIVE = "genenv_core/play/native_calls.py"
+
+
+@mutation(
+    "marks alone choose the format", NATIVE, "        if equal > most:\n", "        if False:\n",
+)  # fmt: skip
+@mutation(
+    "a mark in a string ends a native call", "genenv_core/play/quoted_marks.py",
+    "    if not places:\n", "    if True:\n",
+)  # fmt: skip
+@pytest.mark.parametrize("name", sorted(READ))
+def test_what_a_template_writes_is_read_back(name: str) -> None:
+    """Without arguments, with texts, and with every mark in a text."""
+    tokenizer = tokenizer_of(name)
+    for calls in TRIALS:
+        found = read_back(tokenizer, calls, TRIAL_TOOLS)
+        assert found == (None if len(calls) > 1 and name in ONE_A_TURN else calls)
+    native = native_format(tokenizer)
+    unread = set[str]()
+    for text in TEXTS:
+        calls = (Call("look_up", {"place": f"a {text} b", "days": 3}),)
+        turn = written_turn(tokenizer, calls, TRIAL_TOOLS)
+        assert turn is not None
+        if read_turn(turn, native, TRIAL_TOOLS) != calls:
+            unread.add(text)
+    assert unread == READ[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        path.stem
+        for path in TEMPLATES.glob("*.jinja")
+        if path.stem not in READ and not path.stem.endswith("_training")
+    ),
+)
+def test_a_template_that_writes_no_call_is_known_as_one(name: str) -> None:
+    assert read_back(tokenizer_of(name), TRIALS[0], TRIAL_TOOLS) is None
+
+
+def test_blanks_around_an_argument_stay() -> None:
+    calls = (Call("look_up", {"place": "\n x\n\n", "days": 3}),)
+    for name in ("qwen3_5_think", "glm4moe", "muse_glimmer", "llama3_1"):
+        assert read_back(tokenizer_of(name), calls, TRIAL_TOOLS) == calls
+
+
+def test_calls_of_gpt_oss_are_read_on_either_side_of_the_channel() -> None:
+    text = (
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
+        'to=functions.go <|constrain|>json<|message|>{"a": 1}<|call|>'
+    )
+    assert said(rewritten(text, GPT_OSS)) == Said("", (Call("go", {"a": 1}),), ())
+    assert rewritten("<|channel|>final<|message|>so<|return|>", GPT_OSS) == "so"
+
+
+@pytest.mark.parametrize(
+    ("template", "form"),
+    [
+        (LLAMA, '{{"name": "go", "parameters": {0}}}'),
+        (MISTRAL_NAMED, "[TOOL_CALLS]go[ARGS]{0}"),
+        (MISTRAL_LIST, '[TOOL_CALLS][{{"name": "go", "arguments": {0}}}]'),
+        (GPT_OSS, "to=functions.go<|channel|>commentary json<|message|>{0}<|call|>"),
+    ],
+)
+@pytest.mark.parametrize("arguments", ["{}", "null", '""', '"{}"', '"null"', ""])
+def test_each_spelling_of_no_arguments_in_a_native_call(
+    template: Any, form: str, arguments: str
+) -> None:
+    found = said(rewritten(form.format(arguments), template))
+    if arguments or template in (MISTRAL_NAMED, GPT_OSS):
+        assert found.calls == (Call("go", {}),)
+
+
+@mutation(
+    "calls in a thought that the template opened are made", NATIVE,
+    "            safe[begin:], dict(template)", "            safe, dict(template)",
+)  # fmt: skip
+def test_a_native_call_in_a_thought_is_none() -> None:
+    call = '[TOOL_CALLS]go[ARGS]{"a": "</think>"}'
+    maybe = "[TOOL_CALLS]go[ARGS]{}"
+    for thought in (f"<think>maybe {maybe}</think>", f"maybe {maybe}</think>"):
+        found = rewritten(thought + call, MISTRAL_NAMED)
+        assert found.startswith(thought)
+        assert said(found) == Said("", (Call("go", {"a": "</think>"}),), ())
