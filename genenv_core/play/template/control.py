@@ -1,49 +1,58 @@
-"""Control tokens that a text spells out, marked so that their letters are encoded and not they.
+"""Control tokens that a text spells out, parted so that their letters are encoded and not they.
 
-transformers takes what stands between two private characters for text
-(`encode_marked_chat`); a single one of them parts the text there.
+A private character stands inside of each such token while a template is rendered. The rendered text
+is then encoded in parts, and no part holds the token. transformers can do the same for all messages
+alike (`sanitize_control_tokens`); here the marks of calls stay tokens where the agent wrote them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from genenv_core.types import JsonObject
 
-START, END = "\U000f0000", "\U000f0001"
-"""The private characters; a text that holds a control token loses its own ones."""
+BREAK = "\U000f0000"
+"""The private character; a text that spells a control token loses its own ones."""
 
 
-class Marker:
-    """Marks these tokens in texts.
+class Breaker:
+    """Breaks these tokens in texts; those of one character cannot be broken and are left."""
 
-    `is_text` says whether the letters of a token can be encoded together without giving the token:
-    the models of some tokenizers have it too. Otherwise they are encoded in two parts.
-    """
-
-    def __init__(self, tokens: Iterable[str], is_text: Callable[[str], bool]) -> None:
-        # The longest first, so that a token counts before those that it contains.
-        ordered = sorted(tokens, key=lambda token: (-len(token), token))
-        self._found = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
-        self._is_text = lru_cache(is_text)
-
-    def _spelt(self, found: re.Match[str]) -> str:
-        token = found[0]
-        return f"{START}{token}{END}" if self._is_text(token) else f"{token[0]}{START}{token[1:]}"
+    def __init__(self, tokens: Iterable[str]) -> None:
+        found = sorted(token for token in tokens if len(token) > 1)
+        self._found = re.compile("|".join(map(re.escape, found)) or "(?!)")
 
     def __call__(self, value: Any) -> Any:
-        """Return a JSON value with the tokens marked, in its keys too."""
+        """Return a JSON value with the tokens broken, in its keys too."""
         if isinstance(value, str):
-            if not self._found.search(value):
-                return value
-            plain = value.replace(START, "").replace(END, "")
-            return self._found.sub(self._spelt, plain)
+            return self._broken(value) if self._found.search(value) else value
         if isinstance(value, dict):
             items = cast(JsonObject, value).items()
             return {self(key): self(inner) for key, inner in items}
         if isinstance(value, list | tuple):
             return [self(inner) for inner in cast("list[Any]", value)]
         return value
+
+    def _broken(self, text: str) -> str:
+        """Return a text with a break behind the first letter of each token."""
+        text = text.replace(BREAK, "")
+        parts: list[str] = []
+        start = 0
+        while match := self._found.search(text, start):
+            parts.append(text[start : match.start() + 1])
+            start = match.start() + 1
+        return BREAK.join([*parts, text[start:]])
+
+
+def encoded(text: str, encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
+    """Return the ids of a text in parts, as its breaks say."""
+    first, *rest = text.split(BREAK)
+    ids = [*encode(first)]
+    # Behind a line break, since SentencePiece puts a blank before what begins a text.
+    line = encode("\n") if rest else ()
+    for part in rest:
+        behind = encode(f"\n{part}")
+        ids += behind[len(line) :] if behind[: len(line)] == line else encode(part)
+    return tuple(ids)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from genenv_core.domains.kit.tools import how_to_call
 from genenv_core.domains.tool_calls import OPEN, canonical
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
-from genenv_core.play.template.ends import ANSWER, ANSWERED, ASKED, LOOK, PLACEHOLDER, SAID, called
+from genenv_core.play.template.ends import ANSWER, ANSWERED, ASKED, LOOK, PLACEHOLDER, SAID
 from genenv_core.play.template.rendering import Refused, Rendering
 from genenv_core.types import JsonObject, Message
 
@@ -85,13 +85,12 @@ def _with_tools(messages: list[Message], tools: Sequence[JsonObject]) -> list[Me
 
 
 def mending_of(rendering: Rendering) -> Mending:
-    """Return what a template does not show."""
+    """Return what a template does not show; calls are tried by `unread` of the probe."""
     if rendering.tokenizer.chat_template == CHAT_TEMPLATE:
         return LEARNED
     tool = {**LOOK, "function": {**LOOK["function"], "name": PLACEHOLDER}}
     return Mending(
         tools=not shows(rendering, PLACEHOLDER, [ASKED], [tool]),
-        calls=not shows(rendering, PLACEHOLDER, [ASKED, called(PLACEHOLDER), ANSWERED], [LOOK]),
         answers=not shows(rendering, ANSWER, [ASKED, SAID, ANSWERED]),
         system=not shows(
             rendering, PLACEHOLDER, [{"role": "system", "content": PLACEHOLDER}, ASKED]

@@ -1,8 +1,7 @@
 """A checkpoint's chat template at work: conversations as text, and that text as token ids.
 
 What neither the template nor the agent wrote is text: where a message or a tool spells a control
-token, its letters are encoded, not the token. transformers marks such places in what a template is
-given, and encodes the marked text (`transformers.utils.chat_template_utils`).
+token, its letters are encoded, not the token (`genenv_core.play.template.control`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, cast
 from genenv_core.config.sections.models import DATE, EXAMPLE_DATE
 from genenv_core.domains.tool_calls import MARKS
 from genenv_core.errors import ModelError
-from genenv_core.play.template.control import END, START, Marker
+from genenv_core.play.template.control import BREAK, Breaker, encoded
 from genenv_core.play.template.surroundings import UNSAID, answered, draws
 from genenv_core.types import JsonObject, Message
 
@@ -64,8 +63,8 @@ class Rendering:
                 f"checkpoint {name}: its chat template draws at random ({drawn}), so one key would "
                 "have other prompts in every run: remove that from chat_template.jinja"
             )
-        self._strict = Marker(control, self._is_text)
-        self._lenient = Marker(control - set(MARKS), self._is_text)
+        self._strict = Breaker(control)
+        self._lenient = Breaker(control - set(MARKS))
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = (), *, opening: bool = True
@@ -104,13 +103,13 @@ class Rendering:
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a rendered text."""
-        from transformers.utils import chat_template_utils
+        if BREAK in text:
+            return encoded(text, self._encode)
+        return tuple(self._encode(text))
 
-        if START in text:
-            marked: Any = chat_template_utils  # half untyped
-            return tuple(marked.encode_marked_chat(self.tokenizer, text))
+    def _encode(self, text: str) -> list[int]:
         # The template writes its own special tokens; more would double the start token.
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def agents(self, text: str) -> str:
         """Return a text that the agent could have written, for `ids`."""
@@ -139,10 +138,3 @@ class Rendering:
         named = {"tool_call_id": CALL_ID} if role == "tool" else {}
         mark = self._strict if role in OTHERS else self._lenient
         return {**named, **mark(message), "role": role}
-
-    def _is_text(self, token: str) -> bool:
-        try:
-            self.ids(f"{START}{token}{END}")
-        except ValueError:  # transformers, where the letters give the token
-            return False
-        return True

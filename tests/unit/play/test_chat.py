@@ -20,8 +20,7 @@ from genenv_core.config.sections.models import TEMPLATE_ARGUMENTS
 from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.template.control import END as CLOSED
-from genenv_core.play.template.control import START
+from genenv_core.play.template.control import BREAK, Breaker
 from genenv_core.types import Message
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, END, spell, tiny_tokenizer
@@ -262,17 +261,17 @@ def test_a_date_leaves_the_text_of_a_template_as_it_is(start: str) -> None:
 
 
 SPECIAL = ("<|pad|>", END, "<|im_start|>")
-PIECES = [*SPECIAL, "<", "|", "im_end", "|>", "hi ", "ab", "\n", START, CLOSED]
+PIECES = [*SPECIAL, "<", "|", "im_end", "|>", "hi ", "ab", "\n", BREAK]
 
 
 @mutation(
     "a system message becomes control tokens", "genenv_core/play/template/rendering.py",
-    "if role in OTHERS else self._lenient\n", "if role in OTHERS else Marker((), bool)\n",
+    "if role in OTHERS else self._lenient\n", "if role in OTHERS else Breaker(())\n",
     by="unit/play/test_chat.py::test_what_neither_template_nor_agent_wrote_is_text[system]",
 )  # fmt: skip
 @mutation(
     "a user's text becomes control tokens", "genenv_core/play/template/rendering.py",
-    "mark = self._strict if role in OTHERS else", "mark = Marker((), bool) if role in OTHERS else",
+    "mark = self._strict if role in OTHERS else", "mark = Breaker(()) if role in OTHERS else",
     by="unit/play/test_chat.py::test_what_neither_template_nor_agent_wrote_is_text[user]",
 )  # fmt: skip
 @pytest.mark.parametrize("role", ["user", "tool", "system"])
@@ -288,8 +287,19 @@ def test_what_neither_template_nor_agent_wrote_is_text(role: str) -> None:
         ids = chat.first_prompt(said)
         own = [one for one in ids if one in special]
         assert own == [one for one in chat.first_prompt(empty) if one in special]
-        if not {START, CLOSED} & {*text}:
+        if BREAK not in text:
             assert text in tokenizer.decode(list(ids))
+
+
+@mutation(
+    "a control token that overlaps a broken one stays", "genenv_core/play/template/control.py",
+    "            start = match.start() + 1\n", "            start = match.end()\n",
+)  # fmt: skip
+def test_tokens_that_overlap_are_all_broken() -> None:
+    broken = Breaker(["<a>", ">b", "a>b", "x"])("<a>b x")
+    assert broken.replace(BREAK, "") == "<a>b x"
+    assert all(token not in broken for token in ("<a>", ">b", "a>b"))
+    assert Breaker(["<a>"])({"<a>": ["<a>", 1, None]}) == {f"<{BREAK}a>": [f"<{BREAK}a>", 1, None]}
 
 
 def test_ordinary_messages_have_the_ids_of_the_tokenizers_own_rendering() -> None:
@@ -334,8 +344,9 @@ def test_marks_of_calls_are_tokens_where_the_domain_or_the_agent_wrote_them(
 
 
 @mutation(
-    "a token that the tokenizer makes of its letters stops a run",
-    "genenv_core/play/template/control.py", "if self._is_text(token) else", "if token else",
+    "a control token is encoded whole",
+    "genenv_core/play/template/control.py",
+    "parts.append(text[start : match.start() + 1])", "parts.append(text[start : match.start()])",
 )  # fmt: skip
 def test_a_token_that_the_tokenizer_makes_of_plain_letters_is_spelt_in_two() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=unigram(), eos_token="</s>")

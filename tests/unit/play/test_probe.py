@@ -109,6 +109,9 @@ def test_hidden_tools_are_written_with_the_form_of_a_call() -> None:
     assert how_to_call([LOOK]) in shown and shown.count("system\n") == 1
     assert "system\n" in prompt(chat, [HI])
     assert "look" not in chat.decode(chat.first_prompt([HI]))
+    writes = "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>"
+    knows_calls = HIDES.replace("<|im_end|>", writes + "{% endfor %}<|im_end|>")
+    assert TOOLS in chat_of(knows_calls).probe(Policy.AGENT).mended
 
 
 @mutation(
@@ -122,8 +125,8 @@ def test_a_domain_that_explains_calls_itself_keeps_its_prompt() -> None:
 
 
 @mutation(
-    "calls on record stay hidden", MENDING,
-    "calls=not shows(rendering, PLACEHOLDER, [ASKED,", "calls=shows(rendering, PLACEHOLDER, [",
+    "calls on record stay hidden", CHAT,
+    "replace(mending, tools=True, calls=True)", "replace(mending, tools=True)",
 )  # fmt: skip
 @mutation(
     "answers of tools stay hidden", MENDING,
