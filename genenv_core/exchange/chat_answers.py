@@ -261,15 +261,17 @@ def _finish(word: str, answered: bool) -> tuple[FinishReason, str]:
 
 def _content(message: JsonObject) -> tuple[str, list[object]]:
     """Return text and calls of a message; thoughts in fields or parts of their own are neither."""
-    content = message.get("content")
+    content: Any = message.get("content")
     calls: list[object] = []
     if isinstance(content, list | dict):
-        parts = cast(list[Any], content) if isinstance(content, list) else [content]
+        given = cast(Any, content)
+        parts: list[Any] = list(given) if isinstance(content, list) else [given]
         text = "".join(_parts(parts, calls))
     elif content is None or isinstance(content, str):
         text = content or ""
     else:
-        raise ValueError(f"choices.0.message.content: {type(content).__name__}, expected a text")
+        kind = type(content).__name__
+        raise ValueError(f"choices.0.message.content: {kind}, expected a text")
     calls.extend(_calls(message))
     refusal = message.get("refusal")
     if not text and not calls and isinstance(refusal, str):
