@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.stages import FIRST, LAST, update_of
 from genenv_core.errors import ConfigError, ModelError, NotFound
 from genenv_core.exchange.given_models import model_folder
@@ -17,7 +18,6 @@ from genenv_core.types import Policy
 from tasks.stage.stores import artifacts_of
 from tasks.tracking.client import open_client, scrubbed, tracking_uri
 
-OF_RUN = "run:"
 OF_MLFLOW = "models:/"
 
 

@@ -34,11 +34,13 @@ from genenv_core.measuring.request import Asked, measurement
 from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.lookup import look_up
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.upkeep.verify import verify
 from genenv_core.types import JsonObject
+from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.commands import REPOSITORY, environment, genenv, refused
 from tests.pipeline.commands import said as told
@@ -92,6 +94,25 @@ def right(body: JsonObject) -> web.Response:
     return said(f"Let me think.\nFinal answer: {answer}")
 
 
+def _is_readable(config: RunConfig, checkpoint: str) -> None:
+    """Look an attempt up: as text, with its checkpoint, its prompt and the verdict."""
+    row = sql(config, "SELECT trace_id, valid, score, reason FROM benchmark_items LIMIT 1")
+    trace_id, *verdict = row.row(0)
+    (group,) = look_up(LocalStore(Path(config.root)), trace_id, str(config.run_id)).groups
+    (found,) = group.traces
+    assert found.sampled_by == checkpoint
+    assert [found.facts[name] for name in ("success", "reward", "failure")] == verdict
+    # The small vocabulary has not all letters; the marks are the template's.
+    assert found.shown.startswith("<|system|>") and found.shown.endswith("<|assistant|>")
+    sampled = "".join(token.text for token in found.tokens if token.sampled)
+    assert sampled.startswith(found.messages[-1]["content"])
+
+
+@mutation(
+    "tokens of a measurement are numbers", "genenv_core/storage/sql/lookup.py",
+    "        return _measured_tokenizer(store, log) if policy is Policy.AGENT else None\n",
+    "        return None\n",
+)  # fmt: skip
 def test_a_checkpoint_of_a_run_is_measured_and_its_attempts_can_be_asked_for(
     trained: RunConfig, data: Path
 ) -> None:
@@ -123,6 +144,7 @@ def test_a_checkpoint_of_a_run_is_measured_and_its_attempts_can_be_asked_for(
     checkpoint = sql(trained, "SELECT agent_checkpoint FROM epochs WHERE epoch = 1").item()
     (part,) = [p for p in manifests(config).values() if p.stage == "benchmark"]
     assert part.key_parts["inputs"]["model"] == f"{checkpoint}@1"  # lineage, by digest
+    _is_readable(config, checkpoint)
     history = states(config)
     measured(config)
     assert states(config) == history == [(0, "benchmark", "computed")]

@@ -47,6 +47,9 @@ def test_a_trace_is_shown_with_all_that_became_of_it(played: RunConfig, tmp_path
     found = json.loads(said(*command, "--json", cwd=tmp_path).stdout)
     (trace,) = found["groups"][0]["traces"]
     assert trace["facts"]["trace_id"] == row["row_id"]
+    assert "pi_agent was shown" in shown.stdout
+    asked = trace["messages"][0]["content"]
+    assert asked in trace["shown"] and trace["shown"] != asked  # with what the template adds
     sampled = "".join(token["text"] for token in trace["tokens"] if token["sampled"])
     assert sampled.startswith(trace["messages"][1]["content"])  # then the token that ends the turn
 

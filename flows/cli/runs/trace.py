@@ -13,7 +13,7 @@ from rich.text import Text
 from flows.cli.options import Json, Root, existing
 from flows.cli.tables import console
 from genenv_core.play.transcript import ToolCall, turns, visible
-from genenv_core.types import Policy
+from genenv_core.types import Policy, TaskSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +69,11 @@ def _show(record: TaskRecord) -> None:
     if not facts["valid"]:
         say(f"  no task: {facts['rejection']}: {facts['rejection_detail']}", "red")
         return
-    say("\nexpected answer")
-    _say_messages(say, [{"role": "assistant", "content": facts["ground_truth"]}])
+    if facts["ground_truth"]:
+        say("\nexpected answer")
+        _say_messages(say, [{"role": "assistant", "content": facts["ground_truth"]}])
+    elif facts["source"] == TaskSource.BENCHMARK:
+        say("\nexpected answer: in the benchmark's data; the verdict says how it was judged")
     if record.d_env:
         row = record.d_env
         say(
@@ -135,12 +138,17 @@ def _show_trace(say: Any, record: TraceRecord) -> None:
     )
     say(f"  attempt {facts['sample_index']}  {counts}")
     say(f"  sampled by version {facts['policy_version']} of pi_agent, {_sha(record.sampled_by)}")
+    if record.shown:
+        say("  pi_agent was shown")
+        say(f"  {visible(record.shown)}", "cyan")
     _say_messages(say, record.messages)
     if facts["error"]:
         say(f"  error: {facts['error']}", "red")
     if facts["reward"] is not None:
         verdict = "success" if facts["success"] else f"failure: {facts['failure']}"
         say(f"  reward {facts['reward']:.3g}  {verdict}", "green" if facts["success"] else "red")
+    if facts["parts"]:
+        say(f"  judged by the benchmark: {facts['parts']}")
     sampled = [token for token in record.tokens if token.sampled]
     total = sum(token.logprob for token in sampled)
     say(f"  logprobs: {total:.3f} over {len(sampled)} tokens")

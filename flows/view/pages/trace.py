@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
+from tokenizers import Tokenizer
 
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader
 from genenv_core.errors import NotFound
 from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
-from genenv_core.storage.sql.lookup import token_texts, tokenizer_of
+from genenv_core.storage.sql.lookup import measured_checkpoint, token_texts, tokenizer_of
 from genenv_core.types import Policy
 
 LEVELS = 10
@@ -65,6 +66,10 @@ class ShownTrace:
     turns: list[Any]
     shown: list[ShownToken]
     updates: Panel
+    prompt: str
+    """What pi_agent read before its first turn; '' behind an endpoint."""
+    measured: str | None
+    """Digest of the weights that a measurement sampled from."""
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -93,10 +98,13 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     own = f"run_id = {text(run)}"
     facts = reader.panel(
         "facts", "The attempt",
-        "SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.policy_version, s.success, "
-        "s.reward, u.advantage, s.failure, r.error, r.finish_reason, r.turns, r.tool_calls, "
-        "r.prompt_tokens, r.response_tokens\nFROM traces AS r\n"
+        "SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.policy_version, "
+        "coalesce(s.success, b.valid) AS success, coalesce(s.reward, b.score) AS reward, "
+        "u.advantage, coalesce(s.failure, b.reason) AS failure, b.parts AS judged, r.error, "
+        "r.finish_reason, r.turns, r.tool_calls, r.prompt_tokens, r.response_tokens\n"
+        "FROM traces AS r\n"
         "LEFT JOIN scores AS s ON s.run_id = r.run_id AND s.trace_id = r.trace_id\n"
+        "LEFT JOIN benchmark_items AS b ON b.run_id = r.run_id AND b.trace_id = r.trace_id\n"
         "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
         "AND u.policy = 'agent'\n"
         f"WHERE r.{own} AND r.trace_id = {text(trace)}\nORDER BY u.epoch LIMIT 1",
@@ -105,7 +113,7 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         raise NotFound(f"run {run} has no trace {trace!r}: search for its id")
     tokens = reader.panel(
         "tokens", "Its tokens",
-        "SELECT token_ids, logprobs, loss_mask, messages FROM trace_tokens "
+        "SELECT prompt_ids, token_ids, logprobs, loss_mask, messages FROM trace_tokens "
         f"WHERE trace_id = {text(trace)}",
     )  # fmt: skip
     trainer = reader.panel(
@@ -118,17 +126,20 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         f"WHERE {own} AND policy = 'agent' AND row_id = {text(trace)} ORDER BY epoch",
     )  # fmt: skip
     row = tokens.first
+    tokenizer = tokenizer_of(reader.store, run, Policy.AGENT) if row else None
     return ShownTrace(
         facts, tokens, trainer, turns(json.loads(row["messages"])) if row else [],
-        _tokens(reader, run, row, trainer.first) if row else [], updates,
+        _tokens(tokenizer, row, trainer.first) if row else [], updates,
+        "".join(token_texts(tokenizer, row["prompt_ids"])) if row else "",
+        measured_checkpoint(reader.store, run),
     )  # fmt: skip
 
 
 def _tokens(
-    reader: Reader, run: str, row: dict[str, Any], trainer: dict[str, Any] | None
+    tokenizer: Tokenizer | None, row: dict[str, Any], trainer: dict[str, Any] | None
 ) -> list[ShownToken]:
     ids: list[int] = row["token_ids"]
-    texts = token_texts(tokenizer_of(reader.store, run, Policy.AGENT), ids)
+    texts = token_texts(tokenizer, ids)
     again = trainer["logprobs"] if trainer else [None] * len(ids)
     return [
         ShownToken(shown, token, bool(sampled), logprob, scored)

@@ -10,6 +10,9 @@ from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.config.sections.endpoint import check_endpoint
 from genenv_core.config.sections.section import Section
 
+OF_RUN = "run:"
+"""Begins the name of a model that a run of the same root made."""
+
 
 class BenchmarkConfig(Section):
     """The model that a run measures: a checkpoint (`model`) or an endpoint (`url`).

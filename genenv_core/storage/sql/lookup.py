@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
+from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.stages import FIRST
 from genenv_core.errors import NotFound, QueryError
 from genenv_core.storage import paths
@@ -47,13 +49,16 @@ class Token:
 class TraceRecord:
     """One attempt.
 
-    `facts` are its rows of `traces` and `scores`; `sampled_by` is the digest of the checkpoint that
-    wrote it; `trained` has a row for each update that used it: epoch, source, advantage,
-    checkpoint (what the update made), published.
+    `facts` are its rows of `traces` and `scores`, of a measurement those of `benchmark_items`,
+    where `parts` say how it was judged. `sampled_by` is the digest of the checkpoint that wrote it,
+    `shown` what that was given, as its tokenizer reads it back, with all that the chat template
+    adds; '' behind an endpoint. `trained` has a row for each update that used it: epoch, source,
+    advantage, checkpoint (what the update made), published.
     """
 
     facts: Row
     sampled_by: str | None
+    shown: str
     messages: list[Message]
     tokens: list[Token]
     trained: list[Row]
@@ -167,19 +172,24 @@ class _Reader:
         wanted = f"task_id = {text(self._task_id)}{self._narrow}"
         for row in query(
             self._con,
-            "SELECT r.*, s.reward, s.success, s.failure, k.prompt_ids, k.token_ids, k.logprobs, "
+            "SELECT r.*, coalesce(s.reward, b.score) AS reward, coalesce(s.success, b.valid) AS "
+            "success, coalesce(s.failure, b.reason) AS failure, b.parts, k.prompt_ids, "
+            "k.token_ids, k.logprobs, "
             f"k.loss_mask, k.messages FROM (FROM traces WHERE {self._own} AND {wanted}) AS r "
             f"LEFT JOIN scores AS s ON s.{self._own} AND s.trace_id = r.trace_id "
+            f"LEFT JOIN benchmark_items AS b ON b.{self._own} AND b.trace_id = r.trace_id "
             f"JOIN trace_tokens AS k ON k.{self._own} AND k.trace_id = r.trace_id "
             "ORDER BY r.trace_id",
         ).to_dicts():
             ids, logprobs = row.pop("token_ids"), row.pop("logprobs")
             mask, messages = row.pop("loss_mask"), json.loads(row.pop("messages"))
-            del row["prompt_ids"]
+            shown = "".join(token_texts(tokenizer, row.pop("prompt_ids")))
             traces.setdefault(row["group_id"], []).append(
                 TraceRecord(
                     facts=row,
-                    sampled_by=self._checkpoint(Policy.AGENT, row["policy_version"]),
+                    sampled_by=self._checkpoint(Policy.AGENT, row["policy_version"])
+                    or measured_checkpoint(self._store, self._run),
+                    shown=shown,
                     messages=messages,
                     tokens=_tokens(tokenizer, ids, logprobs, mask),
                     trained=self._trained(Policy.AGENT, row["trace_id"], "advantage"),
@@ -214,10 +224,14 @@ class _Reader:
 
 
 def tokenizer_of(store: Store, run: str, policy: Policy) -> Tokenizer | None:
-    """Return the tokenizer that bootstrap laid out for a policy; no update changes it."""
-    key = RunLog(store, run).keys(0).get(FIRST)
+    """Return the tokenizer that bootstrap laid out for a policy; no update changes it.
+
+    That of a measurement is the measured run's, or the one that the measured folder has today.
+    """
+    log = RunLog(store, run)
+    key = log.keys(0).get(FIRST)
     if key is None:
-        return None
+        return _measured_tokenizer(store, log) if policy is Policy.AGENT else None
     try:
         manifest = Manifest.from_bytes(store.read(paths.manifest(FIRST, key)))
         parts = {part.name: part.path for part in manifest.of_checkpoint(policy)}
@@ -225,6 +239,28 @@ def tokenizer_of(store: Store, run: str, policy: Policy) -> Tokenizer | None:
     except (KeyError, NotFound):
         return None
     return Tokenizer.from_str(data.decode("utf-8"))
+
+
+def _measured_tokenizer(store: Store, log: RunLog) -> Tokenizer | None:
+    asked: Row = log.info().config.get("benchmark") or {}
+    name = str(asked.get("model") or "")
+    if name.startswith(OF_RUN):
+        return tokenizer_of(store, name.removeprefix(OF_RUN).partition("@")[0], Policy.AGENT)
+    path = Path(name).expanduser() / "tokenizer.json"
+    return Tokenizer.from_file(str(path)) if name and path.is_file() else None
+
+
+def measured_checkpoint(store: Store, run: str) -> str | None:
+    """Return the digest of the weights that a measurement sampled from; None without any."""
+    key = RunLog(store, run).keys(0).get("benchmark")
+    if key is None:
+        return None
+    try:
+        manifest = Manifest.from_bytes(store.read(paths.manifest("benchmark", key)))
+    except NotFound:
+        return None
+    model = manifest.key_parts["inputs"]["model"]
+    return model.partition("@")[0] if isinstance(model, str) else None
 
 
 def _tokens(
