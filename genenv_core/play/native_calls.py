@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -92,32 +92,8 @@ def native_format(tokenizer: Any) -> NativeFormat | None:
     return best
 
 
-def read_back(
-    tokenizer: Any,
-    calls: Sequence[Call],
-    tools: Sequence[JsonObject],
-    variables: Mapping[str, Any] | None = None,
-) -> tuple[Call, ...] | None:
-    """Return the calls that are read from what a tokenizer's chat template writes for these calls.
-
-    Equal to `calls` where the checkpoint can be played with such calls. None where the template
-    writes no calls: it raises on them, or leaves them out.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer with a chat template.
-        calls: the calls of one turn.
-        tools: the tools that the calls name, which have the types of arguments.
-        variables: what the template is given besides messages and tools.
-    """
-    turn = written_turn(tokenizer, calls, tools, variables)
-    return None if turn is None else read_turn(turn, native_format(tokenizer), tools)
-
-
 def written_turn(
-    tokenizer: Any,
-    calls: Sequence[Call],
-    tools: Sequence[JsonObject],
-    variables: Mapping[str, Any] | None = None,
+    tokenizer: Any, calls: Sequence[Call], tools: Sequence[JsonObject]
 ) -> WrittenTurn | None:
     """Return a turn of calls as the chat template writes it; None where it writes none.
 
@@ -131,7 +107,6 @@ def written_turn(
                 tools=list(tools) or None,
                 add_generation_prompt=opening,
                 tokenize=False,
-                **(variables or {}),
             )
         )
 
