@@ -274,7 +274,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-ALSO_PASSED = ("VLLM_*", "FLASHINFER_*", "TORCHINDUCTOR_*", "TRITON_*", "RAY_*")
+ALSO_PASSED = ("VLLM_*", "FLASHINFER_*", "TORCHDYNAMO_*", "TORCHINDUCTOR_*", "TRITON_*", "RAY_*")
 """Variables that its server gets besides those of every process with a model."""
 
 

@@ -305,10 +305,10 @@ def main(arguments: list[str]) -> None:
         model=options["served-model-name"],
         key=os.environ["VLLM_API_KEY"],
         faults=Faults(
-            held="FAKE_HOLDS" in os.environ,
-            first=int(os.environ.get("FAKE_FIRST", 10**9)),
-            released=Path(os.environ.get("FAKE_RELEASED", "/nowhere")),
-            dies="FAKE_DIES" in os.environ,
+            held="VLLM_FAKE_HOLDS" in os.environ,
+            first=int(os.environ.get("VLLM_FAKE_FIRST", 10**9)),
+            released=Path(os.environ.get("VLLM_FAKE_RELEASED", "/nowhere")),
+            dies="VLLM_FAKE_DIES" in os.environ,
         ),
     )
     web.run_app(fake.app(), host=options["host"], port=int(options["port"]), print=None)

@@ -84,8 +84,8 @@ def test_a_lost_server_is_started_anew_and_its_work_done_again(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = tmp_path / "released"
-    monkeypatch.setenv("FAKE_FIRST", "8")
-    monkeypatch.setenv("FAKE_RELEASED", str(released))
+    monkeypatch.setenv("VLLM_FAKE_FIRST", "8")
+    monkeypatch.setenv("VLLM_FAKE_RELEASED", str(released))
     requests = requests_of(60)
     with own(tmp_path, concurrency=4, stall_seconds=0.5, restarts=20) as engine:
         server, child = pids(tmp_path)
@@ -116,7 +116,7 @@ def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> N
 def test_a_server_that_dies_of_every_request_is_not_started_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_DIES", "1")
+    monkeypatch.setenv("VLLM_FAKE_DIES", "1")
     with own(tmp_path, restarts=50) as engine:
         message = "failed 2 times, twice without an answer"
         with pytest.raises(EngineError, match=message):
@@ -174,7 +174,7 @@ def test_a_start_has_a_limit(tmp_path: Path) -> None:
 def test_a_start_whose_first_token_never_comes_has_the_same_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_HOLDS", "1")
+    monkeypatch.setenv("VLLM_FAKE_HOLDS", "1")
     with (
         pytest.raises(EngineError, match=r"does not answer after .*start_seconds 15\)"),
         own(tmp_path, start_seconds=15),
