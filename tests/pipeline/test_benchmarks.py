@@ -177,9 +177,9 @@ def test_equal_measurements_have_equal_bits_and_only_what_counts_is_in_the_key(
 
 
 def test_a_version_in_mlflow_is_measured(trained: RunConfig, data: Path) -> None:
-    from tasks.tracking.track import model_name
+    from tasks.tracking.names import model_name
 
-    name = f"models:/{model_name(trained.tracking.experiment, 'agent')}/1"
+    name = f"models:/{model_name('genenv', 'agent')}/1"
     config = config_of(trained.root, data, "benchmark.items=2", model=name)
     facts = measured(config).facts
     assert (facts["items"], facts["not_run"]) == (2, {"questions": 4})

@@ -61,13 +61,14 @@ def test_an_alias_loads_weights_with_the_digest_of_its_tag(tracked, client, alia
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tasks.tracking.track import model_name, tracking_uri
+    from tasks.tracking.names import model_name
+    from tasks.tracking.track import tracking_uri
 
     uri = tracking_uri(tracked, LocalStore(Path(tracked.root)).root)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # put back at the end; the next line sets it too
     mlflow.set_tracking_uri(uri)
     for policy in ("agent", "env"):
-        name = model_name(tracked.tracking.experiment, policy)
+        name = model_name("genenv", policy)
         version = client.get_model_version_by_alias(name, alias)
         folder = Path(mlflow.artifacts.download_artifacts(f"models:/{name}@{alias}"))
         files = sorted(p for p in folder.iterdir() if p.is_file() and p.name not in BESIDE)
@@ -92,7 +93,7 @@ def test_an_alias_loads_weights_with_the_digest_of_its_tag(tracked, client, alia
 
 
 def test_every_published_update_is_a_version(tracked, client):
-    from tasks.tracking.track import model_name
+    from tasks.tracking.names import model_name
 
     for policy, stage in (("agent", "grpo_update"), ("env", "rwr_update")):
         made = [
@@ -100,7 +101,7 @@ def test_every_published_update_is_a_version(tracked, client):
             for (_, name), manifest in manifests_of(tracked).items()
             if name == stage and manifest.facts["action"] != "skipped"
         ]
-        found = client.search_model_versions(f"name = '{model_name(tracked.tracking.experiment, policy)}'")
+        found = client.search_model_versions(f"name = '{model_name('genenv', policy)}'")
         keys = [v.tags["genenv.stage_key"] for v in found]
         assert set(made) <= set(keys)
         assert len(keys) == len(set(keys))
@@ -108,14 +109,16 @@ def test_every_published_update_is_a_version(tracked, client):
 
 def test_logging_again_changes_nothing(tracked, client):
     from genenv_core.storage.records.runs import RunLog
-    from tasks.tracking.track import TRACKED, model_name
+    from tasks.tracking.names import model_name
+    from tasks.tracking.track import TRACKED
 
     store = LocalStore(Path(tracked.root))
     log = RunLog(store, str(tracked.run_id))
-    before = [len(client.search_model_versions(f"name = '{model_name(tracked.tracking.experiment, 'agent')}'"))]
+    versions = f"name = '{model_name('genenv', 'agent')}'"
+    before = len(client.search_model_versions(versions))
     for epoch in range(tracked.epochs + 1):  # as after a crash between logging and its note
         log.note_key(epoch, TRACKED, "0" * 64)
     run(tracked)
     (found,) = the_run(client, tracked)
     assert len(client.get_metric_history(found.info.run_id, "p_hat")) == tracked.epochs
-    assert [len(client.search_model_versions(f"name = '{model_name(tracked.tracking.experiment, 'agent')}'"))] == before
+    assert len(client.search_model_versions(versions)) == before
