@@ -138,7 +138,8 @@ def versions(server: Server, config: RunConfig) -> list[Any]:
     from mlflow import MlflowClient
 
     client = MlflowClient(server.uri, server.uri)
-    names = [tracking.model_name("genenv", policy) for policy in ("agent", "env")]
+    experiment = config.tracking.experiment
+    names = [tracking.model_name(experiment, policy) for policy in ("agent", "env")]
     return [v for name in names for v in client.search_model_versions(f"name = '{name}'")]
 
 
@@ -271,7 +272,7 @@ def test_an_alias_of_a_root_in_a_bucket_is_loaded_on_another_machine(
             "PYTHONPATH": os.pathsep.join([str(PYPROJECT.parent), str(installed(elsewhere))]),
         }
         shutil.rmtree(tmp_path / "machine")
-        names = [tracking.model_name("genenv", policy) for policy in ("agent", "env")]
+        names = [tracking.model_name("bucket", policy) for policy in ("agent", "env")]
         loader = subprocess.run(
             [sys.executable, "-c", LOADER, *names],
             env=environment, cwd=elsewhere, capture_output=True, text=True, timeout=400,
