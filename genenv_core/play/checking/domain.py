@@ -296,8 +296,11 @@ def _check_seed(domain: Domain, draft: TaskDraft) -> None:
         episode: Any = called("episode", lambda: domain.episode(draft, 0))
         if not callable(getattr(episode, "step", None)):
             return  # said where the attempt is played
-        seen = [stepped(episode.step, text) for text in turns]
-        heard.append([str(one["content"]) for step in seen for one in step.messages])
+        heard.append([])
+        for text in turns:
+            with limited("episode.step", f" on {shown(text)}"):
+                seen = stepped(episode.step, text)
+            heard[-1] += [str(one["content"]) for one in seen.messages]
     if turns == again and heard[0] == heard[1]:
         return
     pairs = [*zip(turns, again, strict=False), *zip(*heard, strict=False)]

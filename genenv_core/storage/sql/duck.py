@@ -123,9 +123,9 @@ def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
             con.execute(statement)
         except duckdb.BinderException as error:
             if not _made_of_older_files(con, setup.older.get(statement)):
+                _check_types(con, setup.types)  # a view of another type may fail before
                 raise TablesError(_other_version(con, statement, message_of(error))) from error
-    if setup.types:
-        _check_types(con, setup.types)
+    _check_types(con, setup.types)
 
 
 def of_files(error: Exception) -> bool:
@@ -135,7 +135,9 @@ def of_files(error: Exception) -> bool:
 
 
 def _check_types(con: duckdb.DuckDBPyConnection, types: dict[str, str]) -> None:
-    """Raise TablesError for a column of another type."""
+    """Raise TablesError for a column of another type than in `types`, which may be empty."""
+    if not types:
+        return
     named = "SELECT table_name || '.' || column_name, data_type FROM duckdb_columns()"
     for column, found in con.execute(named).fetchall():
         if types.get(column, found) != found:

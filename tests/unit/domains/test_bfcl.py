@@ -287,7 +287,7 @@ MUTATIONS: list[tuple[object, Rejection, str]] = [
     (changed(f"{PARAMETERS}/properties/rent/enum", ["5"]), Rejection.INCONSISTENT, "its enum"),
     (changed(f"{PARAMETERS}/properties/tags", nested(4)), Rejection.INCONSISTENT, "4 levels"),
     (changed("calls/0", 5), Rejection.UNPARSEABLE, "call 0 is no object"),
-    (changed("calls/0/arguments"), Rejection.UNPARSEABLE, "call 0 is no object"),
+    (changed("calls/0/arguments"), Rejection.INCONSISTENT, "'mode' is required"),
     (changed("calls/0/name", "no_such"), Rejection.UNKNOWN_TOOL, "call 0 is of no function"),
     (changed("calls/0/name", "kitchen_set_oven"), Rejection.UNKNOWN_TOOL, "call 0"),
     (changed("calls/0/arguments/minutes"), Rejection.INCONSISTENT, "'minutes' is required"),

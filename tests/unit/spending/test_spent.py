@@ -173,13 +173,13 @@ def test_a_run_with_other_limits_is_the_same_run_and_goes_on_with_them() -> None
     config = tiny("limits.tokens=5")
     assert run_name(config, "tiny") == run_name(tiny(*PRICED), "tiny")
     recorded = dump(config)
-    assert continued(recorded, {"limits.tokens": 9}, "--set").limits.tokens == 9
-    assert continued(recorded, {"limits.tokens": None}, "--set").limits.given == {}
-    assert continued(recorded, {"limits": {"seconds": 3}}, "--set").limits.given == {
+    assert continued(recorded, "r", {"limits.tokens": 9}, "--set").limits.tokens == 9
+    assert continued(recorded, "r", {"limits.tokens": None}, "--set").limits.given == {}
+    assert continued(recorded, "r", {"limits": {"seconds": 3}}, "--set").limits.given == {
         "seconds": 3,
         "tokens": 5,
     }
     with pytest.raises(ConfigError, match=r"^--set: rwr\.steps: a run goes on with the config"):
-        continued(recorded, {"rwr.steps": 3}, "--set")
+        continued(recorded, "r", {"rwr.steps": 3}, "--set")
     del recorded["limits"], recorded["prices"]  # of an older version
-    assert continued(recorded, {}, "run a") == tiny()
+    assert continued(recorded, "r", {}, "run a") == tiny()

@@ -64,7 +64,7 @@ resource_tracker._resource_tracker._stop()
 )  # fmt: skip
 @pytest.mark.parametrize("words", [(), ("silent",)])
 def test_a_new_resource_tracker_prints_no_traceback(words: tuple[str, ...]) -> None:
-    command = [sys.executable, "-c", TRACKED, *words]
+    command = [sys.executable, "-W", "default", "-c", TRACKED, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "process died unexpectedly, relaunching" in done.stderr
     assert ("KeyError" in done.stderr) is (not words)

@@ -29,10 +29,12 @@ from genenv_core.storage.seal import seal, unseal
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import look_at_runs, open_tables
 from genenv_core.storage.store.local import LocalStore
+from schemas.registry import spec
 from tests.mutations import mutation
 from tests.unit.builders_runs import manifest_of, open_run, without_fsync, write_epoch
 
 SOURCES = "genenv_core/storage/sql/sources.py"
+NOW = spec("epochs").version
 RUNS = "SELECT DISTINCT run_id FROM epochs ORDER BY 1"
 
 
@@ -85,16 +87,16 @@ def as_text(rows: pa.Table) -> pa.Table:
 
 def older(store: LocalStore) -> str:
     rewrite(part(store), 1, lambda rows: rows.drop_columns(["p_hat"]))
-    return "schema version 1 and this genenv knows 4: read it with the genenv that wrote it"
+    return f"schema version 1 and this genenv knows {NOW}: read it with the genenv that wrote it"
 
 
 def newer(store: LocalStore) -> str:
     rewrite(part(store), 99, lambda rows: rows.rename_columns({"p_hat": "p"}))
-    return "schema version 99 and this genenv knows 4: upgrade genenv"
+    return f"schema version 99 and this genenv knows {NOW}: upgrade genenv"
 
 
 def other_type(store: LocalStore) -> str:
-    rewrite(part(store), 4, as_text)
+    rewrite(part(store), NOW, as_text)
     return "column p_hat has type String, not Float64"
 
 
@@ -133,7 +135,7 @@ SPOILED = (older, newer, other_type, cut, gone, foreign, other_record)
 )  # fmt: skip
 @mutation(
     "a column of another type changes that of all runs", "genenv_core/storage/sql/duck.py",
-    "    if setup.types:\n", "    if False:\n",
+    "    if not types:\n", "    if True:\n",
     by="unit/storage/sql/test_unreadable.py::test_the_other_runs_answer",
 )  # fmt: skip
 @mutation(
