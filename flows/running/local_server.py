@@ -234,13 +234,18 @@ def _patient() -> Generator[None]:
 
     always = property(lambda _: True, lambda _, value: None)
     kinds: tuple[Any, ...] = (PrefectHttpxAsyncClient, PrefectHttpxSyncClient)
+    # Of a block around this one, None outside of all.
+    before: list[Any] = [kind.__dict__.get("_has_connected") for kind in kinds]
     for kind in kinds:
         kind._has_connected = always
     try:
         yield
     finally:
-        for kind in kinds:
-            del kind._has_connected
+        for kind, old in zip(kinds, before, strict=True):
+            if old is None:
+                del kind._has_connected
+            else:
+                kind._has_connected = old
 
 
 def _serve(port: int) -> None:

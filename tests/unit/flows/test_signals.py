@@ -73,9 +73,10 @@ def test_nohup_keeps_a_run() -> None:
 
 
 CLOSED = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from flows.running.signals import Terminated, heed_ends
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 try:
     heed_ends()
     print("ready", flush=True)
