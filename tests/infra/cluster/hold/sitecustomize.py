@@ -28,8 +28,8 @@ def ending() -> bool:
 
 def hook(event: str, arguments: tuple[object, ...]) -> None:
     """Count the files that are made; wait at the one that is asked for, which is not made yet."""
-    if event not in ("os.link", "os.rename"):
-        return
+    if event not in ("os.link", "os.rename") or not os.path.exists(str(arguments[0])):
+        return  # a root's folders are tried by moving what is not there
     target = str(arguments[1])
     for wanted in FOLDER.glob("*.wanted"):
         number, part = wanted.read_text().split(" ", 1)
