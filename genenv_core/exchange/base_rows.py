@@ -39,8 +39,6 @@ _BEGINNINGS = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
     b"SQLite format 3": "SQLite",
     b"version https://git-lfs": "a pointer of Git LFS, not the file",
-    b"<!doctype": "HTML",
-    b"<html": "HTML",
 }
 
 

@@ -86,7 +86,6 @@ class ChatFormat:
         self._calls = native_format(tokenizer)
         self._hidden = hidden_tokens(tokenizer)
         end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self.stop_token_ids = ends_of(self._rendering, [*end, *extra_stop_ids])
         """The tokens that end the agent's turn, first the one that the template writes."""
         self.mending, self._unread = self._mended()

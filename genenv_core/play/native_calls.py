@@ -26,6 +26,7 @@ from genenv_core.domains.tool_calls import (
 )
 from genenv_core.play.call_formats import BY_MARK, Template
 from genenv_core.play.quoted_marks import shielded
+from genenv_core.play.template.control import special_ids
 from genenv_core.types import JsonObject
 
 XML_MARKS = ("<function=", "<arg_key>")
@@ -170,8 +171,7 @@ def hidden_tokens(tokenizer: Any) -> Set[int] | None:
     None where these are all special tokens, as the tokenizer's own decoding has it. Some tokenizers
     call the marks special that a text's calls and thoughts are found by.
     """
-    special = {int(token) for token in tokenizer.all_special_ids}
-    special |= {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = special_ids(tokenizer)
     names = {token: str(tokenizer.convert_ids_to_tokens(token)) for token in special}
     marks = {token for token, name in names.items() if any(mark in name for mark in MARKS)}
     return special - marks if marks else None

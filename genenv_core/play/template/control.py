@@ -17,6 +17,12 @@ BREAK = "\U000f0000"
 """The private character; a text that spells a control token loses its own ones."""
 
 
+def special_ids(tokenizer: Any) -> set[int]:
+    """Return the ids of special tokens, those too that `tokenizer.json` alone calls special."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {*map(int, tokenizer.all_special_ids), *(index for index, one in added if one.special)}
+
+
 class Breaker:
     """Breaks these tokens in texts; those of one character cannot be broken and are left."""
 

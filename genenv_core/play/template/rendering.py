@@ -7,12 +7,12 @@ token, its letters are encoded, not the token (`genenv_core.play.template.contro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from genenv_core.config.sections.models import DATE, EXAMPLE_DATE
 from genenv_core.domains.tool_calls import MARKS
 from genenv_core.errors import ModelError
-from genenv_core.play.template.control import BREAK, Breaker, encoded
+from genenv_core.play.template.control import BREAK, Breaker, encoded, special_ids
 from genenv_core.play.template.surroundings import UNSAID, answered, draws
 from genenv_core.types import JsonObject, Message
 
@@ -44,19 +44,18 @@ class Rendering:
         self._date = variables.get(DATE)
         self._variables = {key: value for key, value in variables.items() if key != DATE}
         added: Mapping[int, Any] = tokenizer.added_tokens_decoder
-        special = set(cast("list[int]", tokenizer.all_special_ids))
+        special = special_ids(tokenizer)
         self.marks: Mapping[int, str] = {
             index: token.content
             for index, token in added.items()
-            if token.special or index in special or not token.content.isspace()
+            if index in special or not token.content.isspace()
         }
         """The tokens that stand for themselves, by id: special ones, and those that were added."""
         source = str(tokenizer.chat_template)
         control = {
             token.content
             for index, token in added.items()
-            if index in self.marks
-            and (token.special or index in special or token.content in source)
+            if index in self.marks and (index in special or token.content in source)
         }
         if drawn := draws(source):
             raise ModelError(
