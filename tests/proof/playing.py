@@ -87,6 +87,7 @@ def _pytest(arguments: Sequence[str], root: Path) -> tuple[int, Played, list[str
         notes.touch()
         given = {name: str(path) for name, path in ENVIRONMENTS.items() if path.exists()}
         command = [sys.executable, "-m", "pytest", "-p", "tests.proof.noting", *arguments]
+        command += ["--rootdir", str(root)]  # else a file above it may be found, as /tmp/setup.py
         environment = given | os.environ | {NOTES: str(notes)}
         environment["PYTHONPATH"] = str(REPOSITORY)
         status = subprocess.run(command, cwd=root, env=environment).returncode
