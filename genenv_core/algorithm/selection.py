@@ -8,7 +8,6 @@ rounding: 0.75 - 0.5 must not exceed 0.25.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import nan
 
 from genenv_core.checks import finite
 from schemas.enums import SelectionReason
@@ -19,16 +18,15 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A task as the filter sees it; one that is not attempted has no further values.
+    """A task as the filter sees it.
 
     `generated`: whether pi_env wrote the task. `skill`: p_hat above chance, of the level that the
-    caller judges by.
+    caller judges by; None where the group is not complete.
     """
 
     valid: bool
     generated: bool
-    complete: bool = False
-    skill: float = nan
+    skill: float | None = None
     zero_signal: bool = False
     attempted: bool = True
 
@@ -66,13 +64,14 @@ def _gate(candidate: Candidate) -> SelectionReason | None:
         return SelectionReason.INVALID_TASK
     if not candidate.attempted:
         return SelectionReason.NOT_ATTEMPTED
-    if not candidate.complete:
+    if candidate.skill is None:
         return SelectionReason.INCOMPLETE_GROUP
     finite([candidate.skill], "skill of a complete group")
     return None
 
 
 def _band(candidate: Candidate, alpha: float, k_min: float) -> SelectionReason | None:
+    assert candidate.skill is not None  # else the gate has given its reason
     if in_band(candidate.skill, alpha=alpha, k_min=k_min):
         return None
     return SelectionReason.BELOW_BAND if candidate.skill < alpha else SelectionReason.ABOVE_BAND

@@ -38,7 +38,6 @@ def select(
         candidate = Candidate(
             valid=True,
             generated=group["source"] == TaskSource.GENERATED.value,
-            complete=True,
             skill=group["skill"],
             zero_signal=group["zero_signal"],
         )

@@ -22,7 +22,7 @@ from tests.mutations import mutation
 SELECTION = "genenv_core/algorithm/selection.py"
 
 unit = st.floats(0, 1)
-candidates = st.builds(Candidate, st.booleans(), st.booleans(), st.booleans(), unit, st.booleans())
+candidates = st.builds(Candidate, st.booleans(), st.booleans(), st.none() | unit, st.booleans())
 
 
 def make(
@@ -33,7 +33,7 @@ def make(
     complete: bool = True,
     zero_signal: bool = False,
 ) -> Candidate:
-    return Candidate(valid, generated, complete, skill, zero_signal)
+    return Candidate(valid, generated, skill if complete else None, zero_signal)
 
 
 @mutation("the band without a tolerance", SELECTION, "<= k_min + TOLERANCE", "<= k_min")
@@ -145,8 +145,9 @@ def test_alpha_at_the_ends_has_one_sided_reasons(alpha: float) -> None:
 def test_what_is_kept_is_valid_whole_in_band_and_has_signal(
     candidate: Candidate, alpha: float, k_min: float, use_band: bool
 ) -> None:
-    whole = candidate.valid and candidate.complete
-    inside = in_band(candidate.skill, alpha=alpha, k_min=k_min)
+    skill = candidate.skill
+    whole = candidate.valid and skill is not None
+    inside = skill is not None and in_band(skill, alpha=alpha, k_min=k_min)
     env = select_for_env(candidate, alpha=alpha, k_min=k_min)
     assert (env is Reason.KEPT) == (whole and candidate.generated and inside)
     agent = select_for_agent(candidate, alpha=alpha, k_min=k_min, use_band=use_band)
