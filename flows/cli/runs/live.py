@@ -129,6 +129,8 @@ class RunView:
             )
         say(f"\neverything is in [bold]{escape(config.root)}[/]; next:")
         say(f"  genenv status {config.run_id}{root}")
+        say(f"  genenv view{root}")
+        say(f"  genenv report {config.run_id}{root}")
         say(f'  genenv sql "SELECT epoch, p_hat, heldout_success FROM epochs ORDER BY 1"{root}')
         if tracked := self._tracked(root):
             say(tracked)

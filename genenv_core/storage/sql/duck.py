@@ -71,11 +71,12 @@ def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
 
 
 def message_of(error: Exception) -> str:
-    """Return an error's message without the quoted query, on one line."""
-    message = re.split(r"\n\s*LINE \d+:", str(error))[0]
+    """Return an error's message on one line; of a query of several lines, with the one at fault."""
+    message, *quoted = re.split(r"\n\s*LINE (\d+): (.*)", str(error), maxsplit=1)
     if lost := _LOST.search(message):
         return f"{lost[1]} is gone or is no file of the tables: run the command again"
-    return one_line(message, 1000)
+    where = f" (line {quoted[0]}: {quoted[1].strip()})" if quoted and quoted[0] != "1" else ""
+    return one_line(message, 1000) + where
 
 
 def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str) -> str:

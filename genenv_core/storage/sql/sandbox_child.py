@@ -19,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -112,8 +113,7 @@ def _answer(
     """Write the rows; returns whether there were more than `left`."""
     room = most_bytes
     admit(con, sql)
-    # A relation, not a cursor: it knows its types before it has rows.
-    reader = carried(con.sql(sql)).to_arrow_reader(_BATCH)
+    reader = carried(_relation(con, sql)).to_arrow_reader(_BATCH)
     with pa.ipc.new_stream(out, reader.schema) as writer:
         for batch in reader:
             if left is not None and batch.num_rows > left:
@@ -128,6 +128,16 @@ def _answer(
                 )
             writer.write_batch(batch)
     return False
+
+
+def _relation(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return a query as a relation, not a cursor: it knows its types before it has rows."""
+    try:
+        return con.sql(sql)
+    except duckdb.BinderException:
+        with suppress(duckdb.ParserException):  # of what explains already
+            con.execute(f"EXPLAIN {sql}")  # its error quotes the line at fault
+        raise
 
 
 def _open(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:

@@ -646,12 +646,18 @@ def test_frames_are_what_the_tables_hold(areas: dict[int, Area]) -> None:
     assert (whole.frame.height, whole.truncated) == (3, False)
 
 
+@mutation(
+    "a query of many lines does not say which one is wrong", "genenv_core/storage/sql/duck.py",
+    'quoted[0] != "1"', 'quoted[0] == "1"',
+)  # fmt: skip
 def test_wrong_names_are_said_in_one_line(areas: dict[int, Area], tmp_path: Path) -> None:
     root = areas[os.geteuid()].root
     for sql, words in {
         "SELECT rewrad FROM scores": 'Referenced column "rewrad" not found.*reward',
         "FROM epocs": "'epocs' is no table or view, did you mean epochs",
-        "SELEC 1": "syntax error",
+        "SELEC 1": r'syntax error at or near "SELEC"$',
+        "SELECT reward\nFROM scores\n  WHERE rewrad > 0": r"\(line 3: WHERE rewrad > 0\)$",
+        "SELECT 1\nFROM scores\nWHER x": r'at or near "x" \(line 3: WHER x\)$',
         "SELECT 'x'::INT": "Could not convert string 'x' to INT32",
     }.items():
         with pytest.raises(QueryError, match=words) as caught:
