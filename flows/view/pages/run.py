@@ -11,7 +11,7 @@ from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader, Row
 from genenv_core.config.stages import STAGES
 from genenv_core.evidence.beginning import progress_of, reached
-from genenv_core.report.data import without_secrets
+from genenv_core.hiding import without_secrets
 from genenv_core.storage.sql.duck import text
 
 
