@@ -30,8 +30,9 @@ from flows.running.environment import MLFLOW_VARIABLE
 from genenv_core.addresses import at_root, page_of
 from genenv_core.compare.page import PAGE, Made
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import LAST
+from genenv_core.config.stages import FIRST, LAST
 from genenv_core.config.stages import MEASURES as MEASURED
+from genenv_core.epoch.reached import reached_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.report.page import MEASURES
 from genenv_core.storage import paths
@@ -71,10 +72,6 @@ class Report:
     task_run: UUID | None
 
 
-RATED_S = 2.0
-"""Seconds of reports before there is a rate."""
-
-
 @dataclass
 class Progress:
     """One progress artifact: what it shows now, and what it was last sent as."""
@@ -85,15 +82,14 @@ class Progress:
     text: str = ""
     sent: tuple[float, str] | None = None
     identity: UUID | None = None
-    began: tuple[int, float] | None = None
+    parts: dict[str, Event] = field(default_factory=dict[str, Event])
 
-    def pace(self, done: int, total: int, now: float) -> str:
-        """Return the rate since the first report, and the seconds left at that rate, or ''."""
-        first, since = self.began = self.began or (done, now)
-        if done <= first or now - since < RATED_S:
-            return ""
-        rate = (done - first) / (now - since)
-        return f", {rate:.3g} a second, about {(total - done) / rate:.0f} s left"
+    def advance(self, event: Event) -> None:
+        """Take how far the stage, or a part of it, is; the parts of a stage count alike."""
+        self.parts[event.part] = event
+        shares = [one.done / max(one.total, 1) for one in self.parts.values()]
+        self.percent = 100.0 * sum(shares) / len(shares)
+        self.text = "; ".join(one.words for one in self.parts.values())
 
 
 @dataclass
@@ -106,6 +102,7 @@ class Publisher:
     measured: Mapping[str, Any] | None = None
     troubles: dict[int, str] = field(default_factory=dict[int, str])
     stopped: Event | None = None
+    bootstrap: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         """Start the thread; artifacts on the whole run belong to the current flow run."""
@@ -152,10 +149,7 @@ class Publisher:
         key = (event.epoch, event.stage)
         if event.kind == "advanced":
             progress = self._progress.setdefault(key, Progress(report.flow_run, report.task_run))
-            progress.percent = 100.0 * event.done / max(event.total, 1)
-            progress.text = f"{event.done} of {event.total} {event.unit}" + progress.pace(
-                event.done, event.total, time.monotonic()
-            )
+            progress.advance(event)
         elif event.kind == "finished" and key in self._progress:
             self._progress[key].percent = 100.0
             self._progress[key].text = f"done in {event.seconds:.1f} s"
@@ -167,6 +161,8 @@ class Publisher:
             self._cached[event.epoch] = self._cached.get(event.epoch, True) and (
                 event.state is StageState.CACHED
             )
+        if event.kind == "finished" and event.stage == FIRST:
+            self.bootstrap = event.facts
         if event.kind == "finished" and event.stage == LAST:
             _tried(self._table, client, event)
         if event.kind == "finished" and event.stage == MEASURED:
@@ -249,6 +245,7 @@ def publish_summary(config: RunConfig, publisher: Publisher) -> None:
                 publisher.troubles,
                 _origin(config),
                 publisher.stopped,
+                publisher.bootstrap,
             ),
             key=artifact_key(config, "summary"),
             description=f"{config.run_id}: where it stands and where to look further",
@@ -270,11 +267,13 @@ def summary(
     troubled: Mapping[int, str] | None = None,
     origin: str = "",
     stopped: Event | None = None,
+    bootstrap: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page as markdown.
 
     `mlflow` is the address of the MLflow run, '' without one. `troubled` says by epoch what is
     wrong with it, `origin` where the run branches off, `stopped` which limits ended the run.
+    `bootstrap` are the facts of that stage.
     """
     run, root = config.run_id, at_root(config.root)
     done = len([number for number in rows if number > 0])
@@ -297,6 +296,8 @@ def summary(
             f"**Warning:** MLflow was away, and lacks {listed(missing)} of this run: "
             f"`genenv resume {run}{root}` or **Retry** logs them when it is back."
         )
+    if reached := reached_lines(bootstrap or {}, rows.get(0, {}), rows.get(1, {})):
+        parts.append("What bootstrap reached:\n\n" + "\n".join(f"- {one}" for one in reached))
     if rows:
         parts += [_change(rows), _markdown_table(table(rows))]
     link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""

@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+from genenv_core.epoch.reached import WARM_STARTS, warm_started
 from genenv_core.epoch.rows import data_tasks
 from genenv_core.exchange.base_data import (
     LISTED,
@@ -19,11 +20,14 @@ from genenv_core.exchange.base_data import (
 from genenv_core.exchange.external import Given
 from genenv_core.exchange.given_models import model_files
 from genenv_core.ids import seed_from
-from genenv_core.training.warm_start.request import WarmStartRequest
+from genenv_core.training.warm_start.request import WarmStartRequest, noted_steps
 from genenv_core.types import Policy, TaskSource
 from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
 from tasks.stage.task import StageTask
+
+Made = dict[str, float] | None
+"""What a warm start reached, for `WARM_STARTS`; None for a model that is given."""
 
 SHOWN_S = 1.0
 """Seconds between two reports of how far the models are."""
@@ -59,57 +63,57 @@ def compute(context: StageContext[Given]) -> dict[str, Any]:
     context.out.table("tasks", data_tasks({TaskSource.BASE: base.drafts, **heldout}, context.scope))
     with ThreadPoolExecutor(len(Policy)) as threads:
         made = {policy: threads.submit(_checkpoint, context, policy) for policy in Policy}
-        left: set[Future[None]] = set(made.values())
+        left: set[Future[Made]] = set(made.values())
         while left:
             _show(context, made)
             left = wait(left, SHOWN_S, FIRST_EXCEPTION).not_done
             if any(future.done() and future.exception() for future in made.values()):
                 break
-        for policy, future in made.items():
-            future.result()
+        started = {policy: future.result() for policy, future in made.items()}
+        _show(context, made)
+        for policy in Policy:
             context.out.checkpoint(policy, context.work / policy)
     facts: dict[str, Any] = {"base_tasks": len(base.drafts)}
     facts |= {f"{source}_tasks": len(drafts) for source, drafts in heldout.items()}
+    if any(started.values()):
+        facts[WARM_STARTS] = {policy.value: told for policy, told in started.items() if told}
     if base.bad:
         facts["skipped_rows"] = len(base.bad)
         facts["skipped_first"] = [row.short for row in base.bad[:LISTED]]
     return facts
 
 
-def _show(context: StageContext[Given], made: Mapping[Policy, Future[None]]) -> None:
-    """Report the steps of the warm starts; one that stops early has done all of its steps."""
+def _show(context: StageContext[Given], made: Mapping[Policy, Future[Made]]) -> None:
+    """Report the steps and the loss of each warm start; one that stops early is done."""
     settings = context.config.bootstrap
     planned = {Policy.AGENT: settings.agent_steps, Policy.ENV: settings.env_steps}
     given = {Policy.AGENT: context.inputs.agent_model, Policy.ENV: context.inputs.env_model}
-    done = total = 0
-    for policy in (policy for policy in Policy if given[policy] is None):
-        total += planned[policy]
-        steps = _steps(context, policy)
-        if made[policy].done():
-            done += planned[policy]
-        elif steps.exists():
-            done += steps.stat().st_size
-    if total:
-        context.progress(done, total, "steps")
-    else:
-        context.progress(sum(one.done() for one in made.values()), len(made), "models")
+    for policy, future in made.items():
+        part = f"pi_{policy}"
+        if given[policy] is not None:
+            context.progress(int(future.done()), 1, "models", part=part)
+            continue
+        done, loss = noted_steps(_steps(context, policy))
+        total = done if future.done() else planned[policy]
+        message = "" if loss is None else f"loss {loss:.3f}"
+        context.progress(done, total, "steps", part=part, message=message)
 
 
 def _steps(context: StageContext[Given], policy: Policy) -> Path:
-    """Return the file that grows by a byte with each step of a warm start."""
+    """Return the file that grows with each step of a warm start."""
     return context.work / f"{policy}.steps"
 
 
-def _checkpoint(context: StageContext[Given], policy: Policy) -> None:
-    """Copy or warm-start a policy's first checkpoint into the work folder."""
+def _checkpoint(context: StageContext[Given], policy: Policy) -> Made:
+    """Copy or warm-start a policy's first checkpoint; return what the warm start reached."""
     config, inputs, output = context.config, context.inputs, context.work / policy
     given = inputs.agent_model if policy is Policy.AGENT else inputs.env_model
     if given is not None:
         output.mkdir()
         for source in model_files(Path(given.path)):
             shutil.copyfile(source, output / source.name)
-        return
-    trainer().warm_start(
+        return None
+    result = trainer().warm_start(
         WarmStartRequest(
             policy=policy,
             domain_name=config.domain.name,
@@ -121,6 +125,7 @@ def _checkpoint(context: StageContext[Given], policy: Policy) -> None:
             steps=_steps(context, policy),
         )
     )
+    return warm_started(result, config.bootstrap)
 
 
 bootstrap = StageTask(STAGE, Given, compute)

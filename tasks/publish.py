@@ -7,6 +7,7 @@ from typing import Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.publishing import Measured, Update, publish_candidates, publish_first
+from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import NARROW
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
@@ -54,7 +55,9 @@ def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
     before = {Policy.AGENT: inputs.agent, Policy.ENV: inputs.env}
     made = inputs.made
     if made is None:
-        return context.write(publish_first({p: ref.digest for p, ref in before.items()}, measured))
+        digests = {policy: ref.digest for policy, ref in before.items()}
+        bootstrap = context.manifest(inputs.agent.artifact).facts
+        return context.write(publish_first(digests, measured, bootstrap.get(WARM_STARTS, {})))
     return context.write(
         publish_candidates(
             {

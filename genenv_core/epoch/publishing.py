@@ -181,8 +181,15 @@ def publish_candidates(
     )
 
 
-def publish_first(digests: Mapping[Policy, str], measured: Measured) -> Output:
-    """Return `checkpoints` that the game starts from; no gate can close yet."""
+def publish_first(
+    digests: Mapping[Policy, str],
+    measured: Measured,
+    warm_starts: Mapping[str, Mapping[str, float]],
+) -> Output:
+    """Return `checkpoints` that the game starts from; no gate can close yet.
+
+    `warm_starts` are the metrics of each warm start, by policy; a given model has none.
+    """
     rows = [
         {
             "policy": policy.value,
@@ -193,7 +200,7 @@ def publish_first(digests: Mapping[Policy, str], measured: Measured) -> Output:
             "gate_detail": "",
             "steps": 0,
             "is_best": policy is Policy.AGENT,
-            "metrics": "{}",
+            "metrics": canonical_json(warm_starts.get(policy, {})).decode(),
         }
         for policy, digest in digests.items()
     ]

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 
 from genenv_core.config.branching import BranchPoint
+from genenv_core.hiding import without_secrets
 from genenv_core.report.examples import Example, read_examples
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import JsonObject
 
 Row = dict[str, Any]
-
-HIDDEN = "(hidden)"
-_SECRET = re.compile(r"password|passwd|secret|token$|api_?key|credential|authorization", re.I)
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +76,6 @@ class RunReport:
 def read_report(con: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> list[RunReport]:
     """Return the reports on these runs, in their order, from an open connection over them."""
     return [_read(con, run) for run in runs]
-
-
-def without_secrets(value: Any) -> Any:
-    """Return a configuration with passwords, keys and the user part of URLs hidden."""
-    if isinstance(value, dict):
-        return {
-            key: HIDDEN if _SECRET.search(key) and item else without_secrets(item)
-            for key, item in cast(JsonObject, value).items()
-        }
-    if isinstance(value, list):
-        return [without_secrets(item) for item in cast(list[Any], value)]
-    return _USERINFO.sub(HIDDEN, value) if isinstance(value, str) else value
 
 
 def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:

@@ -84,7 +84,9 @@ class Checkpoints(
     gate_detail: str = fields.note("Value and limit that closed the gate; '' when open.")
     steps: int = fields.count("Optimizer steps of the update; 0 when it was skipped.")
     is_best: bool = fields.flag("Whether it was the best by validation success when published.")
-    metrics: str = fields.json_object("Metrics of the update, JSON object of numbers.")
+    metrics: str = fields.json_object(
+        "Metrics of the update, in epoch 0 of the warm start, JSON object of numbers."
+    )
 
 
 class Epochs(

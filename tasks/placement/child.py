@@ -31,7 +31,7 @@ from genenv_core.storage.records.manifest import Manifest
 from tasks.placement.api import PatientApi, runs_with
 from tasks.placement.names import OURS, child_tag, deployment_name
 from tasks.placement.parents import Parents
-from tasks.placement.pods import Pods, pods_of
+from tasks.placement.pods import Look, Pods, pods_of
 from tasks.stage.inputs import Inputs, encode
 from tasks.stage.progress import Cancelled, Event, check, emit
 from tasks.stage.stores import artifacts_of
@@ -162,11 +162,13 @@ class Child:
                 if now - alive > self._settings.lost_seconds:
                     self._lost()
             else:
-                if not self._is_started(state):
+                look = self._look(state)
+                # The pod of a node that went away stays as it was when the node was last heard of.
+                if not look.runs:
                     alive = now
                 elif now - alive > self._settings.lost_seconds:
                     self._lost()
-                trouble, hopeless = self._waits_for(state)
+                trouble, hopeless = self._waits_for(state, look)
                 stuck = (stuck or now) if hopeless else None
                 if now - began > self._settings.start_seconds or (stuck and now - stuck > STUCK_S):
                     self.cancel(f"it did not start: {trouble}")
@@ -231,17 +233,14 @@ class Child:
             sign += self._store.read(paths.lease(self._stage, self._key))
         return sign
 
-    def _is_started(self, state: State) -> bool:
-        """Return whether a child that has not begun has a process, which may be gone by now.
+    def _look(self, state: State) -> Look:
+        """Return how the pod is of a child that has not begun; nothing without a pod."""
+        return self._pods.look(self._run_id) if self._pods and state.is_pending() else Look()
 
-        The pod of a node that went away stays as it was when the node was last heard of.
-        """
-        return state.is_pending() and bool(self._pods and self._pods.runs(self._run_id))
-
-    def _waits_for(self, state: State) -> tuple[str, bool]:
+    def _waits_for(self, state: State, look: Look) -> tuple[str, bool]:
         """Return what a child that has not begun waits for, and whether it waits in vain."""
-        if state.is_pending() and self._pods and (found := self._pods.trouble(self._run_id)):
-            return found
+        if look.trouble:
+            return look.trouble, look.hopeless
         if state.is_pending():
             return "its process is being started", False
         work_pool = self._api.ask(lambda client: client.read_work_pool(self._work_pool))
@@ -252,14 +251,16 @@ class Child:
         return "no worker has taken it yet", False
 
     def _why(self, state: State) -> str:
-        """Return why a child ended badly, in one line: from its pod, or its own state."""
+        """Return why a child ended badly, in one line: from its pod and its log, or its state."""
         own = state_reason(state)
         if state.type == StateType.FAILED or self._pods is None:
             return own
         deadline = time.monotonic() + REASON_S
-        while (found := self._pods.trouble(self._run_id)) is None and time.monotonic() < deadline:
+        while not (look := self._pods.look(self._run_id)).trouble and time.monotonic() < deadline:
             time.sleep(1)
-        return found[0] if found else own
+        why = look.trouble or own
+        words = self._pods.last_words(look)
+        return f"{why}; its last words: {words}" if words else why
 
     def _lost(self) -> NoReturn:
         why = f"no sign of life for {self._settings.lost_seconds:.0f} s"

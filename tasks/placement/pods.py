@@ -15,22 +15,52 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
 from prefect.client.schemas.objects import WorkPool
 
 from genenv_core.errors import one_line
+from genenv_core.hiding import words_without_secrets
 
 log = logging.getLogger("genenv.stage")
 
 TIMEOUT_S = 10.0
+
+JSON, PLAIN = "application/json", "text/plain"
 
 NO_CONTENT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v1"
 """The Accept header for a secret: it returns whether the secret exists, never its content."""
 
 NEVER_STARTS = ("CreateContainerConfigError", "CreateContainerError", "InvalidImageName")
 """Reasons of a waiting container that only a person can end; a failed image pull is another."""
+
+
+LAST_LINES = 5
+"""Lines of a dead pod's log that its error repeats."""
+
+LAST_LETTERS = 600
+"""Characters of them, the last ones."""
+
+_READ_LINES, _READ_BYTES = 200, 65_536  # of the end of a log; a traceback is longer than LAST_LINES
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a flow run's newest pod shows.
+
+    `runs` says whether a container of it runs, `trouble` what is wrong, or '', `hopeless` whether
+    only a person can help. `pod` and `container` name what has ended badly, '' for nothing, and
+    `message` is what it left behind for its end, if it did.
+    """
+
+    runs: bool = False
+    trouble: str = ""
+    hopeless: bool = False
+    pod: str = ""
+    container: str = ""
+    message: str = ""
 
 
 class Pods:
@@ -49,39 +79,45 @@ class Pods:
         absent = [name for name, answer in found.items() if answer is _ABSENT]
         return [f"secret {name!r} in namespace {self.namespace}" for name in absent]
 
-    def trouble(self, flow_run: UUID) -> tuple[str, bool] | None:
-        """Return what is wrong with a flow run's newest pod, and whether only a person can help."""
-        label = _label(flow_run)
-        status = self._newest(flow_run)
-        if status is not None:
-            return diagnosis(status)
+    def look(self, flow_run: UUID) -> Look:
+        """Return how a flow run's newest pod is, by one listing; without a pod, how its job is."""
+        pods = self._items(f"{self._path}/pods", labelSelector=_label(flow_run))
+        if pods:
+            return seen(max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"]))
         path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
-        for job in self._items(path, labelSelector=label):
+        for job in self._items(path, labelSelector=_label(flow_run)):
             about = f"involvedObject.name={job['metadata']['name']},type=Warning"
             for event in self._items(f"{self._path}/events", fieldSelector=about):
-                return f"{event.get('reason')}: {_short(event.get('message'))}", False
-        return None
+                return Look(trouble=f"{event.get('reason')}: {_short(event.get('message'))}")
+        return Look()
 
-    def runs(self, flow_run: UUID) -> bool:
-        """Return whether a container of a flow run's newest pod runs, as far as is known."""
-        status = self._newest(flow_run) or {}
-        return any("running" in (one.get("state") or {}) for one in _containers(status))
+    def last_words(self, look: Look) -> str:
+        """Return the end of what a dead container said, on one line, or '' where nothing is known.
 
-    def _newest(self, flow_run: UUID) -> dict[str, Any] | None:
-        """Return the status of a flow run's newest pod; None where there is none."""
-        pods = self._items(f"{self._path}/pods", labelSelector=_label(flow_run))
-        pods.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
-        return pods[-1].get("status") or {} if pods else None
+        That is the message it left for its end, else the last lines of its log. What looks like a
+        secret is hidden.
+        """
+        said: Any = look.message
+        if not said and look.pod:
+            path = f"{self._path}/pods/{look.pod}/log"
+            lines, most = str(_READ_LINES), str(_READ_BYTES)
+            said = self._get(
+                path, accept=PLAIN, container=look.container, tailLines=lines, limitBytes=most
+            )
+        if not isinstance(said, str):
+            return ""
+        ends = [one_line(line) for line in words_without_secrets(said).splitlines() if line.strip()]
+        return " | ".join(ends[-LAST_LINES:])[-LAST_LETTERS:]
 
     @property
     def _path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}"
 
     def _items(self, path: str, **query: str) -> list[dict[str, Any]]:
-        answer = self._get(path, **query)
+        answer = self._get(path, JSON, **query)
         return cast(dict[str, Any], answer).get("items") or [] if isinstance(answer, dict) else []
 
-    def _get(self, path: str, accept: str = "application/json", **query: str) -> Any:
+    def _get(self, path: str, accept: str, **query: str) -> Any:
         """Return the answer, `_ABSENT` when there is no such object, None when it is unknown."""
         from aiohttp import ClientError
         from kubernetes_asyncio.client.exceptions import ApiException
@@ -138,6 +174,21 @@ def secrets_in(manifest: Any) -> Iterator[str]:
             yield from (item["name"] for item in cast(list[dict[str, Any]], value))
         else:
             yield from secrets_in(value)
+
+
+def seen(pod: dict[str, Any]) -> Look:
+    """Return what the listing of a pod shows."""
+    status: dict[str, Any] = pod.get("status") or {}
+    runs = any("running" in (one.get("state") or {}) for one in _containers(status))
+    trouble, hopeless = diagnosis(status) or ("", False)
+    for container in _containers(status):
+        ended = _inner(container, "state", "terminated") or _inner(
+            container, "lastState", "terminated"
+        )
+        if ended.get("exitCode"):
+            name, message = pod["metadata"].get("name", ""), ended.get("message") or ""
+            return Look(runs, trouble, hopeless, name, container.get("name", ""), message)
+    return Look(runs, trouble, hopeless)
 
 
 def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:
@@ -202,4 +253,4 @@ async def _request(path: str, accept: str, query: dict[str, str]) -> Any:
             from kubernetes_asyncio.client.exceptions import ApiException
 
             raise ApiException(status=answer.status, reason=answer.reason)
-        return json.loads(body)
+        return json.loads(body) if accept != PLAIN else body.decode(errors="replace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic
 
@@ -21,7 +21,7 @@ from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
 from genenv_core.storage.store.protocol import Store
 from tasks.stage.inputs import In
-from tasks.stage.progress import Event, emit
+from tasks.stage.progress import Paces, emit
 
 log = logging.getLogger("genenv.stage")
 
@@ -49,6 +49,7 @@ class StageContext(Generic[In]):
     """What a stage's computation may use: inputs, output, its config fields, a scratch folder.
 
     `scope` is `ids.scope_of` the key's parts; ids start with its head.
+    `tell` takes how far the stage is, in words, to whoever looks from outside of this process.
     `execution` is apart from `config` because it is in no key: it may change how and when work is
     done, never the result.
     """
@@ -65,6 +66,12 @@ class StageContext(Generic[In]):
     out: ArtifactWriter
     work: Path
     draw: int = 0
+    tell: Callable[[str], None] = lambda words: None
+    _paces: Paces = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start with no progress."""
+        self._paces = Paces(self.stage.name, self.epoch)
 
     @property
     def store(self) -> Store:
@@ -103,9 +110,15 @@ class StageContext(Generic[In]):
             self.out.table(table, rows)
         return output.facts
 
-    def progress(self, done: int, total: int, unit: str) -> None:
-        """Report how far the stage is."""
-        emit(Event("advanced", self.stage.name, self.epoch, done=done, total=total, unit=unit))
+    def progress(
+        self, done: int, total: int, unit: str, *, part: str = "", message: str = ""
+    ) -> None:
+        """Report how far the stage, or the named part of it, is; `message` says more."""
+        event = self._paces.event(done, total, unit, part, message)
+        self.tell(self._paces.words)
+        if event.due:
+            log.info("stage=%s epoch=%d %s", self.stage.name, self.epoch, event.words)
+        emit(event)
 
 
 Compute = Callable[[StageContext[In]], dict[str, Any]]

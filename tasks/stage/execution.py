@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Generic, NamedTuple, cast
 
 from genenv_core.config.load import run_name
@@ -260,6 +261,7 @@ def _computed(call: _Call[In], compute: Compute[In]) -> tuple[Manifest, bool]:
             out=ArtifactWriter(store, stage.name, call.parts, call.key),
             work=work,
             draw=call.parts.get("draw", 0),
+            tell=partial(leases_of(call.config.root).tell, stage.name, call.key),
         )
         facts = compute(context)
         manifest, won = context.out.commit(facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -29,12 +30,14 @@ class Event:
     """One thing that happened.
 
     The `state` of a finished stage is computed or cached, that of a failed one failed or
-    interrupted. An advanced stage has finished `done` of `total` units (`unit`: groups, steps,
-    ...). The `facts` of a finished stage are its manifest's. The `message` of a waiting stage says
-    what it waits for, that of a reused one who computed it. The kind `run` opens a run; its facts
-    name it. The `message` of the kind `tracking` says that MLflow is away, or that it is back, or
-    that no spans are sent, that of the kind `root` that another root cannot be read, that of
-    the kind `server` that the run's Prefect server has ended. A `limit` is
+    interrupted. An advanced stage, or the `part` of it that is named, has finished `done` of
+    `total` units (`unit`: groups, steps, ...); `message` says more, `pace` how fast it is, and
+    `due` that a plain line is to be printed. The `facts` of a finished stage are its manifest's.
+    The `message` of a waiting stage says what it waits for, that of a reused one who computed it.
+    The kind `run` opens a run; its facts name it. The `message` of the kind `tracking` says that
+    MLflow is away, or that it is back, or that no spans are sent, that of the kind `root` that
+    another root cannot be read, that of the kind `server` that the run's Prefect server has ended.
+    A `limit` is
     reached; the message says so, and the facts what is left, or nothing where the run goes on with
     what is stored.
     """
@@ -47,8 +50,74 @@ class Event:
     done: int = 0
     total: int = 0
     unit: str = ""
+    part: str = ""
+    pace: str = ""
+    due: bool = False
     message: str = ""
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def words(self) -> str:
+        """Return how far an advanced stage, or a part of it, is."""
+        counted = f"{self.done} of {self.total} {self.unit}"
+        said = ", ".join(text for text in (counted, self.message, self.pace) if text)
+        return f"{self.part}: {said}" if self.part else said
+
+
+RATED_S = 2.0
+"""Seconds of reports before there is a rate."""
+
+LINE_S = 30.0
+"""Least time between two plain lines on the progress of one part of a stage."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast a stage, or a part of it, is; `now` is seconds of a clock that never goes back."""
+
+    began: tuple[int, float] | None = None
+    said: float = 0.0
+
+    def words(self, done: int, total: int, now: float) -> str:
+        """Return the rate since the first report, and the seconds left at that rate, or ''."""
+        first, since = self.began = self.began or (done, now)
+        if done <= first or now - since < RATED_S:
+            return ""
+        rate = (done - first) / (now - since)
+        return f"{rate:.3g} a second, about {(total - done) / rate:.0f} s left"
+
+    def due(self, now: float) -> bool:
+        """Return whether `LINE_S` have passed since the first report or the last plain line."""
+        self.said = self.said or now
+        if now - self.said < LINE_S:
+            return False
+        self.said = now
+        return True
+
+
+class Paces:
+    """The progress of one stage: makes its events, and keeps the last words of each part."""
+
+    def __init__(self, stage: str, epoch: int) -> None:
+        """Start with nothing reported."""
+        self._stage, self._epoch = stage, epoch
+        self._paces: dict[str, Pace] = {}
+        self._words: dict[str, str] = {}
+
+    def event(self, done: int, total: int, unit: str, part: str = "", message: str = "") -> Event:
+        """Return the event of a report."""
+        pace, now = self._paces.setdefault(part, Pace()), time.monotonic()
+        event = Event(
+            "advanced", self._stage, self._epoch, done=done, total=total, unit=unit, part=part,
+            pace=pace.words(done, total, now), due=pace.due(now), message=message,
+        )  # fmt: skip
+        self._words[part] = event.words
+        return event
+
+    @property
+    def words(self) -> str:
+        """Return how far the stage is, the parts after each other."""
+        return "; ".join(self._words.values())
 
 
 _listeners: list[Callable[[Event], None]] = []

@@ -41,6 +41,18 @@ REQUEST_S = 30
 """Longest wait for one answer, unless MLFLOW_HTTP_REQUEST_TIMEOUT says otherwise."""
 
 
+SPOKEN = {
+    "mlflow": logging.WARNING,
+    "alembic": logging.WARNING,
+    "mlflow.store.db.utils": logging.CRITICAL,
+}
+"""From which level on loggers of MLflow are heard.
+
+Its migrations announce themselves line by line. An error of its database is logged with its stack
+and all values, and raised as well; genenv says what is raised, in one line.
+"""
+
+
 def tracking_uri(config: RunConfig, root: Path) -> str:
     """Return the URI of the configuration or the environment, or the SQLite file under the root."""
     configured = config.tracking.uri or os.environ.get(URI_VARIABLE)
@@ -103,9 +115,8 @@ def open_client(config: RunConfig, root: Path) -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_S))
     from mlflow import MlflowClient
 
-    # Its migrations announce themselves line by line.
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in SPOKEN.items():
+        logging.getLogger(name).setLevel(level)
     uri = tracking_uri(config, root)
     if uri == database_of(root):
         create_database(root)

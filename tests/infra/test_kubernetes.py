@@ -214,6 +214,10 @@ def test_a_pod_without_enough_memory_says_so(k8s: Cluster, tiny_root: Path, othe
     error = failing(only_rollout(tiny_root, "oom", 12))
     assert "stage rollout of epoch 1 on work pool gpu crashed: " in error
     assert "OOMKilled" in error and "memory limit" in error
+    (child,) = children("oom")
+    (pod,) = k8s.pods(child.id)
+    (*_, last) = filter(str.strip, k8s.log(pod).splitlines())
+    assert error.endswith(" ".join(last.split())), "its log's last line"
     assert child_states("oom") == [("rollout", "Crashed")]
 
 

@@ -17,8 +17,9 @@ from flows.cli.tables import console, epoch_cells, epoch_table, measured_line
 from genenv_core.addresses import at_root
 from genenv_core.config.branching import BranchPoint
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import LAST, MEASURES
+from genenv_core.config.stages import FIRST, LAST, MEASURES
 from genenv_core.config.until import Until
+from genenv_core.epoch.reached import first_texts_line, warm_start_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.storage.store.opening import home_of
 from schemas.enums import StageState
@@ -34,7 +35,8 @@ class RunView:
         self._home = home_of(config.root) if "://" in config.root else config.root
         self._quiet = quiet
         self._console = console()
-        self._running: dict[tuple[int, str], tuple[Event, float]] = {}
+        self._running: dict[tuple[int, str], tuple[dict[str, Event], float]] = {}
+        self._bootstrap: dict[str, Any] = {}
         self._epochs: dict[int, dict[str, Any]] = {}
         self._counts = Counter[StageState | None]()
         self._epoch_counts = defaultdict[int, Counter[StageState | None]](Counter)
@@ -169,11 +171,13 @@ class RunView:
             return
         key = (event.epoch, event.stage)
         if event.kind == "started":
-            self._running[key] = (event, time.monotonic())
+            self._running[key] = ({"": event}, time.monotonic())
             self._began.setdefault(event.epoch, time.monotonic())
         elif event.kind in ("waiting", "advanced"):
-            since = self._running.get(key, (event, time.monotonic()))[1]
-            self._running[key] = (event, since)
+            parts, since = self._running.get(key, ({}, time.monotonic()))
+            if event.part:  # the stage has more to say than its own line
+                parts = {part: told for part, told in parts.items() if part}
+            self._running[key] = ({**parts, event.part: event}, since)
         elif event.kind in ("finished", "failed"):
             self._running.pop(key, None)
         if event.kind == "finished":
@@ -193,8 +197,14 @@ class RunView:
                 )
                 for line in event.facts["skipped_first"]:
                     self.note(f"  {escape(line)}")
+            if event.stage == FIRST:
+                self._bootstrap = event.facts
+                for line in warm_start_lines(event.facts):
+                    self._line(line)
             for trouble in troubles(event.facts):
                 self.warn(trouble)
+        if event.due and not self._live:
+            self._line(f"{event.stage} of epoch {event.epoch}: {event.words}")
         if event.kind in ("tracking", "root", "server"):
             self.note(escape(event.message), "bold yellow")
         if event.kind == "waiting" and not self._live:
@@ -219,32 +229,28 @@ class RunView:
         if not self._live:
             cells = epoch_cells(row)
             self._line("  ".join(f"{name} {value}" for name, value in cells.items() if value))
+        if event.epoch == 1 and (line := first_texts_line(self._bootstrap, row)):
+            self._line(line)
 
     def _line(self, text: str) -> None:
         if not self._quiet:
-            print(text, flush=True)
+            self._console.print(text, markup=False, soft_wrap=True)
 
     def _render(self) -> Group:
         parts: list[Any] = []
         if self._epochs:
             parts.append(epoch_table([self._epochs[number] for number in sorted(self._epochs)]))
         grid = Table.grid(padding=(0, 2))
-        for event, since in list(self._running.values()):
-            passed = time.monotonic() - since
-            done = event.message
-            if event.kind == "advanced":
-                done = f"{event.done}/{event.total} {event.unit}"
-                if event.done and passed > 1:
-                    rate = event.done / passed
-                    done += f"  {rate:.1f}/s, {(event.total - event.done) / rate:.0f} s left"
-            grid.add_row(
-                Text("▸", style="cyan"),
-                "measuring"
-                if event.stage == MEASURES
-                else f"epoch {event.epoch}/{self._config.epochs}",
-                event.stage,
-                f"{passed:5.1f} s",
-                done,
-            )
+        for told, since in list(self._running.values()):
+            for event in told.values():
+                grid.add_row(
+                    Text("▸", style="cyan"),
+                    "measuring"
+                    if event.stage == MEASURES
+                    else f"epoch {event.epoch}/{self._config.epochs}",
+                    event.stage,
+                    f"{time.monotonic() - since:5.1f} s",
+                    event.words if event.kind == "advanced" else event.message,
+                )
         parts.append(grid)
         return Group(*parts)

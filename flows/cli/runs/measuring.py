@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from rich.live import Live
@@ -13,9 +12,6 @@ from genenv_core.config.schema import RunConfig
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
 
-LINE_S = 30.0
-"""Least time between two lines where there is no terminal to draw on."""
-
 
 class MeasureView:
     """Listens to the stage; a live line on a terminal, plain lines elsewhere, silence for JSON."""
@@ -25,8 +21,6 @@ class MeasureView:
         self._config, self._quiet = config, quiet
         self._console = console()
         self._event: Event | None = None
-        self._began = self._said = time.monotonic()
-        self._first: int | None = None
         self._state: StageState | None = None
         self._listening = listening(self._on)
         self._live = (
@@ -60,10 +54,7 @@ class MeasureView:
     def _on(self, event: Event) -> None:
         if event.kind == "advanced":
             self._event = event
-            if self._first is None:
-                self._first, self._began = event.done, time.monotonic()
-            if not self._live and time.monotonic() - self._said > LINE_S:
-                self._said = time.monotonic()
+            if event.due and not self._live:
                 self._say(self._line())
         elif event.kind == "finished":
             self._state = event.state
@@ -71,15 +62,7 @@ class MeasureView:
             self._say(event.message)
 
     def _line(self) -> str:
-        event = self._event
-        if event is None:
-            return "starting"
-        passed, made = time.monotonic() - self._began, event.done - (self._first or 0)
-        line = f"{event.done} of {event.total} {event.unit}"
-        if made and passed > 1:
-            left = (event.total - event.done) * passed / made
-            line += f", {made / passed:.1f} a second, {left:.0f} s left"
-        return line
+        return self._event.words if self._event else "starting"
 
     def _say(self, text: str) -> None:
         if not self._quiet:

@@ -25,7 +25,9 @@ from genenv_core.config.stages import LAST, STAGES
 from genenv_core.config.until import stages_of
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError
-from genenv_core.spending.spent import reached, spent_on
+from genenv_core.evidence.beginning import progress_of, reached
+from genenv_core.spending.spent import reached as reached_limits
+from genenv_core.spending.spent import spent_on
 from genenv_core.spending.stop import facts_of, said_of
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.draws import read_draws
@@ -71,7 +73,7 @@ def show_run(
     if as_json:
         found: dict[str, Any] = {"run_id": run, **picture.said, "epochs": picture.epochs}
         found["evidence"], found["reused"] = picture.evidence, picture.reused
-        found["warnings"] = picture.troubles
+        found["warnings"], found["bootstrap"] = picture.troubles, picture.bootstrap
         if picture.ending:
             found["ended_after"] = picture.ending.model_dump(include={"stage", "epoch"})
         if predicted:
@@ -79,7 +81,10 @@ def show_run(
         if picture.stopped:
             found["status"], found["stopped"] = "stopped", picture.stopped
         found["stages"] = [a.model_dump(mode="json") for a in picture.last.values()]
-        found["unfinished"] = [a.model_dump(mode="json") for a in picture.open_ends]
+        found["unfinished"] = [
+            {**a.model_dump(mode="json"), "progress": picture.progress.get((a.epoch, a.stage), "")}
+            for a in picture.open_ends
+        ]
         print(json.dumps(found, default=str))
         return
     console().print(_rendered(store, picture, everything=everything))
@@ -109,7 +114,7 @@ class _Picture:
     `planned` is None for a run that measures a model, which has no epochs. `said` are its tags,
     note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
     as asked, if none has taken it on since. `stopped` are the facts of a run that ends at a limit,
-    else empty.
+    else empty. `progress` says how far running stages are, `bootstrap` what that stage reached.
     """
 
     run: str
@@ -122,6 +127,8 @@ class _Picture:
     troubles: list[str]
     ending: Ending | None
     stopped: dict[str, Any]
+    progress: dict[tuple[int, str], str]
+    bootstrap: list[str]
 
     @property
     def open_ends(self) -> list[Attempt]:
@@ -174,6 +181,8 @@ def _picture(store: Store, run: str) -> _Picture:
         troubles=_troubles(store, run, last),
         ending=ending,
         stopped=_stopped(store, run, last),
+        progress=progress_of(store, newest),
+        bootstrap=reached(store, run, epochs),
     )
 
 
@@ -188,7 +197,7 @@ def _stopped(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) ->
         return {}
     left = [one for one in stages_of(config) if one not in last or last[one].state not in DONE]
     spent = spent_on(log.attempts(), config)
-    limits = reached(spent, config.limits)
+    limits = reached_limits(spent, config.limits)
     if not (left and limits):
         return {}
     return {"message": said_of(limits, left), **facts_of(config, limits, spent, left)}
@@ -229,14 +238,16 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
         parts.append(_grid(picture, everything=everything))
     if picture.reused:
         parts += ["", _reused(picture)]
+    parts += [Text(f"bootstrap: {line}") for line in picture.bootstrap]
     for attempt in picture.open_ends:
         # Only the first line of what went wrong; all of it is in stage_runs.
+        told = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))
         parts.append(
             Text.assemble(
                 (attempt.state, STATE_STYLES[attempt.state]),
                 f" {attempt.stage} of epoch {attempt.epoch}, attempt {attempt.attempt} "
                 f"({attempt.host} pid {attempt.pid})",
-                f": {attempt.error}" if attempt.error else "",
+                f": {told}" if told else "",
             )
         )
     parts += [Text(f"warning: {text}", style="bold yellow") for text in picture.troubles]

@@ -10,7 +10,8 @@ from flows.view.curves import curves
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader, Row
 from genenv_core.config.stages import STAGES
-from genenv_core.report.data import without_secrets
+from genenv_core.evidence.beginning import progress_of, reached
+from genenv_core.hiding import without_secrets
 from genenv_core.storage.sql.duck import text
 
 
@@ -37,7 +38,9 @@ def page(reader: Reader, request: Request) -> Page:
             "curves": curves(reader, [run]),
             "notes": _notes(reader, run),
             "epochs": epochs,
+            "reached": reached(reader.store, run, epochs.rows),
             "stages": stages,
+            "progress": progress_of(reader.store, stages.rows),
             "grid": _grid(stages),
             "results": _results(reader, run),
             "items": _items(reader, run),

@@ -38,13 +38,17 @@ T = TypeVar("T")
 
 
 class Lease(SealedRecord):
-    """Who computes a stage; `token` distinguishes two leases of one process, `beats` counts up."""
+    """Who computes a stage; `token` distinguishes two leases of one process, `beats` counts up.
+
+    `doing` says how far the stage was at the last beat, '' where it has said nothing.
+    """
 
     host: str
     pid: int
     process: str
     token: str
     beats: int = 0
+    doing: str = ""
 
 
 class Leases:
@@ -55,6 +59,7 @@ class Leases:
         self._store = store
         self._ttl_s = ttl_s
         self._held: dict[str, tuple[str, Lease]] = {}
+        self._doing: dict[str, str] = {}
         self._lock = threading.Lock()
         self._heart: threading.Thread | None = None
 
@@ -83,6 +88,10 @@ class Leases:
             yield finished()
         finally:
             self._release(path, token)
+
+    def tell(self, stage: str, key: str, doing: str) -> None:
+        """Say how far a stage is that this process computes; the next beat writes it."""
+        self._doing[paths.lease(stage, key)] = doing
 
     def _take(
         self, path: str, result: str, waiting: Callable[[str], None], check: Callable[[], None]
@@ -156,7 +165,8 @@ class Leases:
                     self._renew(path, lease)
 
     def _renew(self, path: str, lease: Lease) -> None:
-        again = lease.model_copy(update={"beats": lease.beats + 1})
+        doing = self._doing.get(path, "")
+        again = lease.model_copy(update={"beats": lease.beats + 1, "doing": doing})
         try:
             if self._store.swap(path, lease.to_bytes(), again.to_bytes()):
                 self._held[lease.token] = (path, again)
@@ -171,6 +181,7 @@ class Leases:
         """Remove a lease unless somebody took it over."""
         with self._lock:
             _, lease = self._held.pop(token, ("", None))
+            self._doing.pop(path, None)
             if lease is None:
                 return
             try:
@@ -183,3 +194,11 @@ class Leases:
 def _holder(data: bytes) -> str:
     lease = Lease.from_bytes(data)
     return f"{lease.host} pid {lease.pid}"
+
+
+def doing(store: Store, stage: str, key: str) -> str:
+    """Return how far a stage is, as the process that computes it said, '' where it did not."""
+    try:
+        return Lease.from_bytes(store.read(paths.lease(stage, key))).doing
+    except (NotFound, IntegrityError):
+        return ""

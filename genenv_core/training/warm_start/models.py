@@ -37,7 +37,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.ids import seed_from
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
-from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
+from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult, note_step
 from genenv_core.training.warm_start.sft import FitSettings, Row, fit
 from genenv_core.types import Policy
 
@@ -82,10 +82,9 @@ def warm_start(request: WarmStartRequest) -> WarmStartResult:
     threads = torch.get_num_threads()
     torch.set_num_threads(request.threads)
 
-    def stepped() -> None:
+    def stepped(loss: float) -> None:
         if request.steps is not None:
-            with request.steps.open("ab") as file:
-                file.write(b".")
+            note_step(request.steps, loss)
 
     try:
         shown = [

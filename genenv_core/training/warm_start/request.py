@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from genenv_core.types import JsonObject, Policy
 class WarmStartRequest(Record):
     """One warm start: a policy of a domain, and the folder of its checkpoint.
 
-    The file `steps`, where one is named, grows by one byte a step.
+    The file `steps`, where one is named, grows with each step: see `note_step`.
     """
 
     policy: Policy
@@ -41,3 +43,29 @@ class WarmStartResult(Record):
     steps: int
     metrics: dict[str, float]
     cpu_s: float
+
+
+RECENT = 20
+"""Steps whose losses are averaged for a person who watches."""
+
+
+def note_step(steps: Path, loss: float) -> None:
+    """Append the loss of a finished step to a file of float64, 8 bytes each, in machine order."""
+    with steps.open("ab") as file:
+        file.write(array("d", [loss]).tobytes())
+
+
+def noted_steps(steps: Path) -> tuple[int, float | None]:
+    """Return the finished steps in such a file, and the mean loss of the last `RECENT` of them.
+
+    The loss is None before the first step, also where there is no file yet.
+    """
+    losses = array("d")
+    try:
+        with steps.open("rb") as file:
+            done = file.seek(0, os.SEEK_END) // losses.itemsize
+            file.seek(max(0, done - RECENT) * losses.itemsize)
+            losses.frombytes(file.read(min(done, RECENT) * losses.itemsize))
+    except FileNotFoundError:
+        return 0, None
+    return done, sum(losses) / len(losses) if losses else None

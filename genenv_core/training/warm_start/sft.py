@@ -74,11 +74,11 @@ def fit(
     settings: FitSettings,
     probe: Sequence[Row] = (),
     *,
-    stepped: Callable[[], None] = lambda: None,
+    stepped: Callable[[float], None] = lambda loss: None,
 ) -> Fitted:
-    """Return the trained model; the one passed in is used up. Calls `stepped` after each step.
+    """Return the trained model; the one passed in is used up.
 
-    Raises NumericalError when the loss is not finite.
+    Calls `stepped` with the loss of each step. Raises NumericalError when the loss is not finite.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=_BETAS, weight_decay=0.0, fused=True
@@ -100,7 +100,7 @@ def fit(
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
-        stepped()
+        stepped(losses[-1])
         if not math.isfinite(losses[-1]):
             raise NumericalError(
                 f"warm start: the loss is {losses[-1]} at step {len(losses)}; lower "

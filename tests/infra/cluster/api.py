@@ -196,7 +196,11 @@ class Api:
         namespace, _ = self._may(request, "get", "/log")
         self.store.get("pods", namespace, request.match_info["name"])
         path = self.logs.get(request.match_info["name"])
-        return web.Response(text=path.read_text(errors="replace") if path else "")
+        text = path.read_text(errors="replace") if path else ""
+        lines = int(request.query.get("tailLines", len(text) + 1))
+        ends = text.splitlines(keepends=True)[-lines:] if lines else []
+        most = int(request.query.get("limitBytes", len(text.encode()) + 1))
+        return web.Response(body="".join(ends).encode()[:most])
 
 
 def admit(job: Object) -> None:

@@ -329,7 +329,10 @@ def test_means_over_no_tasks_are_null() -> None:
 
 
 def test_the_game_starts_from_two_published_checkpoints() -> None:
-    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, Measured(0.5, TEST))
+    warm = {"agent": {"loss": 0.5, "steps": 9}}
+    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, Measured(0.5, TEST), warm)
+    metrics = output.tables["checkpoints"]["metrics"]
+    assert [json.loads(one) for one in metrics] == [warm["agent"], {}]  # pi_env was given
     assert rows(output) == [
         ("agent", "agent-0", None, True, "open", True),
         ("env", "env-0", None, True, "open", False),

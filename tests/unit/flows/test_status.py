@@ -2,7 +2,7 @@
 
 Invariants: it agrees with the run's log; the attempts of merged epochs are not read one by one;
 other runs of the root are not opened; a run that a command ended as asked is watched no longer,
-until a command takes it on.
+until a command takes it on; a stage at work says how far it is, and bootstrap what it reached.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from flows.cli.tables import epoch_table, evidence_table
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
 from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.store.leases import Lease
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import FAN, compact
 from tests.mutations import mutation
-from tests.unit.builders_runs import without_fsync, write_epoch, write_run
+from tests.unit.builders_runs import open_run, without_fsync, write_epoch, write_run, write_stage
 
 EPOCHS = FAN
 
@@ -124,3 +125,30 @@ def test_a_run_that_was_to_end_early_is_watched_no_longer(
     assert read_ending(store, "run-a") is None
     (tmp_path / paths.run_ending("run-a")).write_text("{}")
     assert read_ending(store, "run-a") is None  # damaged
+
+
+@mutation(
+    "status does not say how far a stage is", "flows/cli/runs/status.py",
+    "told = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))",
+    "told = attempt.error",
+)  # fmt: skip
+def test_status_says_how_far_a_stage_is_and_what_bootstrap_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LocalStore(tmp_path)
+    warm = {"env": {"steps": 5, "steps_planned": 9, "loss": 1.0}}
+    log = open_run(store, "run-a", 1)
+    write_stage(store, "bootstrap", 0, tables={}, facts={"warm_starts": warm})
+    write_epoch(store, "run-a", 0)
+    (attempt,) = log.attempts([0])
+    log.begin(attempt.model_copy(update={"state": "running", "epoch": 1, "seconds": None}))
+    lease = Lease(host="h", pid=1, process="p", token="t", doing="3 of 8 groups")
+    store.create(paths.lease(attempt.stage, attempt.stage_key), lease.to_bytes())
+    show_run(store, "run-a", as_json=False)
+    told = capsys.readouterr().out
+    assert f"running {attempt.stage} of epoch 1, attempt 1 (h pid 1): 3 of 8 groups\n" in told
+    assert "bootstrap: pi_env: 5 of 9 steps, loss 1.000\n" in told
+    show_run(store, "run-a", as_json=True)
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["progress"] for one in answer["unfinished"]] == ["3 of 8 groups"]
+    assert answer["bootstrap"] == ["pi_env: 5 of 9 steps, loss 1.000"]

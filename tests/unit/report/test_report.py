@@ -19,9 +19,9 @@ import polars as pl
 import pytest
 
 from genenv_core.config.load import dump, resolve
+from genenv_core.hiding import HIDDEN, without_secrets
 from genenv_core.report import read_report, render
 from genenv_core.report.charts import GLYPHS, MARKERS, SERIES
-from genenv_core.report.data import HIDDEN, without_secrets
 from genenv_core.report.page import number
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect

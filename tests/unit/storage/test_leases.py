@@ -24,7 +24,7 @@ import pytest
 from genenv_core.errors import AlreadyExists, StorageError
 from genenv_core.storage import paths
 from genenv_core.storage.store import leases as module
-from genenv_core.storage.store.leases import Lease, Leases
+from genenv_core.storage.store.leases import Lease, Leases, doing
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity
 from tests.mutations import mutation
@@ -323,6 +323,22 @@ def test_one_thread_beats_for_all_and_ends(store: LocalStore) -> None:
     until(lambda: hearts() == 0)
     with leases.hold("score", KEY, lambda: None):
         until(lambda: beats("score") > 0)
+
+
+@mutation(
+    "a beat says nothing of how far the stage is", LEASES,
+    'doing = self._doing.get(path, "")', 'doing = ""',
+)  # fmt: skip
+def test_a_beat_says_how_far_the_stage_is(store: LocalStore) -> None:
+    leases = Leases(store, ttl_s=0.1)
+    assert doing(store, STAGE, KEY) == ""
+    with leases.hold(STAGE, KEY, result_of(store)):
+        leases.tell(STAGE, KEY, "3 of 8 groups")
+        until(lambda: doing(store, STAGE, KEY) == "3 of 8 groups")
+    assert doing(store, STAGE, KEY) == ""
+    with leases.hold(STAGE, KEY, result_of(store)):  # again: what was said before is gone
+        until(lambda: Lease.from_bytes(store.read(PATH)).beats > 1)
+        assert doing(store, STAGE, KEY) == ""
 
 
 def test_a_store_that_fails_at_a_beat_or_at_the_release_hides_nothing(

@@ -1,9 +1,10 @@
 """Placement without a server: names, encoded inputs, reasons of pods.
 
 Invariants: inputs come back as they were sent; a pod's status becomes one line that names the
-cause; secrets are found wherever a manifest names them; a run with work pools and no server is
-refused with the remedy; an unreachable cluster is not an error; every stage can be placed, and its
-flow knows it.
+cause, and a dead one's last words stand behind it, bounded and without secrets; one look at a pod
+is one listing; secrets are found wherever a manifest names them; a run with work pools and no
+server is refused with the remedy; an unreachable cluster is not an error; every stage can be
+placed, and its flow knows it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Fil
 from tasks.placement import child as child_module
 from tasks.placement.child import Child
 from tasks.placement.names import deployment_name
-from tasks.placement.pods import Pods, diagnosis, secrets_in
+from tasks.placement.pods import LAST_LETTERS, LAST_LINES, Look, Pods, diagnosis, secrets_in
 from tasks.score import ScoreInputs
 from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
@@ -206,7 +207,8 @@ def test_a_cluster_that_cannot_be_asked_is_no_error(
         (tmp_path / "config").write_text(json.dumps(config))
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
         pods = Pods("genenv", frozenset({"a"}))
-        assert pods.missing_secrets() == [] and pods.trouble(uuid4()) is None
+        assert pods.missing_secrets() == [] and pods.look(uuid4()) == Look()
+        assert pods.last_words(Look(pod="p", container="c")) == ""
 
 
 def hang_up(server: socket.socket) -> None:
@@ -227,6 +229,7 @@ class Followed(Child):
         self._where, self._work_pool, self._run_id = "stage rollout", "gpu", uuid4()
         self._pods = self._api = self.parents = self
         self.said: list[str] = []
+        self.looks = 0
 
     def ask(self, call: Any) -> Any:
         return SimpleNamespace(state=self._script[0][0])
@@ -238,11 +241,9 @@ class Followed(Child):
     def check(self) -> None:
         assert self._script, "it was followed beyond its end"
 
-    def runs(self, flow_run: UUID) -> bool:
-        return self._script[0][1]
-
-    def trouble(self, flow_run: UUID) -> None:
-        return None
+    def look(self, flow_run: UUID) -> Look:
+        self.looks += 1
+        return Look(runs=self._script[0][1])
 
     def _sign(self, child: Any) -> bytes:
         return b"the same"
@@ -253,7 +254,7 @@ class Followed(Child):
 
 @mutation(
     "a node that goes while its pod starts is waited for", CHILD,
-    "if not self._is_started(state):", "if True:",
+    "if not look.runs:", "if True:",
 )  # fmt: skip
 def test_a_pod_that_runs_and_says_nothing_is_lost(monkeypatch: pytest.MonkeyPatch):
     pulls, starts = (Pending(), False), (Pending(), True)
@@ -261,6 +262,7 @@ def test_a_pod_that_runs_and_says_nothing_is_lost(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(child_module.time, "monotonic", lambda: child._now)
     with pytest.raises(StageError, match="is lost: no sign of life for 45 s"):
         child.follow()
+    assert child.looks == 35  # one each
     assert len(child._script) == 2  # 300 s of pulling an image are no silence, 50 s are
     began = Followed([pulls, starts, (Running(), True), (Completed(), False)])
     monkeypatch.setattr(child_module.time, "monotonic", lambda: began._now)
@@ -312,8 +314,77 @@ def test_what_is_being_cancelled_is_not_said_to_run(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_whether_the_newest_pod_runs(items: Any, runs: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Pods, "_items", lambda *_, **__: list(items))
-    assert Pods("ns", frozenset()).runs(uuid4()) is runs
+    asked: list[str] = []
+
+    def listed(self: Pods, path: str, **_: str) -> Any:
+        asked.append(path)
+        return list(items)
+
+    monkeypatch.setattr(Pods, "_items", listed)
+    if items:
+        assert Pods("ns", frozenset()).look(uuid4()).runs is runs
+        assert asked == ["/api/v1/namespaces/ns/pods"]
+
+
+class Said(Pods):
+    """Pods of which one has died; notes what is asked for its log."""
+
+    def __init__(self, log: Any, message: str = "") -> None:
+        super().__init__("ns", frozenset())
+        self._log, self.asked = log, list[str]()
+        terminated = {"exitCode": 137, "reason": "OOMKilled", "message": message}
+        boxes = [
+            {"name": "first", "state": {"terminated": {"exitCode": 0}}},
+            {"name": "job", "state": {"terminated": terminated}},
+        ]
+        about = {"name": "pod-1", "creationTimestamp": "1"}
+        self._pod = {"metadata": about, "status": {"containerStatuses": boxes, "phase": "Failed"}}
+
+    def _items(self, path: str, **query: str) -> list[dict[str, Any]]:
+        return [self._pod]
+
+    def _get(self, path: str, accept: str, **query: str) -> Any:
+        self.asked.append(f"{path} {query['container']}")
+        return self._log
+
+
+@mutation(
+    "a log is repeated whole", "tasks/placement/pods.py",
+    "ends[-LAST_LINES:])[-LAST_LETTERS:]", "ends)",
+)  # fmt: skip
+def test_a_dead_pods_last_words_are_bounded():
+    pods = Said("\n".join(["begins", "", *(f"line {at}" for at in range(9)), ""]))
+    words = pods.last_words(pods.look(uuid4()))
+    assert words == " | ".join(f"line {at}" for at in range(9 - LAST_LINES, 9))
+    assert pods.asked == ["/api/v1/namespaces/ns/pods/pod-1/log job"]
+    assert len(pods.last_words(Look(message="x" * 5000))) == LAST_LETTERS
+    left = Said("the log", message="what it left")
+    assert left.last_words(left.look(uuid4())) == "what it left" and left.asked == []
+    assert Said(None).last_words(pods.look(uuid4())) == ""  # the log may not be read
+    assert pods.last_words(Look()) == ""
+
+
+@mutation(
+    "a pod's log is repeated with its secrets", "tasks/placement/pods.py",
+    "words_without_secrets(said).splitlines()", "said.splitlines()",
+)  # fmt: skip
+def test_last_words_hold_no_secrets():
+    pods = Said("GET https://me:hunter2@host/x failed\nHF_TOKEN=hunter2 is refused")
+    words = pods.last_words(pods.look(uuid4()))
+    assert "hunter2" not in words and "host/x failed | HF_TOKEN=" in words
+
+
+@mutation(
+    "an error keeps a pod's last words to itself", CHILD,
+    'f"{why}; its last words: {words}" if words else why', "why",
+)  # fmt: skip
+def test_an_error_ends_with_the_pods_last_words():
+    child = Followed([])
+    child._pods = Said("loading\nKilled")
+    assert "OOMKilled" in child._why(Crashed(message="exit 137"))
+    assert child._why(Crashed(message="exit 137")).endswith("; its last words: loading | Killed")
+    child._pods = Said(None)
+    assert "last words" not in child._why(Crashed(message="exit 137"))
 
 
 def test_secrets_are_found_wherever_they_are_named():

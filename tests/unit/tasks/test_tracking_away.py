@@ -22,13 +22,17 @@ from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.store.db.utils import _get_managed_session_maker
 from mlflow.utils.search_utils import SearchModelVersionUtils
 from mlflow.utils.validation import (
     _validate_experiment_name,
     _validate_model_name,
     _validate_param,
 )
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql_text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import sessionmaker
 from typer.testing import CliRunner
 
 from flows.cli.app import app as cli
@@ -419,6 +423,20 @@ def test_an_experiment_has_models_that_the_registry_takes(experiment: str) -> No
         assert [one["value"] for one in parsed] == [name, "a" * 32]
     assert model_name("genenv", "agent") == "genenv-agent"
     assert model_name("team/grpo", "env") == "team-grpo-env"
+
+
+@mutation(
+    "an error of MLflow's database is told twice", "tasks/tracking/client.py",
+    '    "mlflow.store.db.utils": logging.CRITICAL,\n', "",
+)  # fmt: skip
+def test_an_error_of_the_database_is_raised_and_not_logged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mlflow_client.open_client(resolve("tiny", overrides=["tracking.uri=http://h:1"]), tmp_path)
+    session = _get_managed_session_maker(sessionmaker(create_engine("sqlite://")), "sqlite")
+    with pytest.raises(MlflowException, match="no such table"), session() as opened:
+        opened.execute(sql_text("SELECT * FROM tags"))
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_experiment_of_several_lines_is_refused() -> None:

@@ -32,7 +32,9 @@ from genenv_core.training.warm_start.models import (
     seed_tokenizer,
     warm_start,
 )
+from genenv_core.training.warm_start.request import RECENT, note_step, noted_steps
 from genenv_core.types import Message, Policy
+from tests.mutations import mutation
 
 SMALL = ModelSizeConfig(hidden_size=32, layers=1, heads=2, intermediate_size=64)
 
@@ -98,7 +100,9 @@ def test_warm_start_writes_a_complete_checkpoint(tmp_path: Path, policy: Policy)
     assert WarmStartResult.model_validate_json(result.model_dump_json()) == result
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
-    assert result.steps == 25 == steps.stat().st_size
+    done, loss = noted_steps(steps)
+    assert result.steps == 25 == done
+    assert loss is not None and 0 < loss < math.log(256)
     assert result.checkpoint == request.output
     assert 0 < result.metrics["loss"] < math.log(256) - 1
     names = set(_digest(request.output))
@@ -115,6 +119,21 @@ def test_warm_start_writes_a_complete_checkpoint(tmp_path: Path, policy: Policy)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
     assert model.dtype == torch.float32 and not model.training
     assert sum(weights.numel() for weights in model.parameters()) == result.metrics["parameters"]
+
+
+@mutation(
+    "the loss that is shown is of all steps", "genenv_core/training/warm_start/request.py",
+    "file.seek(max(0, done - RECENT) * losses.itemsize)", "file.seek(0)",
+)  # fmt: skip
+def test_noted_steps_are_counted_and_their_last_losses_averaged(tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    assert noted_steps(steps) == (0, None)
+    for number in range(RECENT + 4):
+        note_step(steps, 100.0 if number < 4 else 1.5)
+    assert noted_steps(steps) == (RECENT + 4, 1.5)
+    with steps.open("ab") as file:
+        file.write(b"abc")  # a step that is being written
+    assert noted_steps(steps) == (RECENT + 4, 1.5)
 
 
 def test_warm_start_is_bit_for_bit_repeatable_and_follows_the_seed(tmp_path: Path) -> None:

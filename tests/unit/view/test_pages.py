@@ -19,8 +19,10 @@ from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
+from flows.view.pages import run
 from genenv_core import pools
-from genenv_core.storage.records.runs import RunLog
+from genenv_core.evidence import beginning
+from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
@@ -177,6 +179,25 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
         with TestClient(application(store), base_url="http://127.0.0.1:4300") as client:
             page = client.get("/runs/run-a").text
         assert page.count("all &lt;alike&gt;") == said
+
+
+@mutation(
+    "the page does not say how far a stage is", "flows/view/pages/run.py",
+    '"progress": progress_of(reader.store, stages.rows)', '"progress": {}',
+)  # fmt: skip
+def test_a_page_says_how_far_a_stage_is_and_what_bootstrap_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run, "reached", lambda *_: ["pi_env: 5 of 9 steps"])
+    monkeypatch.setattr(beginning, "doing", lambda *_: "3 of <8> groups")
+    store = small_root(tmp_path / "root")
+    begun = {"stage": "rollout", "epoch": 2, "stage_key": "k", "state": "running"}
+    where = {"run_id": "run-a", "host": "h", "pid": 1, "started_at": START}
+    RunLog(store, "run-a").begin(Attempt.model_validate({**begun, **where}))
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        page = browser.get("/runs/run-a").text
+    assert "rollout of epoch 2: 3 of &lt;8&gt; groups</p>" in page
+    assert "<li>pi_env: 5 of 9 steps</li>" in page
 
 
 @mutation(

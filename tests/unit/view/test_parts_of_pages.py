@@ -26,7 +26,7 @@ from flows.view.pages.trace import ShownToken
 from flows.view.reading import APART, PAGE, Panel, Reader
 from flows.view.shown import setting
 from genenv_core.errors import QueryError
-from genenv_core.report.data import HIDDEN
+from genenv_core.hiding import HIDDEN
 from genenv_core.storage.sql.sandbox import Answer, Limits
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation

@@ -1,0 +1,79 @@
+"""What bootstrap reached: how far each warm start came, and what its first models do then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from genenv_core.config.sections.models import BootstrapConfig
+from genenv_core.training.warm_start.request import WarmStartResult
+from genenv_core.types import Policy
+
+WARM_STARTS = "warm_starts"
+"""The fact of bootstrap with what each policy's warm start reached, by policy."""
+
+
+def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str, float]:
+    """Return what a warm start reached: `steps` of `steps_planned`, and its own metrics.
+
+    Those are loss, parameters and tokens, and for pi_agent accuracy, beside it the `target` at
+    which it stops; accuracy is missing where fewer steps were done than it is looked at after.
+    """
+    agent = result.policy is Policy.AGENT
+    planned = settings.agent_steps if agent else settings.env_steps
+    target = {"target": settings.agent_target} if agent else {}
+    return {**result.metrics, "steps": result.steps, "steps_planned": planned, **target}
+
+
+def warm_start_lines(bootstrap: Mapping[str, Any]) -> list[str]:
+    """Return a line for each warm start, from the facts of bootstrap; none for given models."""
+    warm_starts: Mapping[str, Mapping[str, float]] = bootstrap.get(WARM_STARTS, {})
+    return [_line(policy, told) for policy, told in warm_starts.items()]
+
+
+def first_texts_line(bootstrap: Mapping[str, Any], epoch: Mapping[str, Any]) -> str:
+    """Return how many of the texts that a warm-started pi_env wrote first are valid, or ''.
+
+    `epoch` is the row of `epochs` of epoch 1, whose texts the checkpoint of bootstrap wrote.
+    """
+    written = epoch.get("tasks_generated")
+    if not written or Policy.ENV not in bootstrap.get(WARM_STARTS, {}):
+        return ""
+    valid = epoch["tasks_valid"]
+    return f"pi_env wrote {written} texts in epoch 1, {valid} of them valid ({valid / written:.0%})"
+
+
+def agent_line(measured: Mapping[str, float | None]) -> str:
+    """Return how the first pi_agent does on the test tasks, from the columns of `epochs`."""
+    named = {
+        "sampled": measured.get("heldout_success"),
+        "greedy": measured.get("heldout_success_greedy"),
+        "P(answer)": measured.get("heldout_answer_probability"),
+    }
+    values = [f"{name} {value:.3f}" for name, value in named.items() if value is not None]
+    return f"pi_agent on the test tasks in epoch 0: {', '.join(values)}" if values else ""
+
+
+def reached_lines(
+    bootstrap: Mapping[str, Any],
+    measured: Mapping[str, float | None],
+    epoch: Mapping[str, Any],
+) -> list[str]:
+    """Return all that is known of what bootstrap reached; a mapping without its values is empty.
+
+    `bootstrap` are the facts of that stage, `measured` and `epoch` rows of `epochs` as above.
+    """
+    lines = [*warm_start_lines(bootstrap), agent_line(measured), first_texts_line(bootstrap, epoch)]
+    return [line for line in lines if line] if WARM_STARTS in bootstrap else []
+
+
+def _line(policy: str, told: Mapping[str, float]) -> str:
+    line = f"pi_{policy}: {told['steps']:.0f} of {told['steps_planned']:.0f} steps, "
+    line += f"loss {told['loss']:.3f}"
+    if "target" not in told:
+        return line
+    target = f"bootstrap.agent_target {told['target']:g}"
+    if "accuracy" not in told:
+        return f"{line}, {target} not looked at in so few steps"
+    met = "reached" if told["accuracy"] >= told["target"] else "not reached"
+    return f"{line}, answers {told['accuracy']:.3f} of fresh examples exactly: {target} {met}"

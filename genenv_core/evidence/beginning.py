@@ -1,0 +1,41 @@
+"""What is stored of a run's beginning, and how far the stages are that are computed now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from genenv_core.config.stages import FIRST, LAST
+from genenv_core.epoch.reached import reached_lines
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.leases import doing
+from genenv_core.storage.store.protocol import Store
+from schemas.enums import StageState
+
+
+def reached(store: Store, run: str, epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return lines on what bootstrap reached in a run; `epochs` are its rows of that table."""
+    keys, artifacts = RunLog(store, run).keys(0), Artifacts(store)
+    found = {stage: artifacts.find(stage, keys[stage]) for stage in (FIRST, LAST) if stage in keys}
+    bootstrap, published = found.get(FIRST), found.get(LAST)
+    return reached_lines(
+        bootstrap.facts if bootstrap else {},
+        published.facts.get("summary", {}) if published else {},
+        next((row for row in epochs if row["epoch"] == 1), dict[str, Any]()),
+    )
+
+
+def progress_of(
+    store: Store, stage_runs: Sequence[Mapping[str, Any]]
+) -> dict[tuple[int, str], str]:
+    """Return how far each running attempt of these rows is, by epoch and stage, where it is known.
+
+    A process says so at each beat of its lease, so it may be 12 s old.
+    """
+    running = [row for row in stage_runs if row["state"] == StageState.RUNNING]
+    said = {
+        (row["epoch"], row["stage"]): doing(store, row["stage"], row["stage_key"])
+        for row in running
+    }
+    return {one: words for one, words in said.items() if words}

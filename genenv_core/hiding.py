@@ -1,0 +1,50 @@
+"""Hides passwords, keys and tokens in what is shown to people."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+from genenv_core.types import JsonObject
+
+HIDDEN = "(hidden)"
+
+_NAMES = r"password|passwd|secret|token{end}|api_?key|credential|authorization"
+_SECRET = re.compile(_NAMES.format(end="$"), re.I)
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+_GIVEN = re.compile(
+    rf"(?P<name>(?:{_NAMES.format(end='(?![a-z])')})\w*[\"']?\s*[=:]\s*[\"']?)"
+    r"(?:(?:bearer|basic)\s+)?[^\s\"'&,;]+",
+    re.I,
+)
+"""A name of something secret, and the value behind it, as logs, headers and URLs write both."""
+
+_KEYS = re.compile(
+    r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|xox[abprs]-|eyJ)[\w.-]{10,}"
+    r"|(?<=bearer )\S+",
+    re.I,
+)
+"""Keys that are known by how they begin."""
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a configuration with passwords, keys and the user part of URLs hidden."""
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if _SECRET.search(key) and item else without_secrets(item)
+            for key, item in cast(JsonObject, value).items()
+        }
+    if isinstance(value, list):
+        return [without_secrets(item) for item in cast(list[Any], value)]
+    return _USERINFO.sub(HIDDEN, value) if isinstance(value, str) else value
+
+
+def words_without_secrets(words: str) -> str:
+    """Return a text, such as a log, with what looks like a password, a key or a token hidden.
+
+    It knows names before a value (`HF_TOKEN=...`, `Authorization: Bearer ...`), the user part of
+    URLs, and keys by how they begin. A secret in any other form stays.
+    """
+    named = _GIVEN.sub(rf"\g<name>{HIDDEN}", _USERINFO.sub(HIDDEN, words))
+    return _KEYS.sub(HIDDEN, named)
