@@ -135,4 +135,4 @@ def start(config: RunConfig) -> EpochState:
     agent, env = initial_checkpoints(data)
     evaluation = evaluate(config, 0, EvaluateInputs(agent, data, update=None))
     published = publish(config, 0, PublishInputs(evaluation, agent, env))
-    return EpochState.after_bootstrap(data, published)
+    return EpochState.after_bootstrap(data, evaluation, published)

@@ -95,7 +95,8 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         rwr_update.submit(config, epoch, env_update),
     )
     grpo = updates[0].result()
-    evaluating = evaluate.submit(config, epoch, EvaluateInputs(agent, data, grpo))
+    of_candidate = EvaluateInputs(agent, data, grpo, state.evaluated(grpo))
+    evaluating = evaluate.submit(config, epoch, of_candidate)
     rwr, evaluation = updates[1].result(), evaluating.result()
     made = Made(
         tasks=tasks,
@@ -108,4 +109,4 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         validation_best=state.validation_best,
     )
     published = publish(config, epoch, PublishInputs(evaluation, agent, env, made))
-    return state.after_epoch(config, refs, grpo, rwr, published)
+    return state.after_epoch(config, refs, grpo, rwr, evaluation, published)

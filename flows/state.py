@@ -27,8 +27,8 @@ class EpochState(Record):
 
     `validation_current` and `validation_best` are sampled success rates on the validation tasks: of
     the current agent checkpoint, and of the best published so far. `past` holds the last epochs,
-    oldest first, as many as any stage needs. `one_set` are the tasks that every epoch plays where
-    they were taken over from another run.
+    oldest first, as many as any stage needs. `evaluation` is the last one of the current agent.
+    `one_set` are the tasks that every epoch plays where they were taken over from another run.
     """
 
     bootstrap: ArtifactRef
@@ -36,6 +36,7 @@ class EpochState(Record):
     env: CheckpointRef
     agent_initial: CheckpointRef
     env_initial: CheckpointRef
+    evaluation: ArtifactRef
     validation_current: float
     validation_best: float
     past: tuple[EpochRefs, ...] = ()
@@ -46,7 +47,8 @@ class EpochState(Record):
         cls, config: RunConfig, epochs: Sequence[Mapping[str, ArtifactRef]]
     ) -> EpochState:
         """Return the state after epochs of another run, given as stage -> output, from 0 on."""
-        state = cls.after_bootstrap(epochs[0][FIRST], epochs[0][LAST])
+        start = epochs[0]
+        state = cls.after_bootstrap(start[FIRST], start["evaluate"], start[LAST])
         for number, made in enumerate(epochs[1:], 1):
             refs = EpochRefs(
                 epoch=number,
@@ -56,14 +58,16 @@ class EpochState(Record):
                 scores=made["score"],
                 pool=made["pool"],
             )
-            updates = made["grpo_update"], made["rwr_update"]
-            state = state.after_epoch(config, refs, *updates, made[LAST])
+            outcome = (made[stage] for stage in ("grpo_update", "rwr_update", "evaluate", LAST))
+            state = state.after_epoch(config, refs, *outcome)
         if state.past and ARMS[config.arm].one_set(config.teacher.given):
             return state.model_copy(update={"one_set": epochs[1]["generate_tasks"]})
         return state
 
     @classmethod
-    def after_bootstrap(cls, bootstrap: ArtifactRef, published: ArtifactRef) -> EpochState:
+    def after_bootstrap(
+        cls, bootstrap: ArtifactRef, evaluation: ArtifactRef, published: ArtifactRef
+    ) -> EpochState:
         """Return the state that epoch 1 starts from."""
         agent, env = initial_checkpoints(bootstrap)
         success = float(published.facts["validation"])
@@ -73,6 +77,7 @@ class EpochState(Record):
             env=env,
             agent_initial=agent,
             env_initial=env,
+            evaluation=evaluation,
             validation_current=success,
             validation_best=success,
         )
@@ -83,6 +88,7 @@ class EpochState(Record):
         refs: EpochRefs,
         grpo: ArtifactRef,
         rwr: ArtifactRef,
+        evaluation: ArtifactRef,
         published: ArtifactRef,
     ) -> EpochState:
         """Return the state that this epoch published, for the next one."""
@@ -94,8 +100,16 @@ class EpochState(Record):
             changes["env"] = _checkpoint(rwr, "env", refs.epoch)
         if published.facts["is_best"]:
             changes["validation_best"] = float(published.facts["validation"])
+        current: CheckpointRef = changes.get("agent", self.agent)
+        if _is_of(evaluation, current.digest):
+            changes["evaluation"] = evaluation
         changes["past"] = (*self.past, refs)[-_window(config) :]
         return self.model_copy(update=changes)
+
+    def evaluated(self, update: ArtifactRef) -> ArtifactRef | None:
+        """Return the evaluation of the agent where an update left it as it is, else None."""
+        digest = update.checkpoints.get(self.agent.name, self.agent.digest)
+        return self.evaluation if _is_of(self.evaluation, digest) else None
 
     def before(self, epoch: int) -> EpochState:
         """Return the state without the results of this epoch and later ones."""
@@ -115,6 +129,11 @@ def _checkpoint(ref: ArtifactRef, name: str, version: int) -> CheckpointRef:
     return CheckpointRef(
         artifact=ref, name=name, digest=ref.checkpoints[name], policy_version=version
     )
+
+
+def _is_of(evaluation: ArtifactRef, digest: str) -> bool:
+    """Return whether an evaluation measured the agent with this digest."""
+    return evaluation.facts.get("agent_checkpoint") == digest
 
 
 def _window(config: RunConfig) -> int:

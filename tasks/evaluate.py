@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from genenv_core.epoch.evaluating import candidate, evaluate_candidate
+from genenv_core.epoch.evaluating import candidate, evaluate_candidate, repeated, stands
 from genenv_core.epoch.trouble import troubles
 from genenv_core.ids import stage_seed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
@@ -39,24 +39,49 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class EvaluateInputs:
-    """The current agent, the update that may have made a candidate, and the held-out tasks."""
+    """The current agent, the update that may have made a candidate, and the held-out tasks.
+
+    `earlier` is an evaluation of the checkpoint to evaluate, where there is one.
+    """
 
     agent: CheckpointRef
     bootstrap: ArtifactRef
     update: ArtifactRef | None
+    earlier: ArtifactRef | None = None
 
 
 def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
-    """Attempt every held-out task in each mode."""
+    """Attempt every held-out task in each mode, where no earlier evaluation says the result."""
     inputs = context.inputs
     subject = candidate(inputs.agent, inputs.update, context.epoch)
+    facts = _again(context, subject) or _measured(context, subject)
+    for said in troubles(facts):
+        log.warning("stage=%s %s", STAGE.name, said)
+    return facts
+
+
+def _again(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dict[str, Any] | None:
+    """Return the facts of the earlier evaluation, its rows written; None where none stands."""
+    earlier = context.inputs.earlier
+    if earlier is None or not stands(context.manifest(earlier), context.out.key_parts, subject):
+        return None
+    rows, texts = (context.frame(earlier, name) for name in ("evaluations", "evaluation_texts"))
+    log.info(
+        "stage=%s epoch=%d the agent has not changed since epoch %d: its evaluation stands",
+        STAGE.name, context.epoch, rows["measured_epoch"][0],
+    )  # fmt: skip
+    return context.write(repeated(rows, texts, earlier.facts, subject, context.epoch))
+
+
+def _measured(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dict[str, Any]:
+    """Return the facts of a new evaluation, its rows written."""
     with sampler(context, subject) as sampling:
-        facts = context.write(
+        return context.write(
             evaluate_candidate(
                 sampling,
                 subject,
                 context.domain(),
-                context.frame(inputs.bootstrap, "tasks"),
+                context.frame(context.inputs.bootstrap, "tasks"),
                 epoch=context.epoch,
                 evaluation=context.config.evaluation,
                 settings=context.config.rollout,
@@ -65,9 +90,6 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
                 progress=context.progress,
             )
         )
-    for said in troubles(facts):
-        log.warning("stage=%s %s", STAGE.name, said)
-    return facts
 
 
 evaluate = StageTask(STAGE, EvaluateInputs, compute)

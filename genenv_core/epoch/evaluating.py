@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,17 @@ from genenv_core.errors import StageError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Player
 from genenv_core.storage.canonical import canonical_json
-from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
+from genenv_core.storage.records.keys import changed
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource, Verdict
 from schemas.enums import EvaluationMode, Split
 from schemas.registry import spec
 
 CHUNK = 512
 """Tasks whose attempts are made in step; the unit of progress."""
+
+_NO_MEASURE = {"epoch", "inputs.agent", "inputs.update", "inputs.earlier"}
+"""Parts of the stage's key that decide no measurement where the evaluated weights are the same."""
 
 
 def candidate(current: CheckpointRef, update: ArtifactRef | None, epoch: int) -> CheckpointRef:
@@ -33,6 +37,49 @@ def candidate(current: CheckpointRef, update: ArtifactRef | None, epoch: int) ->
         return current
     digest = update.checkpoints[current.name]
     return CheckpointRef(artifact=update, name=current.name, digest=digest, policy_version=epoch)
+
+
+def stands(earlier: Manifest, key_parts: Mapping[str, Any], subject: CheckpointRef) -> bool:
+    """Return whether an earlier evaluation is what evaluating `subject` again would give.
+
+    It is when it measured the same weights, its key differs from this one in nothing that decides
+    a measurement, and every attempt came to a verdict: one that was lost is tried again.
+
+    Args:
+        earlier: manifest of the evaluation.
+        key_parts: of the evaluation that it may stand for.
+        subject: the checkpoint to evaluate.
+    """
+    same = earlier.facts["agent_checkpoint"] == subject.digest and "lost" not in earlier.facts
+    return same and changed(earlier.key_parts, key_parts).keys() <= _NO_MEASURE
+
+
+def repeated(
+    evaluations: pl.DataFrame,
+    texts: pl.DataFrame,
+    facts: Mapping[str, Any],
+    subject: CheckpointRef,
+    epoch: int,
+) -> Output:
+    """Return an earlier evaluation as that of this epoch; `measured_epoch` stays the earlier one.
+
+    Args:
+        evaluations: its rows of the table.
+        texts: its rows of `evaluation_texts`.
+        facts: its facts.
+        subject: the checkpoint that this epoch is to evaluate, of the same weights.
+        epoch: number of the round.
+    """
+    columns = {"epoch": epoch, "policy_version": subject.policy_version}
+    tables = {
+        name: rows.with_columns(
+            pl.lit(value).cast(rows.schema[column]).alias(column)
+            for column, value in columns.items()
+            if column in rows.columns
+        )
+        for name, rows in (("evaluations", evaluations), ("evaluation_texts", texts))
+    }
+    return Output(tables, dict(facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +129,7 @@ def evaluate_candidate(
         ways.append(_Way(Split.TEST, EvaluationMode.GREEDY, 1, greedy))
     shared: dict[str, Any] = {
         "epoch": epoch,
+        "measured_epoch": epoch,
         "policy_version": subject.policy_version,
         "agent_checkpoint": subject.digest,
     }

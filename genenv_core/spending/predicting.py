@@ -16,7 +16,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
 from genenv_core.errors import NotFound
 from genenv_core.record import Record
-from genenv_core.spending.shapes import SHAPES, Values, likeness, units
+from genenv_core.spending.shapes import SHAPES, Values, likeness, trains_agent, units
 from genenv_core.spending.spent import Reached, Spent, of_stage, reached
 from genenv_core.storage.records.runs import RunInfo, RunLog, list_runs
 from genenv_core.storage.sql.sources import source
@@ -146,6 +146,8 @@ def _samples(
         stage, seconds, tokens = row["stage"], row["seconds"], row["tokens"]
         if seconds is None or row["state"] != StageState.COMPUTED or stage not in stages:
             continue
+        if _stood(stage, tokens, values):
+            continue
         if before is None or row["started_at"] < before:
             size = units(stage, values)
             found.append(
@@ -159,3 +161,8 @@ def _samples(
                 )
             )
     return found
+
+
+def _stood(stage: str, tokens: int | None, values: Values) -> bool:
+    """Return whether an earlier evaluation stood for this one, in an arm where that is rare."""
+    return stage == "evaluate" and tokens == 0 and trains_agent(values)

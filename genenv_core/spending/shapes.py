@@ -113,9 +113,16 @@ def _inner(values: Any, name: str) -> Any:
     return values[name]
 
 
+def trains_agent(values: Values) -> bool:
+    """Return whether the arm trains pi_agent."""
+    return ARMS[Arm(values["arm"])].trains_agent
+
+
 def _trained(stage: str, values: Values) -> bool | None:
-    """Return whether the arm trains the policy of an update; None for other stages."""
-    policy, arm = STAGES[stage].trains, ARMS[Arm(values["arm"])]
-    if policy is None:
-        return None
-    return arm.trains_agent if policy is Policy.AGENT else arm.trains_env
+    """Return whether the arm trains the policy that an update or `evaluate` is about, else None.
+
+    An agent that nothing trains is evaluated once: the evaluations of later epochs take no time.
+    """
+    if stage == "evaluate" or STAGES[stage].trains is Policy.AGENT:
+        return trains_agent(values)
+    return ARMS[Arm(values["arm"])].trains_env if STAGES[stage].trains else None

@@ -13,11 +13,26 @@ from schemas.tables import fields
 from schemas.tables.fields import Table
 
 
-class Evaluations(Table, key=("epoch", "split", "mode", "task_id", "sample_index"), version=2):
+class Evaluations(
+    Table,
+    key=("epoch", "split", "mode", "task_id", "sample_index"),
+    version=3,
+    added={3: ("measured_epoch",)},
+    rules={
+        "the attempts were made in this epoch or before": (
+            pl.col("measured_epoch") <= pl.col("epoch")
+        ),
+    },
+):
     """One row an attempt at a held-out task that has a verdict."""
 
     task_id: str = fields.ident("Held-out task attempted.")
     epoch: int = fields.count("Epoch whose agent was evaluated; 0 is the bootstrap.")
+    measured_epoch: int = fields.count(
+        "Epoch in which the attempts were made: an earlier one where the agent had not changed "
+        "since. Null in runs of before it was noted.",
+        nullable=True,
+    )
     policy_version: int = fields.count("Version of pi_agent that the evaluated weights came from.")
     agent_checkpoint: str = fields.ident("Digest of the evaluated weights.")
     family: str = fields.name("The task's label for statistics.", nullable=True)

@@ -4,7 +4,7 @@
 -- attempts: Tries of the stage that did not find it done already.
 -- seconds: Wall time of those tries; a try that was killed counts nothing. 0 when the stage was reused from another run. Stages that ran side by side count twice in a sum.
 -- compute_seconds: Part of it spent in the stage's own computation.
--- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them; those of its probe are not stored. Null for stages without a model.
+-- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled, 0 where an earlier evaluation of the same agent stands; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them; those of its probe are not stored. Null for stages without a model.
 -- rows: Rows that the stage wrote.
 -- bytes: Bytes that it wrote, checkpoints included.
 -- kept_rollouts: Rollouts of the epoch that were admitted to D_train.
@@ -52,7 +52,13 @@ tokens AS (
     FROM traces
     GROUP BY run_id, epoch
     UNION ALL
-    SELECT run_id, epoch, 'evaluate' AS stage, sum(response_tokens) AS tokens
+    SELECT
+        run_id,
+        epoch,
+        'evaluate' AS stage,
+        coalesce(
+            sum(response_tokens) FILTER (WHERE coalesce(measured_epoch, epoch) = epoch), 0
+        ) AS tokens
     FROM evaluations
     GROUP BY run_id, epoch
     UNION ALL

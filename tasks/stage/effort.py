@@ -93,8 +93,10 @@ def tokens_of(manifest: Manifest, inputs: Inputs, artifacts: Artifacts) -> int |
             case "rollout" | "benchmark":
                 return _sum(_frame([manifest], "traces", _TRACES, artifacts), _TRACES[1:])
             case "evaluate":
-                columns = ("response_tokens",)
-                return _sum(_frame([manifest], "evaluations", columns, artifacts), columns)
+                columns = ("response_tokens", "epoch", "measured_epoch")
+                rows = _frame([manifest], "evaluations", columns, artifacts)
+                made = rows.filter(pl.col("measured_epoch") == pl.col("epoch"))
+                return _sum(made, columns[:1])
             case "generate_tasks":
                 return _sum(_generations([manifest], artifacts), _WRITTEN)
             case "grpo_update":

@@ -3,6 +3,7 @@
 Invariants: nothing passes the filter -> both updates that depend on it are skipped, with a row;
 every generation invalid, or every attempt broken -> the epoch ends with its counts, and a second
 such epoch stops the run;
+an agent that no update changed is evaluated once, and every epoch has the result;
 each arm trains what it should and no more; the size of shards changes no id; an offline file with a
 broken line is refused with its place.
 """
@@ -21,7 +22,6 @@ from genenv_core.config.until import Until
 from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
 from genenv_core.errors import DataError, StageError
 from genenv_core.types import TaskDraft
-from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import said
 from tests.pipeline.test_trails import TRAILS
@@ -107,10 +107,6 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
 
 
-@mutation(
-    "evaluation seeds go by the epoch", "tasks/evaluate.py",
-    "partial(stage_seed, context.seed, STAGE.name, 0)", "context.seed_for",
-)  # fmt: skip
 @pytest.mark.parametrize(
     ("arm", "agent_trains", "env_trains"),
     [("random", True, False), ("static", True, False), ("base", False, False)],
@@ -127,9 +123,12 @@ def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains,
     rows = sql(config, "SELECT arm, env_checkpoint FROM epochs")
     assert rows["arm"].unique().to_list() == [arm]
     assert rows["env_checkpoint"].n_unique() == 1
-    if arm == "base":  # the same weights and the same seeds in every epoch
+    if arm == "base":  # the same weights in every epoch: epoch 0 measured them
         told = sql(config, "SELECT * EXCLUDE (epoch) FROM evaluations ORDER BY ALL")
         assert told.unique().height * 3 == told.height
+        assert told["measured_epoch"].unique().to_list() == [0]
+        counted = "SELECT tokens > 0 AS any FROM cost WHERE stage = 'evaluate' ORDER BY epoch"
+        assert sql(config, counted)["any"].to_list() == [True, False, False]
         gains = sql(config, "SELECT DISTINCT gain, gain_low, gain_high FROM test_gains")
         assert gains.rows() == [(0.0, 0.0, 0.0)]
     if arm == "static":
@@ -169,5 +168,7 @@ def test_a_closed_gate_keeps_the_last_good_checkpoint_and_says_why(api, tiny_roo
     assert set(rows["gate"]) == {"entropy", "kl_env"}
     assert all("gates." in detail for detail in rows["gate_detail"])
     first = sql(config, "SELECT DISTINCT digest FROM checkpoints WHERE epoch = 0")
+    evaluated = sql(config, "SELECT DISTINCT epoch, measured_epoch FROM evaluations")
+    assert (evaluated["epoch"] == evaluated["measured_epoch"]).all()  # each candidate was measured
     current = sql(config, "SELECT DISTINCT agent_checkpoint FROM epochs")
     assert current["agent_checkpoint"].to_list()[0] in first["digest"].to_list()

@@ -56,4 +56,5 @@ def rows_of(table: str, epoch: int) -> pl.DataFrame:
         own = frame.filter(pl.col("trace_id").str.starts_with(f"e{like:04d}"))
         return own.with_columns(trace_id=f"e{epoch:04d}" + pl.col("trace_id").str.slice(5))
     own = frame.filter(pl.col("epoch") == like)
-    return own.with_columns(epoch=pl.lit(epoch, dtype=frame.schema["epoch"]))
+    numbers = [name for name in ("epoch", "measured_epoch") if name in frame.columns]
+    return own.with_columns(pl.lit(epoch, dtype=pl.Int64).alias(name) for name in numbers)

@@ -373,6 +373,7 @@ def _add_evaluations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None
                 {
                     "task_id": f"e0000-test-{index:06d}",
                     "epoch": epoch,
+                    "measured_epoch": epoch,
                     "policy_version": epoch,
                     "agent_checkpoint": f"agent-digest-{epoch}",
                     "family": "k1",

@@ -54,6 +54,11 @@ class ArtifactWriter:
         self._key_parts = dict(parts)
         self._parts: list[Part] = []
 
+    @property
+    def key_parts(self) -> Mapping[str, Any]:
+        """Return what is hashed into the key of the output."""
+        return self._key_parts
+
     def table(self, table: str, frame: pl.DataFrame) -> None:
         """Add the rows of a table to the output, validated."""
         self._parts.append(self.written(table, frame, f"{table}.parquet"))

@@ -50,16 +50,28 @@ def stage_key(parts: Mapping[str, Any]) -> str:
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Return what changed between two keys' parts, one line each: `config.rwr.steps 8 -> 4`.
 
-    Keys differ if and only if there is a line: values are compared as the digest sees them, and
-    mappings and sequences are taken apart down to their leaves. A key without a draw is one of the
-    first draw, 0.
+    Keys differ if and only if there is a line, as `changed` compares them.
+    """
+    return [
+        f"{name} {_short(before)} -> {_short(after)}"
+        for name, (before, after) in changed(old, new).items()
+    ]
+
+
+def changed(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, tuple[bytes | None, bytes | None]]:
+    """Return dotted path -> canonical JSON of each leaf that differs, in both keys' parts.
+
+    Values are compared as the digest sees them, and mappings and sequences are taken apart down to
+    their leaves. A key without a draw is one of the first draw, 0.
     """
     before, after = _flat("", {"draw": 0, **old}), _flat("", {"draw": 0, **new})
-    return [
-        f"{name} {_short(before.get(name))} -> {_short(after.get(name))}"
+    return {
+        name: (before.get(name), after.get(name))
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
-    ]
+    }
 
 
 def _flat(path: str, value: Any) -> dict[str, bytes]:

@@ -89,6 +89,7 @@ def test_held_out_tasks_are_attempted_in_each_mode() -> None:
     ]
     assert rows.row(3, named=True) == {
         "epoch": 2,
+        "measured_epoch": 2,
         "policy_version": 1,
         "agent_checkpoint": "old",
         "task_id": "t1",

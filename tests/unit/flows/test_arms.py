@@ -56,6 +56,11 @@ def made(stage: str, number: int) -> ArtifactRef:
     )
 
 
+def start() -> EpochState:
+    """Return the state that epoch 1 starts from."""
+    return EpochState.after_bootstrap(*(made(stage, 0) for stage in START_STAGES))
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], tuple[int, Any]]:
     """Return a dict that fills: (epoch of the flow, stage) -> the submitted epoch and inputs."""
@@ -76,7 +81,7 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
     arm: Arm, tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
 ) -> None:
     spec, run = ARMS[arm], config(arm, tmp_path)
-    state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    state = start()
     for number in (1, 2):
         state = round_of(run, number, state)
     assert {stage for _, stage in asked} == set(EPOCH_STAGES)
@@ -105,7 +110,7 @@ def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
     keys: list[set[str]] = []
     for size in (0, 20):
         run = resolve("tiny", overrides=[*overrides, f"data.set_tasks={size}"], fields=fields)
-        state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+        state = start()
         asked.clear()
         for number in (1, 2):
             state = round_of(run, number, state)
@@ -137,7 +142,7 @@ def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
 def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
     tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
 ) -> None:
-    first = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    first = start()
     keys: list[set[str]] = []
     for reference in ("start", "bootstrap"):
         grpo = {"kl_coef": 0.1, "kl_reference": reference}
@@ -153,6 +158,44 @@ def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
             assert inputs.agent_initial == expected and inputs.agent.policy_version == number - 1
             keys.append(set(parts_of(STAGE, run, number, inputs)["inputs"]))
     assert keys[0] == keys[1] and keys[2] == keys[3] == keys[0] | {"agent_initial"}
+
+
+@mutation(
+    "an evaluation of other weights is taken for the agent's", "flows/state.py",
+    "        if _is_of(evaluation, current.digest):\n", "        if current:\n",
+)  # fmt: skip
+@mutation(
+    "an updated agent is given its old evaluation", "flows/state.py",
+    "self.evaluation if _is_of(self.evaluation, digest) else None", "self.evaluation",
+)  # fmt: skip
+def test_an_agent_that_no_update_changed_is_given_its_last_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update; none; one whose gate is closed; none again; an update."""
+    updates = {1: ("new", True), 3: ("refused", False), 5: ("newer", True)}
+    current, given = "a" * 64, dict[int, str | None]()
+
+    def submit(self: StageTask[Any], config: RunConfig, number: int, inputs: Any) -> Planned:
+        nonlocal current
+        name = self.stage.name
+        candidate, is_open = updates.get(number, (current, True))
+        facts = FACTS | {"published": {"agent": number in updates and is_open, "env": False}}
+        changed = {"agent": candidate} if number in updates and name == "grpo_update" else {}
+        if name == "evaluate":
+            given[number] = inputs.earlier and inputs.earlier.digest
+            facts["agent_checkpoint"] = candidate
+        if name == "publish" and is_open:
+            current = candidate
+        ref = made(name, number).model_copy(update={"facts": facts, "checkpoints": changed})
+        return Planned(name, number, "hit", ref=ref)
+
+    monkeypatch.setattr(StageTask, "submit", submit)
+    run, state = config(Arm.GENENV, tmp_path), start()
+    first = state.evaluation.model_copy(update={"facts": {"agent_checkpoint": current}})
+    state = state.model_copy(update={"evaluation": first})
+    for number in range(1, 6):
+        state = round_of(run, number, state)
+    assert given == {1: None, 2: "evaluate 1", 3: None, 4: "evaluate 2", 5: None}
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -181,7 +224,7 @@ def test_a_branch_goes_on_where_a_run_would(
     tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
 ) -> None:
     run = config(Arm.GENENV, tmp_path)
-    straight = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    straight = start()
     for number in (1, 2):
         straight = round_of(run, number, straight)
     assert EpochState.taken_over(run, taken(EPOCH_STAGES)) == straight

@@ -116,6 +116,7 @@ def test_the_nearest_epoch_tells(tmp_path: Path) -> None:
         ("domain.options={max_calls: 5}", "score"),
         ("arm=random", "rwr_update"),
         ("compute.threads=2", "evaluate"),
+        ("arm=base", "evaluate"),
     ],
 )
 def test_another_shape_tells_nothing(tmp_path: Path, override: str, stage: str) -> None:
@@ -123,6 +124,21 @@ def test_another_shape_tells_nothing(tmp_path: Path, override: str, stage: str) 
     note(tmp_path, "past", stage, 10.0)
     assert predicted(tmp_path, resolve("tiny"), stage, 1) is not None
     assert predicted(tmp_path, resolve("tiny", overrides=[override]), stage, 1) is None
+
+
+@mutation(
+    "an evaluation that stood predicts one that is made", PREDICTING,
+    "if _stood(stage, tokens, values):", "if False:",
+)  # fmt: skip
+def test_an_evaluation_that_stood_tells_what_the_next_one_takes_where_nothing_is_trained(
+    tmp_path: Path,
+) -> None:
+    for run, *arm in (("past",), ("plain", "arm=base")):
+        configured(tmp_path, run, *arm)
+        note(tmp_path, run, "evaluate", 10.0, 500)
+        note(tmp_path, run, "evaluate", 0.1, 0, epoch=2)
+        found = predicted(tmp_path, resolve("tiny", overrides=arm), "evaluate", 2)
+        assert found is not None and found.spent.seconds == (0.1 if arm else 10.0)
 
 
 def test_stages_of_this_machine_count_first_unless_they_are_placed_elsewhere(
