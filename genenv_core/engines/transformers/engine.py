@@ -31,6 +31,7 @@ from genenv_core.engines.transformers.loading import load_model, torch_threads
 from genenv_core.engines.transformers.sampling import check_params, choose_tokens, uniform_streams
 from genenv_core.engines.transformers.token_logprobs import score_tokens
 from genenv_core.errors import EngineError
+from genenv_core.freeing import trim
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 
 DROP_SHARE = 1 / 16
@@ -128,8 +129,9 @@ class TransformersEngine:
             return score_tokens(self._model, sequences, params)
 
     def close(self) -> None:
-        """Forget the model; later calls of `sample` are errors."""
+        """Forget the model and give its memory back; later calls of `sample` are errors."""
         self._model = None
+        trim()
 
     def _problem(self, prompt: tuple[int, ...]) -> str:
         """Return why this prompt cannot be continued, or ''."""

@@ -11,6 +11,7 @@ import torch
 
 from genenv_core.engines.transformers.loading import load_model, torch_threads
 from genenv_core.errors import EngineError
+from genenv_core.freeing import trim
 
 
 @contextmanager
@@ -32,6 +33,7 @@ def scoring(*checkpoints: Path, threads: int) -> Generator[list[Any]]:
         models.clear()
         if accelerated:
             torch.cuda.empty_cache()
+        trim()
 
 
 def completion_logits(

@@ -1,0 +1,126 @@
+"""What sampling and scoring leave behind in the process of a run.
+
+Invariants: a closed engine and an ended scoring hold no model, also after a session and after an
+error, and nothing has to be collected for that; the process does not grow with the number of
+threads that held a model.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from genenv_core.engines.transformers import engine as engines
+from genenv_core.engines.transformers import scoring as scorings
+from genenv_core.engines.transformers.engine import TransformersEngine
+from genenv_core.engines.transformers.kl import sequence_kl
+from genenv_core.errors import EngineError
+from genenv_core.types import SampleRequest, SamplingParams
+from tests.mutations import mutation
+from tests.unit.training.builders_training import tiny_checkpoint
+
+ENGINE = "genenv_core/engines/transformers/engine.py"
+SCORING = "genenv_core/engines/transformers/scoring.py"
+MODEL_BYTES = 9.8e6
+THREADS = 4
+"""Alive at once, as those of a pool are: glibc gives each a region of its own."""
+
+PARAMS = SamplingParams(max_tokens=4)
+REQUESTS = [SampleRequest(tuple(2 + (row + at) % 20 for at in range(60)), row) for row in range(64)]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tiny_checkpoint(tmp_path_factory.mktemp("left") / "policy", seed=1, hidden=224, layers=4)
+    weights = (made / "model.safetensors").stat().st_size
+    assert weights == pytest.approx(MODEL_BYTES, rel=0.1)
+    return made
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> Generator[list[weakref.ref[Any]]]:
+    """Return a list that fills with the models that are loaded, while nothing is collected."""
+    found: list[weakref.ref[Any]] = []
+
+    def noted(load: Callable[..., Any]) -> Callable[..., Any]:
+        def loaded(*given: Any, **named: Any) -> Any:
+            model = load(*given, **named)
+            found.append(weakref.ref(model))
+            return model
+
+        return loaded
+
+    for module in (engines, scorings):
+        monkeypatch.setattr(module, "load_model", noted(module.load_model))
+    gc.disable()
+    yield found
+    gc.enable()
+
+
+def sampled(checkpoint: Path) -> None:
+    engine = TransformersEngine.load(checkpoint, threads=1)
+    engine.sample(REQUESTS, PARAMS)
+    engine.close()
+
+
+@mutation("a closed engine keeps its model", ENGINE,
+          "        self._model = None\n        trim()", "        trim()")  # fmt: skip
+def test_a_closed_engine_holds_no_model(policy: Path, models: list[weakref.ref[Any]]) -> None:
+    sampled(policy)
+    engine = TransformersEngine.load(policy, threads=1)
+    session = engine.open_session(PARAMS)
+    session.submit(0, REQUESTS[0], PARAMS.max_tokens)
+    session.advance()
+    session.close()
+    del session
+    with pytest.raises(EngineError, match="grammar") as kept:
+        engine.sample([SampleRequest((2,), 0, grammar=object())], PARAMS)  # type: ignore[arg-type]
+    engine.close()
+    assert [one() for one in models] == [None, None], kept
+
+
+@mutation("memory of scoring stays", SCORING, "        trim()\n", "")
+def test_scoring_holds_no_model_and_gives_memory_back(
+    policy: Path, models: list[weakref.ref[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(
+        scorings, "trim", lambda: held.append(sum(one() is not None for one in models))
+    )
+    rows = [(one.prompt_ids, one.prompt_ids[:8]) for one in REQUESTS[:8]]
+    sequence_kl(policy, policy, rows, threads=1)
+    assert held[-1:] == [0] and len(models) == 2
+
+
+@mutation("memory of a closed engine stays", ENGINE, "        trim()\n", "")
+def test_a_process_does_not_grow_with_the_threads_that_held_a_model(policy: Path) -> None:
+    resident: list[int] = []
+    over = threading.Event()
+
+    def stay() -> None:
+        try:
+            sampled(policy)
+            resident.append(psutil.Process().memory_info().rss)
+        finally:
+            done.set()
+        over.wait()
+
+    threads: list[threading.Thread] = []
+    for _ in range(THREADS):
+        done = threading.Event()
+        threads.append(threading.Thread(target=stay))
+        threads[-1].start()
+        done.wait()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert len(resident) == THREADS
+    # What one thread leaves behind is 65 MB where it is not given back.
+    assert resident[-1] - resident[0] < 4 * MODEL_BYTES
