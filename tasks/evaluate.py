@@ -65,6 +65,8 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
                 progress=context.progress,
             )
         )
+    if "lost" in facts:
+        log.warning("stage=%s lost=%d first=%r", STAGE.name, facts["lost"], facts["lost_first"])
     for said in troubles(facts):
         log.warning("stage=%s %s", STAGE.name, said)
     return facts
