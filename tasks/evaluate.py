@@ -55,6 +55,8 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
     inputs = context.inputs
     subject = candidate(inputs.agent, inputs.update, context.epoch)
     facts = _again(context, subject) or _measured(context, subject)
+    if "lost" in facts:
+        log.warning("stage=%s lost=%d first=%r", STAGE.name, facts["lost"], facts["lost_first"])
     for said in troubles(facts):
         log.warning("stage=%s %s", STAGE.name, said)
     return facts

@@ -16,7 +16,7 @@ import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
-from genenv_core.epoch.trouble import broken_attempts, endless_attempts
+from genenv_core.epoch.trouble import broken_attempts, endless_attempts, errors_of
 from genenv_core.epoch.windows import Window
 from genenv_core.errors import EngineError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
@@ -112,7 +112,10 @@ def _troubles(context: StageContext[RolloutInputs], made: Sequence[Part]) -> dic
     traces, epoch = pl.concat(read), context.epoch
     reasons = traces["finish_reason"].to_list()
     settings = context.config.rollout
-    return broken_attempts(traces, epoch) | endless_attempts(reasons, f"epoch {epoch}", settings)
+    broken = broken_attempts(traces, epoch)
+    if not broken and (few := errors_of(traces, epoch)):
+        log.warning("stage=%s %s", STAGE.name, few)
+    return broken | endless_attempts(reasons, f"epoch {epoch}", settings)
 
 
 def _compared(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from importlib.resources import files
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -14,7 +15,7 @@ import typer
 
 from flows.cli.options import Overrides
 from genenv_core.config.load import resolve
-from genenv_core.domains.registry import get_domain
+from genenv_core.domains.registry import get_domain, known_domains
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import ConfigError, GenenvError, one_line
 
@@ -80,12 +81,16 @@ def new(
     if there is not None:
         raise ConfigError(f"{there} is there already: choose another name or another --into")
     title = "".join(part.capitalize() for part in name.split("_"))
-    if iskeyword(name) or iskeyword(title) or find_spec(name):  # no module could have it
-        raise ConfigError(f"NAME {name!r} has another meaning in Python here: choose another name")
+    texts = {
+        path: files("flows.cli").joinpath("templates", source).read_text(encoding="utf-8")
+        for path, source in made.items()
+    }
+    own = re.sub(example, "", "".join(texts.values()), flags=re.IGNORECASE)
+    if taken := _taken(name, title, own):
+        raise ConfigError(f"NAME {name!r} {taken}: choose another name, such as my_{name}")
     try:
         into.mkdir(parents=True, exist_ok=True)
-        for path, source in made.items():
-            text = files("flows.cli").joinpath("templates", source).read_text(encoding="utf-8")
+        for path, text in texts.items():
             text = text.replace(example.capitalize(), title).replace(example, name)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -96,6 +101,29 @@ def new(
         f"  genenv domain check {place}:{title}\n"
         f"  genenv run tiny --set domain.name={place}:{title}"
     )
+
+
+def _taken(name: str, title: str, own: str) -> str:
+    """Return what else has the name of a domain's module or class; '' if nothing.
+
+    `own` is the code of the domain, without its name.
+    """
+    if iskeyword(name) or iskeyword(title):
+        return "is a word of Python's own language"
+    if name in known_domains():
+        return "is a domain that is there already"
+    if name in sys.stdlib_module_names:
+        return f"is a module of Python's own library, which {name}.py would never replace"
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is not None:
+        place = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
+        return f"is what Python imports from {place}, in place of {name}.py"
+    if re.search(rf"\b({name}|{title})\b", own):
+        return "is a name that the domain's own code uses"
+    return ""
 
 
 def _show(title: str, messages: list[Any]) -> None:

@@ -17,6 +17,7 @@ from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.errors import StageError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Player
+from genenv_core.play.steps import reason
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.keys import changed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
@@ -107,8 +108,8 @@ def evaluate_candidate(
     """Return `evaluations` of every held-out task, and their texts; facts are means by way.
 
     An attempt that an environment or an engine broke has a text and no verdict, and counts in no
-    mean; the fact `lost` is their number where there are some. Raises StageError where a way has no
-    verdict at all.
+    mean; where there are some, the fact `lost` is their number, `lost_first` the error of one.
+    Raises StageError where a way has no verdict at all.
     Both splits are sampled; the test tasks are attempted greedily too, where that is on.
 
     Args:
@@ -152,6 +153,7 @@ def evaluate_candidate(
             )
         if lost:
             facts["lost"] = facts.get("lost", 0) + len(lost)
+            facts.setdefault("lost_first", lost[0].error)
         found = facts.setdefault(way.split.value, {})
         found[way.mode.value] = mean([float(row["success"]) for row in of_way])
         if of_way[0]["answer_probability"] is not None:
@@ -221,5 +223,5 @@ def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:
         "success": verdict.success,
         "reward": verdict.reward,
         "response_tokens": sum(rollout.loss_mask),
-        "failure": rollout.error[:80] or verdict.failure,
+        "failure": reason(rollout.error)[:80] or verdict.failure,
     }

@@ -16,6 +16,7 @@ import polars as pl
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.choosing import attempted_tasks
 from genenv_core.errors import StageError
+from genenv_core.play.steps import reason
 from genenv_core.types import FinishReason, Rejection
 
 NO_TASK, BROKEN, BREAKING = "no_task", "all_broken", "half_broken"
@@ -47,7 +48,7 @@ REPEATS = 0.5
 LEAST_TASKS = 10
 """Fewest attempted tasks that such a share is taken of."""
 
-SHOWN = 200
+SHOWN = 400
 """Characters of an error that are shown."""
 
 
@@ -69,21 +70,33 @@ def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> 
 def broken_attempts(traces: pl.DataFrame, epoch: int) -> dict[str, str]:
     """Return the fact that all attempts of an epoch, or half of them, ended in an error; else {}.
 
-    It names the commonest error, and an attempt that had it. Columns: trace_id, error.
+    Columns: trace_id, error.
     """
-    counts = Counter[str](traces["error"])
-    fine = counts.pop("", 0)
-    broken = counts.total()
+    broken = traces.filter(pl.col("error") != "").height
     if not broken or broken < MANY * traces.height:
         return {}
-    ((error, count),) = counts.most_common(1)
-    example = traces.filter(pl.col("error") == error)["trace_id"].min()
-    many = f"{broken} of {traces.height}" if fine else f"all {broken}"
-    said = (
+    return {BROKEN if broken == traces.height else BREAKING: errors_of(traces, epoch)}
+
+
+def errors_of(traces: pl.DataFrame, epoch: int) -> str:
+    """Return how many attempts ended in an error, the commonest one and its first attempt.
+
+    Errors are counted without their places. '' where no attempt did. Columns: trace_id, error.
+    """
+    broken = traces.filter(pl.col("error") != "").sort("trace_id")
+    if not broken.height:
+        return ""
+    counts = Counter(map(reason, broken["error"]))
+    ((common, count),) = counts.most_common(1)
+    example, error = next(
+        row for row in broken.select("trace_id", "error").rows() if reason(row[1]) == common
+    )
+    all_ = broken.height == traces.height
+    many = f"all {broken.height}" if all_ else f"{broken.height} of {traces.height}"
+    return (
         f"epoch {epoch}: {many} attempts ended in an error, {count} of them: "
         f"{error[:SHOWN]!r}, for example {example} (`genenv trace {example}`)"
     )
-    return {BREAKING if fine else BROKEN: said}
 
 
 def endless_attempts(reasons: Sequence[str], which: str, settings: RolloutConfig) -> dict[str, str]:

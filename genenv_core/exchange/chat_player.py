@@ -36,9 +36,8 @@ from genenv_core.play.calls import with_calls, with_calls_of
 from genenv_core.play.steps import (
     EPISODE_TURN,
     FAILURES,
-    NOT_STARTED,
     broken,
-    error_line,
+    failure,
     stepped,
     storable,
 )
@@ -252,8 +251,8 @@ class ChatPlayer:
         try:
             episode = await in_thread(self._domain.episode, draft, seed)
         except FAILURES as error:
-            why = error_line(error)
-            return attempt.rollout(FinishReason.ERROR, f"{NOT_STARTED}: {why}", Cause.ENVIRONMENT)
+            why = broken(failure(error), task_id, 0)
+            return attempt.rollout(FinishReason.ERROR, why, Cause.ENVIRONMENT)
         while True:
             try:
                 reply = await self._client.ask(session, self._body(attempt, asked))
@@ -294,7 +293,8 @@ class ChatPlayer:
         attempt.messages.extend(marked(message, observation) for message in observation.messages)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
-            return attempt.rollout(FinishReason.ERROR, broken(observation), observation.cause)
+            why = broken(observation, attempt.task_id, attempt.turns, text)
+            return attempt.rollout(FinishReason.ERROR, why, observation.cause)
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
         used = reply.prompt_tokens + reply.tokens

@@ -17,13 +17,17 @@ from types import FrameType
 from typing import Any, NamedTuple, cast
 
 from genenv_core.domains.protocol import Domain
-from genenv_core.errors import DomainError, GenenvError
+from genenv_core.errors import DomainError, GenenvError, one_line
 from genenv_core.importing import HOME
 from genenv_core.play.steps import FAILURES, error_line, storable
+from genenv_core.storage.canonical import no_json
 from genenv_core.types import Message, Rejected, Rejection, TaskDraft, Verdict
 
 SHOWN = 100
 """Characters of a value that are shown."""
+
+_SAID = 600
+"""Characters of an error that names its own place."""
 
 _FOREIGN = (str(HOME / "genenv_core"), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 """Where the code lies that an author did not write."""
@@ -45,8 +49,10 @@ def shown(value: object) -> str:
 
 def raised(error: BaseException) -> str:
     """Return an error with the author's own line that it came through last."""
-    if isinstance(error, GenenvError):  # says itself where
-        return f"raised {error_line(error)}"
+    if isinstance(error, GenenvError):  # says itself where, but for the line of its cause
+        cause = error.__cause__
+        line = "" if cause is None else _last_own(list(traceback.walk_tb(cause.__traceback__)))
+        return f"raised {type(error).__name__}: {one_line(error, _SAID)}{line}"
     frames = traceback.walk_tb(error.__traceback__)
     return f"raised {error_line(error)}{_last_own(list(frames))}"
 
@@ -137,6 +143,10 @@ def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
         wrong = Wrong(raised(error), "return Rejected")
         raise _broken(domain, "parse", wrong, f" for {shown(text)}") from error
     if wrong := wrong_drafts(found):
+        raise _broken(domain, "parse", wrong, f" for {shown(text)}")
+    specs = (no_json(one.spec) for one in found if isinstance(one, TaskDraft))
+    if odd := next(filter(None, specs), ""):
+        wrong = Wrong(f"gives a task whose spec is no JSON: {odd},", "keep JSON in it")
         raise _broken(domain, "parse", wrong, f" for {shown(text)}")
     return [_whole(one) for one in found]
 

@@ -5,7 +5,8 @@ The ids that a policy sampled are kept as they are. What ends an attempt:
 - the environment says done: `stop`;
 - a completion hits its token bound, or `max_turns` or `max_length` is reached: `length`;
 - the engine fails for this attempt alone, the episode cannot start, its tools fail `max_errors`
-  times in a row, or its prompt leaves the agent no room: `error`, with a message and its cause.
+  times in a row or in the last turn, or its prompt leaves the agent no room: `error`, with a
+  message and its cause.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from genenv_core.domains.protocol import Domain, Episode, tools_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.steps import NOT_STARTED, broken, error_line
+from genenv_core.play.steps import broken, error_line
 from genenv_core.types import (
     Cause,
     Completion,
@@ -166,8 +167,7 @@ class Attempt:
     def opened(self, observation: Observation) -> None:
         """Take note of whether the episode could start."""
         if observation.failed:
-            why = broken(observation).partition(": ")[2]
-            self.end(FinishReason.ERROR, f"{NOT_STARTED}: {why}", Cause.ENVIRONMENT)
+            self.end(FinishReason.ERROR, broken(observation, self.task_id, 0), Cause.ENVIRONMENT)
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
@@ -178,16 +178,20 @@ class Attempt:
         else:
             self.errors = 0
             self.actions.append(self.messages[-1 - len(answered)]["content"])
-        if self.errors >= bounds.max_errors:
-            self.end(FinishReason.ERROR, broken(observation), observation.cause)
+        last = self.turns >= bounds.max_turns
+        lost = observation.failed and observation.cause is not Cause.AGENT and last
+        if self.errors >= bounds.max_errors or lost:
+            said = self.messages[-1 - len(answered)]["content"]
+            why = broken(observation, self.task_id, self.turns, said)
+            self.end(FinishReason.ERROR, why, observation.cause)
             self.lasting = observation.simulated and observation.cause is not Cause.ENGINE
         elif observation.done:
             self.end(FinishReason.STOP)
-        elif self.turns >= bounds.max_turns:
+        elif last:
             self.end(FinishReason.LENGTH)
         else:
-            last = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()
-            between = chat.continuation(observation.messages, last)
+            before = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()
+            between = chat.continuation(observation.messages, before)
             if self.length + len(between) >= bounds.max_length:
                 self.end(FinishReason.LENGTH)
                 return
@@ -246,7 +250,7 @@ def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
             attempt.end(
                 FinishReason.ERROR,
                 f"the prompt has {len(prompt_ids)} tokens, which leaves no room in max_length "
-                f"{bounds.max_length}",
+                f"{bounds.max_length}; in agent_messages of task {task_id}",
                 Cause.AGENT,
             )
     return attempts

@@ -5,10 +5,14 @@ Light on purpose: stages that only judge stored attempts use it too, and load no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
-from genenv_core.errors import DomainError
+from genenv_core.domains.tool_calls import as_read
+from genenv_core.errors import DomainError, one_line
+from genenv_core.storage.canonical import said_odd
 from genenv_core.types import Cause, Message, Observation
 
 EPISODE_TURN = -1
@@ -18,6 +22,19 @@ NOT_STARTED = "the episode could not start"
 FAILED = "the environment failed"
 REFUSED = "the environment refused what the agent said"
 """What the error of an attempt begins with whose episode did not start, or whose steps failed."""
+
+SHOWN = 120
+"""Characters of what an agent said that an error shows."""
+
+LONGEST = 200_000
+"""Most characters of one message, some 50,000 tokens: no attempt has room for a longer one."""
+
+LONGER = (
+    "return less, such as the first rows and how many there are, or a page that the agent asks for"
+)
+"""What to do about a message that is longer."""
+
+_PLACE = re.compile(r"; in (?:episode|step|agent_messages)(?:, turn \d+)? of task ")
 
 FAILURES = (Exception, SystemExit)
 """What a domain's code may raise without ending more than its own attempt: anything."""
@@ -29,7 +46,10 @@ def stepped(step: Callable[..., object], *action: str) -> Observation:
         observation = step(*action)
         if not isinstance(observation, Observation):
             raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
-        return replace(observation, messages=tuple(map(_whole, observation.messages)))
+        messages = tuple(map(_whole, observation.messages))
+        if said := too_long(messages):
+            raise ValueError(f"{said}: {LONGER}")
+        return replace(observation, messages=messages)
     except FAILURES as error:
         return failure(error)
 
@@ -40,8 +60,14 @@ def storable(text: str) -> str:
 
 
 def _whole(message: Message) -> Message:
-    """Return a message whose content, and name if it has one, can be stored."""
-    whole: Message = {**message, "content": storable(message["content"])}
+    """Return a message whose content, and name if it has one, can be stored.
+
+    Raises TypeError for a content that is no text.
+    """
+    content = cast(object, message["content"])
+    if not isinstance(content, str):
+        raise TypeError(f"a message's content is no text: {said_odd('', content)}")
+    whole: Message = {**message, "content": storable(content)}
     if "name" in whole:
         whole["name"] = storable(whole["name"])
     return whole
@@ -57,12 +83,40 @@ def failure(error: BaseException) -> Observation:
     return Observation((said,), done=False, failed=True, cause=cause)
 
 
-def broken(observation: Observation) -> str:
-    """Return the error of an attempt that a failed observation ends."""
+def too_long(messages: Sequence[Message]) -> str:
+    """Return which message is longer than any attempt has room for; '' if none."""
+    longest = max((len(message["content"]) for message in messages), default=0)
+    if longest <= LONGEST:
+        return ""
+    return f"a message has {longest:,} characters, {LONGEST:,} at most"
+
+
+def broken(observation: Observation, task_id: str, turn: int, action: str = "") -> str:
+    """Return the error of an attempt that a failed observation ends, with its place.
+
+    Args:
+        observation: the failed one.
+        task_id: task of the attempt.
+        turn: from 1; 0 where the episode did not open.
+        action: what the agent said in that turn.
+    """
     what = REFUSED if observation.cause is Cause.AGENT else FAILED
     messages = observation.messages
     why = messages[-1]["content"].removeprefix("error: ") if messages else "it gave no answer"
-    return f"{what}: {why}"
+    if not turn:
+        return f"{NOT_STARTED}: {why}; in episode of task {task_id}"
+    return f"{what}: {why}; in step, turn {turn} of task {task_id}, on {shortly(action)}"
+
+
+def reason(error: str) -> str:
+    """Return the error of an attempt without its place, in which two equal ones differ."""
+    return _PLACE.split(error, maxsplit=1)[0]
+
+
+def shortly(action: str) -> str:
+    """Return what an agent said as an error shows it: on one line, calls as they are read."""
+    text = one_line(as_read(action))
+    return (text if len(text) <= SHOWN else f"{text[:SHOWN]}...") or "an empty text"
 
 
 def error_line(error: BaseException) -> str:

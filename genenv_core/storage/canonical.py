@@ -4,22 +4,77 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+_SHOWN = 40
+"""Characters of a value that is no JSON which are shown."""
+
+_KEYS = (str, int, float, type(None))
+"""What JSON writes as a key; all of them are texts afterwards."""
+
+
+class NoJson(TypeError, ValueError):
+    """A value holds something that JSON does not have; the message says where, and what."""
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return sorted, compact UTF-8 JSON; raises ValueError on NaN and infinities."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    """Return sorted, compact UTF-8 JSON; raises as `readable_json`."""
+    return _dumped(value, separators=(",", ":")).encode()
 
 
 def readable_json(value: Any) -> bytes:
-    """Return sorted, indented UTF-8 JSON with a final newline, for files that people open."""
-    return (
-        json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    ).encode()
+    """Return sorted, indented UTF-8 JSON with a final newline, for files that people open.
+
+    Raises NoJson, which names the place, for bytes, sets, NaN and whatever else JSON does not have;
+    UnicodeEncodeError for half a character; RecursionError for what is nested too deeply.
+    """
+    return f"{_dumped(value, indent=2)}\n".encode()
+
+
+def _dumped(value: Any, **form: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, **form)
+    except (TypeError, ValueError) as error:
+        raise NoJson(no_json(value) or str(error)) from error
+
+
+def no_json(value: object, path: str = "", inside: tuple[int, ...] = ()) -> str:
+    """Return where a value holds what JSON does not have, and what that is; '' if nothing.
+
+    A place is written as in Python: `["slots"][2] is b'abc' (bytes)`.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return said_odd(path, value)
+    if value is None or isinstance(value, str | int | float):
+        return ""
+    if id(value) in inside:
+        return f"{path} holds itself"
+    within = (*inside, id(value))
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value).items()
+        keys = (
+            said_odd(path, key, "has the key") for key, _ in items if not isinstance(key, _KEYS)
+        )
+        values = (no_json(one, f"{path}[{place_of(key)}]", within) for key, one in items)
+        return next(keys, "") or next(filter(None, values), "")
+    if isinstance(value, list | tuple):
+        each = enumerate(cast("list[object]", value))
+        return next(filter(None, (no_json(one, f"{path}[{i}]", within) for i, one in each)), "")
+    return said_odd(path, value)
+
+
+def place_of(key: object) -> str:
+    """Return a key as it stands in a path."""
+    return json.dumps(key, ensure_ascii=False) if isinstance(key, str) else f"{key!r:.{_SHOWN}}"
+
+
+def said_odd(path: str, value: object, what: str = "is") -> str:
+    """Return a place with the value there, and its type; without an address of memory."""
+    kind, text = type(value).__qualname__, repr(value)
+    told = f"of the type {kind}" if " at 0x" in text else f"{text[:_SHOWN]} ({kind})"
+    return f"{path or 'it'} {what} {told}"
 
 
 def sha256(data: bytes) -> str:

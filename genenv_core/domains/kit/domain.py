@@ -33,7 +33,7 @@ from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
 from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.record import Record
-from genenv_core.storage.canonical import canonical_json
+from genenv_core.storage.canonical import NoJson, canonical_json
 from genenv_core.types import (
     Context,
     JsonObject,
@@ -45,6 +45,7 @@ from genenv_core.types import (
 )
 
 _SHOWN = 80
+_READ_FAILED = "read failed"
 _DRAWN_TO_SHOW = 8  # of which pi_env's rules show the easiest and the hardest
 
 
@@ -73,9 +74,15 @@ def task(
         answer: a right answer, word for word.
         level: the difficulty, 1 to `levels()`.
         chance: how often a guess is right; `judges.chance` of the options for `judges.choice`.
-        spec: what `judge` and `solve` need; they get it as JSON stores it, so tuples are lists.
+        spec: what `judge` and `solve` need; they get it as JSON stores it, so tuples are lists,
+            and keys are texts.
+
+    Raises NoJson for a spec with values that JSON does not have.
     """
-    stored = json.loads(canonical_json(spec))  # as storage gives it back: lists, no tuples
+    try:
+        stored = json.loads(canonical_json(spec))  # as storage gives it back: lists, no tuples
+    except NoJson as error:
+        raise NoJson(f"the task's spec: {error}: keep JSON in it") from error
     return TaskDraft(prompt, stored, answer, program, f"k{level}", float(level), program, chance)
 
 
@@ -190,7 +197,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         try:
             found = self.read(text)
         except FAILURES as error:
-            found = Rejected(Rejection.UNPARSEABLE, f"read failed: {error_line(error)[:_SHOWN]}")
+            found = Rejected(Rejection.UNPARSEABLE, f"{_READ_FAILED}: {error_line(error)}")
         if not isinstance(cast(object, found), TaskDraft | Rejected):
             why = f"read returned {found!r:.{_SHOWN}}, no TaskDraft and no Rejected"
             return [Rejected(Rejection.UNPARSEABLE, why)]
@@ -231,7 +238,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         return ["", "ok", draft.prompt, draft.program]
 
     def _drawn(self, rng: random.Random, level: int) -> TaskDraft:
-        refused = "none"
+        refused = "draw made nothing"
         for _ in range(TRIES):
             program = self.draw(rng, level)
             if not isinstance(cast(object, program), str):
@@ -242,9 +249,20 @@ class ProgramDomain(ABC, Generic[OptionsT]):
             found = self.parse(program)[0]
             if isinstance(found, TaskDraft):
                 return self._canonical(program, found)
-            refused = f"{program[:_SHOWN]!r} as {found.reason}: {found.detail}"
-        raise DomainError(
-            f"{self.name}: draw makes programs of level {level} that read refuses, {refused}"
+            refused = self._why_refused(program, found)
+        raise DomainError(f"{self.name}: at level {level}, {refused}")
+
+    def _why_refused(self, program: str, found: Rejected) -> str:
+        """Return why a drawn program is no task, and what to mend."""
+        drawn = f"{program[:_SHOWN]!r}"
+        if self.pattern and not re.fullmatch(self.pattern, program.strip()):
+            own = f"{self.pattern!r:.{2 * _SHOWN}}"
+            return f"draw made {drawn}, which does not fit pattern {own}: mend one of the two"
+        if found.detail.startswith(_READ_FAILED):
+            return f"{found.detail}; it was to read {drawn}, which draw made: mend read"
+        return (
+            f"draw made {drawn}, which read refuses as {found.reason}: {found.detail}: draw what "
+            "read takes"
         )
 
     def _canonical(self, program: str, found: TaskDraft) -> TaskDraft:

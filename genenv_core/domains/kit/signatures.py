@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -104,7 +105,7 @@ def signature_of(function: Function, state: type | None = None) -> Signature:
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters[takes_state:]):
         if parameter.kind not in _BY_KEYWORD:
-            raise DomainError(f"tool {name}: {parameter} cannot be given by name; spell it out")
+            raise DomainError(f"tool {name}{_place(function)}: {_nameless(parameter)}")
         if parameter.name not in hints:
             raise DomainError(f"tool {name}: the parameter {parameter.name} has no type; add one")
         fields[f"a{place}"] = _field(parameter, hints[parameter.name], described)
@@ -119,6 +120,23 @@ def signature_of(function: Function, state: type | None = None) -> Signature:
     known = {parameter.name: f"a{i}" for i, parameter in enumerate(parameters[takes_state:])}
     tool = {"type": "function", "function": schema}
     return Signature(name, function, tool, takes_state, model, known)
+
+
+def _place(function: Function) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+
+
+def _nameless(parameter: inspect.Parameter) -> str:
+    """Return why calls cannot give a parameter, and what to do."""
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        return f"{parameter.name} stands before /, and a call gives its arguments by name: drop /"
+    stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else "*"
+    return (
+        f"{stars}{parameter.name} takes any arguments, and no schema could say which: write each "
+        "one as a parameter with a name and a type (of a decorator: put functools.wraps on what "
+        "it returns)"
+    )
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -13,12 +13,14 @@ from typing import cast
 
 from genenv_core.algorithm.saying import holds
 from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
+from genenv_core.domains.kit.episode import ToolEpisode
 from genenv_core.domains.kit.tools import ERROR
 from genenv_core.domains.parts import env_weights, mixed_weights
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
-from genenv_core.types import Message, TaskDraft
+from genenv_core.play.steps import FAILURES, LONGER, SHOWN, error_line, shortly, too_long
+from genenv_core.types import Message, Observation, TaskDraft
 
 _NO_RATE = 0.1  # of pi_env's examples: the agent's success is not known yet
 
@@ -83,8 +85,7 @@ class SolvedDomain(ProgramDomain[OptionsT]):
         try:
             says = next(solving)
             while True:
-                observed = episode.step(says)
-                self._sound(draft, says, observed.messages, done=observed.done)
+                observed = self._stepped(episode, draft, says, 1 + len(turns))
                 answers = [message["content"] for message in observed.messages]
                 known = f"{known}\n{says}"
                 new = [one for one in dict.fromkeys(answers) if _is_new(one, known, heard)]
@@ -102,14 +103,24 @@ class SolvedDomain(ProgramDomain[OptionsT]):
             "which is a text"
         )
 
-    def _sound(
-        self, draft: TaskDraft, says: str, answers: tuple[Message, ...], *, done: bool
-    ) -> None:
-        wrong = [one["content"] for one in answers if one["content"].startswith(ERROR)]
-        ended = f"this ends the attempt, as a turn without a call and turn {self.bounds.turns} do"
-        why = wrong[0] if wrong else ended
-        if wrong or done:
-            raise DomainError(f"{self.name}: solve says {says[:120]!r} at {draft.program!r}: {why}")
+    def _stepped(self, episode: ToolEpisode, draft: TaskDraft, says: str, turn: int) -> Observation:
+        """Return what the tools say; raises DomainError, with turn and call, where they fail."""
+        place = f"{self.name}: turn {turn} of solve, {shortly(says)}, at {draft.program!r:.{SHOWN}}"
+        try:
+            observed = episode.step(says)
+        except FAILURES as error:
+            raise DomainError(f"{place}: episode.step raised {error_line(error)}") from error
+        if said := too_long(observed.messages):
+            raise DomainError(f"{place}: {said}: {LONGER}")
+        answers = [one["content"] for one in observed.messages]
+        if wrong := [one for one in answers if one.startswith(ERROR)]:
+            raise DomainError(f"{place}: the tools say {wrong[0]!r}")
+        if observed.done:
+            last = self.bounds.turns
+            raise DomainError(
+                f"{place}: this ends the attempt, as a turn without a call and turn {last} do"
+            )
+        return observed
 
 
 def _is_new(part: str, known: str, heard: list[str]) -> bool:

@@ -9,16 +9,20 @@ see that parameter.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from pydantic_core import to_json
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json
 
 from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.kit.signatures import Function, Signature, WrongArguments, signature_of
 from genenv_core.domains.tool_calls import CLOSE, OPEN, parsed, written
 from genenv_core.errors import DomainError
 from genenv_core.play.steps import FAILURES, error_line
+from genenv_core.storage.canonical import NoJson, place_of, said_odd
 from genenv_core.types import JsonObject, Message
 
 UNREACHED = (ConnectionError, TimeoutError)
@@ -29,6 +33,9 @@ ERROR = "error:"
 
 DONE = "done"
 """What a tool answers that returns nothing."""
+
+RESULT = "return text, or values that JSON has"
+"""What to do about a tool whose result is something else."""
 
 _SHOWN = 40
 
@@ -62,8 +69,8 @@ class Tools:
         """Return the message that answers a call, or a text that was meant as one.
 
         Whatever goes wrong becomes an answer that begins with `error:` and says what to do. Only
-        ConnectionError and TimeoutError are raised: the step has then failed, and not the agent.
-        `state` is that of the attempt.
+        ConnectionError, TimeoutError, and NoJson for a result that is neither text nor JSON are
+        raised: the step has then failed, and not the agent. `state` is that of the attempt.
         """
         content = self._run(call, state) if isinstance(call, Call) else self._unreadable()
         return {"role": "tool", "name": self._meant(call)[:64], "content": content}
@@ -82,11 +89,14 @@ class Tools:
             return f"{ERROR} {error}"
         try:
             result = tool.function(*([state] if tool.takes_state else []), **arguments)
-            return told(result)
         except UNREACHED:
             raise
         except FAILURES as error:
             return f"{ERROR} {tool.name} failed: {error_line(error)}; change the arguments"
+        try:
+            return told(result)
+        except NoJson as error:
+            raise NoJson(f"the result of the tool {tool.name}: {error}: {RESULT}") from error
 
     def _unreadable(self) -> str:
         form = written({"name": next(iter(self._known), "..."), "arguments": {}})
@@ -126,15 +136,53 @@ def how_to_call(tools: Sequence[JsonObject]) -> str:
 def told(result: object) -> str:
     """Return what a tool's result looks like to the agent: text as it is, else JSON.
 
-    A set is told in the order of its texts, because Python's own differs between processes.
-    Raises TypeError for bytes, and what pydantic raises for a value that JSON does not have.
+    Dates, enums, decimals, dataclasses and models of pydantic are told as pydantic writes them. A
+    set is told in the order of its texts, because Python's own differs between processes. Raises
+    NoJson, which names the place, for all that has no such form: bytes, NaN, arrays.
     """
-    if isinstance(result, bytes | bytearray | memoryview):
-        raise TypeError("bytes: return text or JSON")
     if result is None:
         return DONE
-    if isinstance(result, str):
-        return result
-    if isinstance(result, set | frozenset):
-        result = sorted(cast("set[object]", result), key=str)
-    return to_json(result, inf_nan_mode="constants").decode()
+    return result if isinstance(result, str) else to_json(_plain(result, "", ())).decode()
+
+
+def _plain(value: object, path: str, inside: tuple[int, ...]) -> object:
+    """Return a value of plain containers, all of whose leaves can be written; raises NoJson."""
+    if isinstance(value, str | int) or value is None:
+        return value
+    if id(value) in inside:
+        raise NoJson(f"{path or 'it'} holds itself")
+    within = (*inside, id(value))
+    if isinstance(value, BaseModel):
+        _plain(value.model_dump(by_alias=True), path, within)
+        return value  # which has a way of its own to be written
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value).items()
+        return {
+            _key(key, path): _plain(one, f"{path}[{place_of(key)}]", within) for key, one in items
+        }
+    if isinstance(value, set | frozenset):
+        value = sorted(cast("set[object]", value), key=str)
+    if isinstance(value, list | tuple | Iterator):
+        each = enumerate(cast("Iterator[object]", value))
+        return [_plain(one, f"{path}[{place}]", within) for place, one in each]
+    return _leaf(value, path)
+
+
+def _key(key: object, path: str) -> object:
+    if isinstance(key, tuple | bytes | frozenset):
+        raise NoJson(said_odd(path, cast(object, key), "has the key"))
+    return _leaf(key, path)
+
+
+def _leaf(value: object, path: str) -> object:
+    """Return a value that pydantic writes in one way; raises NoJson for another one."""
+    lost = isinstance(value, float) and not math.isfinite(value)
+    if lost or isinstance(value, bytes | bytearray | memoryview):
+        raise NoJson(said_odd(path, cast(object, value)))
+    try:
+        to_json(value)
+    except PydanticSerializationError:
+        raise NoJson(said_odd(path, value)) from None
+    return value

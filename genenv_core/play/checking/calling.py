@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from genenv_core.play.asked import line_of, raised
+from genenv_core.domains.protocol import Domain
+from genenv_core.play.asked import line_of, raised, shown
 from genenv_core.play.checking.shapes import Stop
-from genenv_core.play.steps import FAILURES
+from genenv_core.play.steps import FAILURES, shortly, stepped
+from genenv_core.types import Observation, TaskDraft
 
 Value = TypeVar("Value")
 
@@ -20,19 +24,67 @@ CALL_S = 30.0
 """Longest time for one call: a run makes thousands of them."""
 
 
+PATTERNS = (
+    "a regular expression with a repetition inside of another one can take ages on a long text: "
+    "write one that says in one way what it takes"
+)
+SLOW = (
+    "answer at once, for a run calls it thousands of times; what takes time belongs into tools, "
+    "whose steps are bounded by tools.timeout_s with tools.execution=workers"
+)
+"""What to do about a call that takes too long: in a regular expression, and elsewhere."""
+
+_MATCHES = re.compile(r"\bre\.|match\(|search\(|findall\(|finditer\(|sub\(|split\(")
+
+
 class _Over(BaseException):
     """The time is over; no `except Exception` of a domain may keep it."""
 
 
-def called(method: str, call: Callable[[], Value], *, more_s: float = 0.0) -> Value:
-    """Return what a method gives; raises Stop where it raises or takes too long."""
+def called(method: str, call: Callable[[], Value], on: str = "", *, more_s: float = 0.0) -> Value:
+    """Return what a method gives; raises Stop where it raises or takes too long.
+
+    `on` says what it was called on, such as ` on task '3 + 4'`.
+    """
     try:
-        with limited(method, more_s=more_s):
+        with limited(method, on, more_s=more_s):
             return call()
     except Stop:
         raise
     except FAILURES as error:
-        raise Stop(method, raised(error), "mend the method") from error
+        what = f"{raised(error)},{on}" if on else raised(error)
+        raise Stop(method, what, "mend what it names") from error
+
+
+def attempted(
+    domain: Domain, draft: TaskDraft, actions: Sequence[str]
+) -> list[tuple[Observation, str]]:
+    """Return what each text hears in one attempt, and why if its step failed; else ''.
+
+    Raises Stop for an episode that does not open, and for a step that takes too long.
+    """
+    task = f" on task {shown(draft.prompt)}"
+    episode: Any = called("episode", lambda: domain.episode(draft, 0), task)
+    if not callable(getattr(episode, "step", None)):
+        what = f"returned {shown(episode)}{task}"
+        raise Stop("episode", what, "return an object with step(text)")
+    heard: list[tuple[Observation, str]] = []
+    for turn, action in enumerate(actions, 1):
+        place = f" in turn {turn} of task {shown(draft.prompt)}, on {shortly(action)}"
+        errors: list[str] = []
+
+        def step(text: str, errors: list[str] = errors) -> object:
+            try:
+                return episode.step(text)
+            except FAILURES as error:
+                errors.append(raised(error))
+                raise
+
+        with limited("episode.step", place):
+            seen = stepped(step, action)
+        why = [*errors, *(one["content"] for one in seen.messages)] if seen.failed else []
+        heard.append((seen, f"{why[0]},{place}" if why else ""))
+    return heard
 
 
 @contextmanager
@@ -45,10 +97,10 @@ def limited(method: str, on: str = "", *, more_s: float = 0.0) -> Generator[None
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    place: list[str] = []
+    place: list[tuple[str, str]] = []
 
     def over(number: int, frame: FrameType | None) -> None:
-        place.append(line_of(frame))
+        place.append((line_of(frame), PATTERNS if _in_pattern(frame) else SLOW))
         raise _Over
 
     limit, started = CALL_S + more_s, time.monotonic()
@@ -62,10 +114,13 @@ def limited(method: str, on: str = "", *, more_s: float = 0.0) -> Generator[None
         rest = max(left - (time.monotonic() - started), 0.001) if left else 0.0
         signal.setitimer(signal.ITIMER_REAL, rest, interval)
         signal.signal(signal.SIGALRM, before)
-    if place:
-        raise Stop(
-            method,
-            f"takes longer than {limit:g} s{on}{place[0]}",
-            "answer at once; a regular expression with a repetition inside of another one can take "
-            "ages on a long text",
-        )
+    for line, remedy in place:
+        raise Stop(method, f"takes longer than {limit:g} s{on}{line}", remedy)
+
+
+def _in_pattern(frame: FrameType | None) -> bool:
+    """Return whether a regular expression is at work: its own code shows no frame."""
+    if frame is None:
+        return False
+    at = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return frame.f_globals.get("__name__", "").startswith("re.") or bool(_MATCHES.search(at))

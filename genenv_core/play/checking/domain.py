@@ -31,7 +31,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
-from genenv_core.play.checking.calling import called, limited
+from genenv_core.play.checking.calling import attempted, called, limited
 from genenv_core.play.checking.shapes import (
     Fault,
     Stop,
@@ -41,7 +41,7 @@ from genenv_core.play.checking.shapes import (
     of_schemas,
 )
 from genenv_core.play.checking.texts import ACTIONS, of_calls, of_parse, right_turns
-from genenv_core.play.steps import stepped
+from genenv_core.play.steps import shortly, stepped
 from genenv_core.storage.canonical import digest
 from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft
 
@@ -246,36 +246,31 @@ def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> I
 
 
 def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
-    _check_seed(domain, draft)
-    opening = called("agent_messages", lambda: domain.agent_messages(draft))
+    task = f" on task {shown(draft.prompt)}"
+    _check_seed(domain, draft, task)
+    opening = called("agent_messages", lambda: domain.agent_messages(draft), task)
     yield from of_messages("agent_messages", opening)
     for rate in (None, 0.5):
         context = context_of(draft, rate)
-        asked = called("env_messages", lambda c=context: domain.env_messages(c))
+        asked = called("env_messages", lambda c=context: domain.env_messages(c), task)
         yield from of_messages("env_messages", asked)
     if isinstance(domain, NamesLeaks):
-        leaks = called("leaks", lambda: domain.leaks(draft))
-        if not isinstance(cast(object, leaks), list | tuple) or any(
-            type(one) is not str for one in leaks
-        ):
-            raise Stop("leaks", f"returned {shown(leaks)}", "return a list of texts, [] for none")
-    yield from of_schemas("tools_of", called("tools_of", lambda: tools_of(domain, draft)))
-    trivial = called("trivial_answers", lambda: domain.trivial_answers(draft))
-    texts = items_of(trivial)
-    if not texts or any(type(one) is not str for one in texts):
-        raise Stop("trivial_answers", f"returned {shown(trivial)}", "return a list of texts")
+        _texts("leaks", called("leaks", lambda: domain.leaks(draft), task))
+    yield from of_schemas("tools_of", called("tools_of", lambda: tools_of(domain, draft), task))
+    trivial = called("trivial_answers", lambda: domain.trivial_answers(draft), task)
+    texts = _texts("trivial_answers", trivial, least=1)
     for answer in (draft.ground_truth, draft.prompt, *texts, *CANARIES, *ACTIONS):
-        verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)))
+        on = f" for the answer {shortly(answer)}{task}"
+        verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)), on)
         if wrong := wrong_verdict(verdict):
-            raise Stop("score", f"{wrong.found} for the answer {shown(answer)}", wrong.remedy)
+            raise Stop("score", f"{wrong.found}{on}", wrong.remedy)
         if verdict.success and verdict.failure:
-            what = f"gives a success the failure {shown(verdict.failure)} for {shown(answer)}"
+            what = f"gives a success the failure {shown(verdict.failure)}{on}"
             yield Fault("score", what, "a success has none: give ''; `failures` counts the others")
     if draft.program:
         yield from _read_again(domain, draft)
     yield from _played(domain, draft)
-    called("solution", lambda: right_turns(domain, draft))
-    with limited("solution"):
+    with limited("solution", task):
         checks = certify(draft, domain)
     for check in checks:
         if not check.passed:
@@ -284,37 +279,40 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
             yield Fault(method, what, remedy)
 
 
-def _check_seed(domain: Domain, draft: TaskDraft) -> None:
-    """Raise Stop where two attempts with one seed hear different things.
+def _texts(method: str, given: object, *, least: int = 0) -> Sequence[str]:
+    """Return a list of texts; raises Stop for anything else."""
+    texts = cast("Sequence[object]", given) if isinstance(given, list | tuple) else None
+    if texts is None or len(texts) < least or any(type(one) is not str for one in texts):
+        raise Stop(method, f"returned {shown(cast(object, given))}", "return a list of texts")
+    return cast("Sequence[str]", texts)
+
+
+def _check_seed(domain: Domain, draft: TaskDraft, task: str) -> None:
+    """Raise Stop where a right attempt fails, or two with one seed hear different things.
 
     Other checks would find that by accident, and blame what is sound.
     """
-    turns = called("solution", lambda: right_turns(domain, draft))
-    again = called("solution", lambda: right_turns(domain, draft))
-    heard: list[list[str]] = []
-    for _ in range(2):
-        episode: Any = called("episode", lambda: domain.episode(draft, 0))
-        if not callable(getattr(episode, "step", None)):
-            return  # said where the attempt is played
-        heard.append([])
-        for text in turns:
-            with limited("episode.step", f" on {shown(text)}"):
-                seen = stepped(episode.step, text)
-            heard[-1] += [str(one["content"]) for one in seen.messages]
-    if turns == again and heard[0] == heard[1]:
+    said, again = (called("solution", lambda: right_turns(domain, draft), task) for _ in range(2))
+    heard = [attempted(domain, draft, said) for _ in range(2)]
+    for _, why in heard[0]:
+        if why:
+            raise Stop("episode.step", why, "let it answer what a right attempt says")
+    first, second = (
+        [one["content"] for seen, _ in attempt for one in seen.messages] for attempt in heard
+    )
+    if said == again and first == second:
         return
-    pairs = [*zip(turns, again, strict=False), *zip(*heard, strict=False)]
-    first, second = next((pair for pair in pairs if pair[0] != pair[1]), (turns, again))
+    pairs = [*zip(said, again, strict=False), *zip(first, second, strict=False)]
+    differ = next((pair for pair in pairs if pair[0] != pair[1]), (said, again))
     raise Stop(
         "state" if isinstance(domain, ProgramDomain) else "episode",
-        f"task {shown(draft.prompt)}: one seed gives two attempts, {shown(first)} and "
-        f"{shown(second)}",
+        f"one seed gives two attempts{task}: {shown(differ[0])} and {shown(differ[1])}",
         "draw from random.Random(seed) or from the task alone, never from global random state",
     )
 
 
 def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
-    read = called("parse", lambda: domain.parse(draft.program))
+    read = called("parse", lambda: domain.parse(draft.program), f" on {shown(draft.program)}")
     found = (items_of(read) or [read])[0]
     held_out = isinstance(found, Rejected) and found.reason is Rejection.IN_HELDOUT
     if read != [draft] and not held_out:
@@ -327,25 +325,15 @@ def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
 
 def _played(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
     for action in (draft.ground_truth, *ACTIONS):
-        episode: Any = called("episode", lambda: domain.episode(draft, 0))
-        if not callable(getattr(episode, "step", None)):
-            yield Fault("episode", f"returned {shown(episode)}", "return an object with step(text)")
-            return
-        with limited("episode.step", f" on {shown(action)}"):
-            seen = stepped(episode.step, action)
+        ((seen, why),) = attempted(domain, draft, [action])
         yield from of_messages("episode.step", list(seen.messages), may_be_empty=True)
-        if action != draft.ground_truth:
-            continue
-        if seen.failed:
-            said = seen.messages[0]["content"][:SHOWN]
-            yield Fault("episode.step", f"on the ground truth: {said}", "return an Observation")
-        elif not seen.done and not isinstance(domain, KnowsSolution | WritesAnswers):
-            yield Fault(
-                "episode.step",
-                "goes on after the ground truth was said",
-                "end the attempt (Observation(done=True)), or say how it is attempted "
-                "(KnowsSolution)",
-            )
+        right = action == draft.ground_truth
+        if right and why:
+            yield Fault("episode.step", why, "return an Observation")
+        elif right and not seen.done and not isinstance(domain, KnowsSolution | WritesAnswers):
+            what = "goes on after the ground truth was said"
+            how = "end it (Observation(done=True)), or say how it is attempted (KnowsSolution)"
+            yield Fault("episode.step", what, how)
 
 
 def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[Fault]:

@@ -11,8 +11,8 @@ from typing import Any, cast
 from genenv_core.errors import GenenvError
 from genenv_core.play.asked import shown, wrong_chance
 from genenv_core.play.simulator import checked
-from genenv_core.play.steps import storable
-from genenv_core.storage.canonical import canonical_json
+from genenv_core.play.steps import LONGER, storable, too_long
+from genenv_core.storage.canonical import canonical_json, place_of
 from genenv_core.types import JsonObject, TaskDraft
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -72,7 +72,7 @@ def of_schemas(method: str, tools: Sequence[object]) -> Iterator[Fault]:
 
 
 def of_messages(method: str, messages: object, *, may_be_empty: bool = False) -> Iterator[Fault]:
-    """Yield what is wrong with chat messages."""
+    """Yield what is wrong with chat messages; raises Stop for one that is too long."""
     remedy = 'return a list of {"role": "system|user|assistant|tool", "content": text}'
     given = items_of(messages)
     if given is None or not (given or may_be_empty):
@@ -84,11 +84,30 @@ def of_messages(method: str, messages: object, *, may_be_empty: bool = False) ->
             yield Fault(method, f"has the message {shown(message)}", remedy)
         elif _halved(text):
             yield Fault(method, f"has the message {shown(message)}, {HALVED}", WHOLE)
+        elif said := too_long([message]):
+            raise Stop(method, said, LONGER if may_be_empty else "put less into it")
 
 
 def _halved(text: str) -> bool:
     """Return whether a text has half of a surrogate pair, which no UTF-8 can hold."""
     return storable(text) != text
+
+
+def changed(value: object, kept: object, path: str = "") -> str:
+    """Return where a value differs from what storage gives back of it; '' where it does not."""
+    if isinstance(value, dict) and isinstance(kept, dict):
+        before, after = cast("dict[object, object]", value), cast("dict[object, object]", kept)
+        if odd := [key for key in before if key not in after]:
+            return f"{path or 'it'} has the key {shown(odd[0])}, which becomes a text"
+        both = [(f"{path}[{place_of(key)}]", one, after[key]) for key, one in before.items()]
+    elif isinstance(value, list) and isinstance(kept, list):
+        items = zip(cast("list[object]", value), cast("list[object]", kept), strict=True)
+        both = [(f"{path}[{place}]", one, same) for place, (one, same) in enumerate(items)]
+    else:
+        both = []
+        if value != kept:
+            return f"{path or 'it'} comes back changed from {shown(cast(object, value))}"
+    return next(filter(None, (changed(one, same, at) for at, one, same in both)), "")
 
 
 def check_fields(method: str, draft: TaskDraft) -> None:
@@ -114,6 +133,6 @@ def check_fields(method: str, draft: TaskDraft) -> None:
     if kept != draft.spec:
         raise Stop(
             method,
-            f"a task's spec comes back from storage as {shown(kept)}",
+            f"a task's spec comes back from storage otherwise: {changed(draft.spec, kept)}",
             "keep lists (no tuples), texts as keys, and plain numbers in it",
         )

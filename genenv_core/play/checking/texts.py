@@ -62,9 +62,10 @@ def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
                 yield Fault("read_calls", what, "return [] for a text without a call")
     for draft in drafts:
         episode = domain.episode(draft, 0)
-        for text in called("solution", lambda d=draft: right_turns(domain, d)):
+        task = f" on task {shown(draft.prompt)}"
+        for text in called("solution", lambda d=draft: right_turns(domain, d), task):
             seen = stepped(episode.step, text)
-            known = called("read_calls", lambda t=text: read(t))
+            known = called("read_calls", lambda t=text: read(t), f" on {shown(text)}")
             if not known and not seen.failed and _tools_speak(seen):
                 yield Fault(
                     "read_calls",

@@ -198,14 +198,14 @@ class Breaks(Player):
         """Yield groups of one rollout each."""
         for index, (name, draft) in enumerate(batches[0]):
             cause = self.broken.get(draft.program)
-            error = "x" * 99 if cause else ""
+            error = f"{'x' * 79}; in step, turn 2 of task {name}, on y" if cause else ""
             yield index, [rollout(name, 0, draft.ground_truth, error=error, cause=cause)]
 
 
 def test_an_attempt_that_the_agent_broke_has_failed() -> None:
     player = Breaks(dict.fromkeys(["ha", "hb", "va"], Cause.AGENT))
     rows = measured(player, greedy=False, samples=1).tables["evaluations"]
-    assert rows.select("success", "reward", "failure").rows() == [(False, 0.0, "x" * 80)] * 3
+    assert rows.select("success", "reward", "failure").rows() == [(False, 0.0, "x" * 79)] * 3
 
 
 @mutation(
@@ -220,10 +220,15 @@ def test_a_lost_attempt_counts_in_no_mean_and_has_its_cause() -> None:
         "validation": {"sampled": 1.0, "answer_probability": 1.0},
         "test": {"sampled": 1.0, "answer_probability": 0.375},
         "lost": 1,
+        "lost_first": f"{'x' * 79}; in step, turn 2 of task t2, on y",
     }
     assert output.tables["evaluations"]["task_id"].to_list() == ["t3", "t1"]
     texts = output.tables["evaluation_texts"].select("task_id", "error", "cause").rows()
-    assert texts == [("t3", "", None), ("t1", "", None), ("t2", "x" * 99, "engine")]
+    assert texts == [
+        ("t3", "", None),
+        ("t1", "", None),
+        ("t2", output.facts["lost_first"], "engine"),
+    ]
 
 
 def test_without_any_verdict_there_is_no_result() -> None:

@@ -22,6 +22,7 @@ from genenv_core.epoch.trouble import (
     broken_attempts,
     check_epoch,
     endless_attempts,
+    errors_of,
     narrow_tasks,
     troubles,
 )
@@ -71,8 +72,21 @@ def test_all_attempts_have_to_be_broken_to_stop_it() -> None:
 
 
 @mutation(
+    "errors of other turns are other errors", TROUBLE,
+    "Counter(map(reason, broken", "Counter(map(str, broken",
+)  # fmt: skip
+def test_errors_that_differ_in_their_place_count_together() -> None:
+    places = ["a; in step, turn 2 of task x, on 1", "a; in step, turn 1 of task y, on 2", "b"]
+    assert errors_of(traces(*places, ""), 2) == (
+        "epoch 2: 3 of 4 attempts ended in an error, 2 of them: 'a; in step, turn 2 of task x, on "
+        "1', for example t0 (`genenv trace t0`)"
+    )
+    assert errors_of(traces("", ""), 2) == errors_of(traces(), 2) == ""
+
+
+@mutation(
     "one attempt that ended well hides nothing", TROUBLE,
-    "    return {BREAKING if fine else BROKEN: said}\n", "    return {BROKEN: said}\n",
+    "BROKEN if broken == traces.height else BREAKING", "BROKEN",
 )  # fmt: skip
 def test_half_of_them_are_told_and_stop_nothing() -> None:
     assert broken_attempts(traces("", "no tool", ""), 2) == {}

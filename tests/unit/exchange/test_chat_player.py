@@ -268,7 +268,10 @@ def test_an_episode_that_does_not_open_is_an_error_and_a_broken_domain_is_named(
 ) -> None:
     domain = Doubling()
     (rollout,) = played(player(server, domain, again=Retries(2)), "closed")[0]
-    assert rollout.error == "the episode could not start: RuntimeError: nobody is in"
+    assert (
+        rollout.error
+        == "the episode could not start: RuntimeError: nobody is in; in episode of task t0"
+    )
     assert (rollout.cause, domain.opened) == (Cause.ENVIRONMENT, 3)
     with pytest.raises(DomainError, match=r"doubling: agent_messages .* t0: ValueError: no such"):
         played(player(server, Doubling()), "broken")
@@ -340,7 +343,7 @@ def test_refused_requests_end_a_stage_only_before_the_first_answer(
 
 @mutation(
     "half a character of a tool ends the stage", "genenv_core/play/steps.py",
-    "return replace(observation, messages=tuple(map(_whole, observation.messages)))",
+    "return replace(observation, messages=messages)",
     "return observation",
 )  # fmt: skip
 def test_half_a_character_of_an_endpoint_can_be_kept(server: Server, tmp_path: Path) -> None:

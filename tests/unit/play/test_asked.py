@@ -17,6 +17,7 @@ from genenv_core.epoch.evaluating import _row
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import judged, parsed
 from genenv_core.types import FinishReason, Rejected, Rejection, Rollout, Verdict
+from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import task
 
 SAID: Any = [{"role": "user", "content": "how many?"}, {"role": "assistant", "content": "seven"}]
@@ -58,6 +59,19 @@ def test_what_is_no_verdict_is_named(method: Any, words: str) -> None:
 def test_drafts_go_through() -> None:
     made = [*FINE, task("a").draft]
     assert parsed(own(lambda text: made), "a") == made
+
+
+@mutation(
+    "a run stores a spec that is no JSON", "genenv_core/play/asked.py",
+    'if odd := next(filter(None, specs), ""):', 'if odd := "":',
+)  # fmt: skip
+def test_a_spec_that_is_no_json_is_named_with_its_place() -> None:
+    made = [replace(task("a").draft, spec={"slots": [1, {"at": b"x"}]})]
+    place = (
+        r"""spec is no JSON: \["slots"\]\[1\]\["at"\] is b'x' \(bytes\), for '9 - 4': keep JSON"""
+    )
+    with pytest.raises(DomainError, match=rf"domain own: parse gives a task whose {place}"):
+        parsed(own(lambda text: made), "9 - 4")
 
 
 @pytest.mark.parametrize("field", ["prompt", "ground_truth", "program", "spec"])

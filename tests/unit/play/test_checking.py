@@ -11,6 +11,7 @@ import random
 import re
 import runpy
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -75,14 +76,40 @@ def test_nothing_is_written_over(begun: Path) -> None:
     assert isinstance(result.exception, ConfigError) and "small letters" in str(result.exception)
 
 
-@pytest.mark.parametrize("name", ["class", "none", "random", "schemas"])
-def test_a_name_that_python_has_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@mutation(
+    "a domain may have the name of a module of Python", "flows/cli/domain.py",
+    "if name in sys.stdlib_module_names:", "if False:",
+)  # fmt: skip
+@mutation(
+    "a domain may have the name of a class that it uses", "flows/cli/domain.py",
+    'if re.search(rf"\\b({name}|{title})\\b", own):', "if False:",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("class", "is a word of Python's own language"),
+        ("none", "is a word of Python's own language"),
+        ("calendar", "is a module of Python's own library"),
+        ("numpy", "site-packages/numpy/__init__.py, in place of numpy.py"),
+        ("schemas", "schemas/__init__.py, in place of schemas.py"),
+        ("trails", "is a domain that is there already"),
+        ("verdict", "is a name that the domain's own code uses"),
+        ("task", "is a name that the domain's own code uses"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["domain", "new", name])
-    assert isinstance(result.exception, ConfigError) and "another meaning" in str(result.exception)
+    assert isinstance(result.exception, ConfigError) and words in str(result.exception)
+    assert str(result.exception).endswith(f"choose another name, such as my_{name}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_the_example_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["domain", "new", "countdown"]).exit_code == 0
 
 
 class Wrapped:
@@ -165,7 +192,12 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("difficulty as text", {"base_tasks": each(difficulty="3")}, "base_tasks", "difficulty is '3'"),
     ("a set in the spec", {"base_tasks": each(spec={"a": {1}})}, "base_tasks", "spec is no JSON"),
-    ("a tuple in it", {"base_tasks": each(spec={"a": (1,)})}, "base_tasks", "comes back"),
+    (
+        "a tuple in it",
+        {"base_tasks": each(spec={"a": (1,)})},
+        "base_tasks",
+        '["a"] comes back changed from (1,)',
+    ),
     (
         "held-out tasks that are base tasks",
         {"heldout_tasks": lambda self, seed, count: self.base_tasks(seed, count)},
@@ -275,7 +307,7 @@ def _shown(domain: Any, count: int) -> list[SeedExample]:
 )  # fmt: skip
 @mutation(
     "a state may be drawn without its seed", "genenv_core/play/checking/domain.py",
-    "    _check_seed(domain, draft)\n", "",
+    "    _check_seed(domain, draft, task)\n", "",
 )  # fmt: skip
 @mutation(
     "a success may have failed", "genenv_core/play/checking/domain.py",
@@ -303,13 +335,26 @@ def hang(self: Any, text: str = "", *more: Any) -> Any:
     return re.fullmatch("(A+)+1", "A" * 40)
 
 
+def doze(self: Any, text: str = "", *more: Any) -> Any:
+    time.sleep(60)
+
+
+@mutation(
+    "whatever is slow is a regular expression", "genenv_core/play/checking/calling.py",
+    "PATTERNS if _in_pattern(frame) else SLOW", "PATTERNS",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("change", "method", "words"),
     [
+        ({"solution": doze}, "solution", " on task '"),
         ({"parse": lambda self, t: self.parse(t) if t else hang(None)}, "parse", " on ''"),
         ({"heldout_tasks": hang}, "heldout_tasks", ""),
-        ({"solution": hang}, "solution", ""),
-        ({"episode": lambda *a: SimpleNamespace(step=partial(hang, None))}, "episode.step", " on "),
+        ({"solution": hang}, "solution", " on task '"),
+        (
+            {"episode": lambda *a: SimpleNamespace(step=partial(hang, None))},
+            "episode.step",
+            " in turn 1 of task '",
+        ),
     ],
 )
 def test_a_method_that_hangs_is_named_with_its_line(
@@ -320,8 +365,10 @@ def test_a_method_that_hangs_is_named_with_its_line(
     broken = Wrapped(get_domain(PLACE), changed)
     monkeypatch.setattr(checking, "get_domain", lambda name, options: broken)
     (fault,) = check_domain("broken", {}, base=2, heldout=1)
-    assert fault.method == method and f"s{words}" in fault.found, fault
-    line = hang.__code__.co_firstlineno + 1
+    assert fault.method == method and words in fault.found, fault
+    slow = doze in change.values()
+    assert fault.remedy == (calling.SLOW if slow else calling.PATTERNS)
+    line = (doze if slow else hang).__code__.co_firstlineno + 1
     assert (
         "takes longer than 0.3" in fault.found and f"test_checking.py, line {line}" in fault.found
     )

@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfi
 from genenv_core.play.steps import EPISODE_TURN, stepped
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
+    Cause,
     FinishReason,
     JsonObject,
     Message,
@@ -42,6 +43,7 @@ from genenv_core.types import (
     SamplingParams,
     TaskDraft,
 )
+from tests.mutations import mutation
 from tests.unit.builders_engine import spell, write_checkpoint
 from tests.unit.builders_rollout import EchoDomain, EchoEpisode, ScriptedEngine, flat
 from tests.unit.play.test_rollout import chat_of, draft_of, said
@@ -225,11 +227,31 @@ def test_a_step_that_raises_is_an_observation_and_too_many_end_the_attempt() -> 
     engine = ScriptedEngine(lambda *_: said(*spell("ab")))
     one, other = flat(play([("t", draft_of(3))], engine, SlowDomain(before)))
     assert (one.finish_reason, one.turns) == (FinishReason.ERROR, 3)
-    assert one.error == "the environment failed: OSError: the shelf"
+    assert (
+        one.error == "the environment failed: OSError: the shelf; in step, turn 3 of task t, on ab"
+    )
     assert [m.get("error", False) for m in one.messages if m["role"] == "tool"] == [0, 1, 1]
     assert other.finish_reason is FinishReason.STOP
     inline = Play(SlowDomain(before), engine, chat_of(), BOUNDS, PARAMS, seed_from)
     assert flat(run_episodes([("t", draft_of(3))], inline)) == [one, other]
+
+
+@mutation(
+    "an environment that fails in the last turn is the agent's failure",
+    "genenv_core/play/attempt.py", "cause is not Cause.AGENT and last", "cause is None",
+)  # fmt: skip
+def test_a_step_that_fails_in_the_last_turn_is_no_limit_of_the_agent() -> None:
+    def before(seed: int, turn: int) -> None:
+        if seed == seed_from("t", 0, EPISODE_TURN):
+            raise OSError("the shelf")
+
+    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    bounds = replace(BOUNDS, max_turns=1)
+    inline = Play(SlowDomain(before), engine, chat_of(), bounds, PARAMS, seed_from)
+    lost, other = flat(run_episodes([("t", draft_of(3))], inline))
+    assert (lost.finish_reason, lost.cause) == (FinishReason.ERROR, Cause.ENVIRONMENT)
+    assert lost.error.endswith("OSError: the shelf; in step, turn 1 of task t, on ab")
+    assert (other.finish_reason, other.error) == (FinishReason.LENGTH, "")
 
 
 def test_a_step_that_leaves_by_exit_is_an_observation() -> None:
@@ -238,7 +260,7 @@ def test_a_step_that_leaves_by_exit_is_an_observation() -> None:
 
     engine = ScriptedEngine(lambda *_: said(*spell("ab")))
     (one, _) = flat(play([("t", draft_of(3))], engine, SlowDomain(before)))
-    assert one.error == "the environment failed: SystemExit: 3"
+    assert one.error == "the environment failed: SystemExit: 3; in step, turn 2 of task t, on ab"
     inline = Play(SlowDomain(before), engine, chat_of(), BOUNDS, PARAMS, seed_from)
     assert flat(run_episodes([("t", draft_of(3))], inline))[0] == one
 
@@ -275,8 +297,12 @@ def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
     assert domain.most >= 4  # more where those that were given up are still at it
     assert {one.finish_reason for one in made[:16]} == {FinishReason.STOP}
     errors = [one.error for one in made[16:]]
-    late = "the episode could not start: TimeoutError: the tools gave no answer within 1.5 s"
-    assert errors == [late] * 2 + ["the episode could not start: OSError: no room"] * 2
+    start, late = (
+        "the episode could not start",
+        "TimeoutError: the tools gave no answer within 1.5 s",
+    )
+    assert errors[:2] == [f"{start}: {late}; in episode of task hang"] * 2
+    assert errors[2:] == [f"{start}: OSError: no room; in episode of task no"] * 2
     assert {(one.turns, one.token_ids) for one in made[16:]} == {(0, ())}
 
 
@@ -285,8 +311,12 @@ def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
     ("answer", "said_of_it"),
     [
         ("hello", "step returned str, not an Observation"),
-        (Observation(({"role": "tool", "content": 7},)), "AttributeError"),  # type: ignore[typeddict-item]
+        (Observation(({"role": "tool", "content": 7},)), "content is no text: it is 7 (int)"),  # type: ignore[typeddict-item]
         (Observation(({"role": "tool"},)), "KeyError: 'content'"),  # type: ignore[typeddict-item]
+        (
+            Observation(({"role": "tool", "content": "x" * 2_000_000},)),
+            "has 2,000,000 characters, 200,000",
+        ),
     ],
 )
 def test_what_is_no_observation_is_a_failed_one(answer: Any, said_of_it: str) -> None:
@@ -298,7 +328,8 @@ def test_what_is_no_observation_is_a_failed_one(answer: Any, said_of_it: str) ->
 
     engine = ScriptedEngine(lambda *_: said(*spell("ab")))
     (one, _) = flat(play([("t", draft_of(3))], engine, Odd()))
-    assert said_of_it in one.error
+    assert said_of_it in one.error and one.error.endswith("; in step, turn 2 of task t, on ab")
+    assert one.lost and len(str(one.messages)) < 1000
 
 
 def test_half_a_character_of_a_tool_can_be_kept() -> None:

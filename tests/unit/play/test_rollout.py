@@ -151,7 +151,8 @@ def test_failures_are_rows_and_others_go_on() -> None:
     errors = [(r.finish_reason, r.error, r.turns) for r in made]
     assert errors[0] == (
         FinishReason.ERROR,
-        "the environment failed: RuntimeError: the shelf fell over",
+        "the environment failed: RuntimeError: the shelf fell over; in step, turn 2 of task ok, "
+        "on boom",
         2,
     )
     assert errors[1] == (FinishReason.ERROR, "too long", 1)
@@ -244,7 +245,8 @@ def test_what_the_agent_broke_is_final() -> None:
         patch.setattr(EchoEpisode, "step", Strict.refuse)
         (one,) = flat(run_episodes([("t", draft_of(1))], play, retries=Retries(3)))
     assert (one.cause, one.lost, len(domain.episodes)) == (Cause.AGENT, False, 4)
-    assert one.error == "the environment refused what the agent said: DomainError: make one call"
+    refused = "the environment refused what the agent said: DomainError: make one call"
+    assert one.error == f"{refused}; in step, turn 1 of task t, on ab"
 
 
 def test_max_turns_ends_an_episode() -> None:

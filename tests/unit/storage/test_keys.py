@@ -78,7 +78,7 @@ def test_json_comes_back_and_order_does_not_count(value: dict[str, Any]) -> None
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none_are_refused(bad: float) -> None:
     for write in (canonical_json, readable_json, digest):
-        with pytest.raises(ValueError, match="not JSON compliant"):
+        with pytest.raises(ValueError, match=r'\["a"\]\[0\] is -?(nan|inf) \(float\)'):
             write({"a": [bad]})
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.kit.tools import Tools, call, how_to_call, told
 from genenv_core.domains.tool_calls import in_order
 from genenv_core.errors import DomainError
+from genenv_core.storage.canonical import NoJson
 from tests.mutations import mutation
 
 SIGNATURES = "genenv_core/domains/kit/signatures.py"
@@ -271,13 +273,9 @@ def test_state_goes_to_the_functions_that_declare_it() -> None:
 
 
 @mutation(
-    "bytes are told in quotes", KIT_TOOLS,
-    "isinstance(result, bytes | bytearray", "isinstance(0, bytes | bytearray",
-)  # fmt: skip
-@mutation(
     "a set is told in the order of its hashes", KIT_TOOLS,
-    'result = sorted(cast("set[object]", result), key=str)',
-    'result = [*cast("set[object]", result)][::-1] if len(result) != 2 else ["b", "a"]',
+    'value = sorted(cast("set[object]", value), key=str)',
+    'value = sorted(cast("set[object]", value), key=str, reverse=True)',
 )  # fmt: skip
 def test_what_a_function_returns_is_told_as_text_or_json() -> None:
     values = ["a b", 3, 0.1, None, True, [1, "x"], {"a": Where(title="t")}, {"b", "a"}]
@@ -285,9 +283,61 @@ def test_what_a_function_returns_is_told_as_text_or_json() -> None:
         *("a b", "3", "0.1", "done", "true", '[1,"x"]', '{"a":{"title":"t","floor":0}}'),
         '["a","b"]',
     ]
-    for data in (b"abc", bytearray(b"abc"), b"\xff"):
-        with pytest.raises(TypeError, match="bytes: return text or JSON"):
-            told(data)
+    assert told({"a": [date(2024, 2, 29), {"b", "a"}, Size.SMALL, Cart(["x"])], 3: (1, None)}) == (
+        '{"a":["2024-02-29",["a","b"],"small",{"held":["x"]}],"3":[1,null]}'
+    )
+    assert told(iter([1, 2])) == "[1,2]"
+
+
+class Raw(BaseModel):
+    held: bytes = b"x"
+
+
+@mutation(
+    "bytes are told in quotes", KIT_TOOLS,
+    "isinstance(value, bytes | bytearray", "isinstance(0, bytes | bytearray",
+)  # fmt: skip
+@mutation(
+    "NaN is told as a word", KIT_TOOLS,
+    "if lost or isinstance(value, bytes", "if isinstance(value, bytes",
+)  # fmt: skip
+@mutation(
+    "bytes of a model are told as text", KIT_TOOLS,
+    "        _plain(value.model_dump(by_alias=True), path, within)\n", "",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (b"abc", "it is b'abc' (bytes)"),
+        (bytearray(b"abc"), "it is bytearray(b'abc') (bytearray)"),
+        (b"\xff", "it is b'\\xff' (bytes)"),
+        ({"slots": [1, 2, b"abc"]}, """["slots"][2] is b'abc' (bytes)"""),
+        ([{"a": {3: (0, b"abc")}}], """[0]["a"][3][1] is b'abc' (bytes)"""),
+        (Cart([b"abc"]), """["held"][0] is b'abc' (bytes)"""),  # type: ignore[list-item]
+        ([Raw()], """[0]["held"] is b'x' (bytes)"""),
+        ({"n": float("nan")}, '["n"] is nan (float)'),
+        ([np.int64(3)], "[0] is np.int64(3) (int64)"),
+        ({"a": np.arange(2)}, '["a"] is array([0, 1]) (ndarray)'),
+        ({(1, 2): 3}, "it has the key (1, 2) (tuple)"),
+        ([object()], "[0] is of the type object"),
+    ],
+)
+def test_what_json_does_not_have_is_named_with_its_place(value: Any, place: str) -> None:
+    def find() -> Any:
+        return value
+
+    with pytest.raises(NoJson) as caught:
+        Tools(find).answer(Call("find", {}))
+    assert str(caught.value) == (
+        f"the result of the tool find: {place}: return text, or values that JSON has"
+    )
+
+
+def test_what_holds_itself_is_named() -> None:
+    around: list[Any] = []
+    around.append({"again": around})
+    with pytest.raises(NoJson, match=r'\[0\]\["again"\] holds itself'):
+        told(around)
 
 
 def test_a_call_is_written_as_it_is_read() -> None:
@@ -303,6 +353,7 @@ class Nested(BaseModel):
 
 def untyped(x) -> None: ...  # pyright: ignore
 def starred(*x: int) -> None: ...
+def named(x: int, **more: int) -> None: ...
 def strange(x: threading.Lock) -> None: ...  # pyright: ignore  # noqa: F821
 def odd(x: Tools) -> None: ...
 def nested(x: Nested) -> None: ...
@@ -314,8 +365,12 @@ async def later(x: int) -> None: ...
     ("function", "why"),
     [
         (untyped, "the parameter x has no type; add one"),
-        (starred, "cannot be given by name"),
-        (only, "cannot be given by name"),
+        (starred, r"tool starred \(test_tools.py, line \d+\): \*x takes any arguments"),
+        (
+            named,
+            r"tool named \(test_tools.py, line \d+\): \*\*more takes any arguments.* write each",
+        ),
+        (only, "x stands before /, and a call gives its arguments by name: drop /"),
         (strange, "name 'threading' is not defined; import"),
         (odd, "pydantic has no JSON schema for a parameter's type"),
         (nested, "Nested holds itself"),
