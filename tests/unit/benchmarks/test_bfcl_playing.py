@@ -32,7 +32,7 @@ from genenv_core.benchmarks.bfcl.turns import playing
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, Backends, Side, backends
 from genenv_core.benchmarks.bfcl.turns.playing import MORE, MOST_STEPS, ManyTurns, TurnsAttempt
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
-from genenv_core.benchmarks.bfcl.turns.spelling import UNWRITABLE, spelled
+from genenv_core.benchmarks.bfcl.turns.spelling import spelled
 from genenv_core.benchmarks.bfcl.turns.texts import NoCall, addressed, read_call
 from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.bfcl import BfclDomain, BfclOptions
@@ -42,11 +42,17 @@ from genenv_core.domains.tool_calls import said as read_text
 from genenv_core.domains.tool_calls import written as call_text
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.types import JsonObject, Message, Observation, TaskDraft
+from tests.mutations import mutation
 from tests.unit.benchmarks.bfcl_gold import gold_prediction
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.test_bfcl import written
 from tests.unit.benchmarks.test_bfcl_turns import double, row_of
 from tests.unit.domains.test_tool_calls import NO_ARGUMENTS
+
+PLAYING = "genenv_core/benchmarks/bfcl/playing.py"
+TURNS = "genenv_core/benchmarks/bfcl/turns/playing.py"
+SPELLING = "genenv_core/benchmarks/bfcl/turns/spelling.py"
+TOOLS = "genenv_core/benchmarks/bfcl/tools.py"
 
 NEVER_RIGHT = {
     "simple_java_36", "simple_java_64", "simple_java_65", "live_simple_106-63-0",
@@ -151,6 +157,7 @@ def test_arguments_of_java_and_javascript_are_texts_that_name_their_type() -> No
         assert '{"x": {"type": "integer"}}' in properties["c"]["description"]
 
 
+@mutation("two functions have one tool", TOOLS, "while name != tool and", "while name == tool and")
 def test_names_of_tools_are_allowed_and_distinct() -> None:
     names = ["a.b", "a_b", "a b", "é", "x" * 80, "x" * 81, "ok-1", ""]
     found = tool_names(names)
@@ -160,6 +167,10 @@ def test_names_of_tools_are_allowed_and_distinct() -> None:
     assert all(name.replace("-", "_").isidentifier() and name.isascii() for name in found)
 
 
+@mutation(
+    "a call keeps the tool's name", PLAYING, "self._names.get(call.name, call.name)", "call.name"
+)
+@mutation("dots of a call count", PLAYING, 'mode == "underscores" and', 'mode == "dots" and')
 def test_a_prediction_has_the_item_s_own_names() -> None:
     item = single()
     turn = said(("spotify_play", {"artist": "ABBA"}))
@@ -179,6 +190,12 @@ def test_a_prediction_has_the_item_s_own_names() -> None:
     assert item.begin(0).answer(turn).done
 
 
+@mutation(
+    "an unreadable call is none",
+    PLAYING,
+    "is Kind.IRRELEVANCE else text",
+    "is Kind.SIMPLE else text",
+)
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.TURNS])
 def test_a_call_that_cannot_be_read_is_wrong_in_every_category(kind: Kind) -> None:
     item = single(kind)
@@ -294,6 +311,12 @@ def names_of(item: ManyTurns) -> list[str]:
 PUT, LOOK, DONE = said(("put", {"item": 2})), said(("look", {})), Said("Done.")
 
 
+@mutation(
+    "a turn without an end counts",
+    TURNS,
+    "        return turns\n",
+    "        return turns + [steps] * bool(steps)\n",
+)
 def test_a_turn_goes_on_until_an_answer_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     item = item_of(row_of(["put(item=2)", "look()"], []), monkeypatch)
     attempt = item.begin(0)
@@ -320,6 +343,12 @@ def test_a_turn_goes_on_until_an_answer_without_a_call(monkeypatch: pytest.Monke
     assert item.judge(prediction[:1], "official").valid is False
 
 
+@mutation(
+    "an unreadable call ends a turn",
+    TURNS,
+    "bool(said.calls or said.malformed)",
+    "bool(said.calls)",
+)
 def test_wrong_calls_are_answered_with_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = item_of(row_of([]), monkeypatch).begin(0)
     turn = Said("", (Call("put", {}), Call("put", {"a b": 1}), Call("_secret", {})), ("{",))
@@ -331,6 +360,7 @@ def test_wrong_calls_are_answered_with_what_is_wrong(monkeypatch: pytest.MonkeyP
     assert [m["content"] for m in only.messages] == [playing.MALFORMED] * 2 and not only.done
 
 
+@mutation("steps of earlier turns count", TURNS, "self._turn + 1, 0", "self._turn + 1, self._steps")
 @pytest.mark.parametrize("turn", [0, 1])
 def test_one_step_too_many_ends_the_attempt_as_officially(
     monkeypatch: pytest.MonkeyPatch, turn: int
@@ -354,6 +384,9 @@ def test_one_step_too_many_ends_the_attempt_as_officially(
     assert not any(again.answer(one).done for one in ([LOOK] * MOST_STEPS + [DONE]) * 2)
 
 
+@mutation(
+    "functions kept back are there", TURNS, 'if one["function"]["name"] not in kept]', "if one]"
+)
 def test_functions_that_were_kept_back_come_in_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     item = item_of(row_of([], ["put(item=2)"], []), monkeypatch, {1: ["put", "tag"]})
     assert names_of(item) == ["look", "echo", "pay"]
@@ -400,6 +433,7 @@ def test_attempts_side_by_side_do_not_see_one_another(monkeypatch: pytest.Monkey
             item.judge([[["pay(5)", "tag('b')"]], []], "official")  # a verdict in between
 
 
+@mutation("a precision is forgotten", TURNS, "self._left = self._backends.left()", "pass")
 def test_precisions_are_an_attempt_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     item = item_of(row_of([], classes=("MathAPI", "Shelf")), monkeypatch)
     before = decimal.getcontext().prec
@@ -422,6 +456,7 @@ def test_tools_that_say_too_much_end_an_attempt(monkeypatch: pytest.MonkeyPatch)
     assert attempt.answer(echo).done
 
 
+@mutation("calls that are not judged run", TURNS, " or self._written > MOST_CHARACTERS:", ":")
 @pytest.mark.parametrize("calls", [[("look", {})] * 2_001, [("put", {"item": "x" * 1_000_001})]])
 def test_calls_beyond_what_is_judged_do_not_run(
     monkeypatch: pytest.MonkeyPatch, calls: list[tuple[str, JsonObject]]
@@ -443,6 +478,12 @@ def test_an_attempt_that_has_ended_keeps_no_instances(monkeypatch: pytest.Monkey
     assert side() is None
 
 
+@mutation(
+    "calls beside an unreadable one are lost",
+    TURNS,
+    "steps.append([spelled(call) for call in one.calls])",
+    "steps.append([] if one.malformed else [*map(spelled, one.calls)])",
+)
 def test_the_prediction_is_what_was_played(monkeypatch: pytest.MonkeyPatch) -> None:
     item = item_of(row_of(["put(item=2)"], ["look()"], []), monkeypatch)
     ran: list[str] = []
@@ -478,22 +519,6 @@ def test_a_call_s_text_reads_back_as_the_call(arguments: JsonObject) -> None:
     assert (read.method, read.arguments, read.named) == ("f", [], arguments)
 
 
-NO_TEXT: list[Call] = [
-    Call("f(", {}), Call("x.f", {}), Call("f(1) or f", {}), Call("", {}), Call("ｆ", {}),
-    Call("f", {"a b": 1}), Call("f", {"a=1, b": 2}), Call("f", {"class": 1}), Call("f", {"": 1}),
-    Call("f", {"ａ": 1}), Call("f", {"a": float("nan")}), Call("f", {"a": float("inf")}),
-    Call("f", {"a": 10**5000}), Call("f);f", {}), Call("f\n", {}), Call("\ud800", {"a": 1}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("call", NO_TEXT, ids=lambda call: ascii(call.name)[:20])
-def test_a_call_without_a_text_reads_back_as_none(call: Call) -> None:
-    text = spelled(call)
-    text.encode()
-    with pytest.raises(NoCall):
-        read_call(addressed(text, {"f": "x", "a": "y"}))
-
-
 def deep(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
@@ -501,8 +526,22 @@ def deep(depth: int) -> Any:
     return value
 
 
-def test_what_is_nested_too_deep_has_no_text() -> None:
-    assert spelled(Call("f", {"a": deep(100_000)})) == UNWRITABLE
+NO_TEXT: list[Call] = [
+    Call("f(", {}), Call("x.f", {}), Call("f(1) or f", {}), Call("", {}), Call("ｆ", {}),
+    Call("f", {"a b": 1}), Call("f", {"a=1, b": 2}), Call("f", {"class": 1}), Call("f", {"": 1}),
+    Call("f", {"ａ": 1}), Call("f", {"a": float("nan")}), Call("f", {"a": float("inf")}),
+    Call("f", {"a": 10**5000}), Call("f);f", {}), Call("f\n", {}), Call("\ud800", {"a": 1}),
+    Call("f", {"a": deep(100_000)}),
+]  # fmt: skip
+
+
+@mutation("a look-alike letter is a name", SPELLING, "name.isascii() and name", "name")
+@pytest.mark.parametrize("call", NO_TEXT, ids=lambda call: ascii(call.name)[:20])
+def test_a_call_without_a_text_reads_back_as_none(call: Call) -> None:
+    text = spelled(call)
+    text.encode()
+    with pytest.raises(NoCall):
+        read_call(addressed(text, {"f": "x", "a": "y"}))
 
 
 HOSTILE: dict[str, str] = {
@@ -516,8 +555,8 @@ HOSTILE: dict[str, str] = {
     "wrong types": call_text({"name": "spotify_play", "arguments": {"artist": [{}]}}),
     "unknown argument": call_text({"name": "spotify_play", "arguments": {"x": 1}}),
     "no number": '<tool_call>{"name": "spotify_play", "arguments": {"artist": NaN}}</tool_call>',
-    "10,000 calls": call_text({"name": "spotify_play", "arguments": {"artist": "X"}}) * 10_000,
-    "10,000 of the class": call_text({"name": "put", "arguments": {"item": 1}}) * 10_000,
+    "too many calls": call_text({"name": "spotify_play", "arguments": {"artist": "X"}}) * 2_001,
+    "too many of the class": call_text({"name": "put", "arguments": {"item": 1}}) * 2_001,
     "deep": '<tool_call>{"name": "put", "arguments": {"item": ' + "[" * 100_000,
     "deep and closed": '<tool_call>{"name": "put", "arguments": {"item": '
     + "[" * 900 + "]" * 900 + "}}</tool_call>",
@@ -525,7 +564,7 @@ HOSTILE: dict[str, str] = {
     "half a pair": call_text({"name": "\ud800", "arguments": {"\ud800": "\ud800"}}),
     "half a pair, known": call_text({"name": "echo", "arguments": {"text": "\ud800"}}),
     "chatter": "word " * 200_000,
-    "long": call_text({"name": "put", "arguments": {"item": "x" * 2_000_000}}),
+    "long": call_text({"name": "put", "arguments": {"item": "x" * 1_000_001}}),
     "marks": "<tool_call>" * 50,
 }  # fmt: skip
 

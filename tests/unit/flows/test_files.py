@@ -24,7 +24,10 @@ from genenv_core.errors import GenenvError
 from genenv_core.storage.files import unreadable, write_output
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from tests.unit.builders_root import commit_epoch, small_root
+from tests.mutations import mutation
+from tests.unit.builders_root import commit_epoch
+
+FILES = "genenv_core/storage/files.py"
 
 KINDS = {
     "pipe.jsonl": "a named pipe, not a file: write a file first",
@@ -46,10 +49,23 @@ OPTIONS = {
 FOLDERS_TOO = {"base", "offline", "import"}
 
 
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root with a run of `tiny`, to read."""
+    store = LocalStore(tmp_path_factory.mktemp("files") / "old")
+    config = resolve("tiny", fields={"root": str(store.root), "epochs": 2})
+    log = RunLog(store, "run-whole")
+    log.open(config.model_dump(mode="json"), datetime(2026, 11, 1, tzinfo=UTC))
+    for epoch in range(3):
+        commit_epoch(store, log, epoch)
+    return store.root
+
+
 @pytest.fixture(name="area")
-def an_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory with one path of each kind."""
+def an_area(old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory with one path of each kind, and with that root."""
     monkeypatch.chdir(tmp_path)
+    Path("old").symlink_to(old)
     os.mkfifo("pipe.jsonl")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind("socket.jsonl")
@@ -58,10 +74,15 @@ def an_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("folder.jsonl").mkdir()
     Path("data").mkdir()
     Path("data/test.csv").write_text("Question,Answer\nWho?,Me\n")
-    small_root(tmp_path / "old")
     return tmp_path
 
 
+@mutation(
+    "a directory is a file",
+    FILES,
+    "if kind == stat.S_IFREG:",
+    "if kind in (stat.S_IFREG, stat.S_IFDIR):",
+)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("option", OPTIONS)
@@ -85,6 +106,7 @@ OUTPUTS = {
 VERDICTS = ["eval", "bamboogle", "--data", "data", "--predictions", "answers.jsonl", "--items"]
 
 
+@mutation("a device is replaced", FILES, 'return path.open("wb")', "return None")
 @pytest.mark.timeout(60)
 def test_verdicts_take_the_place_of_no_device_pipe_or_link(area: Path) -> None:
     Path("answers.jsonl").write_text('{"id": "0", "prediction": "Me"}\n')
@@ -102,15 +124,10 @@ def test_verdicts_take_the_place_of_no_device_pipe_or_link(area: Path) -> None:
     assert not list(area.glob(".*"))
 
 
+@mutation("a pipe without a reader is busy", FILES, "error.errno == errno.ENXIO", "False")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("option", OUTPUTS)
 def test_a_pipe_that_nobody_reads_is_not_written_to(option: str, area: Path) -> None:
-    config = resolve("tiny", fields={"root": str(area / "old"), "epochs": 2})
-    store = LocalStore(area / "old")
-    log = RunLog(store, "run-whole")
-    log.open(config.model_dump(mode="json"), datetime(2026, 11, 1, tzinfo=UTC))
-    for epoch in range(3):
-        commit_epoch(store, log, epoch)
     Path("some.jsonl").write_text('{"program": "+ 1 bolts 2"}\n')
     arguments, words = OUTPUTS[option]
     with pytest.raises(GenenvError, match=words):
@@ -129,6 +146,7 @@ def test_a_pipe_that_somebody_reads_is_written_to(area: Path) -> None:
         assert len(reading.result()) == 200_000
 
 
+@mutation("a null in a name raises", FILES, "except (OSError, ValueError) as", "except OSError as")
 def test_unreadable_says_why(area: Path) -> None:
     assert unreadable(area / "nowhere") == "No such file or directory"
     assert unreadable(Path("a\0b")) == "embedded null byte"
@@ -138,6 +156,7 @@ def test_unreadable_says_why(area: Path) -> None:
     assert unreadable(area / "file") == (None if os.geteuid() == 0 else "Permission denied")
 
 
+@mutation("a pipe of the shell is refused", FILES, '"/dev/fd", ', "")
 def test_a_pipe_of_the_shell_is_a_query(area: Path) -> None:
     words = [sys.executable, "-m", "flows.cli.app", "sql", "--root", "old", "--format", "csv"]
     done = subprocess.run(

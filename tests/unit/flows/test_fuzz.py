@@ -10,10 +10,10 @@ from __future__ import annotations
 import io
 import os
 import random
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from genenv_core.config.load import resolve
 from genenv_core.errors import GenenvError
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from tests.unit.builders_root import commit_epoch
+from tests.unit.builders_root import START, small_root
 from tests.unit.flows.test_streams import genenv
 
 NEEDS_BAD_ROOT = {"run", "plan", "compare", "eval", "up", "view"}
@@ -49,8 +49,16 @@ VALUES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root with a run, to copy."""
+    root = tmp_path_factory.mktemp("fuzz") / "root"
+    small_root(root)
+    return root
+
+
 @pytest.fixture(name="area")
-def an_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def an_area(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the working directory, with files of all kinds and a root with a run."""
     monkeypatch.chdir(tmp_path)
     for name in ("PREFECT_API_URL", "GENENV_ROOT", "GENENV_DEBUG"):
@@ -65,12 +73,9 @@ def an_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("a.parquet").write_bytes(b"PAR1")
     with socket.socket(socket.AF_UNIX) as made:
         made.bind("socket")
-    store = LocalStore(tmp_path / "root")
-    log = RunLog(store, "run-a")
+    store = LocalStore(Path(shutil.copytree(run, tmp_path / "root")))
     config = resolve("tiny", fields={"root": str(store.root), "epochs": 2})
-    log.open(config.model_dump(mode="json"), datetime(2026, 11, 1, tzinfo=UTC))
-    for epoch in range(3):
-        commit_epoch(store, log, epoch)
+    RunLog(store, "run-a").open(config.model_dump(mode="json"), START)
     yield tmp_path
     os.environ.clear()
     os.environ.update(before)
