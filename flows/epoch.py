@@ -90,13 +90,12 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         train=arm.trains_env,
         simulated=Simulated(traces, data) if simulator else None,
     )
-    updates = (
-        grpo_update.submit(config, epoch, agent_update),
-        rwr_update.submit(config, epoch, env_update),
-    )
-    grpo = updates[0].result()
+    of_agent = grpo_update.submit(config, epoch, agent_update)
+    behind = [of_agent] if config.execution.updates_at_once == 1 else []
+    of_env = rwr_update.submit(config, epoch, env_update, behind)
+    grpo = of_agent.result()
     evaluating = evaluate.submit(config, epoch, EvaluateInputs(agent, data, grpo))
-    rwr, evaluation = updates[1].result(), evaluating.result()
+    rwr, evaluation = of_env.result(), evaluating.result()
     made = Made(
         tasks=tasks,
         traces=traces,
