@@ -90,14 +90,13 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         train=arm.trains_env,
         simulated=Simulated(traces, data) if simulator else None,
     )
-    updates = (
-        grpo_update.submit(config, epoch, agent_update),
-        rwr_update.submit(config, epoch, env_update),
-    )
-    grpo = updates[0].result()
+    of_agent = grpo_update.submit(config, epoch, agent_update)
+    behind = [of_agent] if config.execution.updates_at_once == 1 else []
+    of_env = rwr_update.submit(config, epoch, env_update, behind)
+    grpo = of_agent.result()
     of_candidate = EvaluateInputs(agent, data, grpo, state.evaluated(grpo))
     evaluating = evaluate.submit(config, epoch, of_candidate)
-    rwr, evaluation = updates[1].result(), evaluating.result()
+    rwr, evaluation = of_env.result(), evaluating.result()
     made = Made(
         tasks=tasks,
         traces=traces,

@@ -7,7 +7,7 @@ without a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol
 
@@ -84,21 +84,25 @@ class StageTask(Generic[In]):
         """Return the stage's output once it is there."""
         return self.submit(config, epoch, inputs).result()
 
-    def submit(self, config: RunConfig, epoch: int, inputs: In) -> Pending:
+    def submit(
+        self, config: RunConfig, epoch: int, inputs: In, behind: Sequence[Pending] = ()
+    ) -> Pending:
         """Start the stage; inside `planning` it is only planned.
 
-        Raises Ended when it comes after the end that `stopping` set.
+        It begins once those of `behind` are finished, of whose outputs it needs none. Raises Ended
+        when it comes after the end that `stopping` set.
         """
         plan = current_plan()
         if plan is not None:
             plan.append(planned(self.stage, config, epoch, inputs))
             return plan[-1]
         end = current_end()
-        if end is None:
-            return self._task.submit(config=config, epoch=epoch, inputs=inputs)
-        end.check(self.stage.name, epoch, lambda: is_stored(self.stage, config, epoch, inputs))
-        made: Pending = self._task.submit(config=config, epoch=epoch, inputs=inputs)
-        end.started(made)
+        if end:
+            end.check(self.stage.name, epoch, lambda: is_stored(self.stage, config, epoch, inputs))
+        given: dict[str, Any] = {"config": config, "epoch": epoch, "inputs": inputs}
+        made: Pending = self._task.submit(**given, wait_for=list(behind))
+        if end:
+            end.started(made)
         return made
 
     def used(self, config: RunConfig, epoch: int, ref: ArtifactRef) -> None:

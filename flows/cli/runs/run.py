@@ -328,7 +328,7 @@ def _start_workers(config: RunConfig) -> None:
 
     finished = RunLog(open_store(config.root), str(config.run_id)).keys(config.epochs)
     if not (LAST in finished or config.placement.work_pools() or config.training.own_processes):
-        trainer().start()
+        trainer().start(config.execution.updates_at_once)
 
 
 def _where(config: RunConfig) -> str:

@@ -145,6 +145,9 @@ class ExecutionConfig(Section):
     """How an endpoint that is the teacher is asked."""
     benchmark: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
     """How an endpoint that is measured on a benchmark is asked."""
+    updates_at_once: Literal[1, 2] = 2
+    """1: pi_env's update begins once pi_agent's is finished, so that an epoch needs the memory of
+    the larger one and not of both."""
     gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""

@@ -85,22 +85,28 @@ def check_needs(config: RunConfig, given: Given) -> list[Need]:
 def shortage(config: RunConfig, found: list[Need], free: float) -> str:
     """Return a line where what computes at once on this machine's CPUs exceeds its free memory.
 
-    Both updates run side by side, beside the run's own process, which has sampled from the larger
-    model in float32. '' where it fits, or where no update computes here on CPUs.
+    That is both updates, or with `execution.updates_at_once` 1 the larger one, beside the run's own
+    process, which samples from the larger model in float32. '' where it fits, or where no update
+    computes here on CPUs.
     """
     here = [need for need in found if config.placement.of(need.stage) == INLINE]
     if config.training.device != "cpu" or not here:
         return ""
     updates = {need.stage: need.estimate.total(need.rows) + LIBRARIES_BYTES for need in here}
     own = LIBRARIES_BYTES + 4 * max(need.job.shape.parameters for need in here)
+    largest = max(updates, key=updates.__getitem__)
+    in_turn = updates[largest] + own
+    if config.execution.updates_at_once == 1:
+        updates = {largest: updates[largest]}
     needed = sum(updates.values()) + own
     if needed <= free:
         return ""
     parts = ", ".join(f"{name} {value / GB:.3g}" for name, value in updates.items())
+    turns = f"execution.updates_at_once=1 ({in_turn / GB:.3g} GB), " if needed > in_turn else ""
     return (
         f"{needed / GB:.3g} GB are needed at once ({parts}, the run's own process {own / GB:.3g}) "
         f"and {free / GB:.3g} GB are free here: lower grpo.micro_batch_rows and "
-        "rwr.micro_batch_rows, or set training.lora.rank or "
+        f"rwr.micro_batch_rows, or set {turns}training.lora.rank or "
         "execution.gradient_checkpointing=full"
     )
 

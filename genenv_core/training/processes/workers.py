@@ -100,10 +100,10 @@ class WorkerTrainer:
         self._lock = threading.Lock()
         self._launcher = Launcher()
 
-    def start(self) -> None:
-        """Start the workers now; the first calls then find torch and transformers loaded."""
+    def start(self, workers: int = WORKERS) -> None:
+        """Start so many workers now; the first calls then find torch and transformers loaded."""
         with self._lock:
-            for _ in range(WORKERS - len(self._idle) - len(self._busy)):
+            for _ in range(workers - len(self._idle) - len(self._busy)):
                 self._idle.append(_Worker.start())
                 self._idle[-1].submit(_ready)
 

@@ -266,6 +266,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "execution.retry_seconds",
         "execution.test_fault",
         "execution.tool_workers",
+        "execution.updates_at_once",
         "models.agent",
         "models.agent_revision",
         "models.env",

@@ -28,6 +28,7 @@ from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.generate_tasks import STAGE as GENERATE
 from tasks.grpo_update import STAGE
 from tasks.rollout import STAGE as ROLLOUT
+from tasks.rwr_update import rwr_update
 from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
@@ -66,7 +67,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], tuple[int, A
     """Return a dict that fills: (epoch of the flow, stage) -> the submitted epoch and inputs."""
     found: dict[tuple[int, str], tuple[int, Any]] = {}
 
-    def submit(self: StageTask[Any], config: RunConfig, number: int, inputs: Any) -> Planned:
+    def submit(
+        self: StageTask[Any], config: RunConfig, number: int, inputs: Any, behind: Any = ()
+    ) -> Planned:
+        assert [one.stage for one in behind] == (
+            ["grpo_update"]
+            if config.execution.updates_at_once == 1 and self.stage.name == "rwr_update"
+            else []
+        )
         name = self.stage.name
         walked = sum(stage == name for _, stage in found) + 1
         found[walked, name] = number, inputs
@@ -97,6 +105,38 @@ def test_the_flow_does_what_the_record_of_an_arm_says(
     assert [ref.digest for ref in inputs.recent] == before
     assert len(inputs.rated) == len(before)
     assert asked[2, "rollout"][0] == 2
+
+
+@mutation(
+    "updates that are to take turns begin together", EPOCH,
+    "updates_at_once == 1", "updates_at_once == 0",
+)  # fmt: skip
+def test_updates_take_turns_where_the_configuration_says_so(
+    tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    """`asked` looks at what each stage waits for, here and in every other test."""
+    fields = {"root": str(tmp_path), "run_id": "x"}
+    run = resolve("tiny", overrides=["execution.updates_at_once=1"], fields=fields)
+    state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
+    round_of(run, 1, state)
+    assert (1, "rwr_update") in asked
+
+
+@mutation("a stage waits for nothing", "tasks/stage/task.py", "list(behind)", "[]")
+def test_a_stage_is_submitted_behind_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    class Task:
+        def submit(self, **named: Any) -> Planned:
+            given.append(named)
+            return Planned("rwr_update", 1, "miss")
+
+    monkeypatch.setattr(rwr_update, "_task", Task())
+    before = Planned("grpo_update", 1, "miss")
+    rwr_update.submit(config(Arm.GENENV, tmp_path), 1, None, [before])  # type: ignore[arg-type]
+    assert given[0]["wait_for"] == [before]
 
 
 TAUGHT = ("arm=offline", "teacher.url=http://127.0.0.1:1/v1", "teacher.model_name=big")

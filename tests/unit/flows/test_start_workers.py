@@ -25,23 +25,29 @@ from tasks.stage.progress import Cancelled, cancel, listening
 from tests.mutations import mutation
 
 
-def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> bool:
+def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int:
+    """Return how many workers a run starts."""
     calls: list[int] = []
 
     class Trainer:
-        def start(self) -> None:
-            calls.append(1)
+        def start(self, workers: int) -> None:
+            calls.append(workers)
 
     monkeypatch.setattr(services, "trainer", Trainer)
     fields: dict[str, Any] = {"root": str(root), "run_id": "r"}
     _start_workers(resolve("tiny", overrides=overrides, fields=fields))
-    return bool(calls)
+    return sum(calls)
 
 
+@mutation(
+    "a worker waits for an update that comes later", "flows/cli/runs/run.py",
+    "start(config.execution.updates_at_once)", "start(2)",
+)  # fmt: skip
 def test_workers_start_for_a_run_that_trains_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert started(tmp_path, monkeypatch)
+    assert started(tmp_path, monkeypatch) == 2
+    assert started(tmp_path, monkeypatch, "execution.updates_at_once=1") == 1
     assert not started(tmp_path, monkeypatch, "placement.grpo_update=gpu")
     assert not started(tmp_path, monkeypatch, "training.processes=2")
     log = RunLog(open_store(str(tmp_path)), "r")
@@ -54,6 +60,8 @@ def test_workers_start_for_a_run_that_trains_here(
 def test_start_starts_every_worker() -> None:
     trainer = WorkerTrainer()
     try:
+        trainer.start(1)
+        assert len(trainer._idle) == 1
         trainer.start()
         assert [len(worker.processes) for worker in trainer._idle] == [1] * WORKERS
     finally:

@@ -431,11 +431,16 @@ def test_the_head_of_grpo_computes_tiles_of_the_size_that_is_counted() -> None:
     "the run's own process is not counted", NEEDS, "needed = sum(updates.values()) + own",
     "needed = sum(updates.values())",
 )  # fmt: skip
+@mutation(
+    "updates in turn are counted as if at once", NEEDS,
+    "config.execution.updates_at_once == 1", "False",
+)  # fmt: skip
 def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     sizes = {"hidden_size": 576, "num_hidden_layers": 30, "intermediate_size": 1536}
     sizes |= {"num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152}
     models = models_of(tmp_path / "smol", sizes | {"tie_word_embeddings": True})
-    config = resolve("tiny", overrides=["grpo.micro_batch_rows=4", "rwr.micro_batch_rows=4"])
+    micro = ["grpo.micro_batch_rows=4", "rwr.micro_batch_rows=4"]
+    config = resolve("tiny", overrides=micro)
     found = needs.needs(config, models)
     at_once = sum(need.estimate.total(4) for need in found) + 3 * 0.7 * GB
     at_once += 4 * found[0].job.shape.parameters  # the run's own process samples
@@ -443,5 +448,13 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     line = needs.shortage(config, found, at_once - 1)
     assert line.startswith(f"{at_once / GB:.3g} GB are needed at once (grpo_update ")
     assert "are free here: lower grpo.micro_batch_rows" in line and "\n" not in line
+    alone = max(need.estimate.total(4) for need in found) + 2 * 0.7 * GB
+    alone += 4 * found[0].job.shape.parameters
+    assert f"set execution.updates_at_once=1 ({alone / GB:.3g} GB), training.lora" in line
+    config = resolve("tiny", overrides=["execution.updates_at_once=1", *micro])
+    assert needs.shortage(config, found, alone + 1) == ""
+    line = needs.shortage(config, found, alone - 1)
+    assert line.startswith(f"{alone / GB:.3g} GB are needed at once (grpo_update ")
+    assert "rwr_update" not in line and "updates_at_once" not in line
     placed = config.placement.model_copy(update={"grpo_update": "p", "rwr_update": "p"})
     assert needs.shortage(config.model_copy(update={"placement": placed}), found, 0) == ""
