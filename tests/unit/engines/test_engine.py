@@ -17,6 +17,7 @@ import torch
 
 from genenv_core.errors import EngineError
 from genenv_core.types import FinishReason, Grammar, SampleRequest, SamplingParams
+from tests.mutations import mutation
 from tests.unit.builders_engine import (
     EOS_ID,
     GREEDY,
@@ -29,9 +30,11 @@ from tests.unit.builders_engine import (
     tiny_model,
 )
 
+ENGINE = "genenv_core/engines/transformers/engine.py"
+
 
 def test_logprobs_equal_a_plain_forward_pass(model: torch.nn.Module) -> None:
-    requests = requests_of(random_prompts(6, shortest=3, longest=40), samples=4)
+    requests = requests_of(random_prompts(6, shortest=3, longest=40), samples=2)
     for params in (
         PARAMS,
         GREEDY,
@@ -45,7 +48,7 @@ def test_logprobs_equal_a_plain_forward_pass(model: torch.nn.Module) -> None:
 
 def test_greedy_equals_generate_token_for_token(model: torch.nn.Module) -> None:
     strong = tiny_model(seed=3, eos_probability=0.03, spread=1.5)
-    prompts = random_prompts(24, shortest=5, longest=50, seed=2)
+    prompts = random_prompts(8, shortest=5, longest=50, seed=2)
     answers = engine_of(strong).sample(requests_of(prompts), GREEDY)
     for prompt, answer in zip(prompts, answers, strict=True):
         with torch.inference_mode():
@@ -58,12 +61,18 @@ def test_greedy_equals_generate_token_for_token(model: torch.nn.Module) -> None:
                 pad_token_id=0,
             )
         assert answer.token_ids == tuple(whole[0, len(prompt) :].tolist())
-    assert len({answer.token_ids for answer in answers}) > 10
+    assert len({answer.token_ids for answer in answers}) > 6
 
 
+@mutation(
+    "the end of a completion is not told",
+    ENGINE,
+    "FinishReason.STOP if ids[-1] in stops else",
+    "FinishReason.STOP if ids[0] in stops else",
+)
 def test_a_stop_token_ends_a_completion_and_belongs_to_it(model: torch.nn.Module) -> None:
     answers = engine_of(model).sample(
-        requests_of(random_prompts(8, shortest=4, longest=9), samples=8), PARAMS
+        requests_of(random_prompts(8, shortest=4, longest=9), samples=4), PARAMS
     )
     assert {answer.finish_reason for answer in answers} == {FinishReason.STOP, FinishReason.LENGTH}
     for answer in answers:
@@ -74,8 +83,14 @@ def test_a_stop_token_ends_a_completion_and_belongs_to_it(model: torch.nn.Module
         assert stopped or len(answer.token_ids) == PARAMS.max_tokens
 
 
+@mutation(
+    "a seed is that of a place",
+    ENGINE,
+    "[requests[index].seed for index in batch]",
+    "[*range(len(batch))]",
+)
 def test_a_request_does_not_depend_on_its_batch(model: torch.nn.Module) -> None:
-    prompts = random_prompts(7, shortest=3, longest=40, seed=5)
+    prompts = random_prompts(4, shortest=3, longest=40, seed=5)
     requests = requests_of(prompts, samples=3)
     engine = engine_of(model)
     together = engine.sample(requests, PARAMS)
@@ -96,7 +111,7 @@ def test_a_request_does_not_depend_on_its_batch(model: torch.nn.Module) -> None:
 
 
 def test_equal_calls_give_equal_bits_in_any_order(model: torch.nn.Module) -> None:
-    requests = requests_of(random_prompts(6, shortest=3, longest=40), samples=4)
+    requests = requests_of(random_prompts(4, shortest=3, longest=40), samples=3)
     first = engine_of(model).sample(requests, PARAMS)
     assert engine_of(model).sample(requests, PARAMS) == first
     assert engine_of(model).sample(requests[::-1], PARAMS) == first[::-1]
@@ -138,6 +153,7 @@ def test_sampled_frequencies_follow_the_models_distribution(model: torch.nn.Modu
     assert statistic < degrees + 5 * math.sqrt(2 * degrees)
 
 
+@mutation("an id below 0 is an id", ENGINE, "if low < 0 or high >=", "if high >=")
 def test_bad_requests_fail_alone(model: torch.nn.Module) -> None:
     good = requests_of(random_prompts(2, shortest=5, longest=9))
     bad = [
@@ -154,6 +170,12 @@ def test_bad_requests_fail_alone(model: torch.nn.Module) -> None:
         assert word in answer.error
 
 
+@mutation(
+    "positions do not end a completion",
+    ENGINE,
+    "min(params.max_tokens, self._max_positions - len(prompt)) for",
+    "params.max_tokens for",
+)
 def test_a_completion_stops_where_the_models_positions_end(model: torch.nn.Module) -> None:
     requests = [SampleRequest((7,) * length, length) for length in (511, 505, 20)]
     answers = engine_of(model).sample(requests, SamplingParams(max_tokens=20))
@@ -179,11 +201,14 @@ def test_broken_weights_name_the_request() -> None:
         engine_of(infinite).sample(requests, PARAMS)
 
 
+@mutation(
+    "what comes after the end may break a batch", ENGINE, "alive & ~np.isfinite", "~np.isfinite"
+)
 def test_nan_after_a_stop_token_is_ignored() -> None:
     # Rows that have ended are computed on for a while; here that gives NaN.
     deadly = tiny_model()
     deadly.get_input_embeddings().weight[EOS_ID] = math.nan
-    requests = requests_of(random_prompts(8, shortest=4, longest=9), samples=8)
+    requests = requests_of(random_prompts(8, shortest=4, longest=9), samples=4)
     assert engine_of(deadly).sample(requests, PARAMS) == engine_of(tiny_model()).sample(
         requests, PARAMS
     )

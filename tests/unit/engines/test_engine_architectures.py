@@ -6,6 +6,8 @@ the logprobs of a plain forward pass and the same tokens alone as in a batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from transformers import (
@@ -20,6 +22,7 @@ from transformers import (
 )
 
 from genenv_core.engines.transformers.kv_cache import supports_padding
+from tests.mutations import mutation
 from tests.unit.builders_engine import (
     PARAMS,
     VOCAB_SIZE,
@@ -28,6 +31,8 @@ from tests.unit.builders_engine import (
     random_prompts,
     requests_of,
 )
+
+KV_CACHE = "genenv_core/engines/transformers/kv_cache.py"
 
 SMALL = {
     "vocab_size": VOCAB_SIZE,
@@ -41,29 +46,31 @@ SMALL = {
 }
 
 
-def small_models() -> dict[str, torch.nn.Module]:
-    """Return architectures by name: the padded ones, a sliding window, learned positions."""
-    torch.manual_seed(0)
-    return {
-        "llama": LlamaForCausalLM(LlamaConfig(**SMALL)),
-        "qwen3": Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8)),
-        "mistral": MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)),
-        "mistral_sliding": MistralForCausalLM(MistralConfig(**SMALL, sliding_window=8)),
-        "llama_dynamic_rope": LlamaForCausalLM(
-            LlamaConfig(
-                **{**SMALL, "max_position_embeddings": 64},
-                rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
-            )
-        ),
-        "gpt2": GPT2LMHeadModel(
-            GPT2Config(vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=128)
-        ),
-    }
+SMALL_MODELS: dict[str, Callable[[], torch.nn.Module]] = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)),
+    "mistral_sliding": lambda: MistralForCausalLM(MistralConfig(**SMALL, sliding_window=8)),
+    "llama_dynamic_rope": lambda: LlamaForCausalLM(
+        LlamaConfig(
+            **{**SMALL, "max_position_embeddings": 64},
+            rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+        )
+    ),
+    "gpt2": lambda: GPT2LMHeadModel(
+        GPT2Config(vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+    ),
+}
+"""The padded architectures, a sliding window, learned positions."""
 
 
-@pytest.mark.parametrize("name", list(small_models()))
+@mutation(
+    "dynamic angles are padded", KV_CACHE, '"default", "linear",', '"default", "dynamic", "linear",'
+)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_other_architectures(name: str) -> None:
-    model = small_models()[name].eval()
+    torch.manual_seed(0)
+    model = SMALL_MODELS[name]().eval()
     assert supports_padding(model) is (name in ("llama", "qwen3", "mistral"))
     prompts = random_prompts(5, shortest=3, longest=30)
     requests = requests_of([*prompts, prompts[0][:5], prompts[1][:5]], samples=2)

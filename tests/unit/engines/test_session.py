@@ -22,6 +22,7 @@ from genenv_core.engines.sessions import BatchSession, Mailbox, RemoteSession, o
 from genenv_core.engines.transformers.continuous import ContinuousSession
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
+from tests.mutations import mutation
 from tests.unit.builders_engine import (
     GREEDY,
     PARAMS,
@@ -34,6 +35,8 @@ from tests.unit.builders_engine import (
 )
 from tests.unit.builders_rollout import ScriptedEngine
 from tests.waiting import BOUND_S
+
+CONTINUOUS = "genenv_core/engines/transformers/continuous.py"
 
 
 def session_of(
@@ -52,24 +55,36 @@ def drained(session: Session) -> dict[int, Completion]:
     return done
 
 
+@mutation(
+    "rows keep the draws of those that left",
+    CONTINUOUS,
+    "(self._tokens, self._logprobs, self._uniforms):",
+    "(self._tokens, self._logprobs):",
+)
 def test_requests_that_join_late_get_the_tokens_of_one_batch(model: torch.nn.Module) -> None:
-    requests = requests_of(random_prompts(9, shortest=3, longest=60, seed=5), samples=3)
-    for params in (PARAMS, GREEDY, replace(PARAMS, temperature=0.7, top_p=0.9)):
+    requests = requests_of(random_prompts(5, shortest=3, longest=60, seed=5), samples=3)
+    nucleus = replace(PARAMS, temperature=0.7, top_p=0.9)
+    for params, every in ((PARAMS, 1), (PARAMS, 4), (GREEDY, 4), (nucleus, 1)):
         expected = engine_of(model).sample(requests, params)
-        for every in (1, 4):
-            session = session_of(model, params)
-            done: dict[int, Completion] = {}
-            for tag, request in enumerate(requests):
-                session.submit(tag, request, params.max_tokens)
-                if tag % every == 0:
-                    done.update(session.advance())
-            done.update(drained(session))
-            answers = [done[tag] for tag in range(len(requests))]
-            assert [a.token_ids for a in answers] == [a.token_ids for a in expected]
-            assert [a.finish_reason for a in answers] == [a.finish_reason for a in expected]
-            assert_close_to_forward(model, requests, answers, params.temperature)
+        session = session_of(model, params)
+        done: dict[int, Completion] = {}
+        for tag, request in enumerate(requests):
+            session.submit(tag, request, params.max_tokens)
+            if tag % every == 0:
+                done.update(session.advance())
+        done.update(drained(session))
+        answers = [done[tag] for tag in range(len(requests))]
+        assert [a.token_ids for a in answers] == [a.token_ids for a in expected]
+        assert [a.finish_reason for a in answers] == [a.finish_reason for a in expected]
+        assert_close_to_forward(model, requests, answers, params.temperature)
 
 
+@mutation(
+    "rows join without room",
+    CONTINUOUS,
+    "self._waiting[:free], self._waiting[free:]",
+    "self._waiting, []",
+)
 def test_rows_wait_where_there_is_no_room(model: torch.nn.Module) -> None:
     requests = requests_of(random_prompts(8, shortest=3, longest=30, seed=6), samples=2)
     session = session_of(model, max_batch_rows=5)
@@ -80,11 +95,17 @@ def test_rows_wait_where_there_is_no_room(model: torch.nn.Module) -> None:
     assert [done[tag].token_ids for tag in range(16)] == [a.token_ids for a in expected]
 
 
+@mutation(
+    "a conversation is computed anew",
+    CONTINUOUS,
+    "        if stopped:\n",
+    "        if not stopped:\n",
+)
 def test_of_a_longer_prompt_only_what_is_new_is_computed(model: torch.nn.Module) -> None:
     session = session_of(model)
     prompts = [tuple(p) for p in random_prompts(6, shortest=20, longest=40, seed=7)]
     went_on = [False] * len(prompts)
-    for turn in range(4):
+    for turn in range(3):
         for tag, prompt in enumerate(prompts):
             session.submit(tag, SampleRequest(prompt, seed=10 * tag + turn), 40)
         before = session.computed_tokens
@@ -105,6 +126,12 @@ def test_of_a_longer_prompt_only_what_is_new_is_computed(model: torch.nn.Module)
         ]
 
 
+@mutation(
+    "another beginning is taken for the same",
+    CONTINUOUS,
+    "if ids[:limit] != row.prompt[:limit]:",
+    "if not ids:",
+)
 def test_a_prompt_that_begins_otherwise_uses_what_is_equal(model: torch.nn.Module) -> None:
     session = session_of(model)
     prompt = tuple(random_prompts(1, shortest=30, longest=30, seed=8)[0])
@@ -123,6 +150,12 @@ def test_a_prompt_that_begins_otherwise_uses_what_is_equal(model: torch.nn.Modul
     assert session.computed_tokens - before == len(other) + len(done.token_ids) + 1
 
 
+@mutation(
+    "equal prompts are computed each",
+    CONTINUOUS,
+    "if not known and row.prompt in first_of:",
+    "if known and row.prompt in first_of:",
+)
 def test_equal_prompts_are_computed_once(model: torch.nn.Module) -> None:
     session = session_of(model)
     requests = requests_of(random_prompts(3, shortest=10, longest=10), samples=8)
@@ -167,6 +200,12 @@ def test_broken_weights_name_the_request() -> None:
         drained(session)
 
 
+@mutation(
+    "what is kept has no bound",
+    CONTINUOUS,
+    "while self._kept_tokens > KEPT_TOKENS:",
+    "while self._kept_tokens < 0:",
+)
 def test_what_is_kept_is_bounded(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("genenv_core.engines.transformers.continuous.KEPT_TOKENS", 100)
     session = session_of(model, GREEDY)

@@ -38,7 +38,10 @@ from genenv_core.storage.upkeep.verify import (
     Use,
     verify,
 )
+from tests.mutations import mutation
 from tests.unit.builders_tables import sample_frame
+
+VERIFY = "genenv_core/storage/upkeep/verify.py"
 
 NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 UPDATE, ROLLOUT, LEASED, PUBLISHED = "a" * 64, "b" * 64, "c" * 64, "d" * 64
@@ -133,6 +136,7 @@ def test_a_whole_store_is_whole(store: LocalStore) -> None:
     assert verify(LocalStore(store.root / "empty")) == Report()
 
 
+@mutation("a changed part is sound", VERIFY, "if found not in (name, None):", "if found == '':")
 def test_a_hundred_random_flips_are_all_found_and_named(store: LocalStore) -> None:
     rng = random.Random(3)
     listed = files(store)
@@ -167,6 +171,12 @@ def test_a_damaged_part_names_its_stage_run_and_epoch(store: LocalStore) -> None
     assert verify(store).damaged == []
 
 
+@mutation(
+    "a run may lack its configuration",
+    VERIFY,
+    "paths.run_config(use.run): NOTED for use in uses",
+    "paths.run_config(use.run): NOTED for use in uses[:0]",
+)
 def test_what_is_missing_is_found(store: LocalStore) -> None:
     shard = write_shard_part(store)
     for path, use, remedy in (
@@ -187,6 +197,12 @@ def write_shard_part(store: LocalStore) -> str:
     return Shard.from_bytes(store.read(paths.shard("rollout", ROLLOUT, 0))).parts[0].path
 
 
+@mutation(
+    "a manifest may lie anywhere",
+    VERIFY,
+    "paths.manifest(record.stage, record.key) != path:",
+    "record.key not in path:",
+)
 def test_a_record_in_another_ones_place_is_found(store: LocalStore) -> None:
     here, there = paths.manifest("grpo_update", UPDATE), paths.manifest("score", UPDATE)
     store.create(there, store.read(here))
@@ -195,6 +211,12 @@ def test_a_record_in_another_ones_place_is_found(store: LocalStore) -> None:
     assert "it is the manifest of stage grpo_update" in damage.problem
 
 
+@mutation(
+    "an altered checkpoint is sound",
+    VERIFY,
+    "elif files[path] != part.sha256:",
+    "elif not files[path]:",
+)
 def test_a_checkpoint_that_was_copied_is_compared_with_its_parts(store: LocalStore) -> None:
     digest = Artifacts(store).find("grpo_update", UPDATE).checkpoints["agent"]  # type: ignore[union-attr]
     folder = store.root / paths.checkpoint(digest)
@@ -217,6 +239,7 @@ def test_a_checkpoint_that_was_copied_is_compared_with_its_parts(store: LocalSto
     assert [d.path for d in verify(store).damaged] == [f"checkpoints/{'0' * 64}"]
 
 
+@mutation("an unused shard is computed again", VERIFY, "(problem, UNUSED)", "(problem, AGAIN)")
 def test_damage_in_unused_files_says_that_they_are_unused(store: LocalStore) -> None:
     writer = ArtifactWriter(store, "rollout", {"seed": 0}, ROLLOUT)
     writer.adopt(Shard.from_bytes(store.read(paths.shard("rollout", ROLLOUT, 0))).parts)
@@ -230,6 +253,9 @@ def test_damage_in_unused_files_says_that_they_are_unused(store: LocalStore) -> 
     }
 
 
+@mutation(
+    "unknown files are not told", VERIFY, "            self._report.unknown.append(path)\n", ""
+)
 def test_unknown_files_are_listed_and_are_no_damage(store: LocalStore) -> None:
     for path in ("parts/readme.txt", "stages/rollout/old/x.json", "runs/run-a/notes"):
         store.create(path, b"")
