@@ -117,8 +117,7 @@ def test_updates_take_turns_where_the_configuration_says_so(
     """`asked` looks at what each stage waits for, here and in every other test."""
     fields = {"root": str(tmp_path), "run_id": "x"}
     run = resolve("tiny", overrides=["execution.updates_at_once=1"], fields=fields)
-    state = EpochState.after_bootstrap(made("bootstrap", 0), made("publish", 0))
-    round_of(run, 1, state)
+    round_of(run, 1, start())
     assert (1, "rwr_update") in asked
 
 
@@ -215,7 +214,9 @@ def test_an_agent_that_no_update_changed_is_given_its_last_evaluation(
     updates = {1: ("new", True), 3: ("refused", False), 5: ("newer", True)}
     current, given = "a" * 64, dict[int, str | None]()
 
-    def submit(self: StageTask[Any], config: RunConfig, number: int, inputs: Any) -> Planned:
+    def submit(
+        self: StageTask[Any], config: RunConfig, number: int, inputs: Any, behind: Any = ()
+    ) -> Planned:
         nonlocal current
         name = self.stage.name
         candidate, is_open = updates.get(number, (current, True))
