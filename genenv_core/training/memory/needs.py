@@ -70,19 +70,17 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
     return made
 
 
-def check_needs(config: RunConfig, given: Given) -> list[Need]:
-    """Return what the updates need; raises ConfigError when one cannot fit into its device.
+def check_needs(config: RunConfig, found: list[Need]) -> None:
+    """Raise ConfigError when one of these updates cannot fit into its device.
 
     An update on a work pool, or on CPUs without a limit, is not judged here.
     """
-    found = needs(config, given)
     for need in found:
         if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
             raise ConfigError(f"{need.stage}: {too_small(need.job, need.estimate, memory)}")
-    return found
 
 
-def shortage(config: RunConfig, found: list[Need], free: float) -> str:
+def lack_of_memory(config: RunConfig, found: list[Need], free: float) -> str:
     """Return a line where what computes at once on this machine's CPUs exceeds its free memory.
 
     Both updates run side by side, beside the run's own process, which has sampled from the larger

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
 from genenv_core.errors import ConfigError, ModelError, TrainingError
@@ -295,6 +296,13 @@ def models_of(folder: Path, sizes: dict[str, Any]) -> Given:
     return Given(None, given, given)
 
 
+def checked(config: RunConfig, given: Given) -> list[needs.Need]:
+    """Return what the updates need, once that is checked."""
+    found = needs.needs(config, given)
+    needs.check_needs(config, found)
+    return found
+
+
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,19 +314,19 @@ def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     assert card == Gpu("NVIDIA H100 80GB HBM3", 81559 * 2**20)
     paper = resolve("paper")
     monkeypatch.setattr(needs, "gpus", lambda: [card] * 8)
-    grpo_need, rwr_need = needs.check_needs(paper, models)
+    grpo_need, rwr_need = checked(paper, models)
     assert grpo_need.stage == "grpo_update" and rwr_need.stage == "rwr_update"
     assert 20 * GB < grpo_need.estimate.total(1) < 60 * GB
     assert "for rows of 9000 tokens" in grpo_need.line()
     assert all(need.estimate.largest(card.memory) >= need.rows for need in (grpo_need, rwr_need))
     monkeypatch.setattr(needs, "gpus", lambda: [card])
     with pytest.raises(ConfigError, match=r"needs 8 GPU\(s\).*has NVIDIA H100 80GB HBM3 \(86 GB\)"):
-        needs.check_needs(paper, models)
+        checked(paper, models)
     elsewhere = paper.placement.model_copy(update={"grpo_update": "gpu", "rwr_update": "gpu"})
-    assert needs.check_needs(paper.model_copy(update={"placement": elsewhere}), models)
+    assert checked(paper.model_copy(update={"placement": elsewhere}), models)
     alone = paper.training.model_copy(update={"processes": 1, "strategy": "ddp"})
     with pytest.raises(ConfigError, match=r"and there are 85\.5 GB") as caught:
-        needs.check_needs(paper.model_copy(update={"training": alone}), models)
+        checked(paper.model_copy(update={"training": alone}), models)
     assert "training.lora.rank=32" in str(caught.value)
 
 
@@ -333,21 +341,21 @@ def test_the_small_preset_of_the_paper_fits_one_gpu_of_24_gb(
     card = read_gpu("NVIDIA GeForce RTX 4090, 24564")
     monkeypatch.setattr(needs, "gpus", lambda: [card])
     small = resolve("paper-small")
-    for need in needs.check_needs(small, models):
+    for need in checked(small, models):
         assert need.estimate.largest(card.memory) >= need.rows, need.line()
     whole = small.training.model_copy(update={"lora": LoraConfig()})
     with pytest.raises(ConfigError, match=r"training\.lora\.rank=32"):
-        needs.check_needs(small.model_copy(update={"training": whole}), models)
+        checked(small.model_copy(update={"training": whole}), models)
 
 
 def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
     config = resolve("tiny")
-    found = needs.check_needs(config, Given(None, None, None))
+    found = checked(config, Given(None, None, None))
     assert [need.stage for need in found] == ["grpo_update", "rwr_update"]
     assert all(need.estimate.total(1) < 0.1 * GB for need in found)
     tight = config.model_copy(update={"training": TrainingConfig(memory_gb=1e-4)})
     with pytest.raises(ConfigError, match="grpo_update: the GRPO update needs about"):
-        needs.check_needs(tight, Given(None, None, None))
+        checked(tight, Given(None, None, None))
 
 
 @mutation(
@@ -439,9 +447,9 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     found = needs.needs(config, models)
     at_once = sum(need.estimate.total(4) for need in found) + 3 * 0.7 * GB
     at_once += 4 * found[0].job.shape.parameters  # the run's own process samples
-    assert needs.shortage(config, found, at_once + 1) == ""
-    line = needs.shortage(config, found, at_once - 1)
+    assert needs.lack_of_memory(config, found, at_once + 1) == ""
+    line = needs.lack_of_memory(config, found, at_once - 1)
     assert line.startswith(f"{at_once / GB:.3g} GB are needed at once (grpo_update ")
     assert "are free here: lower grpo.micro_batch_rows" in line and "\n" not in line
     placed = config.placement.model_copy(update={"grpo_update": "p", "rwr_update": "p"})
-    assert needs.shortage(config.model_copy(update={"placement": placed}), found, 0) == ""
+    assert needs.lack_of_memory(config.model_copy(update={"placement": placed}), found, 0) == ""
