@@ -150,6 +150,7 @@ def _need(
         completion_tokens=completion,
         gradient_checkpointing=config.execution.gradient_checkpointing == "full",
         reference=reference_of(settings, training.lora, moved=True),
+        leash_tokens=config.rwr.kl_rows * completion if loss == "rwr" else 0,
     )
     return [Need(update_of(policy), job, estimate(job), settings.micro_batch_rows)]
 

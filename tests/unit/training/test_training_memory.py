@@ -52,7 +52,7 @@ from genenv_core.training.memory.estimate import (
 from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered, run_update
 from tests.mutations import mutation
-from tests.unit.training.builders_training import tiny_checkpoint
+from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
 
 ESTIMATE = "genenv_core/training/memory/estimate.py"
@@ -420,6 +420,56 @@ def test_adapters_on_a_cpu_need_what_was_measured(stored: int, rows: int, measur
     sizes = {"row_tokens": 392, "gradient_checkpointing": False, "training": training}
     found = estimate(job(replace(SMOL, stored_bytes=stored), **sizes)).total(rows) / GB
     assert found == pytest.approx(measured, rel=0.1)
+
+
+WIDE = Shape(
+    hidden=128, layers=4, intermediate=320, heads=4, kv_heads=4, vocabulary=49152, tied=False,
+    attention_bias=True, stored_bytes=4, head=32,
+)  # fmt: skip
+NARROW = replace(WIDE, hidden=320, layers=6, intermediate=800, vocabulary=8192, head=80)
+
+
+@mutation("RWR keeps its logits through a step", ESTIMATE, "_RWR_LOGITS = 20", "_RWR_LOGITS = 28")
+@pytest.mark.parametrize(
+    ("shape", "completion", "training", "measured"),
+    [
+        (WIDE, 128, {}, 0.897),
+        (WIDE, 128, {}, 0.994),  # and rolled back to its start, which needs its gradient as well
+        (WIDE, 128, {"lora": LoraConfig(rank=8)}, 0.632),
+        (WIDE, 128, {"lora": LoraConfig(rank=8), "precision": "bfloat16"}, 0.629),
+        (NARROW, 256, {"lora": LoraConfig(rank=8)}, 0.481),  # with MALLOC_MMAP_THRESHOLD_=1000000
+    ],
+)
+def test_rwr_on_a_cpu_needs_what_was_measured(
+    shape: Shape, completion: int, training: dict[str, Any], measured: float
+) -> None:
+    """Random weights of 50 MB, prompts of 64 tokens, 4 of 8 rows: memory above the libraries."""
+    settings = TrainingConfig(**training)
+    sizes = {"row_tokens": 64 + completion, "completion_tokens": completion, "loss": "rwr"}
+    sizes |= {"gradient_checkpointing": False, "training": settings}
+    sizes["reference"] = reference_of(RwrConfig(), settings.lora, moved=False)
+    found = estimate(job(shape, leash_tokens=8 * completion, **sizes))
+    assert found.total(4) / GB == pytest.approx(measured, rel=0.12)
+
+
+@mutation(
+    "the reference's logprobs that RWR keeps are not counted", ESTIMATE,
+    "found += 4 * values if values", "found += 0 * values if values",
+)  # fmt: skip
+def test_logprobs_of_the_reference_count_where_they_are_kept_between_steps(tmp_path: Path) -> None:
+    """By hand: four bytes each, of 2**24 at most."""
+    copies = [
+        need(loss="rwr", shape=NARROW, leash_tokens=tokens).fixed["copies"]
+        for tokens in (0, 2048, 2049)
+    ]
+    assert [found - copies[0] for found in copies] == [0, 2**26, 0]
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    rows = mixed_rows(6)
+    leashed = [len(row["completion_ids"]) for row in rows if row["leash"]]
+    assert job_of(rwr_of(tmp_path, "some", rows, policy, policy)).leash_tokens == sum(leashed)
+    run = resolve("tiny")
+    found = needs.needs(run, Given(None, None, None))[1].job.leash_tokens
+    assert found == run.rwr.kl_rows * run.generation.max_tokens
 
 
 def test_the_head_of_grpo_computes_tiles_of_the_size_that_is_counted() -> None:
