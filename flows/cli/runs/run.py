@@ -36,6 +36,7 @@ from schemas.enums import StageState
 if TYPE_CHECKING:
     from flows.cli.runs.live import RunView
     from genenv_core.exchange.external import Given
+    from genenv_core.training.memory.needs import Need
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 
@@ -183,9 +184,10 @@ def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView,
     check_start(config)
     home, given = open_root(config)
     point = _checked(config, asked)
-    from genenv_core.training.memory.needs import check_needs
+    from genenv_core.training.memory.needs import check_needs, needs
 
-    needs = check_needs(config, given)
+    updates = needs(config, given)
+    check_needs(config, updates)
     from flows.running.environment import prepare
 
     prepare(home)
@@ -201,9 +203,9 @@ def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView,
         if killed := last_end(config):
             logging.getLogger("genenv.run").warning("%s", killed)
             view.note(escape(killed), "bold yellow")
-        for need in needs:
+        for need in updates:
             logging.getLogger("genenv.run").info("memory %s", need.line())
-        for line in _remarks(config, given):
+        for line in _remarks(config, given, updates):
             view.warn(line)
         # The heavy imports, the workers' too, overlap with the server's start.
         _start_workers(config)
@@ -234,6 +236,7 @@ def plan(config: RunConfig, as_json: bool, asked: Asked) -> None:
     from flows.cli.tables import show_needs, show_plan
     from flows.planner import plan_run
     from genenv_core.storage.store.opening import open_store
+    from genenv_core.training.memory.needs import needs
 
     point = _checked(config, asked)
     entries = plan_run(config, asked.until, asked.force, asked.point)
@@ -244,7 +247,8 @@ def plan(config: RunConfig, as_json: bool, asked: Asked) -> None:
     show_plan(entries, config, predicted.values(), point, as_json=as_json)
     if not as_json:
         predicted.show()
-        show_needs(*_memory_shown(config, given), _remarks(config, given))
+        updates = needs(config, given)
+        show_needs(*_memory_shown(config, given, updates), _remarks(config, given, updates))
 
 
 def _asked_models(config: RunConfig) -> list[str]:
@@ -291,32 +295,34 @@ def _checked(config: RunConfig, asked: Asked) -> BranchPoint | None:
     return branch.point if branch else None
 
 
-def _memory_shown(config: RunConfig, given: Given) -> tuple[list[str], str]:
+def _memory_shown(config: RunConfig, given: Given, updates: list[Need]) -> tuple[list[str], str]:
     """Return what the updates will need, a line each, and why this machine lacks it, or ''.
 
     Returns nothing for the tiny models of bootstrap, which fit anywhere.
     """
-    from genenv_core.training.memory.needs import check_needs, needs
+    from genenv_core.training.memory.needs import check_needs
 
     training = config.training
     if not (training.own_processes or training.memory_gb or given.agent_model or given.env_model):
         return [], ""
+    lines = [need.line() for need in updates]
     try:
-        return [need.line() for need in check_needs(config, given)], ""
+        check_needs(config, updates)
     except ConfigError as error:
-        return [need.line() for need in needs(config, given)], str(error)
+        return lines, str(error)
+    return lines, ""
 
 
-def _remarks(config: RunConfig, given: Given) -> list[str]:
+def _remarks(config: RunConfig, given: Given, updates: list[Need]) -> list[str]:
     """Return a line for each setting or lack of memory with which a given model will fare badly."""
     if not (given.agent_model or given.env_model):
         return []
     import psutil
 
     from genenv_core.config.meant_for_tiny import meant_for_tiny
-    from genenv_core.training.memory.needs import needs, shortage
+    from genenv_core.training.memory.needs import lack_of_memory
 
-    lack = shortage(config, needs(config, given), psutil.virtual_memory().available)
+    lack = lack_of_memory(config, updates, psutil.virtual_memory().available)
     return [*meant_for_tiny(config), *([lack] if lack else [])]
 
 

@@ -38,9 +38,13 @@ _INPUT_OF_LAYER = 4
 """Bytes of each hidden unit that gradient checkpointing keeps of a layer for a token."""
 _OUTSIDE = 12
 """Bytes of each hidden unit kept for a token before the first and behind the last layer."""
-_RWR_LOGITS = 28
-"""Bytes of each (completion token, vocabulary entry) in RWR: logits, logprobs, their exponential,
-the reference's, the difference, and two gradients in float32."""
+_RWR_LOGITS = 20
+"""Bytes of each (completion token, vocabulary entry) in RWR, five values in float32: in a step the
+logprobs, their exponential, the difference from the reference's, and the gradients of these two
+(logits are gone by then, and the reference's logprobs too, where they are not kept for the next
+step); where the KL is measured, both logprobs, the exponential, the difference, the product."""
+REFERENCE_CACHE_VALUES = 2**24
+"""Reference logprobs that RWR keeps between steps, 64 MiB in float32; of more it keeps none."""
 _TILE = 32768
 """Vocabulary entries that TRL's head of GRPO computes at once (its _CHUNKED_LOGPROB_CHUNK_SIZE)."""
 _TILE_TOKENS = 4096
@@ -152,6 +156,8 @@ class Job:
     gradient_checkpointing: bool
     reference: KlReference | None
     """The model of a KL that is held beside the policy; None: the KL needs no other weights."""
+    leash_tokens: int = 0
+    """Completion tokens of all rows that the KL of RWR is along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,8 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
         found += shape.parameters * size / shards
     if job.loss == "rwr":
         found += 4 * trained / shards  # the state under the KL cap
+        values = job.leash_tokens * shape.vocabulary
+        found += 4 * values if values <= REFERENCE_CACHE_VALUES else 0
     if training.strategy == "ddp":
         found += 4 * trained if training.processes > 1 else 0  # buckets
         cast = trained + (shape.parameters if lora and frozen_bytes == 4 else 0)
@@ -279,11 +287,11 @@ def _with(job: Job, **changes: Any) -> Job:
 
 def job_of(request: UpdateRequest) -> Job:
     """Return an update's sizes, from its model's config.json and its own rows."""
-    lengths = pl.scan_parquet(request.rows, glob=False).select(
-        prompt=pl.col("prompt_ids").list.len(), completion=pl.col("completion_ids").list.len()
-    )
-    row, completion = (
-        lengths.select((pl.col("prompt") + pl.col("completion")).max(), pl.col("completion").max())
+    prompt, ends = pl.col("prompt_ids").list.len(), pl.col("completion_ids").list.len()
+    leash = ends.filter(pl.col("leash")).sum() if request.loss == "rwr" else pl.lit(0)
+    row, completion, leash_tokens = (
+        pl.scan_parquet(request.rows, glob=False)
+        .select(row=(prompt + ends).max(), completion=ends.max(), leash=leash)
         .collect()
         .row(0)
     )
@@ -297,6 +305,7 @@ def job_of(request: UpdateRequest) -> Job:
         reference=reference_of(
             request.settings, request.training.lora, moved=len(set(request.models)) > 1
         ),
+        leash_tokens=int(leash_tokens),
     )
 
 

@@ -70,19 +70,17 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
     return made
 
 
-def check_needs(config: RunConfig, given: Given) -> list[Need]:
-    """Return what the updates need; raises ConfigError when one cannot fit into its device.
+def check_needs(config: RunConfig, found: list[Need]) -> None:
+    """Raise ConfigError when one of these updates cannot fit into its device.
 
     An update on a work pool, or on CPUs without a limit, is not judged here.
     """
-    found = needs(config, given)
     for need in found:
         if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
             raise ConfigError(f"{need.stage}: {too_small(need.job, need.estimate, memory)}")
-    return found
 
 
-def shortage(config: RunConfig, found: list[Need], free: float) -> str:
+def lack_of_memory(config: RunConfig, found: list[Need], free: float) -> str:
     """Return a line where what computes at once on this machine's CPUs exceeds its free memory.
 
     That is both updates, or with `execution.updates_at_once` 1 the larger one, beside the run's own
@@ -158,6 +156,7 @@ def _need(
         completion_tokens=completion,
         gradient_checkpointing=config.execution.gradient_checkpointing == "full",
         reference=reference_of(settings, training.lora, moved=True),
+        leash_tokens=config.rwr.kl_rows * completion if loss == "rwr" else 0,
     )
     return [Need(update_of(policy), job, estimate(job), settings.micro_batch_rows)]
 

@@ -124,18 +124,28 @@ class Leash(TrainerCallback):
             self._leave_start(crossed, self._trainer.kl_gradient())
 
     def _leave_start(self, crossed: Weights, gradient: Weights) -> None:
-        # -rate * sign(gradient) is the first step that a fresh Adam takes.
-        downhill = {name: -self._rate * slope.sign() for name, slope in gradient.items()}
-        back = {name: crossed[name] - start for name, start in self.kept.items()}
-        for direction, bound in ((downhill, self._kept_kl), (back, self._cap)):
-            for fraction in _FRACTIONS:
-                self._write(self.kept, direction, fraction)
-                self.kl = self._trainer.measure_kl()
-                if self.kl < bound:
-                    self._moved = True
-                    return
+        # Each direction takes the place of what it is made of: these are copies of the weights.
+        for slope in gradient.values():
+            slope.sign_().mul_(-self._rate)  # the first step that a fresh Adam takes
+        if self._goes(gradient, self._kept_kl):
+            return
+        gradient.clear()
+        for name, start in self.kept.items():
+            crossed[name].sub_(start)
+        if self._goes(crossed, self._cap):
+            return
         self._write(self.kept)
         self.kl = self._kept_kl
+
+    def _goes(self, direction: Weights, bound: float) -> bool:
+        """Return whether a part of the way in a direction leaves the start, with a KL below."""
+        for fraction in _FRACTIONS:
+            self._write(self.kept, direction, fraction)
+            self.kl = self._trainer.measure_kl()
+            if self.kl < bound:
+                self._moved = True
+                return True
+        return False
 
     def _copy(self) -> Weights:
         named = trained(self._trainer.model).items()

@@ -42,14 +42,12 @@ from genenv_core.training.loop import ranks
 from genenv_core.training.loop.shards import local, trained
 from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
 from genenv_core.training.loop.update import carry_out
+from genenv_core.training.memory.estimate import REFERENCE_CACHE_VALUES
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.requests import RwrRequest, UpdateResult
 from genenv_core.training.rwr.batches import RowBatches, StoredGenerations
 from genenv_core.training.rwr.leash import Leash
-
-_REFERENCE_CACHE_VALUES = 2**24
-"""Reference logprobs kept between steps, 64 MiB in float32; beyond it they are computed again."""
 
 
 class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
@@ -97,7 +95,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         self.check_processes()
         self.reference = None if reference is None else frozen(reference, self.accelerator)
         vocabulary = model.get_input_embeddings().num_embeddings
-        self._caching = self.step_batches.leash_tokens * vocabulary <= _REFERENCE_CACHE_VALUES
+        self._caching = self.step_batches.leash_tokens * vocabulary <= REFERENCE_CACHE_VALUES
         self.leash = Leash(self, settings)
         self.add_callback(self.leash)
 

@@ -207,7 +207,7 @@ def test_micro_batches_change_only_rounding(
 ) -> None:
     rows = make(7)
     whole = update(tmp_path, policy, initial, rows, steps=2, name="whole")
-    monkeypatch.setattr(rwr, "_REFERENCE_CACHE_VALUES", 0)
+    monkeypatch.setattr(rwr, "REFERENCE_CACHE_VALUES", 0)
     cut = update(tmp_path, policy, initial, rows, steps=2, micro_batch_rows=2, name="cut")
     for name in ("loss", "nll", "kl_leash", "grad_norm"):
         assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4)

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
 from genenv_core.errors import ConfigError, ModelError, TrainingError
@@ -51,7 +52,7 @@ from genenv_core.training.memory.estimate import (
 from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered, run_update
 from tests.mutations import mutation
-from tests.unit.training.builders_training import tiny_checkpoint
+from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
 
 ESTIMATE = "genenv_core/training/memory/estimate.py"
@@ -295,6 +296,13 @@ def models_of(folder: Path, sizes: dict[str, Any]) -> Given:
     return Given(None, given, given)
 
 
+def checked(config: RunConfig, given: Given) -> list[needs.Need]:
+    """Return what the updates need, once that is checked."""
+    found = needs.needs(config, given)
+    needs.check_needs(config, found)
+    return found
+
+
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,19 +314,19 @@ def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     assert card == Gpu("NVIDIA H100 80GB HBM3", 81559 * 2**20)
     paper = resolve("paper")
     monkeypatch.setattr(needs, "gpus", lambda: [card] * 8)
-    grpo_need, rwr_need = needs.check_needs(paper, models)
+    grpo_need, rwr_need = checked(paper, models)
     assert grpo_need.stage == "grpo_update" and rwr_need.stage == "rwr_update"
     assert 20 * GB < grpo_need.estimate.total(1) < 60 * GB
     assert "for rows of 9000 tokens" in grpo_need.line()
     assert all(need.estimate.largest(card.memory) >= need.rows for need in (grpo_need, rwr_need))
     monkeypatch.setattr(needs, "gpus", lambda: [card])
     with pytest.raises(ConfigError, match=r"needs 8 GPU\(s\).*has NVIDIA H100 80GB HBM3 \(86 GB\)"):
-        needs.check_needs(paper, models)
+        checked(paper, models)
     elsewhere = paper.placement.model_copy(update={"grpo_update": "gpu", "rwr_update": "gpu"})
-    assert needs.check_needs(paper.model_copy(update={"placement": elsewhere}), models)
+    assert checked(paper.model_copy(update={"placement": elsewhere}), models)
     alone = paper.training.model_copy(update={"processes": 1, "strategy": "ddp"})
     with pytest.raises(ConfigError, match=r"and there are 85\.5 GB") as caught:
-        needs.check_needs(paper.model_copy(update={"training": alone}), models)
+        checked(paper.model_copy(update={"training": alone}), models)
     assert "training.lora.rank=32" in str(caught.value)
 
 
@@ -333,21 +341,21 @@ def test_the_small_preset_of_the_paper_fits_one_gpu_of_24_gb(
     card = read_gpu("NVIDIA GeForce RTX 4090, 24564")
     monkeypatch.setattr(needs, "gpus", lambda: [card])
     small = resolve("paper-small")
-    for need in needs.check_needs(small, models):
+    for need in checked(small, models):
         assert need.estimate.largest(card.memory) >= need.rows, need.line()
     whole = small.training.model_copy(update={"lora": LoraConfig()})
     with pytest.raises(ConfigError, match=r"training\.lora\.rank=32"):
-        needs.check_needs(small.model_copy(update={"training": whole}), models)
+        checked(small.model_copy(update={"training": whole}), models)
 
 
 def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
     config = resolve("tiny")
-    found = needs.check_needs(config, Given(None, None, None))
+    found = checked(config, Given(None, None, None))
     assert [need.stage for need in found] == ["grpo_update", "rwr_update"]
     assert all(need.estimate.total(1) < 0.1 * GB for need in found)
     tight = config.model_copy(update={"training": TrainingConfig(memory_gb=1e-4)})
     with pytest.raises(ConfigError, match="grpo_update: the GRPO update needs about"):
-        needs.check_needs(tight, Given(None, None, None))
+        checked(tight, Given(None, None, None))
 
 
 @mutation(
@@ -414,6 +422,56 @@ def test_adapters_on_a_cpu_need_what_was_measured(stored: int, rows: int, measur
     assert found == pytest.approx(measured, rel=0.1)
 
 
+WIDE = Shape(
+    hidden=128, layers=4, intermediate=320, heads=4, kv_heads=4, vocabulary=49152, tied=False,
+    attention_bias=True, stored_bytes=4, head=32,
+)  # fmt: skip
+NARROW = replace(WIDE, hidden=320, layers=6, intermediate=800, vocabulary=8192, head=80)
+
+
+@mutation("RWR keeps its logits through a step", ESTIMATE, "_RWR_LOGITS = 20", "_RWR_LOGITS = 28")
+@pytest.mark.parametrize(
+    ("shape", "completion", "training", "measured"),
+    [
+        (WIDE, 128, {}, 0.897),
+        (WIDE, 128, {}, 0.994),  # and rolled back to its start, which needs its gradient as well
+        (WIDE, 128, {"lora": LoraConfig(rank=8)}, 0.632),
+        (WIDE, 128, {"lora": LoraConfig(rank=8), "precision": "bfloat16"}, 0.629),
+        (NARROW, 256, {"lora": LoraConfig(rank=8)}, 0.481),  # with MALLOC_MMAP_THRESHOLD_=1000000
+    ],
+)
+def test_rwr_on_a_cpu_needs_what_was_measured(
+    shape: Shape, completion: int, training: dict[str, Any], measured: float
+) -> None:
+    """Random weights of 50 MB, prompts of 64 tokens, 4 of 8 rows: memory above the libraries."""
+    settings = TrainingConfig(**training)
+    sizes = {"row_tokens": 64 + completion, "completion_tokens": completion, "loss": "rwr"}
+    sizes |= {"gradient_checkpointing": False, "training": settings}
+    sizes["reference"] = reference_of(RwrConfig(), settings.lora, moved=False)
+    found = estimate(job(shape, leash_tokens=8 * completion, **sizes))
+    assert found.total(4) / GB == pytest.approx(measured, rel=0.12)
+
+
+@mutation(
+    "the reference's logprobs that RWR keeps are not counted", ESTIMATE,
+    "found += 4 * values if values", "found += 0 * values if values",
+)  # fmt: skip
+def test_logprobs_of_the_reference_count_where_they_are_kept_between_steps(tmp_path: Path) -> None:
+    """By hand: four bytes each, of 2**24 at most."""
+    copies = [
+        need(loss="rwr", shape=NARROW, leash_tokens=tokens).fixed["copies"]
+        for tokens in (0, 2048, 2049)
+    ]
+    assert [found - copies[0] for found in copies] == [0, 2**26, 0]
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    rows = mixed_rows(6)
+    leashed = [len(row["completion_ids"]) for row in rows if row["leash"]]
+    assert job_of(rwr_of(tmp_path, "some", rows, policy, policy)).leash_tokens == sum(leashed)
+    run = resolve("tiny")
+    found = needs.needs(run, Given(None, None, None))[1].job.leash_tokens
+    assert found == run.rwr.kl_rows * run.generation.max_tokens
+
+
 def test_the_head_of_grpo_computes_tiles_of_the_size_that_is_counted() -> None:
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
@@ -444,8 +502,8 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     found = needs.needs(config, models)
     at_once = sum(need.estimate.total(4) for need in found) + 3 * 0.7 * GB
     at_once += 4 * found[0].job.shape.parameters  # the run's own process samples
-    assert needs.shortage(config, found, at_once + 1) == ""
-    line = needs.shortage(config, found, at_once - 1)
+    assert needs.lack_of_memory(config, found, at_once + 1) == ""
+    line = needs.lack_of_memory(config, found, at_once - 1)
     assert line.startswith(f"{at_once / GB:.3g} GB are needed at once (grpo_update ")
     assert "are free here: lower grpo.micro_batch_rows" in line and "\n" not in line
     alone = max(need.estimate.total(4) for need in found) + 2 * 0.7 * GB
@@ -457,4 +515,4 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     assert line.startswith(f"{alone / GB:.3g} GB are needed at once (grpo_update ")
     assert "rwr_update" not in line and "updates_at_once" not in line
     placed = config.placement.model_copy(update={"grpo_update": "p", "rwr_update": "p"})
-    assert needs.shortage(config.model_copy(update={"placement": placed}), found, 0) == ""
+    assert needs.lack_of_memory(config.model_copy(update={"placement": placed}), found, 0) == ""
