@@ -21,10 +21,14 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 
 NEEDED_FILES = 128
 NEEDED_TASKS = 150
-NEEDED_MEMORY = 1.5e9
+NEEDED_MEMORY = 1.9e9
 NEEDED_SPACE = 6e9
 """What a run needs, with room to spare. One of the preset tiny on two cores had 36 open files and
-3.7 GB of address space in one process, and 77 threads; with 1.3 GB of memory it was killed."""
+3.7 GB of address space in one process, and 77 threads; its processes together held 1.7 GB of
+memory, and with 1.57 GB it was killed."""
+
+_HELD = (("anon", "shmem"), ("total_rss", "total_shmem"))
+"""Lines of `memory.stat`, of both versions, that count what the kernel cannot take back."""
 
 _UNLIMITED = 2**60
 """Version 1 writes a number near 2^63 for no limit."""
@@ -92,10 +96,13 @@ def _tasks_of_user() -> int:
 
 def _of_groups() -> Generator[Allowance]:
     """Yield the limits of the control groups that this process is in, and of those above them."""
-    memory = [*_limits("memory", "memory.max", "memory.limit_in_bytes")]
+    memory = [
+        (path, most - _held(path.with_name("memory.stat")))
+        for path, most in _limits("memory", "memory.max", "memory.limit_in_bytes")
+    ]
     if memory:
-        path, most = min(memory, key=lambda one: one[1])
-        yield Allowance("memory", most, NEEDED_MEMORY, str(path), in_bytes=True)
+        path, left = min(memory, key=lambda one: one[1])
+        yield Allowance("memory", left, NEEDED_MEMORY, str(path), in_bytes=True)
     tasks = [
         (path, most - (_number(path.with_name("pids.current")) or 0))
         for path, most in _limits("pids", "pids.max", "pids.max")
@@ -127,6 +134,16 @@ def _limits(controller: str, name: str, name_1: str) -> Generator[tuple[Path, in
                 yield folder / file, number
             if folder == top:
                 break
+
+
+def _held(path: Path) -> int:
+    """Return the bytes that the processes of a group hold, without what the kernel caches."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    except (OSError, ValueError):
+        return 0
+    found = {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}
+    return max(sum(found.get(name, 0) for name in names) for names in _HELD)
 
 
 def _number(path: Path) -> int | None:

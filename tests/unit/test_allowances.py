@@ -1,9 +1,9 @@
 """What this process may use, read from files and limits as Linux has them.
 
 Invariants: the tightest limit of the groups that the process is in counts, of both versions of
-control groups; processes are counted against what is there already; no limit is no line; `doctor`
-and the start of a run name what is left, what is needed and what sets it. A command says that the
-last one was killed where a stage has no end and its process is gone.
+control groups; processes and memory are counted against what is there already, without caches; no
+limit is no line; `doctor` and the start of a run name what is left, what is needed and what sets
+it. A command says that the last one was killed where a stage has no end and its process is gone.
 """
 
 from __future__ import annotations
@@ -90,6 +90,32 @@ def test_a_container_that_sees_the_path_of_its_host(
     files = {"memory/memory.limit_in_bytes": f"{GIB}"}
     own = "4:memory:/kubepods/pod7\n"
     assert machine(tmp_path, monkeypatch, own, files) == [("memory", GIB)]
+
+
+@mutation("memory that others hold is left too", ALLOWANCES,
+          "most - _held(path.with_name(\"memory.stat\"))", "most")  # fmt: skip
+@pytest.mark.parametrize(
+    ("folder", "limit", "own", "stat"),
+    [
+        ("a", "memory.max", "0::/a\n", f"anon {GIB}\nfile {GIB}\nshmem 4096\nodd\n"),
+        (
+            "memory/a", "memory.limit_in_bytes", "4:memory:/a\n",
+            f"cache {GIB}\nrss 5\ntotal_rss {GIB}\ntotal_shmem 4096\n",
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)  # fmt: skip
+def test_memory_that_is_held_already_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, limit: str, own: str, stat: str
+) -> None:
+    files = {f"{folder}/{limit}": f"{3 * GIB}\n", f"{folder}/memory.stat": stat}
+    left = 2 * GIB - 4096
+    assert machine(tmp_path, monkeypatch, own, files) == [("memory", left)]
+    check_allowances()  # 2.1 GB
+    files[f"{folder}/{limit}"] = f"{1_600_000_000 + GIB}\n"  # a run was killed at 1.57 GB
+    machine(tmp_path, monkeypatch, own, files)
+    with pytest.raises(MachineError, match=r"memory: 1.6 GB left by .*, a run needs 1.9 GB"):
+        check_allowances()
 
 
 def test_no_limit_is_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
