@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, RunOrAll, existing
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import ConfigError
@@ -78,7 +78,7 @@ def doctor(
 
     results = checks(root or DEFAULT_ROOT) if model is None else model_checks(model)
     if as_json:
-        typer.echo(json.dumps([asdict(result) for result in results]))
+        typer.echo(json_text([asdict(result) for result in results]))
     else:
         for result in results:
             mark = typer.style("ok  ", fg="green") if result.ok else typer.style("FAIL", fg="red")

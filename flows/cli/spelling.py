@@ -1,4 +1,4 @@
-"""Rows as text that holds every value: csv, JSON and cells of tables.
+"""Rows and records as text that holds every value: csv, JSON and cells of tables.
 
 polars writes most values itself. It has no text for times outside of the years 1 to 9999, infinite
 times, blobs and maps by number, and JSON has no numbers for NaN and infinity.
@@ -11,16 +11,13 @@ times, blobs and maps by number, and JSON has no numbers for NaN and infinity.
 from __future__ import annotations
 
 import json
-import math
-import re
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime
-from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
+from flows.cli.odd_numbers import with_odd, written
 from genenv_core.storage.sql import types
 
 
@@ -56,27 +53,14 @@ def json_of(frame: pl.DataFrame) -> str:
     if odd:
         rows = json.loads(text)
         for row, values in zip(rows, frame.select(odd).iter_rows(named=True), strict=True):
-            row.update((name, _with_odd(row[name], value)) for name, value in values.items())
-        text = _written(rows, ensure_ascii=False, separators=(",", ":"))
+            row.update((name, with_odd(row[name], value)) for name, value in values.items())
+        text = written(rows, ensure_ascii=False, separators=(",", ":"))
     return f"{text}\n"
 
 
 def nested(value: Any, *, ascii_: bool = False) -> str:
     """Return a list or a structure as JSON; odd numbers are strings."""
-    return _written(_with_odd(value, value), default=str, ensure_ascii=ascii_)
-
-
-def _written(value: Any, *, default: Callable[[Any], Any] | None = None, **form: Any) -> str:
-    """Return a value as JSON in which decimals are numbers with all their digits."""
-    mark = secrets.token_hex(16)  # that no text of the value holds
-
-    def as_text(other: Any) -> Any:
-        if isinstance(other, Decimal):
-            return f"{mark}{other:f}"
-        return default(other) if default else other
-
-    text = json.dumps(value, default=as_text, **form)
-    return re.sub(f'"{mark}([^"]*)"', r"\1", text)
+    return written(with_odd(value, value), default=str, ensure_ascii=ascii_)
 
 
 def _is_nested(dtype: pl.DataType) -> bool:
@@ -120,18 +104,3 @@ def _odd(column: pl.Series) -> bool:
     if isinstance(column.dtype, pl.Map | pl.Decimal):
         return True
     return column.dtype.is_float() and not column.is_finite().all()
-
-
-def _with_odd(written: Any, value: Any) -> Any:
-    """Return what was written of a value, with names in the places of odd numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, list):
-        both = zip(written, cast("list[Any]", value), strict=True)
-        return [_with_odd(inner, own) for inner, own in both]
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {str(key): _with_odd(written[key], own) for key, own in items}
-    return written

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from flows.cli.json_text import json_text
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.stages import STAGES
 from genenv_core.types import Policy
@@ -187,7 +187,7 @@ def show_plan(
         rows = [{name: getattr(entry, name) for name in names} for entry in entries]
         branch = point.model_dump() if point else None
         told = {"run_id": config.run_id, "branch": branch, "stages": rows}
-        print(json.dumps({**told, "predicted": predicted}))
+        print(json_text({**told, "predicted": predicted}))
         return
     out = console()
     stages = list(dict.fromkeys(entry.stage for entry in entries))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, RunOrAll, check_run, existing
 from flows.cli.tables import console, plain_table
 from genenv_core.addresses import at_root
@@ -54,7 +54,7 @@ def copy(
     seconds = time.monotonic() - began
     if as_json:
         summary = {"run": run, "from": source.uri, "to": target.uri, "seconds": seconds}
-        print(json.dumps({**summary, **asdict(done)}))
+        print(json_text({**summary, **asdict(done)}))
         return
     print(
         f"run {run}: {done.stages} stages with {done.files} files ({done.bytes / 2**20:.1f} MiB); "
@@ -88,7 +88,7 @@ def verified(store: Store, *, as_json: bool) -> bool:
         )
     seconds = time.perf_counter() - started
     if as_json:
-        print(json.dumps({"root": store.uri, "seconds": seconds, **asdict(report)}))
+        print(json_text({"root": store.uri, "seconds": seconds, **asdict(report)}))
     else:
         _show_report(report, store, seconds)
     return not report.damaged
@@ -115,7 +115,7 @@ def gc(
     rule = Rule(keep_checkpoints, older_than, drop_run)
     found = collect(store, rule, datetime.now(UTC), dry_run=dry_run)
     if as_json:
-        print(json.dumps({"root": store.uri, "dry_run": dry_run, **asdict(found)}))
+        print(json_text({"root": store.uri, "dry_run": dry_run, **asdict(found)}))
     else:
         _show_collected(found, dry_run)
 
@@ -130,7 +130,7 @@ def compact(run: RunOrAll = None, root: Root = None, as_json: Json = False) -> N
         check_run(store, run)
     done = {name: merge(store, name) for name in ([run] if run else list_runs(store))}
     if as_json:
-        print(json.dumps({name: asdict(what) for name, what in done.items()}))
+        print(json_text({name: asdict(what) for name, what in done.items()}))
         return
     for name, what in done.items():
         print(
@@ -147,7 +147,7 @@ def _restore(store: Store, run: str, as_json: bool) -> None:
     log = RunLog(store, run)
     count = restore(store, log, int(log.info().config["epochs"]))
     if as_json:
-        print(json.dumps({"run": run, "restored": count}))
+        print(json_text({"run": run, "restored": count}))
         return
     print(f"{count} updates of run {run} will be computed again by the command that started it")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from flows.cli.json_text import json_text
 from flows.view.guarding import Guard
 from flows.view.pages import (
     Page,
@@ -132,5 +132,5 @@ def _missing(reader: Reader, request: Request) -> Page:
 
 def _data(value: Any) -> Markup:
     """Return JSON that can stand in a script element of data."""
-    text = json.dumps(value, allow_nan=False, default=str)
+    text = json_text(value)
     return Markup(text.replace("<", "\\u003c"))

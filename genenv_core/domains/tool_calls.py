@@ -112,11 +112,15 @@ def as_read(text: str) -> str:
         return text
     lines, at = list[str](), 0
     for call in calls:
-        values = (call.arguments or {}).items()
-        told = ", ".join(f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in values)
-        lines += [text[at : call.start].strip(), f"{call.name}({told})"]
+        lines += [text[at : call.start].strip(), call_as_read(call.name, call.arguments or {})]
         at = call.end
     return "\n".join(filter(None, [*lines, text[at:].strip()]))
+
+
+def call_as_read(name: str, arguments: JsonObject) -> str:
+    """Return a call as people read it: `ship(item="gears", total=5)`."""
+    given = (f"{key}={json.dumps(one, ensure_ascii=False)}" for key, one in arguments.items())
+    return f"{name}({', '.join(given)})"
 
 
 def after_thought(text: str) -> int:

@@ -16,6 +16,7 @@ from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import data_tasks, frame
 from genenv_core.errors import ConfigError, DataError, one_line
+from genenv_core.play.steps import reason
 from genenv_core.types import Cause, JsonObject, Task, TaskDraft, TaskSource
 
 
@@ -56,7 +57,7 @@ def judged(
         verdict = _verdict(domain, task, messages[trace["trace_id"]])
         if trace["error"]:
             valid = False if Cause(trace["cause"]).judges else None
-            verdict = ItemVerdict(valid, reason=trace["error"], parts=verdict.parts)
+            verdict = ItemVerdict(valid, reason=reason(trace["error"]), parts=verdict.parts)
         rows.append(
             {
                 "trace_id": trace["trace_id"],

@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genenv_core.domains.tool_calls import read_call
+from genenv_core.domains.tool_calls import call_as_read, read_call
 from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.types import JsonObject, Message
 
@@ -36,9 +36,8 @@ class ToolCall:
     arguments: JsonObject
 
     def __str__(self) -> str:
-        """Return the call as code: `ship(item="gears", total=5)`."""
-        given = ", ".join(f"{key}={_json(value)}" for key, value in self.arguments.items())
-        return f"{self.name}({given})"
+        """Return the call as people read it."""
+        return call_as_read(self.name, self.arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from genenv_core.domains.tool_calls import as_read
 from genenv_core.play.transcript import Turn, turns
 from genenv_core.storage.sql.catalog import query
 
@@ -39,7 +40,7 @@ class ExampleTask:
     task_id: str
     request: tuple[Turn, ...]
     generation: str
-    expected: tuple[Turn, ...]
+    expected: str
     difficulty: float | None
     successes: int
     n: int
@@ -115,12 +116,11 @@ def _task(rows: list[dict[str, Any]]) -> ExampleTask:
                 turns=spoken[start:],
             )
         )
-    expected = turns([{"role": "assistant", "content": first["ground_truth"] or ""}])
     return ExampleTask(
         task_id=first["task_id"],
         request=opening,
         generation=_short(first["generation_text"] or first["program"] or ""),
-        expected=tuple(_shortened(turn) for turn in expected),
+        expected=_short(as_read(first["ground_truth"] or "")),
         difficulty=first["difficulty"],
         successes=first["successes"],
         n=first["n"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.data.eval import ALL, Name
+from flows.cli.json_text import json_text
 from flows.cli.options import Json
 from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
 from genenv_core.errors import ConfigError
@@ -88,7 +88,7 @@ def check(
         folders = {one: folder_in(together, one) for one in names}
     found = [checked(one, folder) for one, folder in folders.items()]
     if json_:
-        typer.echo(json.dumps([one.as_json() for one in found], indent=2))
+        typer.echo(json_text([one.as_json() for one in found], indent=2))
     else:
         for one in found:
             _show(one)

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
+from flows.cli.json_text import json_text
 from flows.cli.session import check_start, drain, log_to
 from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
@@ -93,7 +94,7 @@ def _prepare(config: RunConfig) -> None:
 def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
     if as_json:
         shown = [_facts(one) for one in made]
-        typer.echo(json.dumps(shown if len(made) > 1 else shown[0], indent=2))
+        typer.echo(json_text(shown if len(made) > 1 else shown[0], indent=2))
         return
     for one in made:
         if one.output is not None:

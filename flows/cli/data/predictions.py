@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -14,6 +13,7 @@ from typing import IO, Any
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
+from flows.cli.json_text import json_text
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.predictions import as_json as plain
@@ -82,7 +82,7 @@ def judge_predictions(
     found = results.of_keys()
     if as_json:
         facts["results"] = [plain(one) for one in found]
-        typer.echo(json.dumps(facts, indent=2))
+        typer.echo(json_text(facts, indent=2))
     else:
         given = facts["predictions"]
         counted = f"{given['lines']} predictions, {given['not_scored']} of them not scored"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Json, Overrides, Root, check_run, existing
 from genenv_core.errors import ConfigError, GenenvError, IntegrityError, ReplayError
 
@@ -43,7 +43,7 @@ def bundle(
     facts = contents.facts
     told = {**_told(contents), "bytes": len(data), "sha256": sha256(data)}
     if as_json:
-        print(json.dumps({"bundle": str(path), **told}))
+        print(json_text({"bundle": str(path), **told}))
         return
     print(f"{path}: {len(data) / 1e6:.1f} MB, sha256 {told['sha256']}")
     print(f"  {_said(contents)}")
@@ -114,7 +114,7 @@ def _replay(
     replaying.check_given(contents, config)
     told = {"bundle": str(path), **_told(contents), "differs_here": _differs(here)}
     if check:
-        print(json.dumps(told) if as_json else "this installation can replay it")
+        print(json_text(told) if as_json else "this installation can replay it")
         return
     from flows.cli.runs.run import Asked, carry_out
     from genenv_core.storage.canonical import sha256
@@ -139,10 +139,10 @@ def _replay(
             first = compared.first
             where = {"epoch": first[0], "stage": first[1]} if first else None
             differences = compared.unequal[first] if first else []
-            print(json.dumps({**told, "equal": False, "first": where, "differs": differences}))
+            print(json_text({**told, "equal": False, "first": where, "differs": differences}))
         raise ReplayError(compared.said() or str(error)) from error
     if as_json:
-        print(json.dumps({**told, "equal": True, "reused": len(compared.reused)}))
+        print(json_text({**told, "equal": True, "reused": len(compared.reused)}))
         return
     print(
         f"equal to the bit: {len(contents.stages)} stages, {contents.tables} tables, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import ConfiguredRoot, Json, Overrides
 from flows.running.signals import Terminated, heed_ends
 from genenv_core.errors import ConfigError
@@ -161,7 +161,7 @@ def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
     if output is not None:
         copy_pages(made, output)
     if as_json:
-        typer.echo(json.dumps(as_values(made)))
+        typer.echo(json_text(as_values(made)))
     else:
         say = partial(console().print, markup=False, soft_wrap=True)
         for measure in made.judged.measures:

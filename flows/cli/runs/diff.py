@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, check_run, existing
 from genenv_core.errors import ConfigError
 
@@ -42,7 +42,7 @@ def diff(one: Run, other: Run, root: Root = None, as_json: Json = False) -> None
     epoch, results = _results(store, one, other)
     if as_json:
         told = {"runs": [one, other], **asdict(found), "epoch": epoch, "results": results}
-        print(json.dumps(told))
+        print(json_text(told))
         return
     _show(one, other, found, epoch, results)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, check_run, existing
 from genenv_core.errors import ConfigError
 
@@ -38,7 +38,7 @@ def tag(
     check_run(store, run)
     found = change_labels(store, run, change) if changes else read_labels(store, run)
     if as_json:
-        print(json.dumps({"run_id": run, **found.model_dump()}))
+        print(json_text({"run_id": run, **found.model_dump()}))
         return
     print(f"run    {run}{', pinned' if found.pinned else ''}")
     print(f"tags   {', '.join(found.tags) or 'none'}")

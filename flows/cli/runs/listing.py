@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from rich.text import Text
 
+from flows.cli.json_text import json_text
 from flows.cli.tables import console, plain_table
 from genenv_core.config.branching import BranchPoint
 from genenv_core.storage.sql.catalog import RunSource, connect, query, tables_named
@@ -70,7 +70,7 @@ def show_runs(store: Store, *, as_json: bool, where: Filter | None = None) -> No
     rows = answered(store, (), listed, tables=tables_named(RUNS))
     rows = [row for row in rows if where is None or where.fits(row)]
     if as_json:
-        print(json.dumps(rows, default=str))
+        print(json_text(rows))
         return
     said = any(row["note"] for row in rows)
     labelled = any(row["tags"] or row["pinned"] for row in rows)

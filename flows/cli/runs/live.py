@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, defaultdict
 from typing import Any
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.json_text import json_text
 from flows.cli.tables import console, epoch_cells, epoch_table, measured_line
 from genenv_core.addresses import at_root
 from genenv_core.config.branching import BranchPoint
@@ -100,7 +100,7 @@ class RunView:
                 found["stopped"] = {**self._stopped.facts, "message": self._stopped.message}
             if self._measured:
                 found["measured"] = self._measured
-            print(json.dumps(found))
+            print(json_text(found))
             return
         say = self._console.print
         how = "[bold yellow]stopped[/]" if self._stopped else "[bold green]done[/]"

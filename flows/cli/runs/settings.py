@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Overrides, Source
 from genenv_core.config.load import resolve, to_yaml
 from genenv_core.config.schema import RunConfig
@@ -22,7 +21,7 @@ def show(source: Source = "quickstart", set_: Overrides = None) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON schema of configurations."""
-    typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
+    typer.echo(json_text(RunConfig.model_json_schema(), indent=2))
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli.json_text import json_text
 from flows.cli.options import check_run
 from flows.cli.runs.listing import MEASURED, point_of, printable, tags_of
 from flows.cli.runs.predicted import afterwards_table, told_afterwards
@@ -85,7 +85,7 @@ def show_run(
             {**a.model_dump(mode="json"), "progress": picture.progress.get((a.epoch, a.stage), "")}
             for a in picture.open_ends
         ]
-        print(json.dumps(found, default=str))
+        print(json_text(found))
         return
     console().print(_rendered(store, picture, everything=everything))
     if page := page_of(run, base=live_view(store.home)):

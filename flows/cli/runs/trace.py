@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, existing
 from flows.cli.tables import console
+from genenv_core.domains.tool_calls import as_read
 from genenv_core.play.transcript import ToolCall, turns, visible
 from genenv_core.types import Policy, TaskSource
 
@@ -42,7 +43,7 @@ def trace(
 
     record = look_up(existing(root), ident, run)
     if as_json:
-        typer.echo(json.dumps(asdict(record), default=str))
+        typer.echo(json_text(asdict(record)))
     else:
         _show(record)
 
@@ -71,7 +72,8 @@ def _show(record: TaskRecord) -> None:
         return
     if facts["ground_truth"]:
         say("\nexpected answer")
-        _say_messages(say, [{"role": "assistant", "content": facts["ground_truth"]}])
+        for line in as_read(facts["ground_truth"]).splitlines():
+            say(f"  {visible(line)}", "magenta")
     elif facts["source"] == TaskSource.BENCHMARK:
         say("\nexpected answer: in the benchmark's data; the verdict says how it was judged")
     if record.d_env:
