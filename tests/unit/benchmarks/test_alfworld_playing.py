@@ -24,7 +24,11 @@ from genenv_core.benchmarks.alfworld.playing import NOT_PLAYED, Household
 from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.replay import STEPS
 from genenv_core.benchmarks.protocol import Call, Said
+from tests.mutations import mutation
 from tests.unit.benchmarks.household import IDS, WALK, household, write_game
+
+POOL = "genenv_core/benchmarks/alfworld/pool.py"
+PLAYING = "genenv_core/benchmarks/alfworld/playing.py"
 
 SEED = 0
 ONE = Path("one")
@@ -97,6 +101,7 @@ def test_a_game_goes_on_where_it_was() -> None:
     assert state.won and [what for what, _, _ in log] == ["open", "step", "step", "step"]
 
 
+@mutation("what was seen is played again", POOL, "return states.get(place)", "return None")
 def test_what_was_seen_is_not_played_again() -> None:
     pool, log = counted(processes=1)
     pool.after(ONE, WALK)
@@ -130,6 +135,12 @@ def test_many_attempts_in_one_thread_go_on_in_bounded_seats(processes: int, seat
         assert opened(log) <= 2 * len(attempts)
 
 
+@mutation(
+    "the oldest game makes room",
+    POOL,
+    "self._rng.choice([*self._seats])",
+    "next(iter(self._seats))",
+)
 def test_attempts_that_take_turns_keep_most_of_their_seats() -> None:
     games, log = counted(processes=2, seats=8, states=0)
     attempts = [Household(games, Path(str(n)), True, False).begin(SEED) for n in range(20)]
@@ -165,6 +176,9 @@ def test_many_threads_share_the_processes() -> None:
     assert len(games.pids) <= 3 and {seat for _, seat, _ in log} <= {0, 1}
 
 
+@mutation(
+    "waiting threads do not count", POOL, "return -played, self.waiting,", "return -played, 0,"
+)
 def test_open_games_are_spread_over_the_processes() -> None:
     games, log = counted(processes=3)
     for number in range(9):
@@ -184,6 +198,12 @@ def test_one_game_after_the_other_needs_one_process() -> None:
     assert len(games.pids) == 1
 
 
+@mutation(
+    "a process that is gone has its games",
+    POOL,
+    "            self._seats.clear()\n",
+    "            pass\n",
+)
 def test_a_replaced_process_costs_a_replay() -> None:
     games, log = counted(processes=1, games=3, states=0)
     attempts = [Household(games, Path(str(n)), True, False).begin(SEED) for n in range(5)]
@@ -203,6 +223,7 @@ def test_a_failed_command_leaves_the_attempt_as_it_was() -> None:
     assert attempt.answer(act(WALK[2])).done
 
 
+@mutation("an ended game keeps its seat", POOL, "if held == place]", "if held is None]")
 def test_a_finished_game_needs_no_seat() -> None:
     games, log = counted(processes=1, seats=2, states=0)
     kept = Household(games, Path("kept"), False, False).begin(SEED)
@@ -219,6 +240,9 @@ def test_a_finished_game_needs_no_seat() -> None:
     assert opened(log) == before
 
 
+@mutation(
+    "long commands are remembered", POOL, "len(command) > LONGEST for", "len(command) < 0 for"
+)
 def test_a_long_command_is_not_kept() -> None:
     games, _ = counted(processes=1)
     games.after(ONE, ["x" * (pool.LONGEST + 1)])
@@ -270,6 +294,12 @@ def test_strict_play_repairs_nothing() -> None:
     assert not item.judge([command.upper() for command in WALK], "strict").valid
 
 
+@mutation(
+    "commands are listed after the end",
+    PLAYING,
+    "if self._admissible and not self._replay.over:",
+    "if self._admissible:",
+)
 def test_admissible_commands_are_listed_where_wanted() -> None:
     games, _ = counted()
     told = f"Commands that can be carried out now: {', '.join(ADMISSIBLE)}."
@@ -281,6 +311,12 @@ def test_admissible_commands_are_listed_where_wanted() -> None:
         assert [told in text for text in shown] == [admissible, admissible, False]
 
 
+@mutation(
+    "the last call of a turn is played",
+    PLAYING,
+    "list(_commands(turn))[:1]",
+    "list(_commands(turn))[-1:]",
+)
 def test_of_several_calls_the_first_right_one_is_played(item: Household) -> None:
     calls = (Call("act", {}), Call("act", {"command": WALK[0]}), Call("act", {"command": WALK[1]}))
     attempt, turn = item.begin(SEED), Said("", calls, ("{",))
@@ -312,7 +348,7 @@ HOSTILE = {
     "long": act("go " * 100_000),
     "surrogate": act("\ud800"),
     "zero": act("\0\n"),
-    "many": Said("", (Call("act", {"command": "look"}),) * 10_000),
+    "many": Said("", (Call("act", {"command": "look"}),) * 1_000),
 }
 
 
@@ -344,6 +380,9 @@ def test_what_is_no_command_is_not_played(item: Household, name: str) -> None:
     assert attempt.answer(act(WALK[0])).messages[0]["content"] == "Good."
 
 
+@mutation(
+    "turns without a call are free", PLAYING, "self._turns += 1", "self._turns += bool(said.calls)"
+)
 def test_turns_are_bounded_whatever_they_say(item: Household) -> None:
     attempt = item.begin(SEED)
     turns = [Said("well"), act("look")] * 25
@@ -362,6 +401,9 @@ def test_a_train_game_begins_after_its_first_commands() -> None:
     assert item.judge([], "official").valid is False
 
 
+@mutation(
+    "every game takes a plan", PLAYING, "self._plans = before is not None", "self._plans = True"
+)
 def test_only_a_train_game_can_be_answered_in_one_turn() -> None:
     games, _ = counted()
     plan = Said("", tuple(Call("act", {"command": command}) for command in WALK))
@@ -384,6 +426,7 @@ def test_a_plan_ends_the_attempt_and_counts_in_the_first_turn_alone() -> None:
     assert train.prediction(turns) == ["look", WALK[0]]
 
 
+@mutation("half of a plan has happened", PLAYING, "            self._replay = before\n", "")
 def test_a_plan_that_fails_half_way_leaves_the_attempt_as_it_was() -> None:
     games, _ = counted()
     attempt = Household(games, ONE, False, False, []).begin(SEED)

@@ -37,8 +37,11 @@ from genenv_core.benchmarks.travelplanner.suite import BENCHMARK, TravelPlanner
 from genenv_core.benchmarks.travelplanner.tables import NO_ROAD, printed
 from genenv_core.errors import DataError
 from genenv_core.types import Observation
+from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.unit.benchmarks.trips import LONG, SHORT, changed, long_trip, short_trip, write_download
+
+TRIPS = "genenv_core/benchmarks/travelplanner/playing.py"
 
 PARTS = {
     "Restaurants in Lake": [
@@ -120,6 +123,7 @@ def test_a_plan_gets_the_verdict_of_a_prediction(suite: TravelPlanner, trip: Tri
     assert trip.judge(trip.prediction([]), "official").parts["delivered"] is False
 
 
+@mutation("a plan of no day is submitted", TRIPS, "if not days or not all(", "if not all(")
 @pytest.mark.parametrize(
     "call",
     [
@@ -143,6 +147,9 @@ def test_a_call_that_submits_nothing_can_be_made_again(trip: Trip, call: Call) -
     assert trip.prediction(turns[:1]) is None
 
 
+@mutation(
+    "a second plan is submitted", TRIPS, "if submitted or number >= CALLS:", "if number >= CALLS:"
+)
 def test_the_first_plan_counts(trip: Trip) -> None:
     two = Said("", (*submit([{}]).calls, *submit(short_trip()).calls))
     observation = trip.begin(0).answer(two)
@@ -167,15 +174,15 @@ HOSTILE = {
     "number": search("RestaurantSearch", city=7),
     "surrogate": search("RestaurantSearch", city="\ud800"),
     "flight": search("FlightSearch", origin="\ud800", destination="\0", date="soon"),
-    "long": search("AttractionSearch", city="Lake" * 100_000),
+    "long": search("FlightSearch", origin="Lake" * 100_000, destination="b", date="c"),
     "more": search("CitySearch", state="Maine", city="Lake"),
-    "mode": search("GoogleDistanceMatrix", origin="Home", destination="Lake", mode="boat"),
     "deep": search("CitySearch", state=deep(500)),
     "deep plan": submit(deep(500)),
-    "many": Said("", search("FlightSearch", origin="a", destination="b", date="c").calls * 10_000),
+    "many": Said("", search("FlightSearch", origin="a", destination="b", date="c").calls * 1_000),
 }
 
 
+@mutation("a tool repeats a long word", TRIPS, "[:100].strip()", ".strip()")
 @pytest.mark.parametrize("turn", HOSTILE.values(), ids=HOSTILE)
 def test_no_turn_raises_and_the_attempt_ends(trip: Trip, turn: Said) -> None:
     attempt, observations = trip.begin(0), list[Observation]()
@@ -190,6 +197,12 @@ def test_no_turn_raises_and_the_attempt_ends(trip: Trip, turn: Said) -> None:
     assert trip.judge(trip.prediction([turn] * turns), "official").valid is False
 
 
+@mutation(
+    "who plans alone has thirty turns",
+    TRIPS,
+    "if self.parts is None else TURNS[SOLE]]:",
+    "if self.parts is None else 30]:",
+)
 def test_what_comes_after_the_last_turn_does_not_count(trip: Trip) -> None:
     most = TURNS[SOLE if trip.parts is not None else TWO_STAGE]
     turns = [Said("well")] * most
@@ -197,6 +210,7 @@ def test_what_comes_after_the_last_turn_does_not_count(trip: Trip) -> None:
     assert trip.prediction([*turns[1:], submit(short_trip())]) == short_trip()
 
 
+@mutation("a plan counts wherever it stands in a turn", TRIPS, "turn.calls[:CALLS]:", "turn.calls:")
 def test_calls_beyond_the_bound_are_not_carried_out(trip: Trip) -> None:
     calls = search("CitySearch", state="Maine").calls * (CALLS - 1)
     within = Said("", (*calls, *submit(short_trip()).calls))
@@ -207,11 +221,19 @@ def test_calls_beyond_the_bound_are_not_carried_out(trip: Trip) -> None:
     assert len(observation.messages) == CALLS + 1 and trip.prediction([beyond]) is None
 
 
+@mutation(
+    "any mode of travel is looked up", TRIPS, "and texts[-1] not in MODES:", "and not texts[-1]:"
+)
 @pytest.mark.parametrize(
     ("name", "arguments", "answer"),
     [
         ("CitySearch", {"state": " Maine "}, "Lake, Port"),
         ("CitySearch", {"state": "Lake"}, "Error: there is no such state."),
+        (
+            "GoogleDistanceMatrix",
+            {"origin": "Home", "destination": "Lake", "mode": "boat"},
+            "Error: mode is one of self-driving, taxi.",
+        ),
         (
             "AttractionSearch",
             {"city": "Port"},

@@ -125,17 +125,16 @@ def test_calls_that_cannot_be_read_are_answered_last(made: AlfworldDomain, opene
     assert last.arguments is None
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_base_tasks_are_sound_and_read_back(made: AlfworldDomain, seed: int) -> None:
-    drafts = made.base_tasks(seed, 100)
-    assert len({draft.fingerprint for draft in drafts}) == 100
-    assert drafts == made.base_tasks(seed, 100) != made.base_tasks(seed + 2, 100)
+def test_base_tasks_are_sound_and_read_back(made: AlfworldDomain) -> None:
+    drafts = made.base_tasks(0, 60)
+    assert len({draft.fingerprint for draft in drafts}) == 60
+    assert drafts == made.base_tasks(0, 60) != made.base_tasks(2, 60)
     for draft in drafts:
         assert made.parse(draft.program) == [draft]
         assert flaws(draft, made) == []
         assert draft.difficulty == len(made.solution(draft)) == len(made.calls_of(draft))
     whole = [draft for draft in drafts if not draft.spec["before"]]
-    assert 15 < len(whole) < 60 and {draft.family for draft in drafts} == {SIMPLE, LIGHT}
+    assert 8 < len(whole) < 40 and {draft.family for draft in drafts} == {SIMPLE, LIGHT}
 
 
 def test_base_and_heldout_tasks_never_share_a_game(made: AlfworldDomain) -> None:

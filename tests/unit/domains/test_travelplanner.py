@@ -125,11 +125,10 @@ def test_items_are_validation_queries_that_can_be_played(made: TravelPlannerDoma
         made.item("validation/28" if alone else "validation/99")
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_base_tasks_are_sound_and_read_back(made: TravelPlannerDomain, seed: int) -> None:
-    drafts = made.base_tasks(seed, 100)
-    assert len({draft.fingerprint for draft in drafts}) == 100
-    assert drafts == made.base_tasks(seed, 100) != made.base_tasks(seed + 2, 100)
+def test_base_tasks_are_sound_and_read_back(made: TravelPlannerDomain) -> None:
+    drafts = made.base_tasks(0, 60)
+    assert len({draft.fingerprint for draft in drafts}) == 60
+    assert drafts == made.base_tasks(0, 60) != made.base_tasks(2, 60)
     for draft in drafts:
         assert made.parse(draft.program) == [draft]
         assert flaws(draft, made) == []
@@ -448,13 +447,13 @@ def test_released_queries_say_their_fields(
     assert {item: names for item, names in found.items() if names} == UNCLEAR
 
 
-@pytest.mark.parametrize(("stage", "count"), [("sole", 60), ("two_stage", 60)])
+@pytest.mark.parametrize("stage", ["sole", "two_stage"])
 def test_tasks_of_the_released_split_are_sound(
-    released: Callable[[str], TravelPlannerDomain], stage: str, count: int
+    released: Callable[[str], TravelPlannerDomain], stage: str
 ) -> None:
     domain = released(stage)
     assert (len(domain._train.open), len(domain._train.heldout)) == (34, 11)
-    for draft in domain.base_tasks(0, count):
+    for draft in domain.base_tasks(0, 40):
         assert flaws(draft, domain) == [] and domain.parse(draft.program) == [draft]
     assert len(domain.heldout_tasks(0, 60)) == 60
 

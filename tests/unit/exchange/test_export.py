@@ -8,6 +8,7 @@ nothing are refused; an imported export gives the same tasks; a folder is whole 
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ DRAFTS = DeskDomain().base_tasks(3, 60)
 HISTORY = ("stage_runs", "runs")
 
 
+@cache
 def tables() -> dict[str, pl.DataFrame]:
     """Return the small world with real tasks of desk and transcripts of attempts at them."""
     found = dict(world())

@@ -1,6 +1,6 @@
 """The worked example of docs/domain.md, a domain of parts.
 
-Invariants: it has at most 60 lines; 200 tasks of several seeds have no flaw, and their text reads
+Invariants: it has at most 60 lines; 80 tasks of two seeds have no flaw, and their text reads
 back to them; held-out tasks are never base tasks or examples; a changed generation is refused with
 its reason; answers succeed as near as it says, wrong ones earn less than right ones; the domain and
 its parts are typed, strictly, for those who install genenv.
@@ -51,17 +51,18 @@ def test_the_page_shows_what_the_example_has() -> None:
     assert f"has {len(source.splitlines())} lines" in section
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_task_has_a_flaw_and_heldout_ones_are_apart(domain: Any, seed: int) -> None:
     base, held = domain.base_tasks(seed, 30), domain.heldout_tasks(seed, 10)
     for draft in [*base, *held]:
         assert flaws(draft, domain) == []
         assert domain.parse(draft.program) == [draft]
-    everything = {draft.program for draft in domain.heldout_tasks(seed, 300)}
+    apart = domain.heldout_tasks(seed, 300)
+    everything = {draft.program for draft in apart}
     assert everything.isdisjoint(draft.program for draft in domain.base_tasks(seed + 1, 300))
     assert everything.isdisjoint(text for _, text in domain.env_examples(seed, 200, 0.5))
     prompts = [messages[1]["content"] for messages, _ in domain.agent_examples(seed, 200)]
-    assert {d.prompt for d in domain.heldout_tasks(seed, 300)}.isdisjoint(prompts)
+    assert {draft.prompt for draft in apart}.isdisjoint(prompts)
 
 
 def test_tasks_are_solved_in_several_turns(domain: Any) -> None:
