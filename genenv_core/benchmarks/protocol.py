@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from genenv_core.types import JsonObject, Message, Observation
 
@@ -123,6 +123,15 @@ class Playable(Protocol):
 
     def judge(self, prediction: Any, mode: str) -> ItemVerdict:
         """Return the verdict on any JSON value as the prediction."""
+        ...
+
+
+@runtime_checkable
+class NamesGold(Protocol):
+    """A suite that says, for people, what an item's right answer is."""
+
+    def expected(self, item: str) -> str:
+        """Return the right answer of the item with this id; '' where there is none to be said."""
         ...
 
 

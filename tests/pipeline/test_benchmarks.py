@@ -30,6 +30,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, ModelError
+from genenv_core.measuring.expected import gold_of
 from genenv_core.measuring.request import Asked, measurement
 from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
@@ -96,9 +97,13 @@ def right(body: JsonObject) -> web.Response:
 
 def _is_readable(config: RunConfig, checkpoint: str) -> None:
     """Look an attempt up: as text, with its checkpoint, its prompt and the verdict."""
-    row = sql(config, "SELECT trace_id, valid, score, reason FROM benchmark_items LIMIT 1")
-    trace_id, *verdict = row.row(0)
-    (group,) = look_up(LocalStore(Path(config.root)), trace_id, str(config.run_id)).groups
+    row = sql(config, "SELECT trace_id, item, valid, score, reason FROM benchmark_items LIMIT 1")
+    trace_id, item, *verdict = row.row(0)
+    store, run_id = LocalStore(Path(config.root)), str(config.run_id)
+    record = look_up(store, trace_id, run_id)
+    assert record.facts["ground_truth"] == ""
+    assert gold_of(store, run_id, record.facts) == ANSWERS[int(item)]
+    (group,) = record.groups
     (found,) = group.traces
     assert found.sampled_by == checkpoint
     assert [found.facts[name] for name in ("success", "reward", "failure")] == verdict

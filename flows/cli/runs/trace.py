@@ -39,16 +39,19 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show one attempt, or all attempts at a task: messages, calls, logprobs, rewards, uses."""
+    from genenv_core.measuring.expected import gold_of
     from genenv_core.storage.sql.lookup import look_up
 
-    record = look_up(existing(root), ident, run)
+    store = existing(root)
+    record = look_up(store, ident, run)
     if as_json:
         typer.echo(json_text(asdict(record)))
     else:
-        _show(record)
+        _show(record, gold_of(store, record.run_id, record.facts))
 
 
-def _show(record: TaskRecord) -> None:
+def _show(record: TaskRecord, benchmark: str) -> None:
+    """Print a record; `benchmark` is the right answer to an item of one, as far as it is known."""
     out = console()
 
     def say(text: str | Text, style: str = "", *, hang: int = 0) -> None:
@@ -70,9 +73,10 @@ def _show(record: TaskRecord) -> None:
     if not facts["valid"]:
         say(f"  no task: {facts['rejection']}: {facts['rejection_detail']}", "red")
         return
-    if facts["ground_truth"]:
+    truth = facts["ground_truth"] or benchmark
+    if truth:
         say("\nexpected answer")
-        for line in as_read(facts["ground_truth"]).splitlines():
+        for line in as_read(truth).splitlines():
             say(f"  {visible(line)}", "magenta")
     elif facts["source"] == TaskSource.BENCHMARK:
         say("\nexpected answer: in the benchmark's data; the verdict says how it was judged")

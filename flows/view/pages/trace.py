@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader
 from genenv_core.errors import NotFound
+from genenv_core.measuring.expected import gold_of
 from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.lookup import measured_checkpoint, token_texts, tokenizer_of
@@ -68,6 +69,8 @@ class ShownTrace:
     updates: Panel
     prompt: str
     """What pi_agent read before its first turn; '' behind an endpoint."""
+    expected: str
+    """The right answer: the task's, or that of a benchmark's item where its download is here."""
     measured: str | None
     """Digest of the weights that a measurement sampled from."""
 
@@ -131,8 +134,17 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         facts, tokens, trainer, turns(json.loads(row["messages"])) if row else [],
         _tokens(tokenizer, row, trainer.first) if row else [], updates,
         "".join(token_texts(tokenizer, row["prompt_ids"])) if row else "",
-        measured_checkpoint(reader.store, run),
+        _expected(reader, run, facts.first["task_id"]), measured_checkpoint(reader.store, run),
     )  # fmt: skip
+
+
+def _expected(reader: Reader, run: str, task: str) -> str:
+    row = reader.panel(
+        "expected", "The task",
+        "SELECT ground_truth, source, spec FROM tasks "
+        f"WHERE run_id = {text(run)} AND task_id = {text(task)}",
+    ).first  # fmt: skip
+    return "" if row is None else row["ground_truth"] or gold_of(reader.store, run, row)
 
 
 def _tokens(

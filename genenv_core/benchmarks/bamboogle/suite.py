@@ -39,6 +39,10 @@ class Bamboogle:
         """Return the verdict on an answer's text; anything but text is wrong."""
         return judged(self.gold[item], prediction, mode)
 
+    def expected(self, item: str) -> str:
+        """Return the gold answer."""
+        return self.gold[item]
+
     def playable(self, item: str, search: Search | None = None) -> Question:
         """Return a question as a model attempts it, with a search engine or without."""
         gold = self.gold[item]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from genenv_core.benchmarks.bfcl.calls import check_calls, check_presence
 from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, Kind, Language, composites
@@ -82,6 +83,18 @@ class Bfcl:
             return SingleTurn(row, partial(self.judge, item))
         raise DataError(f"{item} of BFCL has no 'question': such a row is judged and not played")
 
+    def expected(self, item: str) -> str:
+        """Return the gold calls, each on a line; a parameter with all values that are right."""
+        row = self.rows[item]
+        if isinstance(row, TurnsRow):
+            return "\n".join(
+                f"turn {turn}: {', '.join(calls)}" for turn, calls in enumerate(row.gold, 1)
+            )
+        calls = ((name, given) for call in row.gold for name, given in call.items())
+        return "\n".join(
+            f"{name}({', '.join(map(_accepted, given.items()))})" for name, given in calls
+        )
+
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return the category's accuracy, and that over all Python items with a gold answer."""
         category = self.rows[item].category
@@ -90,6 +103,12 @@ class Bfcl:
         if single and category.language is Language.PYTHON:
             return {category.name: ratio, PYTHON_AST: ratio}
         return {category.name: ratio}
+
+
+def _accepted(parameter: tuple[str, Any]) -> str:
+    name, values = parameter
+    every = cast("list[Any]", values)  # as rows are checked when they are read
+    return f"{name}={' or '.join(json.dumps(one, ensure_ascii=False) for one in every)}"
 
 
 def verdict_of(fault: Fault | None) -> ItemVerdict:

@@ -1,0 +1,53 @@
+"""What the right answer to an item of a benchmark is, read from the download when it is shown.
+
+No root holds it: `tasks.ground_truth` of an item is empty, so that no pool, export or bundle
+carries a benchmark's answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from genenv_core.benchmarks.protocol import NamesGold
+from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
+from genenv_core.domains.registry import get_domain, is_built_in
+from genenv_core.errors import GenenvError, NotFound
+from genenv_core.storage import paths
+from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.protocol import Store
+from genenv_core.types import JsonObject, TaskSource
+
+
+def gold_of(store: Store, run: str, task: Mapping[str, Any]) -> str:
+    """Return the right answer to a task that is an item of a benchmark, '' where none can be said.
+
+    It is said where the download lies where the run found it, and is the one that it was judged by.
+    Only genenv's own benchmarks are asked: the root may be anybody's, and names no code here.
+
+    Args:
+        store: the root.
+        run: the measurement.
+        task: its row of `tasks`.
+    """
+    if task["source"] != TaskSource.BENCHMARK:
+        return ""
+    log = RunLog(store, run)
+    asked = cast("JsonObject", log.info().config.get("domain") or {})
+    key, item = log.keys(0).get("benchmark"), json.loads(task["spec"]).get(ITEM)
+    name = str(asked.get("name"))
+    if key is None or item is None or not is_built_in(name):
+        return ""
+    try:
+        judged_by = Manifest.from_bytes(store.read(paths.manifest("benchmark", key))).facts["data"]
+        domain = get_domain(name, asked.get("options"))
+    except (GenenvError, NotFound, KeyError):
+        return ""
+    if not isinstance(domain, BenchmarkDomain):
+        return ""
+    suite: object = domain.suite
+    if domain.suite.digest != judged_by or not isinstance(suite, NamesGold):
+        return ""
+    return suite.expected(item) if item in domain.suite.items else ""
