@@ -68,7 +68,10 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.play.attempt", PLAY),
     ("genenv_core.play.certificate", {"generate_tasks"}),
     ("genenv_core.play.driver", PLAY),
-    ("genenv_core.play.steps", PLAY | {"bootstrap", "generate_tasks", "score", "rwr_update"}),
+    (
+        "genenv_core.play.steps",
+        PLAY | {"bootstrap", "generate_tasks", "score", "rwr_update", "publish"},
+    ),
     ("genenv_core.play.fidelity", {"score", "rwr_update"}),
     ("genenv_core.play.simulator", PLAY | {"rwr_update"}),
     ("genenv_core.play.chat", SAMPLE),
