@@ -122,10 +122,10 @@ def test_episodes_that_do_not_open_and_steps_over_their_limit_are_lost(
     rows = sql(config, "SELECT cause, example_error FROM failures WHERE cause <> 'agent'")
     assert set(rows["cause"]) == {"environment"}
     errors = sql(config, "SELECT DISTINCT error FROM traces WHERE cause = 'environment'")
-    assert sorted(one[:25] for one in errors["error"]) == [
+    assert {one[:25] for one in errors["error"]} == {
         "the environment failed: T",
         "the episode could not sta",
-    ]
+    }
 
 
 def check(config: RunConfig) -> None:

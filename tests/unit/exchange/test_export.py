@@ -30,9 +30,13 @@ DRAFTS = DeskDomain().base_tasks(3, 60)
 HISTORY = ("stage_runs", "runs")
 
 
-@cache
 def tables() -> dict[str, pl.DataFrame]:
     """Return the small world with real tasks of desk and transcripts of attempts at them."""
+    return dict(_tables())
+
+
+@cache
+def _tables() -> dict[str, pl.DataFrame]:
     found = dict(world())
     drafts = iter(DRAFTS)
     tasks: list[dict[str, Any]] = []

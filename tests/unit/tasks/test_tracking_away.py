@@ -209,7 +209,7 @@ def test_the_closing_text_shows_brackets_of_a_root_as_they_are(
     RunView(config, quiet=False).finish(1.0, 2.0)
     said = "".join(capsys.readouterr().out.split())  # wherever lines are broken
     assert f"everythingisin{root};next" in said
-    assert said.count(f"--root'{root}'") == 2 and f"sqlite:///{root}/mlflow" in said
+    assert said.count(f"--root'{root}'") == 4 and f"sqlite:///{root}/mlflow" in said
 
 
 def test_a_later_process_finds_what_is_missing(stage: Stage) -> None:

@@ -510,8 +510,8 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     alone += 4 * found[0].job.shape.parameters
     assert f"set execution.updates_at_once=1 ({alone / GB:.3g} GB), training.lora" in line
     config = resolve("tiny", overrides=["execution.updates_at_once=1", *micro])
-    assert needs.shortage(config, found, alone + 1) == ""
-    line = needs.shortage(config, found, alone - 1)
+    assert needs.lack_of_memory(config, found, alone + 1) == ""
+    line = needs.lack_of_memory(config, found, alone - 1)
     assert line.startswith(f"{alone / GB:.3g} GB are needed at once (grpo_update ")
     assert "rwr_update" not in line and "updates_at_once" not in line
     placed = config.placement.model_copy(update={"grpo_update": "p", "rwr_update": "p"})
