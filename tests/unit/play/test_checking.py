@@ -27,6 +27,7 @@ from genenv_core.config.load import resolve
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.play.certificate import answer_verdict
 from genenv_core.play.checking import calling
 from genenv_core.play.checking import domain as checking
 from genenv_core.play.checking.domain import check_domain, check_shortly
@@ -54,6 +55,17 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_sound_domain_has_no_fault(begun: Path, name: str, options: dict[str, Any]) -> None:
     assert check_domain(name, options, **SMALL) == []
     check_shortly(get_domain(name, options), **SMALL)
+
+
+@mutation(
+    "a request that is begun may end with its answer", "flows/cli/templates/domain.py.txt",
+    "if answer == taken[-1]:", "if False:",
+)  # fmt: skip
+def test_what_is_begun_is_sound_whatever_is_drawn(begun: Path) -> None:
+    """The name of a domain decides its draws, so some names had a fault at once."""
+    domain = get_domain(PLACE, {})
+    tasks = [task for seed in range(20) for task in domain.base_tasks(seed, 40)]
+    assert all(not answer_verdict(task, domain, task.prompt).success for task in tasks)
 
 
 def test_what_is_begun_comes_with_a_test_that_passes(begun: Path) -> None:
