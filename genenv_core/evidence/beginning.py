@@ -14,16 +14,17 @@ from genenv_core.storage.store.protocol import Store
 from schemas.enums import StageState
 
 
-def reached(store: Store, run: str, epochs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return lines on what bootstrap reached in a run; `epochs` are its rows of that table."""
-    keys, artifacts = RunLog(store, run).keys(0), Artifacts(store)
-    found = {stage: artifacts.find(stage, keys[stage]) for stage in (FIRST, LAST) if stage in keys}
-    bootstrap, published = found.get(FIRST), found.get(LAST)
-    return reached_lines(
-        bootstrap.facts if bootstrap else {},
-        published.facts.get("summary", {}) if published else {},
-        next((row for row in epochs if row["epoch"] == 1), dict[str, Any]()),
-    )
+def reached(store: Store, run: str) -> list[str]:
+    """Return lines on what bootstrap reached in a run, as far as it has got."""
+    log, artifacts = RunLog(store, run), Artifacts(store)
+
+    def facts(stage: str, epoch: int) -> Mapping[str, Any]:
+        key = log.keys(epoch).get(stage)
+        manifest = artifacts.find(stage, key) if key else None
+        return manifest.facts if manifest else {}
+
+    measured, first = (facts(LAST, epoch).get("summary", {}) for epoch in (0, 1))
+    return reached_lines(facts(FIRST, 0), measured, first)
 
 
 def progress_of(

@@ -182,7 +182,7 @@ def _picture(store: Store, run: str) -> _Picture:
         ending=ending,
         stopped=_stopped(store, run, last),
         progress=progress_of(store, newest),
-        bootstrap=reached(store, run, epochs),
+        bootstrap=reached(store, run),
     )
 
 

@@ -38,7 +38,7 @@ def page(reader: Reader, request: Request) -> Page:
             "curves": curves(reader, [run]),
             "notes": _notes(reader, run),
             "epochs": epochs,
-            "reached": reached(reader.store, run, epochs.rows),
+            "reached": reached(reader.store, run),
             "stages": stages,
             "progress": progress_of(reader.store, stages.rows),
             "grid": _grid(stages),

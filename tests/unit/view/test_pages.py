@@ -19,7 +19,6 @@ from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
-from flows.view.pages import run
 from genenv_core import pools
 from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import Attempt, RunLog
@@ -28,6 +27,7 @@ from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit import builders_root
 from tests.unit.builders_root import START, commit_epoch, fill, rows_of, small_root
+from tests.unit.builders_runs import write_stage
 from tests.unit.view.reading_pages import Pages, held_against_sql, tables
 
 TASK, TRACE = "e0001-t000000", "e0001-g000000-s0000"
@@ -185,19 +185,28 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
     "the page does not say how far a stage is", "flows/view/pages/run.py",
     '"progress": progress_of(reader.store, stages.rows)', '"progress": {}',
 )  # fmt: skip
+@mutation(
+    "what pi_env wrote first is not said", "genenv_core/evidence/beginning.py",
+    "for epoch in (0, 1))", "for epoch in (0, 0))",
+)  # fmt: skip
 def test_a_page_says_how_far_a_stage_is_and_what_bootstrap_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run, "reached", lambda *_: ["pi_env: 5 of 9 steps"])
     monkeypatch.setattr(beginning, "doing", lambda *_: "3 of <8> groups")
     store = small_root(tmp_path / "root")
+    warm = {"warm_starts": {"env": {"steps": 5, "steps_planned": 9, "loss": 1.0}}}
+    texts = {"summary": {"tasks_generated": 4, "tasks_valid": 3}}
+    for epoch, stage, facts in ((0, "bootstrap", warm), (1, "publish", texts)):
+        made = write_stage(store, stage, epoch, tables={}, facts=facts)
+        RunLog(store, "run-a").note_key(epoch, stage, made.key)
     begun = {"stage": "rollout", "epoch": 2, "stage_key": "k", "state": "running"}
     where = {"run_id": "run-a", "host": "h", "pid": 1, "started_at": START}
     RunLog(store, "run-a").begin(Attempt.model_validate({**begun, **where}))
     with TestClient(application(store), base_url="http://localhost") as browser:
         page = browser.get("/runs/run-a").text
     assert "rollout of epoch 2: 3 of &lt;8&gt; groups</p>" in page
-    assert "<li>pi_env: 5 of 9 steps</li>" in page
+    assert "<li>pi_env: 5 of 9 steps, loss 1.000</li>" in page
+    assert "<li>pi_env wrote 4 texts in epoch 1, 3 of them valid (75%)</li>" in page
 
 
 @mutation(
