@@ -24,11 +24,10 @@ from genenv_core.engines.transformers.kl import sequence_kl
 from genenv_core.errors import EngineError
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.mutations import mutation
-from tests.unit.training.builders_training import tiny_checkpoint
+from tests.unit.training.builders_training import MODEL_BYTES, weighty_checkpoint
 
 ENGINE = "genenv_core/engines/transformers/engine.py"
 SCORING = "genenv_core/engines/transformers/scoring.py"
-MODEL_BYTES = 9.8e6
 THREADS = 4
 """Alive at once, as those of a pool are: glibc gives each a region of its own."""
 
@@ -38,10 +37,7 @@ REQUESTS = [SampleRequest(tuple(2 + (row + at) % 20 for at in range(60)), row) f
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tiny_checkpoint(tmp_path_factory.mktemp("left") / "policy", seed=1, hidden=224, layers=4)
-    weights = (made / "model.safetensors").stat().st_size
-    assert weights == pytest.approx(MODEL_BYTES, rel=0.1)
-    return made
+    return weighty_checkpoint(tmp_path_factory.mktemp("left") / "policy")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -52,6 +53,18 @@ def tiny_checkpoint(
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
+
+
+MODEL_BYTES = 9.8e6
+"""A policy of 2.4 million weights: what is left of it shows beside everything else."""
+
+
+def weighty_checkpoint(path: Path) -> Path:
+    """Return `path`, now a checkpoint whose weights have `MODEL_BYTES`, within a tenth."""
+    made = tiny_checkpoint(path, seed=1, hidden=224, layers=4)
+    weights = (made / "model.safetensors").stat().st_size
+    assert weights == pytest.approx(MODEL_BYTES, rel=0.1)
+    return made
 
 
 def load(path: Path) -> Any:

@@ -18,17 +18,16 @@ from genenv_core.training.requests import run_update
 from genenv_core.training.rwr import trainer as rwr
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
+    MODEL_BYTES,
     grpo_of,
     grpo_rows,
     load,
     rwr_of,
     rwr_rows,
-    tiny_checkpoint,
+    weighty_checkpoint,
 )
 
 UPDATE = "genenv_core/training/loop/update.py"
-MODEL_BYTES = 9.8e6
-"""A policy of 2.4 million weights: what a few updates leave of it shows beside everything else."""
 
 
 def live_bytes() -> int:
@@ -43,10 +42,7 @@ def live_bytes() -> int:
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tiny_checkpoint(tmp_path_factory.mktemp("left") / "policy", seed=1, hidden=224, layers=4)
-    weights = (made / "model.safetensors").stat().st_size
-    assert weights == pytest.approx(MODEL_BYTES, rel=0.1)
-    return made
+    return weighty_checkpoint(tmp_path_factory.mktemp("left") / "policy")
 
 
 @mutation("an update stays in memory", UPDATE, "    gc.collect()\n", "")
