@@ -1,7 +1,7 @@
-"""What the right answer to an item of a benchmark is, read from the download when it is shown.
+"""What the right answer to a task is. That to an item of a benchmark is read from the download.
 
-No root holds it: `tasks.ground_truth` of an item is empty, so that no pool, export or bundle
-carries a benchmark's answers.
+No root holds the latter: `tasks.ground_truth` of an item is empty, so that no pool, export or
+bundle carries a benchmark's answers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from genenv_core.storage.store.protocol import Store
 from genenv_core.types import JsonObject, TaskSource
 
 
-def gold_of(store: Store, run: str, task: Mapping[str, Any]) -> str:
-    """Return the right answer to a task that is an item of a benchmark, '' where none can be said.
+def right_answer(store: Store, run: str, task: Mapping[str, Any]) -> str:
+    """Return the right answer to a task, '' where none can be said.
 
-    It is said where the download lies where the run found it, and is the one that it was judged by.
-    Only genenv's own benchmarks are asked: the root may be anybody's, and names no code here.
+    That to an item of a benchmark is said where the download lies where the run found it, and is
+    the one that it was judged by. Only genenv's own benchmarks are asked: the root may be
+    anybody's, and names no code here.
 
     Args:
         store: the root.
-        run: the measurement.
+        run: a run, or a measurement.
         task: its row of `tasks`.
     """
-    if task["source"] != TaskSource.BENCHMARK:
-        return ""
+    if task["ground_truth"] or task["source"] != TaskSource.BENCHMARK:
+        return task["ground_truth"] or ""
     log = RunLog(store, run)
     asked = cast("JsonObject", log.info().config.get("domain") or {})
     key, item = log.keys(0).get("benchmark"), json.loads(task["spec"]).get(ITEM)

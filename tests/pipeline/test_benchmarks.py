@@ -30,7 +30,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, ModelError
-from genenv_core.measuring.expected import gold_of
+from genenv_core.measuring.expected import right_answer
 from genenv_core.measuring.request import Asked, measurement
 from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
@@ -102,7 +102,7 @@ def _is_readable(config: RunConfig, checkpoint: str) -> None:
     store, run_id = LocalStore(Path(config.root)), str(config.run_id)
     record = look_up(store, trace_id, run_id)
     assert record.facts["ground_truth"] == ""
-    assert gold_of(store, run_id, record.facts) == ANSWERS[int(item)]
+    assert right_answer(store, run_id, record.facts) == ANSWERS[int(item)]
     (group,) = record.groups
     (found,) = group.traces
     assert found.sampled_by == checkpoint

@@ -39,7 +39,7 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show one attempt, or all attempts at a task: messages, calls, logprobs, rewards, uses."""
-    from genenv_core.measuring.expected import gold_of
+    from genenv_core.measuring.expected import right_answer
     from genenv_core.storage.sql.lookup import look_up
 
     store = existing(root)
@@ -47,11 +47,11 @@ def trace(
     if as_json:
         typer.echo(json_text(asdict(record)))
     else:
-        _show(record, gold_of(store, record.run_id, record.facts))
+        _show(record, right_answer(store, record.run_id, record.facts))
 
 
-def _show(record: TaskRecord, benchmark: str) -> None:
-    """Print a record; `benchmark` is the right answer to an item of one, as far as it is known."""
+def _show(record: TaskRecord, expected: str) -> None:
+    """Print a record; `expected` is the right answer, as far as it is known."""
     out = console()
 
     def say(text: str | Text, style: str = "", *, hang: int = 0) -> None:
@@ -73,10 +73,9 @@ def _show(record: TaskRecord, benchmark: str) -> None:
     if not facts["valid"]:
         say(f"  no task: {facts['rejection']}: {facts['rejection_detail']}", "red")
         return
-    truth = facts["ground_truth"] or benchmark
-    if truth:
+    if expected:
         say("\nexpected answer")
-        for line in as_read(truth).splitlines():
+        for line in as_read(expected).splitlines():
             say(f"  {visible(line)}", "magenta")
     elif facts["source"] == TaskSource.BENCHMARK:
         say("\nexpected answer: in the benchmark's data; the verdict says how it was judged")

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader
 from genenv_core.errors import NotFound
-from genenv_core.measuring.expected import gold_of
+from genenv_core.measuring.expected import right_answer
 from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
 
@@ -34,7 +34,7 @@ def page(reader: Reader, request: Request) -> Page:
         "story.html.j2", task,
         {
             "run": run, "facts": facts, "task": row, "attempts": attempts,
-            "expected": row["ground_truth"] or gold_of(reader.store, run, row),
+            "expected": right_answer(reader.store, run, row),
             "context": _context(reader, row["context_id"]),
             "prompt": turns(json.loads(row["spec"])["messages"]) if _has_messages(row) else None,
             "checks": reader.panel(

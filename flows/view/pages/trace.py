@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader
 from genenv_core.errors import NotFound
-from genenv_core.measuring.expected import gold_of
+from genenv_core.measuring.expected import right_answer
 from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.lookup import measured_checkpoint, token_texts, tokenizer_of
@@ -144,7 +144,7 @@ def _expected(reader: Reader, run: str, task: str) -> str:
         "SELECT ground_truth, source, spec FROM tasks "
         f"WHERE run_id = {text(run)} AND task_id = {text(task)}",
     ).first  # fmt: skip
-    return "" if row is None else row["ground_truth"] or gold_of(reader.store, run, row)
+    return "" if row is None else right_answer(reader.store, run, row)
 
 
 def _tokens(

@@ -18,7 +18,7 @@ from genenv_core.benchmarks.bfcl.suite import Bfcl
 from genenv_core.benchmarks.protocol import NamesGold
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.measuring import expected
-from genenv_core.measuring.expected import gold_of
+from genenv_core.measuring.expected import right_answer
 from tests.mutations import mutation
 
 EXPECTED = "genenv_core/measuring/expected.py"
@@ -33,7 +33,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
 
     def ask(
         item: str, *, name: str = "bamboogle", data: str = digest, folder: Path = tmp_path,
-        source: str = "benchmark",
+        source: str = "benchmark", truth: str | None = "",
     ) -> str:  # fmt: skip
         config = {"domain": {"name": name, "options": {"data": str(folder)}}}
         log = SimpleNamespace(
@@ -43,7 +43,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
         monkeypatch.setattr(expected, "RunLog", lambda store, run: log)
         monkeypatch.setattr(expected, "Manifest", manifest)
         store: Any = SimpleNamespace(read=lambda path: b"")
-        return gold_of(store, "r", {"source": source, "spec": json.dumps({"item": item})})
+        task = {"source": source, "spec": json.dumps({"item": item}), "ground_truth": truth}
+        return right_answer(store, "r", task)
 
     return ask
 
@@ -59,7 +60,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
 def test_the_answer_is_that_of_the_download_that_judged(asked: Asking, tmp_path: Path) -> None:
     assert [asked("0"), asked("1"), asked("9")] == ["Ada Lark", "the Orca", ""]
     assert asked("0", data="other") == ""
-    assert asked("0", source="heldout") == ""
+    assert asked("0", source="heldout") == asked("0", source="generated", truth=None) == ""
+    assert asked("0", source="heldout", truth="7") == "7"
     assert asked("0", folder=tmp_path / "gone") == ""
     (tmp_path / "mine.py").write_text("raise SystemExit('loaded')")
     assert asked("0", name=f"{tmp_path}/mine.py:Mine") == ""
