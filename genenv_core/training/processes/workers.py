@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
@@ -54,6 +54,8 @@ class _Worker:
     begun: Any
     """A byte of shared memory: whether the process began its last call. No lock, which a process
     that is killed could hold."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the worker ends."""
 
     @classmethod
     def start(cls) -> _Worker:
@@ -79,10 +81,15 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def end(self) -> None:
-        """End its process at once; the executor would by SIGTERM, which it ignores."""
-        for process in self.processes:
-            process.kill()
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        """End its process at once; the executor would by SIGTERM, which it ignores.
+
+        `close` may call this while the thread of the update does: an executor that two threads shut
+        down at once closes its pipes twice, and the second time fails (EBADF).
+        """
+        with self.turn:
+            for process in self.processes:
+                process.kill()
+            self.pool.shutdown(wait=True, cancel_futures=True)
 
 
 class WorkerTrainer:

@@ -13,13 +13,13 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from genenv_core.errors import TrainingError
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.training.processes.workers import WorkerTrainer
+from genenv_core.training.processes.workers import WorkerTrainer, _Worker  # pyright: ignore[reportPrivateUsage]
 from genenv_core.training.requests import run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import grpo_of, grpo_rows, load, tiny_checkpoint
@@ -145,3 +145,39 @@ def test_a_worker_that_dies_in_an_update_takes_no_other_with_it(
     sentence = "the training process of grpo was killed, most likely for want of memory: lower grpo"
     assert str(found["grpo"]).startswith(sentence) and found["rwr"] == rwr
     assert trainer._call(pid_of, None, "grpo") == rwr
+
+
+class Slow:
+    """A pool of no process whose shutdown ends once a second thread is in it, or waits for it."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, Any] = {}
+        self.inside = threading.Semaphore(1)
+        self.asked = threading.Event()
+        self.met = threading.Event()
+
+    def shutdown(self, wait: bool, *, cancel_futures: bool) -> None:
+        if not self.inside.acquire(blocking=False):
+            self.met.set()
+            return
+        self.asked.set()
+        self.met.wait(0.2)
+        self.inside.release()
+
+
+@mutation(
+    "two threads shut down one worker at once",
+    WORKERS,
+    "        with self.turn:\n",
+    "        if self.turn:\n",
+)
+def test_two_threads_that_end_one_worker_take_turns():
+    """Python's executor closes its pipes without a lock: the second close raised EBADF."""
+    pool = Slow()
+    worker = _Worker(cast(Any, pool), cast(Any, None), None)
+    first = threading.Thread(target=worker.end)
+    first.start()
+    assert pool.asked.wait(BOUND_S)
+    worker.end()
+    first.join(BOUND_S)
+    assert not pool.met.is_set()
