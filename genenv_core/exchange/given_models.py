@@ -30,6 +30,7 @@ MODEL_FILES = (".json", ".safetensors", ".jinja", ".txt", ".model")
 DANGER = "and a pickle can run code when it is read"
 PICKLED_ADAPTER = "adapter_model.bin"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+CONVERTS = "genenv_core.exchange.gguf"
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json"}
 PROBES = (
     "The quick brown fox jumps over the lazy dog, doesn't it?",
@@ -59,6 +60,12 @@ def model_folder(
         raise ModelError(f"{where}: no such directory")
     names = {path.name for path in folder.iterdir()}
     if "config.json" not in names:
+        if quantized := next((name for name in sorted(names) if name.endswith(".gguf")), None):
+            raise ModelError(
+                f"{where}: {quantized} is a quantized file of llama.cpp, which cannot be trained: "
+                "give the checkpoint that it was made from, or write its weights as float32: "
+                + shlex.join(["python", "-m", CONVERTS, str(folder / quantized), "NEW_DIRECTORY"])
+            )
         raise ModelError(f"{where}: no config.json: it is no Hugging Face checkpoint")
     if not names & TOKENIZERS:
         raise ModelError(

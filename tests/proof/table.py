@@ -76,6 +76,7 @@ SUITES = (
             "pipeline/test_reading.py",
         ),
     ),
+    Suite("smollm2", ("pipeline/test_smollm2.py",), needs=("smollm2",)),
     Suite("alfworld", ("alfworld",), served=True, needs=("alfworld",)),
     Suite("vllm", ("unit/engines/vllm",), served=True),
     Suite(
@@ -205,6 +206,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/measuring/", ("measuring", "alfworld")),
     ("genenv_core/downloads/", ("files",)),
     ("genenv_core/exchange/", ("files",)),
+    ("genenv_core/exchange/gguf.py", ("smollm2",)),
     ("genenv_core/bundle/", ("commands",)),
     ("genenv_core/compare/", ("commands", "simulations")),
     ("genenv_core/report/", ("commands",)),
@@ -226,6 +228,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("infra/bfcl.lock", ("bfcl",)),
     ("infra/inspect.lock", ("files",)),
     ("infra/otel.lock", ("tracking",)),
+    ("infra/smollm2.lock", ("smollm2",)),
     ("infra/", ("kubernetes", "up")),
 )
 

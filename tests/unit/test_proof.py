@@ -23,6 +23,7 @@ CASES = {
     "genenv_core/benchmarks/alfworld/pool.py": {"alfworld"},
     "genenv_core/algorithm/reward.py": {"simulations", "domains", "commands"},
     "genenv_core/storage/sql/sandbox.py": {"sandbox", "storage", "s3", "view"},
+    "genenv_core/exchange/gguf.py": {"smollm2"},
     "flows/view/pages/trace.py": {"view"},
     "tests/infra/test_up.py": {"up"},
     "tests/unit/algorithm/test_reward.py": {"simulations"},

@@ -27,6 +27,7 @@ from transformers import AutoTokenizer
 from flows.cli.machines.doctor import model_checks
 from genenv_core.config.load import resolve
 from genenv_core.errors import ModelError
+from genenv_core.exchange import gguf
 from genenv_core.exchange.external import given_to
 from genenv_core.exchange.given_models import PROBES, model_files, model_folder, probe_of
 from genenv_core.play.template.mending import ANSWERS, SYSTEM
@@ -108,6 +109,32 @@ def test_no_pickle_is_ever_read(tmp_path: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ModelError, match=r"no \.safetensors weights"):
         model_folder(Policy.AGENT, folder)
+
+
+@mutation(
+    "a quantized file is said to be no checkpoint", "genenv_core/exchange/given_models.py",
+    'if name.endswith(".gguf")', 'if name.endswith(".ggml")',
+)  # fmt: skip
+def test_a_quantized_file_is_named_with_what_converts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a model"
+    folder.mkdir()
+    (folder / "small.Q4_1.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelError, match=r"cannot be trained: .*write its weights") as caught:
+        model_folder(Policy.AGENT, folder)
+    command = shlex.split(str(caught.value).partition("as float32: ")[2])
+    assert command[:3] == ["python", "-m", gguf.__name__]
+    file = command[3]
+    assert file == str(folder / "small.Q4_1.gguf")
+    monkeypatch.setattr(gguf, "READER", "no_reader")
+    assert gguf.main([file, str(tmp_path)]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert gguf.main([file + "x", str(tmp_path / "new")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert gguf.main([file, str(tmp_path / "new")]) == 2
+    assert "pip install no_reader" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_half_an_adapter_is_refused_and_a_pickled_one_with_what_converts_it(
