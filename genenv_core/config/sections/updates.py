@@ -42,7 +42,11 @@ class GrpoConfig(Section):
     """
 
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
-    """Learning rate, constant over an update."""
+    """Learning rate, constant over an update once it is warmed up."""
+    warmup_steps: int = Field(default=0, ge=0, le=1000)
+    """First optimizer steps of an update in which the rate rises to learning_rate in equal parts;
+    0: the first step has it already. Adam's first steps are long ones, for a pretrained model most
+    of the KL that an update costs."""
     passes: int = Field(default=2, ge=1, le=100)
     """Passes over the update's groups (TRL: num_iterations)."""
     groups_per_step: int = Field(default=8, ge=1, le=10_000)

@@ -133,7 +133,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
             seed=request.seed,
             processes=request.training.processes,
         )
-        self.training = request.training
+        self.training, self.warmup_steps = request.training, settings.warmup_steps
         self.seen, self._step_seen = _Seen(), _Seen()
         self._first_row = {
             group: index * rollouts.group_size for index, group in enumerate(rollouts.groups)

@@ -44,8 +44,8 @@ from schemas.enums import UpdateAction
 
 
 def shared_arguments(home: Path, request: UpdateRequest) -> Any:
-    """Return the TrainingArguments that both updates share: constant rate, silent, no schedule of
-    checkpoints (the keeper asks for them; they go to `home`)."""
+    """Return the TrainingArguments that both updates share: constant rate (`StepTrainer` warms it
+    up), silent, no schedule of checkpoints (the keeper asks for them; they go to `home`)."""
     training = request.training
     return {
         "output_dir": str(home),
@@ -105,6 +105,8 @@ class StepTrainer:
     step_batches: Any
     training: TrainingConfig
     grad_norm: float = 0.0
+    warmup_steps: int = 0
+    """First steps of an update whose learning rate is below its value."""
     accelerator: Any
     args: Any
     model: Any
@@ -181,6 +183,10 @@ class StepTrainer:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[misc]
         value = whole(norm) if isinstance(norm, torch.Tensor) else norm
         self.grad_norm = checked(float(value), "gradient norm")
+        # From the count of steps alone, so that a resumed update needs no state of a schedule.
+        share = warmed_up(self.state.global_step, self.warmup_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.args.learning_rate * share
         return self.grad_norm
 
 
@@ -193,6 +199,14 @@ def train_quietly(trainer: Any, keeper: CheckpointKeeper) -> int:
     trainer.remove_callback(PrinterCallback)  # with progress bars off it prints to stdout
     trainer.add_callback(keeper)  # the last: the others' state of the step goes into a checkpoint
     return int(trainer.train(resume_from_checkpoint=keeper.resume(trainer)).global_step)
+
+
+def warmed_up(step: int, warmup_steps: int) -> float:
+    """Return the share of the learning rate in step 0, 1, ...: it rises in equal parts to 1.
+
+    Adam's first step is the sign of the gradient at full length, whatever the gradient's size.
+    """
+    return min(1.0, (step + 1) / (warmup_steps + 1))
 
 
 def checked(value: float, place: str) -> float:

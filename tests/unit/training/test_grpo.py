@@ -26,6 +26,7 @@ from transformers import AutoTokenizer
 from genenv_core.config.sections.updates import GrpoConfig
 from genenv_core.errors import ModelError, NumericalError, TrainingError
 from genenv_core.training.grpo import trainer as grpo
+from genenv_core.training.loop.steps import warmed_up
 from genenv_core.training.requests import GrpoRequest, UpdateResult, run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
@@ -439,6 +440,24 @@ def test_micro_batches_change_only_rounding(
     assert relative_error(steps[1][1], steps[0][1]) < 1e-5
     for name in ("loss", "grad_norm", "entropy", "ratio_mean", "ratio_max", "clip_fraction"):
         assert cut.metrics[name] == pytest.approx(whole.metrics[name], rel=1e-4, abs=1e-6)
+
+
+@mutation(
+    "no learning rate is warmed up", "genenv_core/training/loop/steps.py",
+    "(step + 1) / (warmup_steps + 1)", "(step + 1) / 1",
+)  # fmt: skip
+def test_the_first_steps_of_an_update_have_a_part_of_the_rate(tmp_path: Path, policy: Path) -> None:
+    """Adam's first step moves a weight by the rate, whatever its gradient is."""
+    rows, before = grpo_rows(2, SIZE, sampler=load(policy)), weights(policy)
+
+    def moved(warmup_steps: int) -> float:
+        """Return how far an update of one step moves the weight that it moves most."""
+        settings = {"passes": 1, "learning_rate": 1e-3, "warmup_steps": warmup_steps}
+        after = weights(update(tmp_path, policy, rows, **settings).checkpoint)
+        return max(float((after[name] - before[name]).abs().max()) for name in before)
+
+    assert [moved(count) for count in (0, 1, 3)] == pytest.approx([1e-3, 5e-4, 2.5e-4], rel=1e-3)
+    assert [warmed_up(step, 3) for step in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("groups", "per_step"), [(5, 2), (4, 2), (3, 8), (7, 3)])

@@ -96,7 +96,11 @@ def rwr_request(home: Path, name: str, **settings: Any) -> RwrRequest:
 
 REQUESTS: dict[str, tuple[Callable[[Path], Request], str, int]] = {
     "grpo": (lambda home: grpo_request(home), "updated", 6),
-    "grpo with kl": (lambda home: grpo_request(home, "kl", kl_coef=0.1), "updated", 6),
+    "grpo with kl": (
+        lambda home: grpo_request(home, "kl", kl_coef=0.1, warmup_steps=4),
+        "updated",
+        6,
+    ),
     # Of another temperature than the rows: tokens that were off at the start are left out.
     "grpo near": (
         lambda home: grpo_request(home, "near", max_mismatch=0.2, learning_rate=1e-2),
