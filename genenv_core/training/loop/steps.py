@@ -104,6 +104,7 @@ class StepTrainer:
 
     step_batches: Any
     training: TrainingConfig
+    loss: float = 0.0
     grad_norm: float = 0.0
     accelerator: Any
     args: Any
