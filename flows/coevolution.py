@@ -6,6 +6,7 @@ from prefect import flow
 
 from flows.benchmark import check_measured, measure_agent
 from flows.epoch import epoch
+from flows.running.standstill import standstills_said
 from flows.state import EpochState, initial_checkpoints
 from genenv_core.config.branching import BranchPoint, branch_name
 from genenv_core.config.load import run_name
@@ -74,9 +75,10 @@ def play(
     check_roots(config)
     check_tracking(config)
     check_measured(config)
-    check_own_domain(config)
-    with run_span(config):
-        return _played(config, said, until, force, point)
+    with standstills_said(config):
+        check_own_domain(config)
+        with run_span(config):
+            return _played(config, said, until, force, point)
 
 
 def _played(

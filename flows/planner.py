@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 from flows.benchmark import inputs_of
 from flows.coevolution import start
@@ -18,12 +19,13 @@ from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.artifacts import reference
 from genenv_core.storage.records.branches import Branch, find_branch, read_branch, taken_over
 from genenv_core.storage.records.draws import Draws, next_draws
-from genenv_core.storage.records.manifest import ArtifactRef
+from genenv_core.storage.records.manifest import ArtifactRef, Manifest
 from genenv_core.storage.store.opening import open_store
 from tasks.benchmark import benchmark
+from tasks.evaluate import standing
 from tasks.stage.drawing import supposing
 from tasks.stage.planning import NotPlannable, Planned, current_plan, planning
-from tasks.stage.stores import artifacts_of
+from tasks.stage.stores import artifacts_of, readers_of
 
 
 def plan_run(
@@ -63,7 +65,29 @@ def plan_run(
         for number, stage in stages_of(config, epochs)
         if number > after and (number, stage) not in seen
     ]
+    note_standing(config, entries)
     return [e for e in entries if until is None or until.covers(e.stage, e.epoch)]
+
+
+def note_standing(config: RunConfig, entries: list[Planned]) -> None:
+    """Note for which evaluations an earlier one stands, as far as what is stored tells it."""
+    whole = True
+    for one in entries:
+        if one.stage != "evaluate":
+            continue
+        if one.status == "miss":
+            load = partial(_manifest, config)
+            one.stands = standing(one.inputs, one.parts, one.epoch, load) is not None
+        elif one.status == "unknown" and not whole:
+            one.stands = False  # one that lost an attempt stands for no other
+        whole = one.ref is None or "lost" not in one.ref.facts
+
+
+def _manifest(config: RunConfig, ref: ArtifactRef) -> Manifest:
+    """Return the manifest of a hit of a plan, which may be in a root that the run reads from."""
+    if shared := readers_of(config).find(ref.stage, ref.key):
+        return shared.manifest
+    return artifacts_of(config.root).load(ref)
 
 
 def state_before(config: RunConfig, number: int) -> EpochState:

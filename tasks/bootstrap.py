@@ -20,17 +20,15 @@ from genenv_core.exchange.base_data import (
 from genenv_core.exchange.external import Given
 from genenv_core.exchange.given_models import model_files
 from genenv_core.ids import seed_from
-from genenv_core.training.warm_start.request import WarmStartRequest, noted_steps
+from genenv_core.training.warm_start.request import WarmStartRequest
 from genenv_core.types import Policy, TaskSource
+from tasks.policies.noted import SHOWN_S, show_steps
 from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
 from tasks.stage.task import StageTask
 
 Made = dict[str, float] | None
 """What a warm start reached, for `WARM_STARTS`; None for a model that is given."""
-
-SHOWN_S = 1.0
-"""Seconds between two reports of how far the models are."""
 
 STAGE = Stage(
     "bootstrap",
@@ -93,10 +91,8 @@ def _show(context: StageContext[Given], made: Mapping[Policy, Future[Made]]) -> 
         if given[policy] is not None:
             context.progress(int(future.done()), 1, "models", part=part)
             continue
-        done, loss = noted_steps(_steps(context, policy))
-        total = done if future.done() else planned[policy]
-        message = "" if loss is None else f"loss {loss:.3f}"
-        context.progress(done, total, "steps", part=part, message=message)
+        total = None if future.done() else planned[policy]
+        show_steps(context, _steps(context, policy), total, part=part)
 
 
 def _steps(context: StageContext[Given], policy: Policy) -> Path:

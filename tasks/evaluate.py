@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from genenv_core.epoch.evaluating import candidate, evaluate_candidate, repeated, stands
 from genenv_core.epoch.trouble import troubles
 from genenv_core.ids import stage_seed
-from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
+from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
 from tasks.stage import Stage, StageContext
@@ -62,10 +63,25 @@ def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
     return facts
 
 
+def standing(
+    inputs: EvaluateInputs,
+    key_parts: Mapping[str, Any],
+    epoch: int,
+    load: Callable[[ArtifactRef], Manifest],
+) -> ArtifactRef | None:
+    """Return the earlier evaluation that stands for this one, None where it has to be made.
+
+    `load` returns the manifest of a reference.
+    """
+    earlier, subject = inputs.earlier, candidate(inputs.agent, inputs.update, epoch)
+    return earlier if earlier and stands(load(earlier), key_parts, subject) else None
+
+
 def _again(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dict[str, Any] | None:
     """Return the facts of the earlier evaluation, its rows written; None where none stands."""
-    earlier = context.inputs.earlier
-    if earlier is None or not stands(context.manifest(earlier), context.out.key_parts, subject):
+    key_parts = context.out.key_parts
+    earlier = standing(context.inputs, key_parts, context.epoch, context.manifest)
+    if earlier is None:
         return None
     rows, texts = (context.frame(earlier, name) for name in ("evaluations", "evaluation_texts"))
     log.info(

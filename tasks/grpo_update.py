@@ -56,7 +56,7 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
             temperature=config.rollout.temperature,
             reference=None if initial is None else context.checkpoint(initial),
         ),
-        lambda rows: (config.grpo.passes, "passes"),
+        config.grpo.steps_for,
         unit="groups",
         without_rows=without(
             context.inputs.pool, "no group of D_train carries a signal in this epoch"

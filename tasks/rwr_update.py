@@ -94,7 +94,7 @@ def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
         context.inputs.env,
         _rows(context) if context.inputs.train else None,
         partial(_request, context),
-        lambda rows: (step_count(rows, steps=steps, steps_per_row=each), "steps"),
+        lambda rows: step_count(rows, steps=steps, steps_per_row=each),
         unit="rows",
         without_rows=without(
             context.inputs.pools[-1], "no generation passed the k_min filter in this epoch"

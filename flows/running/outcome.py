@@ -81,7 +81,10 @@ def explained(server: Server | None) -> Generator[None]:
 
 
 def cause_of(error: Exception, server: Server | None, failed: list[Event]) -> GenenvError | None:
-    """Return what ended a command, None where that is the error itself, or not Prefect's."""
+    """Return what ended a command, None where that is the error itself, or not Prefect's.
+
+    Where the server explains it, Prefect's words add nothing: `genenv --debug` shows them.
+    """
     raised = list(chain(error))
     if not any(type(one).__module__.partition(".")[0] in _PREFECT for one in raised):
         return None
@@ -94,9 +97,9 @@ def cause_of(error: Exception, server: Server | None, failed: list[Event]) -> Ge
     if what := shortage(error):
         return MachineError(f"{what} ({text})")
     if server and (what := server.death):
-        return GenenvError(f"{what}: the same command continues the run ({text})")
+        return GenenvError(f"{what}: the same command continues the run")
     if server and (what := full(server.home)):
-        return MachineError(f"the Prefect server of this run failed: {what} ({text})")
+        return MachineError(f"the Prefect server of this run failed: {what}")
     if any(type(one).__name__ == "ConnectError" for one in raised):
         url = server.url if server else os.environ.get("PREFECT_API_URL", "")
         return GenenvError(f"the Prefect API at {url} does not answer: start it {AGAIN} ({text})")

@@ -2,7 +2,9 @@
 
 For each stage: the median of what a unit of its work took in stored stages of a like shape, at the
 nearest epoch that there is, times its units; of memory the most. Stages on this machine count
-before those on others. Without a stored stage of a like shape there is no prediction.
+before those on others. Without a stored stage of a like shape there is no prediction. An evaluation
+for which an earlier one stands is predicted from evaluations of that kind alone, and the others
+from those that were made.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
 from genenv_core.errors import NotFound
 from genenv_core.record import Record
-from genenv_core.spending.shapes import SHAPES, Values, likeness, trains_agent, units
+from genenv_core.spending.shapes import SHAPES, Values, likeness, surely_stands, units
 from genenv_core.spending.spent import Reached, Spent, of_stage, reached
 from genenv_core.storage.records.runs import RunInfo, RunLog, list_runs
 from genenv_core.storage.sql.sources import source
@@ -28,7 +30,10 @@ MOST = 10
 
 
 class Sample(Record):
-    """A stored stage: what it took a unit of its work, and in which epoch, by which machine."""
+    """A stored stage: what it took a unit of its work, and in which epoch, by which machine.
+
+    `stood` says that it was an evaluation for which an earlier one stood.
+    """
 
     stage: str
     epoch: int
@@ -36,12 +41,15 @@ class Sample(Record):
     seconds: float
     tokens: float | None
     peak_memory: int | None
+    stood: bool = False
 
 
 class Prediction(Record):
     """What a stage will take, from `stages` stored ones of epoch `from_epoch`.
 
     `tokens` is None for a stage without a model, and as `peak_memory` where nothing recorded it.
+    `stages` is 0 for an evaluation for which an earlier one stands where no stored one did: it
+    takes no tokens, and its seconds count as none.
     """
 
     stage: str
@@ -66,11 +74,15 @@ class Predictor:
             inline = config.placement.of(stage) == INLINE
             self._samples[stage] = here if here and inline else own
 
-    def predict(self, stage: str, epoch: int) -> Prediction | None:
-        """Return what a stage will take, None without a stored one of a like shape."""
-        known = self._samples.get(stage, [])
+    def predict(self, stage: str, epoch: int, *, stood: bool | None = None) -> Prediction | None:
+        """Return what a stage will take, None without a stored one of a like shape.
+
+        `stood` says whether an earlier evaluation stands for it; None: as the arm makes certain.
+        """
+        stood = surely_stands(stage, epoch, self._values) if stood is None else stood
+        known = [one for one in self._samples.get(stage, []) if one.stood == stood]
         if not known:
-            return None
+            return self._for_nothing(stage, epoch) if stood else None
         nearest = min((one.epoch for one in known), key=lambda other: abs(other - epoch))
         used, size = [s for s in known if s.epoch == nearest], units(stage, self._values)
         seconds = median(one.seconds for one in used) * size
@@ -85,6 +97,17 @@ class Predictor:
             peak_memory=max(peaks, default=None),
             stages=len(used),
             from_epoch=nearest,
+        )
+
+    def _for_nothing(self, stage: str, epoch: int) -> Prediction:
+        return Prediction(
+            stage=stage,
+            epoch=epoch,
+            spent=of_stage(stage, 0.0, 0, self._config),
+            tokens=0,
+            peak_memory=None,
+            stages=0,
+            from_epoch=epoch,
         )
 
 
@@ -146,8 +169,6 @@ def _samples(
         stage, seconds, tokens = row["stage"], row["seconds"], row["tokens"]
         if seconds is None or row["state"] != StageState.COMPUTED or stage not in stages:
             continue
-        if _stood(stage, tokens, values):
-            continue
         if before is None or row["started_at"] < before:
             size = units(stage, values)
             found.append(
@@ -158,11 +179,7 @@ def _samples(
                     seconds=seconds / size,
                     tokens=None if tokens is None else tokens / size,
                     peak_memory=row["peak_memory"],
+                    stood=stage == "evaluate" and tokens == 0,
                 )
             )
     return found
-
-
-def _stood(stage: str, tokens: int | None, values: Values) -> bool:
-    """Return whether an earlier evaluation stood for this one, in an arm where that is rare."""
-    return stage == "evaluate" and tokens == 0 and trains_agent(values)

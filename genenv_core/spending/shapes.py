@@ -113,16 +113,17 @@ def _inner(values: Any, name: str) -> Any:
     return values[name]
 
 
-def trains_agent(values: Values) -> bool:
-    """Return whether the arm trains pi_agent."""
-    return ARMS[Arm(values["arm"])].trains_agent
+def surely_stands(stage: str, epoch: int, values: Values) -> bool:
+    """Return whether the arm makes it certain that an earlier evaluation stands for this stage.
+
+    An agent that nothing trains is evaluated once, in epoch 0.
+    """
+    return stage == "evaluate" and epoch > 0 and not ARMS[Arm(values["arm"])].trains_agent
 
 
 def _trained(stage: str, values: Values) -> bool | None:
-    """Return whether the arm trains the policy that an update or `evaluate` is about, else None.
-
-    An agent that nothing trains is evaluated once: the evaluations of later epochs take no time.
-    """
-    if stage == "evaluate" or STAGES[stage].trains is Policy.AGENT:
-        return trains_agent(values)
-    return ARMS[Arm(values["arm"])].trains_env if STAGES[stage].trains else None
+    """Return whether the arm trains the policy of an update, None for another stage."""
+    arm, policy = ARMS[Arm(values["arm"])], STAGES[stage].trains
+    if policy is None:
+        return None
+    return arm.trains_agent if policy is Policy.AGENT else arm.trains_env

@@ -49,7 +49,9 @@ class UpdateRequest(Record):
 
     The update starts from `checkpoint` and saves the policy in `output`, with its tokenizer. `rows`
     is a Parquet file. With `checkpoints`, a killed update continues from the last one and ends on
-    the same bits. `gradient_checkpointing` changes none of them.
+    the same bits. `gradient_checkpointing` changes none of them. The file `noted`, where one is
+    named, grows by the loss of each finished step (`warm_start.request.note_step`); an update that
+    continues begins it with the losses of the steps before.
     """
 
     loss: ClassVar[LossName]
@@ -64,6 +66,7 @@ class UpdateRequest(Record):
     seed: int
     threads: int
     checkpoints: TrainerCheckpoints | None = None
+    noted: Path | None = None
 
     @property
     def what(self) -> str:

@@ -28,12 +28,13 @@ from genenv_core.errors import StageError, StorageError, one_line
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.store.leases import doing
 from tasks.placement.api import PatientApi, runs_with
 from tasks.placement.names import OURS, child_tag, deployment_name
 from tasks.placement.parents import Parents
 from tasks.placement.pods import Look, Pods, pods_of
 from tasks.stage.inputs import Inputs, encode
-from tasks.stage.progress import Cancelled, Event, check, emit
+from tasks.stage.progress import LINE_S, Cancelled, Event, check, emit
 from tasks.stage.stores import artifacts_of
 from tasks.telemetry.spans import current
 
@@ -147,6 +148,7 @@ class Child:
         """Return when the child is over; raises StageError when it does not start or is lost."""
         began, alive, sign = time.monotonic(), time.monotonic(), b""
         stuck: float | None = None
+        told, how_far = -LINE_S, ""
         while True:
             child = self._api.ask(lambda client: client.read_flow_run(self._run_id))
             state = child.state
@@ -155,8 +157,12 @@ class Child:
             now = time.monotonic()
             if state.is_running() or state.is_cancelling():
                 began, stuck = now, None
-                doing = "runs" if state.is_running() else "is being cancelled"
-                self._say(f"{doing} on work pool {self._work_pool}")
+                if now - told >= LINE_S and (words := self._doing()):
+                    told, how_far = now, f": {words}"
+                if state.is_running():
+                    self._say(f"runs on work pool {self._work_pool}{how_far}")
+                else:
+                    self._say(f"is being cancelled on work pool {self._work_pool}")
                 if (seen := self._sign(child)) != sign:
                     sign, alive = seen, now
                 if now - alive > self._settings.lost_seconds:
@@ -232,6 +238,10 @@ class Child:
         with contextlib.suppress(StorageError):  # no lease yet, or no more
             sign += self._store.read(paths.lease(self._stage, self._key))
         return sign
+
+    def _doing(self) -> str:
+        """Return how far the child is, as its lease says, '' where it does not."""
+        return doing(self._store, self._stage, self._key)
 
     def _look(self, state: State) -> Look:
         """Return how the pod is of a child that has not begun; nothing without a pod."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,12 +13,17 @@ from genenv_core.epoch.rows import UpdateRows, frame
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import TrainerCheckpoints, UpdateRequest, lowered
 from schemas.enums import UpdateAction
+from tasks.policies.noted import SHOWN_S, show_steps
 from tasks.policies.trainer import trainer
 from tasks.stage import StageContext, log
 from tasks.stage.inputs import In
+from tasks.stage.progress import Cancelled
 
 UNITS = {"groups": "group_id", "rows": "row_id"}
 """What an update counts its rows by, and the column of `update_samples` that names one."""
+
+WATCHER = "steps"
+"""Name of the thread that reports how far an update is."""
 
 
 def without(pool: ArtifactRef, otherwise: str) -> str:
@@ -28,7 +36,7 @@ def update(
     checkpoint: CheckpointRef,
     rows: UpdateRows | None,
     request: Callable[..., UpdateRequest],
-    length: Callable[[int], tuple[int, str]],
+    steps: Callable[[int], int],
     *,
     unit: Literal["groups", "rows"],
     without_rows: str,
@@ -37,9 +45,9 @@ def update(
     """Train the policy of a checkpoint, or skip it with a reason; write rows; return the facts.
 
     `rows` is None in an arm that does not train the policy. `request` makes the update's request
-    from the fields that every update has. `length` returns the amount of work on a number of rows,
-    and its unit. `without_rows` is the reason when there are no rows. `measure` returns more
-    metrics of the new checkpoint, from its folder.
+    from the fields that every update has. `steps` returns the planned optimizer steps on a number
+    of units. `without_rows` is the reason when there are no rows. `measure` returns more metrics of
+    the new checkpoint, from its folder.
     """
     name = checkpoint.name
     samples = frame("update_samples", []) if rows is None else rows.samples
@@ -59,10 +67,11 @@ def update(
         checkpoints=TrainerCheckpoints(
             folder=context.durable(), seconds=context.execution.checkpoint_seconds
         ),
+        noted=context.work / "losses",
     )
-    learned = rows.learned
-    context.progress(0, *length(learned.height))
-    result = trainer().update(asked)
+    learned = rows.learned[UNITS[unit]].n_unique()
+    with _shown(context, context.work / "losses", steps(learned)):
+        result = trainer().update(asked)
     if result.resumed_at:
         stage = context.stage.name
         log.info("stage=%s epoch=%d resumed_at=%d", stage, context.epoch, result.resumed_at)
@@ -72,7 +81,33 @@ def update(
         "action": result.action,
         "note": result.note,
         "steps": result.steps,
-        unit: learned[UNITS[unit]].n_unique(),
+        unit: learned,
         "metrics": result.metrics | measured,
         **lowered(result, asked.settings.micro_batch_rows),
     }
+
+
+@contextmanager
+def _shown(context: StageContext[In], noted: Path, planned: int) -> Generator[None]:
+    """Report the steps and the loss of the update in the block, and how many it did at its end.
+
+    Reports nothing before the training process has begun the file: an update that continues from a
+    trainer checkpoint begins it with the steps before, and its rate counts from there.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        with suppress(Cancelled):  # the update is asked to end beside this
+            while not over.wait(SHOWN_S):
+                if noted.exists():
+                    show_steps(context, noted, planned)
+
+    # A copy of the context: reports go to the flow run that the stage belongs to.
+    watcher = threading.Thread(target=copy_context().run, args=(watch,), name=WATCHER, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    show_steps(context, noted, None)

@@ -30,7 +30,8 @@ class Planned:
     """One stage in a plan: its key, and hit, miss, or unknown until what it depends on is known.
 
     `inputs` is None until they are known. With them, the stage does what was planned. `root` is
-    another root that a hit is taken from, '' for the run's own.
+    another root that a hit is taken from, '' for the run's own. `stands` says whether an earlier
+    evaluation stands for this one, None where only the arm can tell.
     """
 
     stage: str
@@ -42,6 +43,7 @@ class Planned:
     ref: ArtifactRef | None = None
     inputs: Any = None
     root: str = ""
+    stands: bool | None = None
 
     def result(self) -> ArtifactRef:
         """Return the reference; raises NotPlannable when only computing would give it."""

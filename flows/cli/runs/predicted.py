@@ -32,10 +32,13 @@ class Predicted:
     def __init__(self, store: Store, config: RunConfig, entries: Iterable[Planned]) -> None:
         """Predict from what the root has."""
         self.config = config
-        todo = [(one.epoch, one.stage) for one in entries if one.status != "hit"]
+        todo = [one for one in entries if one.status != "hit"]
         samples = samples_of(store, config) if todo else []
         predictor = Predictor(config, samples, socket.gethostname())
-        self.stages = [(epoch, stage, predictor.predict(stage, epoch)) for epoch, stage in todo]
+        self.stages = [
+            (one.epoch, one.stage, predictor.predict(one.stage, one.epoch, stood=one.stands))
+            for one in todo
+        ]
         run = RunLog(store, run_name(config, "run"))
         spent = spent_on(run.attempts(), config) if config.limits.given else Spent()
         self.stop = first_reached(config, spent, self.stages)

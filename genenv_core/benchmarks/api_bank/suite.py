@@ -13,8 +13,8 @@ from genenv_core.benchmarks.api_bank.playing import Sample, rules
 from genenv_core.benchmarks.api_bank.rouge import rouge_l
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, judge_call
 from genenv_core.benchmarks.api_bank.state import State
-from genenv_core.benchmarks.api_bank.tools import schema
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.api_bank.tools import schema, spelled
+from genenv_core.benchmarks.protocol import Benchmark, Call, Composite, ItemVerdict, Limits, Ratio
 from genenv_core.types import JsonObject
 
 MODES = {
@@ -59,6 +59,13 @@ class ApiBank:
             kind,
             partial(self.judge, item),
         )
+
+    def expected(self, item: str) -> str:
+        """Return the recorded call as the official harness reads it, or the recorded response."""
+        gold = self.gold[item]
+        if isinstance(gold, str):
+            return gold
+        return spelled(Call(gold.tool.name, dict(gold.arguments)))
 
     def schemas(self, key: str, names: Sequence[str]) -> list[JsonObject]:
         """Return the tools of a set that have these names."""

@@ -341,6 +341,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
         self.seen.add(ranks.collected(self._step_seen))
+        self.loss = self.seen.loss
         checked(self.seen.kl, "KL to the reference")
         self._step_seen = _Seen()
         return super()._get_grad_norm(model, grad_norm=grad_norm)

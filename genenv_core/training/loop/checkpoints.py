@@ -2,8 +2,8 @@
 
 A checkpoint is a folder `checkpoint-<step>`: weights and optimizer (`state-*.safetensors`, see
 `genenv_core.training.loop.shards`), the Trainer's own count of steps (`trainer_state.json`), the
-counters of our trainers (`update.json`), their tensors (`update-*.safetensors`), and last
-`seal.json`: the sha256 of every file and a digest of the request.
+counters of our trainers (`update.json`), their tensors (`update-*.safetensors`), the losses of the
+steps so far (`losses`), and last `seal.json`: the sha256 of every file and a digest of the request.
 
 - A checkpoint without a seal is unfinished; nobody reads it.
 - A sealed one counts when its files are exactly the sealed ones and its request is this one.
@@ -47,6 +47,7 @@ from genenv_core.storage.files import move_over, sync, temporary
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.shards import load_tensors, save_tensors, shard_names
 from genenv_core.training.requests import UpdateRequest
+from genenv_core.training.warm_start.request import note_step
 
 log = logging.getLogger("genenv.training")
 
@@ -54,7 +55,7 @@ STATE = "state"
 """Stem of the files with weights and optimizer."""
 
 _COUNTERS, _TENSORS, _SEAL = "update.json", "update", "seal.json"
-_TRAINER_STATE = "trainer_state.json"
+_TRAINER_STATE, _LOSSES = "trainer_state.json", "losses"
 _LOCK = "lock"
 LOCK_WAIT_S = 10.0
 """How long a folder that another process uses is waited for: the worker of a killed run ends within
@@ -62,7 +63,12 @@ moments, a process that was stopped may stay for ever."""
 
 
 class Resumable(Protocol):
-    """A trainer with numbers of its own in its checkpoints, as they are between two steps."""
+    """A trainer with numbers of its own in its checkpoints, as they are between two steps.
+
+    `loss` is that of the last finished step, over all processes.
+    """
+
+    loss: float
 
     def counters(self) -> dict[str, Any]:
         """Return what the update has counted so far, as JSON values."""
@@ -99,6 +105,7 @@ class CheckpointKeeper(TrainerCallback):
         self.resumed_at = 0
         self._seconds = wanted.seconds if wanted else 0.0
         self._request = request_digest(request) if wanted else ""
+        self._noted = request.noted
         self._what, self._stop = request.what, stop
         self._sharded, self._processes = request.training.sharded, request.training.processes
         self._trainer: Resumable | None = None
@@ -125,13 +132,14 @@ class CheckpointKeeper(TrainerCallback):
 
     def resume(self, trainer: Resumable) -> str | None:
         """Restore the newest sound checkpoint and return it; None: start at the beginning."""
-        self._trainer = trainer
-        if self.folder is None:
-            return None
-        newest = self._newest() if ranks.first() else None
-        if ranks.first():
-            self._delete_all_but(newest)
-        newest = ranks.agreed(newest)
+        self._trainer, newest = trainer, None
+        if self.folder is not None:
+            newest = self._newest() if ranks.first() else None
+            if ranks.first():
+                self._delete_all_but(newest)
+            newest = ranks.agreed(newest)
+        if ranks.first() and self._noted is not None:
+            self._noted.write_bytes((newest / _LOSSES).read_bytes() if newest else b"")
         if newest is None:
             return None
         counters = json.loads((newest / _COUNTERS).read_bytes())
@@ -144,7 +152,10 @@ class CheckpointKeeper(TrainerCallback):
         self._last = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for a checkpoint when one is due or the update should stop."""
+        """Note the step; ask for a checkpoint when one is due or the update should stop."""
+        if ranks.first() and self._noted is not None:
+            assert self._trainer is not None
+            note_step(self._noted, self._trainer.loss)
         if control.should_training_stop:  # the last step: the output follows
             return
         stopping = self._stop()
@@ -166,6 +177,8 @@ class CheckpointKeeper(TrainerCallback):
         ranks.wait()  # for the parts of all processes
         if ranks.first():
             (made / _COUNTERS).write_text(json.dumps(self._trainer.counters()), encoding="utf-8")
+            if self._noted is not None:
+                shutil.copyfile(self._noted, made / _LOSSES)
             self._seal(made, state.global_step)
             self._delete_all_but(made)
         ranks.wait()
@@ -209,7 +222,7 @@ class CheckpointKeeper(TrainerCallback):
             for stem in (STATE, _TENSORS)
             for name in shard_names(stem, sharded=self._sharded, processes=self._processes)
         ]
-        return {_TRAINER_STATE, _COUNTERS, *parts}
+        return {_TRAINER_STATE, _COUNTERS, *parts, *([_LOSSES] if self._noted else [])}
 
     def _seal(self, folder: Path, step: int) -> None:
         seal = _Seal(request=self._request, step=step, files=_digests(folder))
@@ -231,7 +244,7 @@ class CheckpointKeeper(TrainerCallback):
 
 def request_digest(request: UpdateRequest) -> str:
     """Return a digest of everything an update depends on: files by content, not by name."""
-    files = {"checkpoint", "initial", "reference", "output", "rows", "checkpoints"}
+    files = {"checkpoint", "initial", "reference", "output", "rows", "checkpoints", "noted"}
     weights = [sorted(model.glob("*.safetensors")) for model in request.models]
     # Gradient checkpointing gives the same numbers: a resumed update may switch it on.
     settings = request.model_dump(mode="json", exclude=files | {"gradient_checkpointing"})

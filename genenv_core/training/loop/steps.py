@@ -104,6 +104,7 @@ class StepTrainer:
 
     step_batches: Any
     training: TrainingConfig
+    loss: float = 0.0
     grad_norm: float = 0.0
     warmup_steps: int = 0
     """First steps of an update whose learning rate is below its value."""

@@ -35,6 +35,7 @@ LIBRARIES_BYTES = 0.7 * GB
 """A process with torch, transformers and TRL, before it has a model (measured)."""
 PROMPT = 1024
 """Tokens taken for the prompt of pi_env where it cannot be measured."""
+_LENGTHS: dict[LossName, str] = {"grpo": "rollout.max_length", "rwr": "generation.max_tokens"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Need:
         least, asked = self.estimate.total(1) / GB, self.estimate.total(self.rows) / GB
         return (
             f"{self.stage}: {least:.3g} GB a device with micro-batches of 1 row, {asked:.3g} GB "
-            f"with {self.rows}, for rows of {self.job.row_tokens} tokens"
+            f"with {self.rows}, for rows of {self.job.row_tokens} tokens, the longest that "
+            f"{_LENGTHS[self.job.loss]} allows"
         )
 
 
@@ -102,8 +104,9 @@ def lack_of_memory(config: RunConfig, found: list[Need], free: float) -> str:
     parts = ", ".join(f"{name} {value / GB:.3g}" for name, value in updates.items())
     turns = f"execution.updates_at_once=1 ({in_turn / GB:.3g} GB), " if needed > in_turn else ""
     return (
-        f"{needed / GB:.3g} GB are needed at once ({parts}, the run's own process {own / GB:.3g}) "
-        f"and {free / GB:.3g} GB are free here: lower grpo.micro_batch_rows and "
+        f"up to {needed / GB:.3g} GB are needed at once, with rows as long as the settings allow "
+        f"({parts}, the run's own process {own / GB:.3g}), and {free / GB:.3g} GB are free here: "
+        "shorten rollout.max_length or generation.max_tokens, lower grpo.micro_batch_rows and "
         f"rwr.micro_batch_rows, or set {turns}training.lora.rank or "
         "execution.gradient_checkpointing=full"
     )

@@ -25,7 +25,7 @@ from genenv_core.benchmarks.api_bank.reading import full_arguments
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall
 from genenv_core.benchmarks.api_bank.suite import ApiBank
 from genenv_core.benchmarks.api_bank.tools import schema, spelled
-from genenv_core.benchmarks.protocol import Call, Said
+from genenv_core.benchmarks.protocol import Call, NamesGold, Said
 from genenv_core.domains.benchmarks.api_bank import ApiBankDomain
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.types import JsonObject, TaskDraft
@@ -103,6 +103,21 @@ def test_the_small_download_is_played_too(small: ApiBankDomain) -> None:
     for one in small.items():
         messages, done = played(small, one, [as_said(suite_of(small).gold[one.spec["item"]])])
         assert done and small.score(one, messages).success, one.spec
+
+
+@mutation(
+    "a recorded call is shown as Python has it", "genenv_core/benchmarks/api_bank/suite.py",
+    "return spelled(Call(gold.tool.name, dict(gold.arguments)))", "return str(gold)",
+)  # fmt: skip
+def test_the_right_answer_that_is_shown_is_judged_right(small: ApiBankDomain) -> None:
+    """Of the official download, all 1,307 are: `test_gold_that_is_played_gets_...` spells alike."""
+    suite = suite_of(small)
+    assert isinstance(suite, NamesGold)
+    assert {type(gold) for gold in suite.gold.values()} == {RecordedCall, str}
+    for item, gold in suite.gold.items():
+        shown = suite.expected(item)
+        assert suite.judge(item, shown, "strict").valid
+        assert isinstance(gold, RecordedCall) or shown == gold
 
 
 def test_the_dialogue_before_an_item_is_shown(domain: ApiBankDomain) -> None:

@@ -41,8 +41,14 @@ class Running:
 
 
 def refused() -> Exception:
-    answer = httpx.Response(500, request=httpx.Request("POST", f"{URL}/flow_runs"))
-    return PrefectHTTPStatusError("Server error '500'", request=answer.request, response=answer)
+    """Return the error of a request that the server's database could not write, as recorded."""
+    answer = httpx.Response(500, request=httpx.Request("POST", f"{URL}/flows/"))
+    said = (
+        f"Server error '500 Internal Server Error' for url '{URL}/flows/'\n"
+        "Response: {'exception_message': 'Internal Server Error'}\n"
+        "For more information check: https://developer.mozilla.org/en-US/docs/Web/HTTP/Status/500"
+    )
+    return PrefectHTTPStatusError(said, request=answer.request, response=answer)
 
 
 def disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
@@ -80,10 +86,13 @@ def test_the_error_that_a_report_came_from_wins(tmp_path: Path) -> None:
 
 @mutation("a full disk below a server is not looked for", OUTCOME,
           "what := full(server.home)", 'what := ""')  # fmt: skip
+@mutation("the line of a full disk ends in Prefect's words", OUTCOME,
+          'failed: {what}"', 'failed: {what} ({text})"')  # fmt: skip
 def test_a_full_disk_below_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk(monkeypatch, 600_000)
     told = said(Running(tmp_path), refused())
-    assert f"{DISK} (0.6 MB are free in {tmp_path})" in str(told)
+    where = f"(0.6 MB are free in {tmp_path})"
+    assert str(told) == f"the Prefect server of this run failed: {DISK} {where}"
     disk(monkeypatch, 10**9)
     error = refused()
     assert said(Running(tmp_path), error) is error  # nothing is known of its cause
@@ -99,7 +108,7 @@ def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     disk(monkeypatch, 10**9)
     away = httpx.ConnectError("[Errno 111] Connection refused")
     told = str(said(Running(tmp_path, death="the server ended: killed"), away))
-    assert told.startswith("the server ended: killed: the same command continues the run")
+    assert told == "the server ended: killed: the same command continues the run"
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.corp/api")
     assert "the Prefect API at http://prefect.corp/api does not answer" in str(said(None, away))
 

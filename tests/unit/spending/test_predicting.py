@@ -26,6 +26,7 @@ from tasks.stage.planning import Planned
 from tests.mutations import mutation
 
 PREDICTING = "genenv_core/spending/predicting.py"
+SHAPES_FILE = "genenv_core/spending/shapes.py"
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -116,7 +117,7 @@ def test_the_nearest_epoch_tells(tmp_path: Path) -> None:
         ("domain.options={max_calls: 5}", "score"),
         ("arm=random", "rwr_update"),
         ("compute.threads=2", "evaluate"),
-        ("arm=base", "evaluate"),
+        ("arm=base", "grpo_update"),
     ],
 )
 def test_another_shape_tells_nothing(tmp_path: Path, override: str, stage: str) -> None:
@@ -128,17 +129,40 @@ def test_another_shape_tells_nothing(tmp_path: Path, override: str, stage: str) 
 
 @mutation(
     "an evaluation that stood predicts one that is made", PREDICTING,
-    "if _stood(stage, tokens, values):", "if False:",
+    "if one.stood == stood]", "if True]",
 )  # fmt: skip
-def test_an_evaluation_that_stood_tells_what_the_next_one_takes_where_nothing_is_trained(
+@mutation(
+    "a plan counts the price of evaluations that stand", SHAPES_FILE,
+    'stage == "evaluate" and epoch > 0 and not', "False and not",
+)  # fmt: skip
+@mutation(
+    "nothing is predicted for an evaluation that stands, until one did", PREDICTING,
+    "return self._for_nothing(stage, epoch) if stood else None", "return None",
+)  # fmt: skip
+def test_an_evaluation_that_stands_is_told_by_those_that_stood_and_else_takes_nothing(
     tmp_path: Path,
 ) -> None:
-    for run, *arm in (("past",), ("plain", "arm=base")):
-        configured(tmp_path, run, *arm)
-        note(tmp_path, run, "evaluate", 10.0, 500)
-        note(tmp_path, run, "evaluate", 0.1, 0, epoch=2)
-        found = predicted(tmp_path, resolve("tiny", overrides=arm), "evaluate", 2)
-        assert found is not None and found.spent.seconds == (0.1 if arm else 10.0)
+    base = configured(tmp_path, "plain", "arm=base")
+    note(tmp_path, "plain", "evaluate", 10.0, 500, epoch=0)
+    made, again = (predicted(tmp_path, base, "evaluate", epoch) for epoch in (0, 1))
+    assert made and (made.spent.seconds, made.tokens, made.stages) == (10.0, 500, 1)
+    assert again and (again.spent.seconds, again.tokens, again.stages) == (0.0, 0, 0)
+    note(tmp_path, "plain", "evaluate", 0.1, 0, epoch=1)
+    again = predicted(tmp_path, base, "evaluate", 2)
+    assert again and (again.spent.seconds, again.tokens, again.stages) == (0.1, 0, 1)
+    trained = predicted(tmp_path, resolve("tiny"), "evaluate", 2)
+    assert trained and trained.spent.seconds == 10.0  # no arm makes sure that its updates skip
+
+
+def test_a_plan_that_knows_whether_an_evaluation_stands_says_so(tmp_path: Path) -> None:
+    config = configured(tmp_path, "past")
+    note(tmp_path, "past", "evaluate", 10.0, 500)
+    entries = [
+        Planned("evaluate", epoch, "miss", stands=stands)
+        for epoch, stands in enumerate((False, True, None))
+    ]
+    found = Predicted(LocalStore(tmp_path), config, entries)
+    assert [one and one.spent.seconds for _, _, one in found.stages] == [10.0, 0.0, 10.0]
 
 
 def test_stages_of_this_machine_count_first_unless_they_are_placed_elsewhere(

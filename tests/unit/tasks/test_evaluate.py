@@ -2,7 +2,7 @@
 
 Invariants: an evaluation stands for later epochs with the same agent, with their number and the
 same values, and costs them nothing; it is made anew for other weights, under other settings, and
-where an attempt was lost; seeds are equal in every epoch.
+where an attempt was lost; a plan knows which of these it is; seeds are equal in every epoch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 import tasks.evaluate
+from flows.planner import note_standing
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
@@ -25,11 +26,13 @@ from genenv_core.storage.store.local import LocalStore
 from genenv_core.types import Cause
 from tasks.evaluate import STAGE, EvaluateInputs, compute
 from tasks.stage.execution import run_stage
+from tasks.stage.planning import Planned, planned
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Player, WordsDomain, data, rollout
 
 EVALUATE = "tasks/evaluate.py"
 EVALUATING = "genenv_core/epoch/evaluating.py"
+PLANNER = "flows/planner.py"
 
 
 class Answers(Player):
@@ -153,6 +156,36 @@ def test_one_with_lost_attempts_is_tried_again(world: World) -> None:
     world.player = Answers()
     second = world.evaluate(1, first)
     assert "lost" not in second.facts and len(world.seeds) == 2
+
+
+@mutation(
+    "a plan takes an evaluation that lost attempts for one that stands", PLANNER,
+    "one.stands = False", "one.stands = None",
+)  # fmt: skip
+@mutation(
+    "a plan does not ask whether an earlier evaluation stands", PLANNER,
+    "one.stands = standing(one.inputs, one.parts, one.epoch, load) is not None",
+    "one.stands = False",
+)  # fmt: skip
+@pytest.mark.parametrize("lost", ["", "hb"])
+def test_a_plan_says_whether_it_stands(world: World, lost: str) -> None:
+    """As when an update that skipped is stored, and the run ended before its evaluation."""
+    world.player = Answers(lost=lost)
+    first, config = world.evaluate(0, None), world.config()
+    agent = CheckpointRef(artifact=world.bootstrap, name="agent", digest="old", policy_version=0)
+    kept = planned(STAGE, config, 1, EvaluateInputs(agent, world.bootstrap, None, first))
+    new = agent.model_copy(update={"digest": "new"})
+    trained = planned(STAGE, config, 1, EvaluateInputs(new, world.bootstrap, None, first))
+    past = Planned("evaluate", 0, "hit", ref=first)
+    then = Planned("evaluate", 2, "unknown")
+    for entries, stand in (
+        ([past, kept, then], [None, not lost, None]),
+        ([past, trained], [None, False]),
+        ([past, then], [None, False if lost else None]),  # of epoch 2 the arm tells the rest
+    ):
+        then.stands = None
+        note_standing(config, entries)
+        assert [one.stands for one in entries] == stand
 
 
 @mutation(

@@ -228,6 +228,7 @@ class Followed(Child):
         self._settings = PlacementConfig(lost_seconds=45.0)
         self._where, self._work_pool, self._run_id = "stage rollout", "gpu", uuid4()
         self._pods = self._api = self.parents = self
+        self.words = list[str]()
         self.said: list[str] = []
         self.looks = 0
 
@@ -247,6 +248,9 @@ class Followed(Child):
 
     def _sign(self, child: Any) -> bytes:
         return b"the same"
+
+    def _doing(self) -> str:
+        return self.words.pop(0) if self.words else ""
 
     def _say(self, message: str) -> None:
         self.said.append(message)
@@ -294,6 +298,24 @@ def test_which_child_is_joined(states: list[State], number: int, monkeypatch: py
     child.ask = lambda call: call(None)
     monkeypatch.setattr(child_module, "runs_with", lambda client, tag: known)
     assert child._attempt("tag") == number
+
+
+@mutation(
+    "a child on a work pool does not show how far it is", CHILD,
+    'told, how_far = now, f": {words}"', "told = now",
+)  # fmt: skip
+@mutation(
+    "a child on a work pool shows each step in a line", CHILD, "now - told >= LINE_S and", "",
+)  # fmt: skip
+def test_how_far_a_child_is_is_said_once_in_a_while(monkeypatch: pytest.MonkeyPatch):
+    child = Followed([(Running(), True)] * 6 + [(Completed(), False)])
+    monkeypatch.setattr(child_module.time, "monotonic", lambda: child._now)  # 10 s a look
+    child._settings = PlacementConfig(lost_seconds=600.0)
+    child.words = ["", "4 of 16 steps", "8 of 16 steps", "16 of 16 steps"]
+    child.follow()
+    runs = "runs on work pool gpu"
+    first, second = f"{runs}: 4 of 16 steps", f"{runs}: 8 of 16 steps"
+    assert child.said == [runs, first, first, first, second, second]
 
 
 def test_what_is_being_cancelled_is_not_said_to_run(monkeypatch: pytest.MonkeyPatch):

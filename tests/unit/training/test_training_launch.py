@@ -46,6 +46,7 @@ from genenv_core.training.requests import (
     of_env,
     run_update,
 )
+from genenv_core.training.warm_start.request import noted_steps
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -281,16 +282,20 @@ def test_a_launched_update_that_is_stopped_continues_from_its_checkpoint(
     made = grpo_request(home, "stop") if kind == "grpo" else rwr_request(home, "stop-rwr")
     checkpoints = TrainerCheckpoints(folder=tmp_path / "progress", seconds=1e6)
     request = several(made, 2).model_copy(
-        update={"checkpoints": checkpoints, "output": tmp_path / "out"}
-    )
+        update={
+            "checkpoints": checkpoints, "output": tmp_path / "out", "noted": tmp_path / "losses",
+        }
+    )  # fmt: skip
     trainer = WorkerTrainer()
     threading.Thread(target=stop_once_started, args=(trainer,)).start()
     with pytest.raises(Stopped, match=r"stopped after step 1 of .*: the same command continues"):
         trainer.update(request)
     names = {path.name for path in (tmp_path / "progress" / "checkpoint-1").iterdir()}
-    assert not [name for name in names if not name.endswith((".safetensors", ".json"))]
+    others = [name for name in names if not name.endswith((".safetensors", ".json"))]
+    assert others == ["losses"] and noted_steps(tmp_path / "losses")[0] == 1
     result = WorkerTrainer().update(request)
     assert result.resumed_at == 1
+    assert noted_steps(tmp_path / "losses")[0] == result.steps  # once each, by one process
     expected = run_update(made.model_copy(update={"output": tmp_path / "alone"}))
     assert result.steps == expected.steps
     assert result.metrics == pytest.approx(expected.metrics, rel=1e-3, abs=1e-5)

@@ -303,6 +303,10 @@ def checked(config: RunConfig, given: Given) -> list[needs.Need]:
     return found
 
 
+@mutation(
+    "a plan does not say which setting its rows are the longest of",
+    "genenv_core/training/memory/needs.py", "{_LENGTHS[self.job.loss]} allows", "it allows",
+)  # fmt: skip
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +321,8 @@ def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     grpo_need, rwr_need = checked(paper, models)
     assert grpo_need.stage == "grpo_update" and rwr_need.stage == "rwr_update"
     assert 20 * GB < grpo_need.estimate.total(1) < 60 * GB
-    assert "for rows of 9000 tokens" in grpo_need.line()
+    assert grpo_need.line().endswith("9000 tokens, the longest that rollout.max_length allows")
+    assert rwr_need.line().endswith(" tokens, the longest that generation.max_tokens allows")
     assert all(need.estimate.largest(card.memory) >= need.rows for need in (grpo_need, rwr_need))
     monkeypatch.setattr(needs, "gpus", lambda: [card])
     with pytest.raises(ConfigError, match=r"needs 8 GPU\(s\).*has NVIDIA H100 80GB HBM3 \(86 GB\)"):
@@ -504,15 +509,15 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     at_once += 4 * found[0].job.shape.parameters  # the run's own process samples
     assert needs.lack_of_memory(config, found, at_once + 1) == ""
     line = needs.lack_of_memory(config, found, at_once - 1)
-    assert line.startswith(f"{at_once / GB:.3g} GB are needed at once (grpo_update ")
-    assert "are free here: lower grpo.micro_batch_rows" in line and "\n" not in line
+    assert line.startswith(f"up to {at_once / GB:.3g} GB are needed at once, with rows as long as ")
+    assert "(grpo_update " in line and "lower grpo.micro_batch_rows" in line and "\n" not in line
     alone = max(need.estimate.total(4) for need in found) + 2 * 0.7 * GB
     alone += 4 * found[0].job.shape.parameters
     assert f"set execution.updates_at_once=1 ({alone / GB:.3g} GB), training.lora" in line
     config = resolve("tiny", overrides=["execution.updates_at_once=1", *micro])
     assert needs.lack_of_memory(config, found, alone + 1) == ""
     line = needs.lack_of_memory(config, found, alone - 1)
-    assert line.startswith(f"{alone / GB:.3g} GB are needed at once (grpo_update ")
+    assert line.startswith(f"up to {alone / GB:.3g} GB are needed at once, with rows as long as ")
     assert "rwr_update" not in line and "updates_at_once" not in line
     placed = config.placement.model_copy(update={"grpo_update": "p", "rwr_update": "p"})
     assert needs.lack_of_memory(config.model_copy(update={"placement": placed}), found, 0) == ""

@@ -4,7 +4,8 @@ Invariants: an update killed after any optimizer step, or in the middle of a che
 from the last sealed one and ends on the same bits, metrics, action and note as one never killed,
 also in another process; a checkpoint that is torn, altered, incomplete or another request's is
 ignored with a warning and changes nothing but the time; an old one goes only after the next is
-sealed; no pickle is read freely or kept; a stop ends the update after its step and loses nothing;
+sealed; the losses that are shown go on where the update does; no pickle is read freely or kept; a
+stop ends the update after its step and loses nothing;
 workers outlive SIGTERM; lack of memory names the setting to lower.
 """
 
@@ -16,6 +17,7 @@ import os
 import shutil
 import signal
 import threading
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,7 @@ from genenv_core.training.requests import (
 )
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
+from genenv_core.training.warm_start.request import noted_steps
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
@@ -55,6 +58,7 @@ from tests.waiting import BOUND_S, until
 
 Request = GrpoRequest | RwrRequest
 STATE_FILE = "state-00001-of-00001.safetensors"
+CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
 NEVER = 1e6
 """Seconds between checkpoints that no test lasts."""
 
@@ -218,6 +222,43 @@ def test_a_resumed_update_starts_with_the_numbers_of_its_checkpoint(
     monkeypatch.setattr(CheckpointKeeper, "on_train_begin", on_train_begin)
     update(request)
     assert found == [saved]
+
+
+@mutation(
+    "an update that continues counts its steps from 0", CHECKPOINTS,
+    '(newest / _LOSSES).read_bytes() if newest else b""', 'b""',
+)  # fmt: skip
+@mutation(
+    "the loss of GRPO is never shown", "genenv_core/training/grpo/trainer.py",
+    "self.loss = self.seen.loss", "self.loss = 0.0", by="[grpo]",
+)  # fmt: skip
+@mutation(
+    "a checkpoint without its steps' losses is continued from", CHECKPOINTS,
+    "*([_LOSSES] if self._noted else [])", "",
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["grpo", "rwr"])
+def test_the_losses_that_are_noted_go_on_where_the_update_does(
+    tmp_path: Path, cases: dict[str, Case], name: str
+) -> None:
+    case, noted = cases[name], tmp_path / "losses"
+    whole = case.request.model_copy(update={"output": tmp_path / "whole", "noted": noted})
+    result = update(whole)
+    losses, (steps, _) = noted.read_bytes(), noted_steps(noted)
+    assert weights_sha256(result) == case.sha256
+    assert steps == result.steps and array("d", losses)[-1] == result.metrics["loss"] != 0
+    if isinstance(whole, GrpoRequest):
+        assert whole.settings.steps_for(groups=5) == steps
+    request = kept(case, tmp_path).model_copy(update={"noted": noted})
+    noted.write_bytes(losses * 3)  # of an attempt that ran out of memory
+    folder = interrupted(request, 3) / "checkpoint-3"
+    assert noted.read_bytes() == losses[: 3 * 8] == (folder / "losses").read_bytes()
+    noted.unlink()  # the next attempt has another scratch folder
+    assert_same(case, update(request), resumed_at=3)
+    assert noted.read_bytes() == losses
+    silent = kept(case, tmp_path, folder="silent")
+    interrupted(silent, 2)
+    assert update(silent.model_copy(update={"noted": noted})).resumed_at == 0
+    assert noted.read_bytes() == losses
 
 
 def test_an_update_killed_again_and_again_ends_on_the_same_bits(
