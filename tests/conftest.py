@@ -3,10 +3,14 @@
 Two workers of pytest share two cores, so a matrix product of a tiny model gets one thread.
 A Prefect client without PREFECT_API_URL would start a server that lives until the interpreter ends,
 and then writes to what pytest has closed. The tests that need an API have a server of their own.
+
+The garbage collector is off while modules are imported, and what they leave stays out of its sight:
+else it walks over a million objects of libraries again and again, here and in every gc.collect().
 """
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -19,6 +23,14 @@ settings.register_profile("busy", deadline=None, max_examples=many(100))
 settings.load_profile("busy")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Turn the collector on for what the tests themselves make."""
+    gc.freeze()
+    gc.enable()
 
 
 class OneOfWholeRuns(LoadFileScheduling):

@@ -403,6 +403,7 @@ def test_pi_env_plays_the_search_where_it_is_asked_to(trained: RunConfig, data: 
     assert (facts["items"], facts["protocol"]) == (2, {"search": "simulated"})
 
 
+@pytest.mark.slow
 def test_a_run_measures_its_agent_on_what_is_due(
     begun: Callable[[Path], None], data: Path, tmp_path: Path
 ) -> None:

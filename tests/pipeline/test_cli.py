@@ -21,7 +21,6 @@ import pytest
 from flows.running import signals
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from tests.pipeline.builders import run, tiny
 from tests.pipeline.commands import environment, genenv, refused, said
 from tests.waiting import BOUND_S, until
 
@@ -141,13 +140,6 @@ def computed_once(root: Path, stage: str) -> None:
     # A stage may still finish while the run is ending: then it is kept, and not computed twice.
     assert left[-1] == "computed"
     assert sum(state == "computed" for state in left) == 1
-
-
-def test_an_interrupted_run_is_continued(begun: Callable[[Path], None], tmp_path: Path):
-    begun(tmp_path / "r")
-    interrupted(tmp_path, "grpo_update", signal.SIGINT, 130, "interrupted")
-    run(tiny(tmp_path / "r", *SETTINGS, epochs=1, run_id="x"))
-    computed_once(tmp_path / "r", "grpo_update")
 
 
 @pytest.mark.slow

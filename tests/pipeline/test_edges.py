@@ -75,6 +75,7 @@ def test_an_epoch_without_a_task_ends_with_rows_and_a_second_one_stops_the_run(
     assert decided["reason"].to_list() == ["invalid_task"]
 
 
+@pytest.mark.slow
 def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     api, tiny_root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
@@ -109,7 +110,11 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
 
 @pytest.mark.parametrize(
     ("arm", "agent_trains", "env_trains"),
-    [("random", True, False), ("static", True, False), ("base", False, False)],
+    [
+        pytest.param("random", True, False, marks=pytest.mark.slow),
+        pytest.param("static", True, False, marks=pytest.mark.slow),
+        ("base", False, False),
+    ],
 )
 def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains, env_trains):
     config = tiny(tiny_root, f"arm={arm}", run_id=f"arm-{arm}")
@@ -160,7 +165,8 @@ def test_the_offline_arm_reads_its_tasks_from_a_file(
 
 
 def test_a_closed_gate_keeps_the_last_good_checkpoint_and_says_why(api, tiny_root: Path):
-    config = tiny(tiny_root, "gates.min_entropy=50", "gates.max_kl_env=1.0e-9", run_id="gated")
+    closed = ("gates.min_entropy=50", "gates.max_kl_env=1.0e-9")
+    config = tiny(tiny_root, *closed, epochs=1, run_id="gated")
     run(config)
     rows = sql(config, "SELECT * FROM checkpoints WHERE epoch > 0 AND steps > 0")
     assert rows.height >= 2

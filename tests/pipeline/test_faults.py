@@ -89,6 +89,7 @@ def test_a_full_disk_is_said_and_the_next_run_continues(begun, mounted: Path):
     finishes(config)
 
 
+@pytest.mark.slow
 def test_a_file_system_that_becomes_read_only(begun, mounted: Path):
     begun(mounted / "root")
     config = tiny(mounted / "root", epochs=1, run_id="readonly")
@@ -101,7 +102,7 @@ def test_a_file_system_that_becomes_read_only(begun, mounted: Path):
 def test_a_clock_that_jumps_backwards_changes_no_output(
     begun, tiny_root: Path, tmp_path: Path, monkeypatch
 ):
-    straight = tiny(tiny_root, "curriculum.alpha=0.45", epochs=1, run_id="clock-straight")
+    straight = tiny(tiny_root, epochs=1, run_id="clock-straight")
     run(straight)
     jumps = 0
 
@@ -115,7 +116,7 @@ def test_a_clock_that_jumps_backwards_changes_no_output(
     real = time.time
     monkeypatch.setattr("tasks.stage.execution.datetime", Backwards)
     begun(tmp_path / "root")
-    config = tiny(tmp_path / "root", "curriculum.alpha=0.45", epochs=1, run_id="clock")
+    config = tiny(tmp_path / "root", epochs=1, run_id="clock")
     with on("finished", "rollout", lambda: monkeypatch.setattr(time, "time", lambda: real() - 1e6)):
         run(config)
     assert jumps == 12
@@ -142,6 +143,7 @@ def test_a_part_that_goes_away_between_two_stages_is_made_again(api, tiny_root: 
     assert [s for e, n, s in states(config) if (e, n) == (1, "score")] == ["computed", "computed"]
 
 
+@pytest.mark.slow
 def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatch):
     from genenv_core.storage.records import artifacts
 

@@ -44,3 +44,20 @@ def test_a_run_with_adapters_stores_the_base_once(tmp_path: Path, api: None) -> 
     changed = {entry.stage: entry.changed for entry in plan_run(other) if entry.status == "miss"}
     assert changed.keys() == {"grpo_update", "rwr_update"}
     assert changed["grpo_update"] == ("config.training.lora.rank 4 -> 2",)
+
+
+@pytest.mark.slow
+def test_the_kl_of_pi_agent_may_be_to_the_first_one(api, tiny_root):
+    """One step an update: a KL to the start would be 0 in both epochs."""
+    settings = ("grpo.kl_coef=0.1", "grpo.kl_reference=bootstrap", "grpo.groups_per_step=8")
+    config = tiny(tiny_root, *settings, "grpo.learning_rate=1e-3", run_id="pulled")
+    run(config)
+    found = manifests(config)
+    updates = [found[epoch, "grpo_update"] for epoch in (1, 2)]
+    assert [update.facts["steps"] for update in updates] == [1, 1]
+    assert found[1, "publish"].facts["published"]["agent"]
+    kl = [update.facts["metrics"]["kl"] for update in updates]
+    assert kl[0] == pytest.approx(0, abs=1e-6) and kl[1] > 1e-4
+    inputs = [update.key_parts["inputs"] for update in updates]
+    assert {one["agent_initial"] for one in inputs} == {inputs[0]["agent"]}
+    assert inputs[1]["agent"] != inputs[0]["agent"]

@@ -22,7 +22,10 @@ from genenv_core.config.until import Until
 from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.ids import seed_from
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.types import Completion, FinishReason, Observation, SampleRequest, TaskDraft
+from tests.examples import some
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.test_trails import TRAILS
 
@@ -31,10 +34,12 @@ QUICK = (*TRAILS, "execution.retry_seconds=0")
 
 
 @pytest.fixture(scope="module")
-def trails_begun(api: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a root with a bootstrap."""
+def trails_begun(api: None, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root with a bootstrap, which is that of test_trails."""
+    begun = tiny(tiny_root, *TRAILS, epochs=1, run_id="trails-begun")
+    coevolution(begun, Until(stage="bootstrap", epoch=0))
     root = tmp_path_factory.mktemp("lost")
-    coevolution(tiny(root, *TRAILS, epochs=1, run_id="begun"), Until(stage="bootstrap", epoch=0))
+    copy_run(LocalStore(tiny_root), LocalStore(root), "trails-begun")
     return root
 
 
@@ -61,6 +66,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
     yield set_to
 
 
+@pytest.mark.slow
 def test_a_run_whose_engine_came_back_is_one_whose_engine_never_failed(
     trails_begun: Path, tmp_path: Path, failing: dict[str, float]
 ):
@@ -78,7 +84,7 @@ def test_a_run_whose_engine_came_back_is_one_whose_engine_never_failed(
     assert sql(patient, "SELECT attempts_lost FROM epochs").item() == 0
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.6])
+@pytest.mark.parametrize("share", some((0.01, 0.1, 0.6), (0.6,)))
 def test_what_stayed_lost_counts_nowhere(
     trails_begun: Path, failing: dict[str, float], share: float
 ):
@@ -95,6 +101,7 @@ def test_what_stayed_lost_counts_nowhere(
         assert sql(config, "FROM selections WHERE reason = 'incomplete_group'").height > 0
 
 
+@pytest.mark.slow
 def test_episodes_that_do_not_open_and_steps_over_their_limit_are_lost(
     trails_begun: Path, monkeypatch: pytest.MonkeyPatch
 ):

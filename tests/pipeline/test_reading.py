@@ -54,6 +54,7 @@ def test_a_trace_is_shown_with_all_that_became_of_it(played: RunConfig, tmp_path
     assert sampled.startswith(trace["messages"][1]["content"])  # then the token that ends the turn
 
 
+@pytest.mark.slow
 def test_ids_of_groups_tasks_and_generations_name_their_attempts(played: RunConfig) -> None:
     store = LocalStore(Path(played.root))
     row = sql(

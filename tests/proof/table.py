@@ -48,16 +48,19 @@ SUITES = (
     Suite(
         "domains",
         (
+            "unit/config/test_config.py",
             "unit/domains",
+            "unit/play",
             "pipeline/test_benchmark_domains.py",
             "pipeline/test_dialogue.py",
             "pipeline/test_domain_example.py",
+            "pipeline/test_lost_attempts.py",
             "pipeline/test_sets.py",
         ),
     ),
     Suite("measuring", ("pipeline/test_benchmarks.py",)),
     Suite("files", ("unit/exchange", "unit/downloads", "inspect_logs"), needs=("inspect",)),
-    Suite("sandbox", ("unit/storage/sql",)),
+    Suite("sandbox", ("unit/schemas", "unit/storage/sql")),
     Suite("storage", ("unit/storage", "pipeline/test_gc_of_runs.py")),
     Suite("engines", ("unit/engines",)),
     Suite("updates", ("unit/training", "pipeline/test_lora.py")),
@@ -69,11 +72,14 @@ SUITES = (
         "commands",
         (
             "unit/flows",
+            "unit/report",
             "pipeline/test_bundle.py",
             "pipeline/test_cli.py",
             "pipeline/test_compare.py",
+            "pipeline/test_edges.py",
             "pipeline/test_limits.py",
             "pipeline/test_reading.py",
+            "pipeline/test_views_of_runs.py",
         ),
     ),
     Suite("smollm2", ("pipeline/test_smollm2.py",), needs=("smollm2",)),
@@ -107,7 +113,7 @@ SUITES = (
         served=True,
         needs=("browser",),
     ),
-    Suite("view", ("infra/test_view_in_browser.py",), served=True, needs=("browser",)),
+    Suite("view", ("infra/test_view_in_browser.py", "unit/view"), served=True, needs=("browser",)),
 )
 
 BY_HAND = ("tests/vllm",)
@@ -173,6 +179,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Orchestration and the command line.
     ("flows/__init__.py", ALL),
     ("flows/cli/", ("commands",)),
+    ("flows/cli/rows.py", ("commands", "sandbox")),
     ("flows/cli/machines/", ("commands", "up", "view")),
     ("flows/cli/data/", ("commands", "files")),
     ("flows/view/", ("view",)),
@@ -182,6 +189,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("flows/evidence/", ("commands",)),
     ("flows/benchmark.py", ("measuring", "alfworld")),
     ("flows/bundling.py", ("commands",)),
+    ("flows/coevolution.py", (*RUNNING, "measuring")),
     ("flows/comparing.py", ("commands",)),
     ("flows/replaying.py", ("commands",)),
     ("flows/shown.py", ("up",)),
@@ -213,6 +221,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/spending/", ("commands",)),
     ("genenv_core/evidence/", ("commands",)),
     ("genenv_core/config/", ("commands", "placement")),
+    ("genenv_core/config/presets/", ("commands", "placement", "domains")),
     ("genenv_core/engines/", ("engines", "domains", "vllm")),
     ("genenv_core/training/", ("updates", "benches", "crashes")),
     ("genenv_core/storage/", ("storage", "crashes", "s3")),

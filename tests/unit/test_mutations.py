@@ -1,14 +1,20 @@
-"""The mutations fit the code: each edit has one place, each a name of its own, and a test."""
+"""The mutations fit the code: each edit has one place, each a name of its own, and a test.
+
+A slow test that must fail is in a suite that a change to the file of the edit asks for.
+"""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.mutations import mutation
-from tests.mutations.collected import collected, fault
+from tests.mutations.collected import Mutation, collected, fault
+from tests.proof.table import asked, suite_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -27,13 +33,43 @@ class TestStore:
 """
 
 
-def test_every_mutation_can_be_tried() -> None:
-    every = collected(REPOSITORY)
+@pytest.fixture(scope="module")
+def every() -> tuple[Mutation, ...]:
+    return collected(REPOSITORY)
+
+
+def test_every_mutation_can_be_tried(every: tuple[Mutation, ...]) -> None:
     faults = [f"{one.above}: {one.name}: {why}" for one in every if (why := fault(one, REPOSITORY))]
     assert not faults, "\n".join(faults)
     names = Counter(one.name for one in every)
     assert [name for name, times in names.items() if times > 1] == []
     assert len(names) > 400
+
+
+@cache
+def slow_tests(file: str) -> set[str]:
+    """Return the names of the tests of a file that are slow in all their cases."""
+    text = (REPOSITORY / file).read_text(encoding="utf-8")
+    if "mark.slow" not in text:
+        return set()
+    return {
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(
+            isinstance(one, ast.Attribute) and one.attr == "slow" for one in node.decorator_list
+        )
+    }
+
+
+def test_who_breaks_a_rule_plays_its_slow_test(every: tuple[Mutation, ...]) -> None:
+    slow = 0
+    for one in every:
+        file, name = one.test.split("::")[0], one.test.rpartition("::")[2].partition("[")[0]
+        if name in slow_tests(file):
+            slow += 1
+            assert suite_of(file) in asked([one.file]), one.name
+    assert slow > 0
 
 
 def test_mutations_are_read_from_the_text_above_tests(tmp_path: Path) -> None:

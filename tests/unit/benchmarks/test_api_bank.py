@@ -431,6 +431,7 @@ HOSTILE: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_no_prediction_raises_or_takes_long(suite: ApiBank, mode: str) -> None:
     items = [item for item in suite.items if not item.startswith("lv2")]

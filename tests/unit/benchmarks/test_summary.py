@@ -44,6 +44,7 @@ def test_an_item_counts_once_with_the_mean_of_its_predictions() -> None:
     assert metrics(tally)["m"].value == pytest.approx(0.375)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth() -> None:
     rng, inside = np.random.default_rng(0), 0
     for _ in range(200):

@@ -36,7 +36,7 @@ from genenv_core.domains.protocol import (
 from genenv_core.errors import ConfigError, DataError, DomainError
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
-from tests.examples import many
+from tests.examples import many, some
 from tests.mutations import mutation
 from tests.unit.benchmarks import api_bank_cases as cases
 from tests.unit.benchmarks.data import official
@@ -120,7 +120,7 @@ def read(domain: ApiBankDomain, value: Any) -> TaskDraft:
     "genenv_core/domains/benchmarks/api_bank/requests.py",
     "if isinstance(draft, TaskDraft) and self._fits(draft):", "if isinstance(draft, TaskDraft):",
 )  # fmt: skip
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", some((1, 2, 3), (2, 3)))
 def test_every_drawn_request_is_sound(seed: int) -> None:
     domain = of_official(official("apibank"))
     drafts = [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 40)]
@@ -446,6 +446,7 @@ def test_calls_are_compared_as_the_benchmark_compares_them(domain: ApiBankDomain
     assert not strict.score(draft, messages).success
 
 
+@pytest.mark.slow
 def test_hostile_turns_fail_in_training_too(domain: ApiBankDomain) -> None:
     for value in (GOOD, CHAIN):
         draft = read(domain, value)

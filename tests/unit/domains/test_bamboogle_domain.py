@@ -255,6 +255,7 @@ def test_the_parser_never_raises(alone: BamboogleDomain, text: str) -> None:
     assert isinstance(found, Rejected)
 
 
+@pytest.mark.slow
 def test_hostile_turns_fail_in_training_too(domain: BamboogleDomain) -> None:
     (draft,) = domain.parse(json.dumps(GOOD))
     assert isinstance(draft, TaskDraft)

@@ -193,6 +193,7 @@ def test_no_text_makes_the_parser_the_tool_or_the_judge_raise(text: str) -> None
             assert len(str(error)) < 200
 
 
+@pytest.mark.slow
 def test_base_and_heldout_tasks_are_distinct_and_follow_the_shares() -> None:
     base, heldout = TRAILS.base_tasks(3, 256), TRAILS.heldout_tasks(3, 720)
     assert base == TrailsDomain().base_tasks(3, 256) != TRAILS.base_tasks(4, 256)

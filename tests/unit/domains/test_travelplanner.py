@@ -448,6 +448,7 @@ def test_released_queries_say_their_fields(
 
 
 @pytest.mark.parametrize("stage", ["sole", "two_stage"])
+@pytest.mark.slow
 def test_tasks_of_the_released_split_are_sound(
     released: Callable[[str], TravelPlannerDomain], stage: str
 ) -> None:

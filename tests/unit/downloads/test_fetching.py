@@ -320,6 +320,7 @@ def test_a_wheel_of_a_mirror_gives_its_data_alone(mirror: Path, here: Path) -> N
     assert files(here) == {}
 
 
+@pytest.mark.slow
 def test_pip_gets_a_wheel_from_the_index_that_the_user_has_set_up(
     tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

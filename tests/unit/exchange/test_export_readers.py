@@ -154,6 +154,7 @@ def test_sft_trainer_learns_the_agents_words_alone(tmp_path: Path) -> None:
     assert sorted(learned(folder, tmp_path)) == sorted(f"{text}<|end|>" for text in own)
 
 
+@pytest.mark.slow
 def test_sft_trainer_learns_pi_envs_words_alone(tmp_path: Path) -> None:
     folder = exported(tmp_path, "d_env", "hf")
     texts = [f"{row[0]['content']}<|end|>" for row in parquet(folder)["completion"]]

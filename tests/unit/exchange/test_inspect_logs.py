@@ -161,6 +161,7 @@ def test_calls_and_their_answers_are_data(logs: Logs) -> None:
     assert "<tool_call>" in one["scores"]["success"]["answer"]  # as it was said
 
 
+@pytest.mark.slow
 def test_equal_tables_give_equal_bytes_however_many_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def folder_of(length: int, above: Path) -> Path:
     return above
 
 
+@pytest.mark.slow
 def test_the_longest_root_holds_the_databases(tmp_path: Path) -> None:
     root = folder_of(LONGEST, tmp_path)
     check_home(root)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.mutations import mutation
 
 CODE = """
@@ -24,5 +26,6 @@ sys.exit(not work.do_work(lambda: "transformers" in sys.modules, SystemExit))
     "stages side by side are the first to import transformers", "flows/running/work.py",
     "    _import_alone()\n    mark_orphans()", "    mark_orphans()",
 )  # fmt: skip
+@pytest.mark.slow
 def test_work_begins_with_transformers_imported() -> None:
     assert subprocess.run([sys.executable, "-c", CODE], check=False).returncode == 0

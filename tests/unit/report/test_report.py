@@ -130,6 +130,7 @@ def test_no_secret_is_in_the_page(one: str) -> None:
     assert hidden == {"api_key": HIDDEN, "max_tokens": 3, "a": [{"password": HIDDEN}]}
 
 
+@pytest.mark.slow
 def test_several_runs_of_different_lengths_and_arms(tmp_path: Path) -> None:
     whole = tables()
     short = {

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import numpy as np
@@ -33,11 +34,12 @@ from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.epoch.scoring import task_rows
 from genenv_core.epoch.selecting import select
 from genenv_core.storage.records.parquet import to_parquet
-from genenv_core.storage.sql.catalog import RunSource, connect, query
+from genenv_core.storage.sql import catalog
+from genenv_core.storage.sql.catalog import RunSource, connect, query, tables_named
 from genenv_core.types import Flaw
 from schemas.questions import questions
 from schemas.registry import TABLES
-from schemas.relations import Relation, describe
+from schemas.relations import Relation, View, describe, views
 from tests.mutations import mutation
 from tests.unit.builders_tables import CONFIG, START, world
 
@@ -50,9 +52,22 @@ VIEWS = [relation for relation in describe() if relation.kind != "table"]
 
 
 def ask(folder: Path, tables: Tables, sql: str, runs: Sequence[str] = ("run-a",)) -> pl.DataFrame:
-    """Return the rows of a query over runs that all have these tables."""
-    with opened(folder, tables, runs) as con:
+    """Return the rows of a query over runs that all have these tables.
+
+    Only the tables and views that the query names, and those below them, are built.
+    """
+    named = {name: tables[name] for name in tables_named(sql) & set(tables)}
+    words, wanted = _words(sql), list[View]()
+    for view in reversed(views()):  # a view reads those before it
+        if view.name.lower() in words:
+            wanted.insert(0, view)
+            words |= _words(view.create)
+    with patch.object(catalog, "views", lambda: wanted), opened(folder, named, runs) as con:
         return query(con, sql)
+
+
+def _words(sql: str) -> set[str]:
+    return set(re.findall(r"\w+", sql.lower()))
 
 
 def opened(
@@ -271,6 +286,7 @@ def test_calibration_rank_noise_is_that_of_every_pair(tmp_path: Path) -> None:
     assert 0 < row["rank_noise"] < 0.5
 
 
+@pytest.mark.slow
 def test_calibration_intervals_cover_simulated_epochs(tmp_path: Path) -> None:
     # 400 epochs of 30 tasks, whose true success rates have mean 0.5 and lie mostly at the ends.
     rng, epochs, tasks, n = np.random.default_rng(0), 400, 30, 8

@@ -308,6 +308,7 @@ for turn in range(20):
 """
 
 
+@pytest.mark.slow
 def test_racing_commits_agree_on_one_winner(store: LocalStore) -> None:
     racers = [
         subprocess.Popen(

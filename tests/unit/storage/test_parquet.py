@@ -52,6 +52,7 @@ def test_rows_come_back_as_they_were(table: str, tmp_path: Path) -> None:
             assert back.schema == frame.schema
 
 
+@pytest.mark.slow
 def test_bytes_are_equal_in_another_process() -> None:
     # Another time zone and hash seed, so that neither can be what makes them equal.
     environment = os.environ | {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "PYTHONPATH": str(ROOT)}

@@ -137,6 +137,7 @@ for turn in range(20):
 """
 
 
+@pytest.mark.slow
 def test_processes_at_once_lose_no_key_and_share_no_attempt(store: LocalStore) -> None:
     writers = [
         subprocess.Popen(

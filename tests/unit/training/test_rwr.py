@@ -437,6 +437,7 @@ run_update(GrpoRequest.model_validate_json((folder / "grpo.json").read_text()))
 """
 
 
+@pytest.mark.slow
 def test_both_trainers_give_equal_bits_in_another_process(tmp_path: Path, policy: Path) -> None:
     regression = request(tmp_path, policy, policy, rwr_rows(9), micro_batch_rows=4, steps=3)
     rows = grpo_rows(5, 4, sampler=load(policy), masked=True)

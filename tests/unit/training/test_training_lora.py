@@ -259,6 +259,7 @@ def test_training_all_weights_from_an_adapter_starts_from_the_sum(
 
 
 @pytest.mark.parametrize("rank", [0, RANK])
+@pytest.mark.slow
 def test_bfloat16_products_leave_float32_weights_near_those_of_float32(
     tmp_path: Path, policy: Path, rank: int
 ) -> None:

@@ -45,6 +45,7 @@ from genenv_core.training.requests import (
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
 from genenv_core.training.warm_start.request import noted_steps
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
@@ -194,7 +195,7 @@ def interrupted(request: Request, step: int) -> Path:
     "resumes\n",
     "", by="[grpo near]",
 )  # fmt: skip
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", some(REQUESTS, ("grpo with kl", "rwr")))
 def test_an_update_killed_after_any_step_ends_on_the_same_bits(
     tmp_path: Path, cases: dict[str, Case], name: str
 ) -> None:

@@ -99,6 +99,7 @@ def test_an_update_ignores_the_variables_of_launchers(
 @mutation(
     "a worker that died while idle ends an update", WORKERS, "worker.begun.value or fresh", "True"
 )
+@pytest.mark.slow
 def test_a_worker_that_died_while_idle_is_made_anew(
     trainer: WorkerTrainer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_worker_that_died_while_idle_is_made_anew(
     "an update whose process was killed is computed again", WORKERS,
     "worker.begun.value or fresh", "fresh",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_worker_that_dies_in_an_update_takes_no_other_with_it(
     trainer: WorkerTrainer, tmp_path: Path
 ) -> None:

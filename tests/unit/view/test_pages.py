@@ -24,6 +24,7 @@ from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit import builders_root
 from tests.unit.builders_root import START, commit_epoch, fill, rows_of, small_root
@@ -274,7 +275,7 @@ PLACES = [
     "what an address holds is markup", "genenv_core/report/page.py",
     "        autoescape=True,\n", "        autoescape=False,\n",
 )  # fmt: skip
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", some(PLACES, ("/runs/{}", "/find?q={}", "/sql?q={}")))
 def test_hostile_addresses_are_answered_with_a_page(
     place: str, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ):

@@ -138,6 +138,7 @@ def test_a_wrong_answer_earns_less(domain: Any, answer: str, reward: float, succ
     assert (verdict.reward, verdict.success) == (pytest.approx(reward), success)
 
 
+@pytest.mark.slow
 def test_the_example_is_typed_strictly(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "units.py", tmp_path)
     (tmp_path / "use.py").write_text(

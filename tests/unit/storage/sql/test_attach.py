@@ -91,6 +91,7 @@ def test_a_plain_duckdb_reads_rows_and_comments(root: Path, tmp_path: Path) -> N
     assert {"runs_0", "runs_1", "written"} <= held
 
 
+@pytest.mark.slow
 def test_every_relation_has_the_same_rows(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "pools.duckdb"
     pools.attach_file(root, path)
@@ -111,6 +112,7 @@ def test_attached_beside_other_databases(root: Path, tmp_path: Path) -> None:
         assert con.execute("SELECT count(*) FROM what_if(alpha := 0.3)").fetchone() != (0,)
 
 
+@pytest.mark.slow
 def test_what_a_run_writes_later_is_seen_when_it_is_written_anew(
     root: Path, tmp_path: Path
 ) -> None:

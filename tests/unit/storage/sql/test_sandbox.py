@@ -421,10 +421,10 @@ def harmless(answer: dict[str, Any]) -> None:
     assert "GENENV_SANDBOX_SECRET=" not in output
 
 
-def users(*marks: pytest.MarkDecorator) -> list[Any]:
-    """Return the parameter `other`: run as this user, and, with these marks, as nobody."""
+def users() -> list[Any]:
+    """Return the parameter `other`: run as this user, and as nobody."""
     alone = pytest.mark.skipif(not ROOT, reason="only root can become another user")
-    return [pytest.param(False, id="self"), pytest.param(True, id="nobody", marks=(alone, *marks))]
+    return [pytest.param(False, id="self"), pytest.param(True, id="nobody", marks=alone)]
 
 
 def test_there_are_enough_attacks() -> None:
@@ -457,6 +457,7 @@ def test_a_process_of_its_own_refuses_as_one_for_all_does(
         assert answers.of(False)[attack].items() <= answer.items(), attack
 
 
+@pytest.mark.slow
 def test_without_the_look_at_the_tree_attacks_are_harmless(answers: Answers) -> None:
     # Root's capabilities are dropped, so this holds without Landlock too.
     for answer in answers.of(False, ("tree",)).values():
@@ -474,7 +475,8 @@ def test_layers_that_are_left_out_are_off(areas: dict[int, Area]) -> None:
 
 
 @pytest.mark.skipif(not confine.landlock_version(), reason="this kernel has no Landlock")
-@pytest.mark.parametrize("other", users(pytest.mark.slow))
+@pytest.mark.slow
+@pytest.mark.parametrize("other", users())
 def test_the_kernel_alone_holds(other: bool, answers: Answers) -> None:
     for answer in answers.of(other, ("tree", "settings")).values():
         harmless(answer)
@@ -588,6 +590,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(areas: dict[int, Area]) -> None:
     uid, queries = os.geteuid(), list(MEMORY.values())
     body = areas[uid].body_less | {"memory_bytes": size("64MB")}
@@ -632,6 +635,7 @@ def test_plain_analytical_sql_works(other: bool, areas: dict[int, Area]) -> None
         assert answer["changed"] == []
 
 
+@pytest.mark.slow
 def test_frames_are_what_the_tables_hold(areas: dict[int, Area]) -> None:
     root = areas[os.geteuid()].root
     rows = pools.frame(root, "SELECT * EXCLUDE (run_id, arm) FROM scores ORDER BY trace_id")
@@ -712,7 +716,8 @@ def command(*arguments: str, other: bool = False) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("other", users(pytest.mark.slow))
+@pytest.mark.slow
+@pytest.mark.parametrize("other", users())
 def test_the_command_line_refuses_with_one_line_and_status_2(
     other: bool, areas: dict[int, Area]
 ) -> None:
@@ -733,6 +738,7 @@ def test_the_command_line_refuses_with_one_line_and_status_2(
     assert (good.returncode, good.stdout) == (0, '[{"n":2}]\n'), good.stderr
 
 
+@pytest.mark.slow
 def test_readers_of_a_root_that_is_written_see_whole_stages(tmp_path: Path) -> None:
     epochs = 7
     store = LocalStore(tmp_path / "root")

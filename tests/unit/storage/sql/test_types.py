@@ -24,6 +24,7 @@ from genenv_core.errors import QueryError
 from genenv_core.pools import Answer, Limits
 from genenv_core.storage.sql.catalog import connect, query
 from genenv_core.storage.sql.types import spelled
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
@@ -123,7 +124,7 @@ def test_every_type_of_duckdb_is_here(con: duckdb.DuckDBPyConnection) -> None:
     assert {kind for (kind,) in found} - known == {"ARRAY", "LIST", "MAP", "STRUCT"}  # the shapes
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", some(SHAPES, ("plain", "struct", "deep")))
 @pytest.mark.parametrize("kind", [*VALUES, *WRITTEN])
 def test_every_value_is_shown_and_comes_back(
     con: duckdb.DuckDBPyConnection,

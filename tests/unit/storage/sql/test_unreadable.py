@@ -30,6 +30,7 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import look_at_runs, open_tables
 from genenv_core.storage.store.local import LocalStore
 from schemas.registry import spec
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_runs import manifest_of, open_run, without_fsync, write_epoch
 
@@ -142,7 +143,7 @@ SPOILED = (older, newer, other_type, cut, gone, foreign, other_record)
     "the configuration of something else ends every question", SOURCES,
     "except (KeyError, TypeError, ValueError)", "except OSError",
 )  # fmt: skip
-@pytest.mark.parametrize("spoil", SPOILED)
+@pytest.mark.parametrize("spoil", some(SPOILED, (older, other_type, foreign)))
 def test_the_other_runs_answer(spoil, store: LocalStore, warned) -> None:
     why = spoil(store)
     with open_tables(store) as con:
@@ -170,6 +171,7 @@ def test_by_its_name_it_is_an_error(spoil, store: LocalStore) -> None:
     "a fault of a file is one of the question", "genenv_core/storage/sql/sandbox_child.py",
     '"files": of_files(error)', '"files": False',
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_file_that_is_found_broken_only_when_it_is_read(store: LocalStore, warned) -> None:
     whole, broken = part(store, "traces", "good"), part(store, "traces")
     # DuckDB opens the first file of a run, and meets the second one when it reads.
