@@ -13,11 +13,13 @@ from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import Until
 from genenv_core.domains.registry import get_domain, is_built_in
+from genenv_core.exchange.examples import warm_start_input
 from genenv_core.exchange.external import given_to
 from genenv_core.play.checking.domain import check_shortly
 from genenv_core.storage.records.branches import Branch, find_branch
 from genenv_core.storage.records.labels import Change
 from genenv_core.storage.store.opening import open_store
+from genenv_core.types import Policy
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import EvaluateInputs, evaluate
 from tasks.placement.api import check_placement
@@ -30,6 +32,7 @@ from tasks.taking_over import take_over
 from tasks.telemetry.spans import epoch_span, run_span
 from tasks.tracking.track import check_tracking
 from tasks.upkeep.opening import draw_anew, end_draws, end_early, open_branch, open_run
+from tasks.warm_start import WarmStartInputs, warm_start
 
 CHECKED = 20
 """Tasks of a domain of one's own that are looked at before a run."""
@@ -133,8 +136,15 @@ def begin(config: RunConfig, branch: Branch | None) -> EpochState:
 
 def start(config: RunConfig) -> EpochState:
     """Return the state that epoch 1 starts from: both first checkpoints, evaluated."""
+    examples = warm_start_input(config)
     data = bootstrap(config, 0, given_to(config))
     agent, env = initial_checkpoints(data)
+    warm, given = None, config.warm_started
+    if given:
+        of_agent, of_env = Policy.AGENT in given, Policy.ENV in given
+        starting = WarmStartInputs(agent, env, data, of_agent, of_env, examples)
+        warm = warm_start(config, 0, starting)
+        agent, env = initial_checkpoints(warm)
     evaluation = evaluate(config, 0, EvaluateInputs(agent, data, update=None))
-    published = publish(config, 0, PublishInputs(evaluation, agent, env))
-    return EpochState.after_bootstrap(data, evaluation, published)
+    published = publish(config, 0, PublishInputs(evaluation, agent, env, warm_start=warm))
+    return EpochState.after_start(data, warm, evaluation, published)

@@ -13,8 +13,8 @@ from genenv_core.config.branching import BranchPoint, branch_name
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.roots import RootsConfig
-from genenv_core.config.stages import EPOCH_STAGES, STAGES, START_STAGES
-from genenv_core.config.until import Until, stages_of
+from genenv_core.config.stages import EPOCH_STAGES, STAGES
+from genenv_core.config.until import Until, stages_of, start_stages
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.artifacts import reference
 from genenv_core.storage.records.branches import Branch, find_branch, read_branch, taken_over
@@ -107,7 +107,7 @@ def state_before(config: RunConfig, number: int) -> EpochState:
 def planned_stage(config: RunConfig, stage: str, number: int) -> Planned:
     """Return one stage of one epoch with its inputs; raises ConfigError if they are missing."""
     number = number if STAGES[stage].in_epochs else 0
-    if stage not in (EPOCH_STAGES if number else START_STAGES):
+    if stage not in (EPOCH_STAGES if number else start_stages(config)):
         raise ConfigError(f"there is no {stage} in epoch {number}: epochs count from 1")
     _branch_before(config, number)
     config = config.model_copy(update={"roots": RootsConfig()})

@@ -30,7 +30,7 @@ from flows.running.environment import MLFLOW_VARIABLE
 from genenv_core.addresses import at_root, page_of
 from genenv_core.compare.page import PAGE, Made
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import FIRST, LAST
+from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.config.stages import MEASURES as MEASURED
 from genenv_core.epoch.reached import reached_lines
 from genenv_core.epoch.trouble import troubles
@@ -161,7 +161,7 @@ class Publisher:
             self._cached[event.epoch] = self._cached.get(event.epoch, True) and (
                 event.state is StageState.CACHED
             )
-        if event.kind == "finished" and event.stage == FIRST:
+        if event.kind == "finished" and event.stage in (FIRST, WARM):
             self.bootstrap = event.facts
         if event.kind == "finished" and event.stage == LAST:
             _tried(self._table, client, event)
@@ -273,7 +273,7 @@ def summary(
 
     `mlflow` is the address of the MLflow run, '' without one. `troubled` says by epoch what is
     wrong with it, `origin` where the run branches off, `stopped` which limits ended the run.
-    `bootstrap` are the facts of that stage.
+    `bootstrap` are the facts of that stage, or of a warm start after it.
     """
     run, root = config.run_id, at_root(config.root)
     done = len([number for number in rows if number > 0])
@@ -297,7 +297,7 @@ def summary(
             f"`genenv resume {run}{root}` or **Retry** logs them when it is back."
         )
     if reached := reached_lines(bootstrap or {}, rows.get(0, {}), rows.get(1, {})):
-        parts.append("What bootstrap reached:\n\n" + "\n".join(f"- {one}" for one in reached))
+        parts.append("What the start reached:\n\n" + "\n".join(f"- {one}" for one in reached))
     if rows:
         parts += [_change(rows), _markdown_table(table(rows))]
     link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""

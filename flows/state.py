@@ -7,7 +7,7 @@ from typing import Any
 
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import FIRST, LAST
+from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.record import Record
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 
@@ -48,7 +48,7 @@ class EpochState(Record):
     ) -> EpochState:
         """Return the state after epochs of another run, given as stage -> output, from 0 on."""
         start = epochs[0]
-        state = cls.after_bootstrap(start[FIRST], start["evaluate"], start[LAST])
+        state = cls.after_start(start[FIRST], start.get(WARM), start["evaluate"], start[LAST])
         for number, made in enumerate(epochs[1:], 1):
             refs = EpochRefs(
                 epoch=number,
@@ -65,11 +65,15 @@ class EpochState(Record):
         return state
 
     @classmethod
-    def after_bootstrap(
-        cls, bootstrap: ArtifactRef, evaluation: ArtifactRef, published: ArtifactRef
+    def after_start(
+        cls,
+        bootstrap: ArtifactRef,
+        warm_start: ArtifactRef | None,
+        evaluation: ArtifactRef,
+        published: ArtifactRef,
     ) -> EpochState:
-        """Return the state that epoch 1 starts from."""
-        agent, env = initial_checkpoints(bootstrap)
+        """Return the state that epoch 1 starts from; `warm_start` is None without that stage."""
+        agent, env = initial_checkpoints(warm_start or bootstrap)
         success = float(published.facts["validation"])
         return cls(
             bootstrap=bootstrap,
@@ -120,9 +124,9 @@ class EpochState(Record):
         return self.past[-count:] if count else ()
 
 
-def initial_checkpoints(bootstrap: ArtifactRef) -> tuple[CheckpointRef, CheckpointRef]:
-    """Return pi_agent and pi_env as bootstrap made them: policy version 0."""
-    return _checkpoint(bootstrap, "agent", 0), _checkpoint(bootstrap, "env", 0)
+def initial_checkpoints(made: ArtifactRef) -> tuple[CheckpointRef, CheckpointRef]:
+    """Return pi_agent and pi_env of bootstrap or of the warm start: policy version 0."""
+    return _checkpoint(made, "agent", 0), _checkpoint(made, "env", 0)
 
 
 def _checkpoint(ref: ArtifactRef, name: str, version: int) -> CheckpointRef:

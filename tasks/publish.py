@@ -40,12 +40,16 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class PublishInputs:
-    """The current checkpoints, the evaluation, and an epoch's outputs (None in epoch 0)."""
+    """The current checkpoints, the evaluation, and an epoch's outputs (None in epoch 0).
+
+    `warm_start` is the stage that made the first checkpoints, where it is not bootstrap.
+    """
 
     evaluation: ArtifactRef
     agent: CheckpointRef
     env: CheckpointRef
     made: Made | None = None
+    warm_start: ArtifactRef | None = None
 
 
 def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
@@ -56,8 +60,8 @@ def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
     made = inputs.made
     if made is None:
         digests = {policy: ref.digest for policy, ref in before.items()}
-        bootstrap = context.manifest(inputs.agent.artifact).facts
-        return context.write(publish_first(digests, measured, bootstrap.get(WARM_STARTS, {})))
+        start = context.manifest(inputs.agent.artifact).facts
+        return context.write(publish_first(digests, measured, start.get(WARM_STARTS, {})))
     return context.write(
         publish_candidates(
             {

@@ -9,10 +9,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from genenv_core import __version__
-from genenv_core.config.stages import FIRST, LAST, update_of
+from genenv_core.config.stages import FIRST, LAST, WARM, update_of
 from genenv_core.engines.adapters import ADAPTER_WEIGHTS
+from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.errors import NotFound
-from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.manifest import Manifest, first_maker
 from genenv_core.storage.store.protocol import Store
 from genenv_core.types import Policy
 
@@ -61,12 +62,13 @@ def _environment() -> Environment:
 def _values(
     store: Store, config: Mapping[str, Any], stages: Stages, epoch: int, policy: Policy
 ) -> dict[str, Any]:
-    stage = update_of(policy) if epoch else FIRST
+    stage = update_of(policy) if epoch else first_maker(stages[0, LAST])
     made = stages[epoch, stage]
     name = policy.value
     model, revision = str(config["models"][name]), config["models"][f"{name}_revision"]
     files = [p for p in made.of_checkpoint(name) if p.name.endswith(".safetensors")]
     summary = stages[epoch, LAST].facts["summary"]
+    steps = _warm_steps(stages, policy)
     return {
         "policy": name,
         "run_id": config["run_id"],
@@ -78,13 +80,13 @@ def _values(
         "key": made.key,
         "digest": made.checkpoint_digest(name),
         "version": __version__,
-        "origin": _origin(stages, epoch, policy, model),
+        "origin": _origin(stages, epoch, policy, model, steps),
         "given": model != "bootstrap",
         "base": model if revision else "",  # a place on a disk names no model elsewhere
         "architecture": _architecture(store, stages, policy),
         "adapter": any(p.name.endswith(ADAPTER_WEIGHTS) for p in files),
         "files": [(p.name.partition("/")[2], p.sha256, p.bytes) for p in files],
-        "data": _data(stages, epoch, policy, given=model != "bootstrap"),
+        "data": _data(stages, epoch, policy, given=model != "bootstrap", steps=steps),
         "results": [
             (words, summary[column])
             for column, words in _RESULTS.items()
@@ -93,7 +95,15 @@ def _values(
     }
 
 
-def _origin(stages: Stages, epoch: int, policy: Policy, model: str) -> str:
+def _warm_steps(stages: Stages, policy: Policy) -> int:
+    """Return the supervised steps that a given model had before the game; 0 without any."""
+    if first_maker(stages[0, LAST]) == FIRST:
+        return 0
+    told = stages[0, WARM].facts[WARM_STARTS].get(policy.value, {})
+    return int(told.get("steps", 0))
+
+
+def _origin(stages: Stages, epoch: int, policy: Policy, model: str, steps: int) -> str:
     """Return what a checkpoint was trained from, in words."""
     if epoch:
         parent = str(stages[epoch, update_of(policy)].key_parts["inputs"][policy.value])
@@ -104,7 +114,8 @@ def _origin(stages: Stages, epoch: int, policy: Policy, model: str) -> str:
             "nothing: a tiny model with random weights, and a warm start by the domain's examples"
         )
     digest = stages[0, FIRST].key_parts["inputs"][f"{policy.value}_model"]
-    return f"the given model `{model}`, taken over as it is (genenvInput `{digest}`)"
+    taken = f"after {steps} supervised steps on examples" if steps else "taken over as it is"
+    return f"the given model `{model}`, {taken} (genenvInput `{digest}`)"
 
 
 def _architecture(store: Store, stages: Stages, policy: Policy) -> list[tuple[str, str]]:
@@ -121,11 +132,15 @@ def _architecture(store: Store, stages: Stages, policy: Policy) -> list[tuple[st
     return named + [(words, str(values[n])) for n, words in _SHAPE.items() if n in values]
 
 
-def _data(stages: Stages, epoch: int, policy: Policy, *, given: bool) -> list[str]:
-    """Return what was trained on up to an epoch, a line each."""
-    if not epoch and given:
+def _data(stages: Stages, epoch: int, policy: Policy, *, given: bool, steps: int) -> list[str]:
+    """Return what was trained on up to an epoch, a line each; `steps` are those of a warm start."""
+    if not epoch and given and not steps:
         return ["None in this run: the checkpoint is the given model."]
     lines = [] if given else ["Warm start: examples that the domain itself makes."]
+    if given and steps:
+        own = "examples" not in stages[0, WARM].key_parts["inputs"]
+        source = "that the domain itself makes" if own else "of a file (warm_start.examples)"
+        lines.append(f"Warm start: {steps} optimizer steps on examples {source}.")
     stage = update_of(policy)
     updates = [stages[number, stage] for number in range(1, epoch + 1)]
     if updates:

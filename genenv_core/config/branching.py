@@ -22,6 +22,7 @@ STARTED_WITH = (
     "domain",
     "models",
     "bootstrap",
+    "warm_start",
     "data.base_tasks",
     "data.base_file",
     "data.base_format",

@@ -28,6 +28,8 @@ from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.sections.tracking import TrackingConfig
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
+from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.types import Policy
 
 
 class RunConfig(Section):
@@ -55,6 +57,8 @@ class RunConfig(Section):
     """The model that writes the tasks of arm offline."""
     bootstrap: BootstrapConfig = Field(default_factory=lambda: BootstrapConfig())
     """Warm start of the tiny models."""
+    warm_start: WarmStartConfig = Field(default_factory=lambda: WarmStartConfig())
+    """Warm start of given models."""
     curriculum: CurriculumConfig = Field(default_factory=lambda: CurriculumConfig())
     """Environment reward and filter."""
     generation: GenerationConfig = Field(default_factory=lambda: GenerationConfig())
@@ -110,6 +114,7 @@ class RunConfig(Section):
                     f"bootstrap.{label}.heads {shape.heads} does not divide "
                     f"bootstrap.{label}.hidden_size {shape.hidden_size}"
                 )
+        self._warm()
         self._target()
         self._engine()
         self._measured()
@@ -121,6 +126,21 @@ class RunConfig(Section):
                 f"{self.tools.execution}: remove it or set tools.execution to simulated"
             )
         return self
+
+    @property
+    def warm_started(self) -> list[Policy]:
+        """Return the policies whose given models get a warm start before the game."""
+        names = {Policy.AGENT: self.models.agent, Policy.ENV: self.models.env}
+        given = [policy for policy, name in names.items() if name != "bootstrap"]
+        return given if self.warm_start.steps else []
+
+    def _warm(self) -> None:
+        """Refuse a warm start of given models where there are none."""
+        if self.warm_start.steps and not self.warm_started:
+            raise ValueError(
+                f"warm_start.steps {self.warm_start.steps} does nothing, because bootstrap makes "
+                "both models: give models.agent or models.env, or remove section warm_start"
+            )
 
     def _tasks(self, spec: ArmSpec) -> None:
         """Refuse an arm without its tasks, and a teacher or a set that it would not use."""

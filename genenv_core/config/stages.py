@@ -10,14 +10,18 @@ MEASURES = "benchmark"
 """The one stage of a run that measures a model."""
 
 
+WARM = "warm_start"
+"""The stage between the first one and `evaluate` of epoch 0, in runs that warm given models up."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageEntry:
     """One stage: its name, which is also its module in `tasks`, and how it is shown and run.
 
     `does` describes it; `column` is its title in a grid of ten stages on 80 characters. `model`
     says that it runs a model, so it may want a GPU; such a stage of an epoch can be started alone.
-    `trains` is the policy that it updates. Epoch 0 has the stages `at_start`, later epochs those
-    `in_epochs`; a run that measures a model has `MEASURES` alone.
+    `trains` is the policy that it updates. Epoch 0 has the stages `at_start`, and in some runs
+    `WARM`; later epochs those `in_epochs`; a run that measures a model has `MEASURES` alone.
     """
 
     name: str
@@ -43,6 +47,13 @@ STAGES: dict[str, StageEntry] = {
             "base tasks, held-out tasks, and the first two checkpoints",
             model=True,
             at_start=True,
+            in_epochs=False,
+        ),
+        StageEntry(
+            WARM,
+            "warm",
+            "a few supervised steps of given models, where warm_start.steps is set",
+            model=True,
             in_epochs=False,
         ),
         StageEntry("generate_tasks", "tasks", "pi_env writes tasks", model=True),

@@ -10,7 +10,7 @@ import re
 
 from genenv_core.config.load import closest
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import DRAWN, EPOCH_STAGES, STAGES, START_STAGES
+from genenv_core.config.stages import DRAWN, EPOCH_STAGES, STAGES, START_STAGES, WARM
 from genenv_core.epoch.windows import set_of
 from genenv_core.errors import ConfigError
 from genenv_core.record import Record
@@ -32,6 +32,12 @@ class Until(Record):
         return f"{self.stage} of epoch {self.epoch}"
 
 
+def start_stages(config: RunConfig) -> list[str]:
+    """Return the stages of epoch 0 in their order."""
+    wanted = {*START_STAGES, *([WARM] if config.warm_started else [])}
+    return [name for name in STAGES if name in wanted]
+
+
 def stages_of(config: RunConfig, epochs: int | None = None) -> list[tuple[int, str]]:
     """Return (epoch, stage) of a co-evolution in the order of its run, up to `epochs` or its end.
 
@@ -41,7 +47,7 @@ def stages_of(config: RunConfig, epochs: int | None = None) -> list[tuple[int, s
     found = {
         (set_of(config, number) if stage == "generate_tasks" else number, stage): None
         for number in range(last + 1)
-        for stage in (EPOCH_STAGES if number else START_STAGES)
+        for stage in (EPOCH_STAGES if number else start_stages(config))
     }
     return list(found)
 
@@ -54,7 +60,8 @@ def read_until(text: str, config: RunConfig, where: str = "--until") -> Until:
     name, at, number = text.strip().partition("@")
     if config.benchmark.given:
         raise ConfigError(f"{where} {text!r}: a run that measures a model has one stage: leave it")
-    known = list(dict.fromkeys((*START_STAGES, *EPOCH_STAGES)))
+    start = start_stages(config)
+    known = list(dict.fromkeys((*start, *EPOCH_STAGES)))
     if name not in known:
         hint = closest(name, known)
         raise ConfigError(f"{where} {text!r}: {name!r} is no stage of {', '.join(known)}{hint}")
@@ -66,7 +73,7 @@ def read_until(text: str, config: RunConfig, where: str = "--until") -> Until:
             f"{where} {text!r}: the run ends with epoch {config.epochs}: name one of its epochs, "
             "or raise --epochs"
         )
-    here = EPOCH_STAGES if epoch else START_STAGES
+    here = EPOCH_STAGES if epoch else start
     if name not in here:
         raise ConfigError(f"{where} {text!r}: epoch {epoch} has no {name}, only {', '.join(here)}")
     return Until(stage=name, epoch=epoch)

@@ -372,7 +372,7 @@ def _take(
         "env_policy_version": writer.policy_version,
     }
     text, grammar = writer.chat.decode(done.token_ids), request.grammar
-    for item in _drafts(intake.domain, done, text):
+    for item in drafts_of(intake.domain, done, text):
         intake.add(
             item,
             **shared,
@@ -395,7 +395,8 @@ def _take(
     }
 
 
-def _drafts(domain: Domain, done: Completion, text: str) -> list[TaskDraft | Rejected]:
+def drafts_of(domain: Domain, done: Completion, text: str) -> list[TaskDraft | Rejected]:
+    """Return what a domain makes of a text of pi_env, which failed or ended in time or not."""
     if done.finish_reason is FinishReason.ERROR:
         return [Rejected(Rejection.ENGINE_ERROR, done.error)]
     if done.finish_reason is FinishReason.LENGTH:

@@ -1,4 +1,4 @@
-"""What bootstrap reached: how far each warm start came, and what its first models do then."""
+"""What the start reached: how far each warm start came, and what the first models do then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from genenv_core.training.warm_start.request import WarmStartResult
 from genenv_core.types import Policy
 
 WARM_STARTS = "warm_starts"
-"""The fact of bootstrap with what each policy's warm start reached, by policy."""
+"""The fact of bootstrap with what each policy's warm start reached, by policy. Where given models
+have a warm start too, the stage of that has it, for all policies."""
 
 
 def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str, float]:
@@ -26,9 +27,9 @@ def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str
 
 
 def warm_start_lines(bootstrap: Mapping[str, Any]) -> list[str]:
-    """Return a line for each warm start, from the facts of bootstrap; none for given models."""
+    """Return a line for each warm start, from the facts of the stage that has `WARM_STARTS`."""
     warm_starts: Mapping[str, Mapping[str, float]] = bootstrap.get(WARM_STARTS, {})
-    return [_line(policy, told) for policy, told in warm_starts.items()]
+    return [warm_start_line(policy, told) for policy, told in warm_starts.items()]
 
 
 def first_texts_line(bootstrap: Mapping[str, Any], epoch: Mapping[str, Any]) -> str:
@@ -59,7 +60,7 @@ def reached_lines(
     measured: Mapping[str, float | None],
     epoch: Mapping[str, Any],
 ) -> list[str]:
-    """Return all that is known of what bootstrap reached; a mapping without its values is empty.
+    """Return all that is known of what the start reached; a mapping without its values is empty.
 
     `bootstrap` are the facts of that stage, `measured` and `epoch` rows of `epochs` as above.
     """
@@ -67,9 +68,17 @@ def reached_lines(
     return [line for line in lines if line] if WARM_STARTS in bootstrap else []
 
 
-def _line(policy: str, told: Mapping[str, float]) -> str:
+def warm_start_line(policy: str, told: Mapping[str, float]) -> str:
+    """Return what one warm start reached; `told` is its part of `WARM_STARTS`."""
     line = f"pi_{policy}: {told['steps']:.0f} of {told['steps_planned']:.0f} steps, "
-    line += f"loss {told['loss']:.3f}"
+    line += f"loss {told['loss']:.3f}" if "loss" in told else "left as it was given"
+    if "right" in told:
+        done = "answers {:.0f} of {:.0f} fresh examples exactly"
+        if policy == Policy.ENV:
+            done = "{:.0f} of {:.0f} texts are valid tasks"
+        met = "reached" if told["reached"] >= told["target"] else "not reached"
+        named = f"warm_start.{policy}_target {told['target']:g}"
+        return f"{line}, {done.format(told['right'], told['of'])}: {named} {met}"
     if "target" not in told:
         return line
     target = f"bootstrap.agent_target {told['target']:g}"

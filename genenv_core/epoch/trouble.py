@@ -20,11 +20,12 @@ from genenv_core.play.steps import reason
 from genenv_core.types import FinishReason, Rejection
 
 NO_TASK, BROKEN, BREAKING = "no_task", "all_broken", "half_broken"
-ENDLESS, NARROW = "endless", "narrow"
+ENDLESS, NARROW, SHORT = "endless", "narrow", "warm_start_short"
 
 TROUBLES = {
     NO_TASK: "The epoch before had none either, so the run stops: change the domain's prompt for "
-    "pi_env, the section generation, or the model of pi_env",
+    "pi_env, the section generation, or the model of pi_env, or teach a given one first "
+    "(warm_start.steps)",
     BROKEN: "So did those of the epoch before, and nothing can be learned from them, so the run "
     "stops: mend the domain (`genenv domain check` plays it without models), its tools or the "
     "engine",
@@ -54,7 +55,9 @@ SHOWN = 400
 
 def troubles(facts: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with an epoch, by the facts of one of its stages."""
-    return [str(facts[name]) for name in (*TROUBLES, BREAKING, ENDLESS, NARROW) if name in facts]
+    return [
+        str(facts[name]) for name in (*TROUBLES, BREAKING, ENDLESS, NARROW, SHORT) if name in facts
+    ]
 
 
 def check_epoch(now: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from genenv_core.config.stages import FIRST, LAST
+from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.epoch.reached import reached_lines
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog
@@ -15,7 +15,7 @@ from schemas.enums import StageState
 
 
 def reached(store: Store, run: str) -> list[str]:
-    """Return lines on what bootstrap reached in a run, as far as it has got."""
+    """Return lines on what the start of a run reached, as far as it has got."""
     log, artifacts = RunLog(store, run), Artifacts(store)
 
     def facts(stage: str, epoch: int) -> Mapping[str, Any]:
@@ -24,7 +24,7 @@ def reached(store: Store, run: str) -> list[str]:
         return manifest.facts if manifest else {}
 
     measured, first = (facts(LAST, epoch).get("summary", {}) for epoch in (0, 1))
-    return reached_lines(facts(FIRST, 0), measured, first)
+    return reached_lines(facts(WARM, 0) or facts(FIRST, 0), measured, first)
 
 
 def progress_of(

@@ -45,7 +45,7 @@ def given_to(config: RunConfig) -> Given:
     domain = get_domain(config.domain.name, config.domain.options)
     base_file = None
     if config.data.base_file is not None:
-        base_file = _data_file(config.data.base_file)
+        base_file = data_file(config.data.base_file)
         # Read as bootstrap will, so that bad data stops a run before any work.
         heldout = heldout_fingerprints(domain, config.seed, config.data)
         for row in configured_base(config.data, Path(base_file.path), domain, heldout).bad:
@@ -80,7 +80,7 @@ def probes_of(config: RunConfig) -> dict[str, Probe]:
 
 def offline_input(config: RunConfig) -> FileRef | None:
     """Return the file of an arm that reads its tasks from one, with its digest, else None."""
-    return None if config.data.offline_file is None else _data_file(config.data.offline_file)
+    return None if config.data.offline_file is None else data_file(config.data.offline_file)
 
 
 def teacher_input(config: RunConfig) -> TeacherRef | None:
@@ -118,7 +118,8 @@ def _folder(field: str, name: str, revision: str | None) -> Path:
     return Path(name).expanduser() if revision is None else hub_folder(field, name, revision)
 
 
-def _data_file(name: str) -> FileRef:
+def data_file(name: str) -> FileRef:
+    """Return a file or a folder of data with its digest; raises DataError if it is not there."""
     path = Path(name).expanduser()
     if os.path.isdir(path):  # also where the name is too long to be one
         files = sorted(file for file in path.rglob("*") if file.is_file())

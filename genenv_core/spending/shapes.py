@@ -45,6 +45,11 @@ def _warm_starts(values: Values) -> float:
     return sum(values["bootstrap"][f"{p}_steps"] for p in made) or 1
 
 
+def _taught(values: Values) -> float:
+    given = [p for p in ("agent", "env") if values["models"][p] != "bootstrap"]
+    return values["warm_start"]["steps"] * len(given)
+
+
 def _drawn(values: Values) -> float:
     groups = min(values["grpo"]["max_groups"], values["generation"]["tasks"])
     return groups * values["rollout"]["n"] * values["grpo"]["passes"]
@@ -64,6 +69,14 @@ SHAPES: dict[str, Shape] = {
             "data.validation_tasks", "data.test_tasks",
         ),
         _warm_starts,
+    ),
+    "warm_start": Shape(
+        (
+            *_BASE, *_AGENT, *_ENV, "training", "warm_start.batch_rows",
+            "warm_start.micro_batch_rows", "warm_start.probe_rows", "generation.max_tokens",
+            "rollout.max_tokens",
+        ),
+        _taught,
     ),
     "generate_tasks": Shape(
         (

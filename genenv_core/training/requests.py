@@ -15,11 +15,12 @@ from pydantic import Field, model_validator
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
+from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.record import Record
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
 
-LossName = Literal["grpo", "rwr"]
+LossName = Literal["grpo", "rwr", "warm_start"]
 """A loss, which is also the section of the configuration with its settings."""
 
 
@@ -31,6 +32,18 @@ def of_env(training: TrainingConfig) -> TrainingConfig:
     if training.strategy != "zero3":
         return training
     return training.model_copy(update={"strategy": "fsdp2"})
+
+
+def of_warm_start(training: TrainingConfig) -> TrainingConfig:
+    """Return the training settings of a warm start, sharded as pi_env's update is.
+
+    Adapters are merged: the game's own begin at a first checkpoint without one, because a KL to it
+    switches them off.
+    """
+    settings = of_env(training)
+    if not settings.lora.rank:
+        return settings
+    return settings.model_copy(update={"lora": settings.lora.model_copy(update={"merge": True})})
 
 
 class TrainerCheckpoints(Record):
@@ -60,7 +73,7 @@ class UpdateRequest(Record):
     checkpoint: Path
     output: Path
     rows: Path
-    settings: GrpoConfig | RwrConfig
+    settings: GrpoConfig | RwrConfig | WarmStartConfig
     training: TrainingConfig = TrainingConfig()
     gradient_checkpointing: bool = False
     seed: int
@@ -138,6 +151,24 @@ class RwrRequest(UpdateRequest):
         return [self.checkpoint, self.initial]
 
 
+class SftRequest(UpdateRequest):
+    """Supervised steps of a given policy on examples: one round of its warm start.
+
+    A row is an example: `row_id` str, `prompt_ids` list<int32>, `completion_ids` list<int32>, the
+    token that ends the turn included. Their number is a multiple of `settings.batch_rows`, and each
+    such batch is one optimizer step.
+    """
+
+    loss = "warm_start"
+
+    policy: Policy  # pyright: ignore[reportIncompatibleVariableOverride]
+    settings: WarmStartConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def what(self) -> str:
+        return f"warm start of pi_{self.policy.value} from {self.checkpoint}"
+
+
 class UpdateResult(Record):
     """What an update did. `metrics` are finite floats, last value of each unless named otherwise.
 
@@ -145,7 +176,8 @@ class UpdateResult(Record):
     clip_fraction, grad_norm, reward_mean, reward_std, and with `grpo.max_mismatch` the share of
     sampled tokens that it leaves out, mismatch_masked. RWR metrics: loss, nll, kl_leash (nats a
     sequence, to pi_env^0, after the update, along the rows on the leash), kl_cap_hits, rolled_back
-    (0/1), grad_norm. On a GPU both have liger_kernels (0/1).
+    (0/1), grad_norm. Metrics of a warm start: loss, grad_norm. On a GPU all have liger_kernels
+    (0/1).
     `micro_batch_rows` is the number of rows of a micro-batch that fitted into the memory.
     `resumed_at` is the number of optimizer steps done before the trainer checkpoint. It is for the
     log alone: the rest of a result must not show whether an update was interrupted.
@@ -163,6 +195,7 @@ class UpdateResult(Record):
 LOSSES: dict[LossName, tuple[type[UpdateRequest], str]] = {
     "grpo": (GrpoRequest, "genenv_core.training.grpo.trainer"),
     "rwr": (RwrRequest, "genenv_core.training.rwr.trainer"),
+    "warm_start": (SftRequest, "genenv_core.training.sft.trainer"),
 }
 """What an update is asked with, and the module whose `update(request, stop)` computes it.
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
-from genenv_core.config.stages import FIRST, LAST, update_of
+from genenv_core.config.stages import LAST, update_of
 from genenv_core.errors import ConfigError, ModelError, NotFound
 from genenv_core.exchange.given_models import model_folder
 from genenv_core.measuring.request import measurement_name
 from genenv_core.storage.records.artifacts import Artifacts, reference
-from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
+from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights, first_maker
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.types import Policy
 from tasks.stage.stores import artifacts_of
@@ -66,8 +66,9 @@ def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> Chec
         if manifest is not None and manifest.facts["published"][policy]:
             break
         epoch -= 1
-    stage = update_of(policy) if epoch else FIRST
-    made = artifacts.find(stage, log.keys(epoch)[stage])
+    keys = log.keys(epoch)
+    stage = update_of(policy) if epoch else first_maker(artifacts.find(LAST, keys[LAST]))
+    made = artifacts.find(stage, keys[stage])
     if made is None:
         raise ModelError(
             f"{field} {OF_RUN}{name}: the output of {stage} in epoch {epoch} is missing or "

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 from genenv_core.addresses import page_of
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import FIRST, LAST, update_of
+from genenv_core.config.stages import LAST, update_of
 from genenv_core.errors import ConfigError, Retired
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.foreign import find_foreign
-from genenv_core.storage.records.manifest import ArtifactRef, Manifest
+from genenv_core.storage.records.manifest import ArtifactRef, Manifest, first_maker
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.store.opening import home_of
 from tasks.stage.progress import check
@@ -258,8 +258,9 @@ def _register(
         client.get_registered_model(name)
     except MlflowException:
         client.create_registered_model(name)
-    stage = FIRST if row["epoch"] == 0 else update_of(row["policy"])
-    key = run.keys(row["epoch"])[stage]
+    keys = run.keys(row["epoch"])
+    first = first_maker(artifacts.find(LAST, keys[LAST])) if row["epoch"] == 0 else None
+    key = keys[stage := first or update_of(row["policy"])]
     tags = {
         RUN_TAG: str(config.run_id),
         "genenv.epoch": str(row["epoch"]),

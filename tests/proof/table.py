@@ -63,7 +63,7 @@ SUITES = (
     Suite("sandbox", ("unit/schemas", "unit/storage/sql")),
     Suite("storage", ("unit/storage", "pipeline/test_gc_of_runs.py")),
     Suite("engines", ("unit/engines",)),
-    Suite("updates", ("unit/training", "pipeline/test_lora.py")),
+    Suite("updates", ("unit/training", "pipeline/test_lora.py", "pipeline/test_warm_start.py")),
     Suite(
         "crashes",
         ("pipeline/test_crash.py", "pipeline/test_faults.py", "pipeline/test_two_at_once.py"),

@@ -17,7 +17,7 @@ from flows.cli.tables import console, epoch_cells, epoch_table, measured_line
 from genenv_core.addresses import at_root
 from genenv_core.config.branching import BranchPoint
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import FIRST, LAST, MEASURES
+from genenv_core.config.stages import FIRST, LAST, MEASURES, WARM
 from genenv_core.config.until import Until
 from genenv_core.epoch.reached import first_texts_line, warm_start_lines
 from genenv_core.epoch.trouble import troubles
@@ -36,7 +36,7 @@ class RunView:
         self._quiet = quiet
         self._console = console()
         self._running: dict[tuple[int, str], tuple[dict[str, Event], float]] = {}
-        self._bootstrap: dict[str, Any] = {}
+        self._start: dict[str, Any] = {}
         self._epochs: dict[int, dict[str, Any]] = {}
         self._counts = Counter[StageState | None]()
         self._epoch_counts = defaultdict[int, Counter[StageState | None]](Counter)
@@ -197,10 +197,11 @@ class RunView:
                 )
                 for line in event.facts["skipped_first"]:
                     self.note(f"  {escape(line)}")
-            if event.stage == FIRST:
-                self._bootstrap = event.facts
+            if event.stage in (FIRST, WARM):  # the second also has what the first one said
+                before, self._start = warm_start_lines(self._start), event.facts
                 for line in warm_start_lines(event.facts):
-                    self._line(line)
+                    if line not in before:
+                        self._line(line)
             for trouble in troubles(event.facts):
                 self.warn(trouble)
         if event.due and not self._live:
@@ -229,7 +230,7 @@ class RunView:
         if not self._live:
             cells = epoch_cells(row)
             self._line("  ".join(f"{name} {value}" for name, value in cells.items() if value))
-        if event.epoch == 1 and (line := first_texts_line(self._bootstrap, row)):
+        if event.epoch == 1 and (line := first_texts_line(self._start, row)):
             self._line(line)
 
     def _line(self, text: str) -> None:

@@ -114,7 +114,7 @@ class _Picture:
     `planned` is None for a run that measures a model, which has no epochs. `said` are its tags,
     note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
     as asked, if none has taken it on since. `stopped` are the facts of a run that ends at a limit,
-    else empty. `progress` says how far running stages are, `bootstrap` what that stage reached.
+    else empty. `progress` says how far running stages are, `bootstrap` what the start reached.
     """
 
     run: str
@@ -238,7 +238,7 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
         parts.append(_grid(picture, everything=everything))
     if picture.reused:
         parts += ["", _reused(picture)]
-    parts += [Text(f"bootstrap: {line}") for line in picture.bootstrap]
+    parts += [Text(f"start: {line}") for line in picture.bootstrap]
     for attempt in picture.open_ends:
         # Only the first line of what went wrong; all of it is in stage_runs.
         told = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))

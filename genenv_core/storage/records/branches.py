@@ -22,7 +22,7 @@ from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFo
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.draws import Draws, merge_draws, read_draws
-from genenv_core.storage.records.manifest import Manifest
+from genenv_core.storage.records.manifest import Manifest, first_maker
 from genenv_core.storage.records.runs import TRACKED, RunLog, unknown_run
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.protocol import Store
@@ -205,7 +205,7 @@ def _check_history(point: BranchPoint, epochs: list[dict[str, Manifest]]) -> Non
                 f"`genenv resume {point.run_id}`, or branch off before that epoch"
             )
         published = outputs[LAST].facts.get("published", {})
-        maker = "grpo_update" if number else "bootstrap"
+        maker = "grpo_update" if number else first_maker(outputs[LAST])
         if not number or published.get("agent"):
             agent = outputs[maker].checkpoints["agent"]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import Field
 
+from genenv_core.config.stages import FIRST, WARM
 from genenv_core.record import Record
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.seal import SealedRecord
@@ -161,3 +162,13 @@ class TeacherRef:
     url: str | None
     model_name: str | None
     request: dict[str, Any]
+
+
+def first_maker(published: Manifest | None) -> str:
+    """Return the stage that made the checkpoints of epoch 0, by the output of its `publish`.
+
+    A run may have begun with other settings, so a warm start in its log is not always its own.
+    Without that output it is bootstrap.
+    """
+    inputs: Mapping[str, Any] = published.key_parts.get("inputs", {}) if published else {}
+    return WARM if WARM in inputs else FIRST

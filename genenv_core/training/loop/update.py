@@ -230,7 +230,8 @@ def device_memory(training: TrainingConfig) -> float | None:
     if not torch.cuda.is_available():
         raise TrainingError(
             "training.device is cuda and torch finds no GPU here: run the stage where there is one "
-            "(placement.grpo_update, placement.rwr_update), or set training.device=cpu"
+            "(placement.warm_start, placement.grpo_update, placement.rwr_update), or set "
+            "training.device=cpu"
         )
     free, _ = torch.cuda.mem_get_info()
     return min([limit or math.inf, *ranks.collected(float(free))])

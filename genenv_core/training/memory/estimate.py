@@ -19,6 +19,7 @@ import polars as pl
 
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
+from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.errors import ModelError, TrainingError
 from genenv_core.training.requests import LossName, UpdateRequest
 
@@ -183,13 +184,15 @@ class Estimate:
 
 
 def reference_of(
-    settings: GrpoConfig | RwrConfig, lora: LoraConfig, *, moved: bool
+    settings: GrpoConfig | RwrConfig | WarmStartConfig, lora: LoraConfig, *, moved: bool
 ) -> KlReference | None:
     """Return the model that the KL of an update needs beside the policy, None without one.
 
     With adapters, the policy's own weights serve: as a start with a copy of the adapter, as the
     first checkpoint without one, but not once adapters were merged and the policy has `moved`.
     """
+    if isinstance(settings, WarmStartConfig):
+        return None
     if isinstance(settings, GrpoConfig):
         if not settings.kl_coef:
             return None
@@ -255,11 +258,18 @@ def _row(job: Job) -> float:
 def _logits(job: Job) -> float:
     """Return what the head needs for a row."""
     vocabulary = job.shape.vocabulary
-    if job.loss == "rwr":
+    if job.loss != "grpo":
         return _RWR_LOGITS * vocabulary * job.completion_tokens
     by_torch, by_kernel = _GRPO_TILE[job.training.precision]
     width = by_torch if job.training.device == "cpu" else by_kernel
     return width * min(job.row_tokens, _TILE_TOKENS) * min(vocabulary, _TILE)
+
+
+_SHORTER: dict[LossName, str] = {
+    "grpo": "a lower rollout.max_length",
+    "rwr": "a lower generation.max_tokens",
+    "warm_start": "shorter examples",
+}
 
 
 def remedies(job: Job) -> str:
@@ -277,8 +287,7 @@ def remedies(job: Job) -> str:
     now = estimate(job).total(1)
     found = {text: estimate(other).total(1) for text, other in changes.items()}
     lower = [f"{text} ({bytes_ / GB:.3g} GB)" for text, bytes_ in found.items() if bytes_ < now]
-    lengths = "rollout.max_length" if job.loss == "grpo" else "generation.max_tokens"
-    return ", or ".join([*lower, f"a lower {lengths}"])
+    return ", or ".join([*lower, _SHORTER[job.loss]])
 
 
 def _with(job: Job, **changes: Any) -> Job:

@@ -38,7 +38,9 @@ Result = TypeVar("Result")
 WORKERS = 2
 """grpo_update and rwr_update side by side; the two warm starts likewise."""
 
-LESS_MEMORY = "lower grpo.micro_batch_rows or rwr.micro_batch_rows and run again"
+LESS_MEMORY = (
+    "lower grpo.micro_batch_rows, rwr.micro_batch_rows or warm_start.micro_batch_rows and run again"
+)
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -10,6 +10,7 @@ import polars as pl
 import torch
 
 from genenv_core.errors import NumericalError, TrainingError
+from genenv_core.training.loop.completions import padded
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
@@ -103,23 +104,11 @@ class RowBatches(StepBatches):
 
 
 def _pad(rows: StoredGenerations, chosen: list[int]) -> dict[str, Any]:
-    """Return right-padded tensors (B, L); `scored` (B, L - 1) marks what predicts a completion."""
-    prompts = [rows.prompt_ids[index] for index in chosen]
-    completions = [rows.completion_ids[index] for index in chosen]
-    lengths = torch.tensor([[len(p), len(c)] for p, c in zip(prompts, completions, strict=True)])
-    width = int(lengths.sum(1).max())
-    position = torch.arange(width)
-    input_ids = torch.zeros(len(chosen), width, dtype=torch.long)
-    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-        input_ids[row, : len(prompt) + len(completion)] = torch.tensor(prompt + completion)
-    first, end = lengths[:, :1], lengths.sum(1, keepdim=True)
-    scored = (position[1:] >= first) & (position[1:] < end)
+    """Return the padded tensors of rows, with the weight of each completion token."""
+    batch = padded(
+        [rows.prompt_ids[index] for index in chosen],
+        [rows.completion_ids[index] for index in chosen],
+    )
+    scored = batch["scored"]
     weight = torch.tensor([rows.weight[index] for index in chosen], dtype=torch.float32)
-    return {
-        "input_ids": input_ids,
-        "attention_mask": (position < end).long(),
-        "scored": scored,
-        "token_weight": weight.unsqueeze(1).expand_as(scored)[scored],
-        # Logits before the first completion of the batch are never needed.
-        "keep": width - int(lengths[:, 0].min()) + 1,
-    }
+    return batch | {"token_weight": weight.unsqueeze(1).expand_as(scored)[scored]}

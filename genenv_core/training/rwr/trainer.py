@@ -39,8 +39,15 @@ from trl.trainer.sft_trainer import SFTTrainer
 from genenv_core.algorithm.rwr import step_count
 from genenv_core.engines.transformers.scoring import kl_terms
 from genenv_core.training.loop import ranks
+from genenv_core.training.loop.completions import completion_logits
 from genenv_core.training.loop.shards import local, trained
-from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
+from genenv_core.training.loop.steps import (
+    Outcome,
+    StepTrainer,
+    checked,
+    shared_arguments,
+    unchanged,
+)
 from genenv_core.training.loop.update import carry_out
 from genenv_core.training.memory.estimate import REFERENCE_CACHE_VALUES
 from genenv_core.training.policies.reference import frozen, load_reference
@@ -89,7 +96,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             ),
             # Formal: the loop reads `step_batches`. TRL looks at the first row and the columns.
             train_dataset=Dataset.from_dict({"input_ids": [[0]] * self.step_batches.rows}),
-            data_collator=_identity,
+            data_collator=unchanged,
             processing_class=tokenizer,
         )
         self.check_processes()
@@ -116,7 +123,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
 
     def _terms(self, model: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
         """Return a micro-batch's shares of the weighted token NLL and of the KL a sequence."""
-        logprobs = _completion_logprobs(model, batch)
+        logprobs = completion_logits(model, batch).log_softmax(-1)
         targets = batch["input_ids"][:, 1:][batch["scored"]]
         chosen = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)
         nll = -(batch["token_weight"] * chosen).sum() / self.step_batches.tokens
@@ -135,7 +142,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             model = self.model
             adapted = model.disable_adapter()
         with torch.no_grad(), self.accelerator.autocast(), adapted:
-            logprobs = _completion_logprobs(model, batch)
+            logprobs = completion_logits(model, batch).log_softmax(-1)
         if self._caching:
             self._cached[index] = logprobs
         return logprobs
@@ -194,23 +201,6 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         self.loss, self.nll = ranks.total(self._loss_sum, self._nll_sum)
         self._loss_sum = self._nll_sum = 0.0
         return super()._get_grad_norm(model, grad_norm=grad_norm)
-
-
-def _completion_logprobs(model: Any, batch: dict[str, Any]) -> Any:
-    """Return log pi over the vocabulary at each completion position, shape (tokens, V), float32."""
-    keep, scored = batch["keep"], batch["scored"]
-    output = model(
-        input_ids=batch["input_ids"],
-        attention_mask=batch["attention_mask"],
-        logits_to_keep=keep,
-        use_cache=False,
-    )
-    logits = output.logits[:, :-1][scored[:, scored.size(1) + 1 - keep :]]
-    return logits.float().log_softmax(-1)
-
-
-def _identity(rows: Any) -> Any:
-    return rows
 
 
 def update(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:

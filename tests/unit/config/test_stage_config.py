@@ -234,8 +234,8 @@ def test_variables_of_a_chat_template_are_in_the_keys_of_the_stages_that_render_
         for policy in Policy
     }
     assert renders == {
-        Policy.AGENT: {"rollout", "evaluate", "benchmark"},
-        Policy.ENV: {"generate_tasks", "rollout", "rwr_update", "benchmark"},
+        Policy.AGENT: {"warm_start", "rollout", "evaluate", "benchmark"},
+        Policy.ENV: {"warm_start", "generate_tasks", "rollout", "rwr_update", "benchmark"},
     }
 
 
@@ -282,6 +282,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "tracking.experiment",
         "tracking.upload",
         "tracking.uri",
+        "warm_start.examples",
     }
 
 

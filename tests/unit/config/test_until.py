@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from genenv_core.config.load import dump, resolve
-from genenv_core.config.until import Until, read_until
+from genenv_core.config.until import Until, read_until, start_stages
 from genenv_core.errors import ConfigError
 from tests.mutations import mutation
 
@@ -48,6 +48,20 @@ def test_an_end_is_a_stage_of_an_epoch(text: str, stage: str, epoch: int) -> Non
 def test_a_bad_end_is_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         read_until(text, CONFIG)
+
+
+@mutation(
+    "no run ends at its warm start", "genenv_core/config/until.py",
+    "[WARM] if config.warm_started else []", "[]",
+)  # fmt: skip
+def test_epoch_0_has_a_warm_start_where_a_given_model_gets_one() -> None:
+    given = ["models.env=./e", "warm_start.steps=6"]
+    start = ["bootstrap", "warm_start", "evaluate", "publish"]
+    assert start_stages(resolve("tiny", overrides=given)) == start
+    assert read_until("warm_start", resolve("tiny", overrides=given)).epoch == 0
+    assert "warm_start" not in start_stages(resolve("tiny", overrides=["models.env=./e"]))
+    with pytest.raises(ConfigError, match="'warm_start' is no stage"):
+        read_until("warm_start", CONFIG)
 
 
 @mutation(

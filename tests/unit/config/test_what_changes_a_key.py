@@ -39,10 +39,11 @@ LAUNCHED = resolve("tiny", overrides=["training.processes=2"])
 
 EVERY = set(STAGES)
 PLAY = {"rollout", "evaluate", "benchmark"}
-UPDATE = {"grpo_update", "rwr_update"}
-SAMPLE = {"generate_tasks", "rollout", "evaluate", "rwr_update", "benchmark"}
+UPDATE = {"warm_start", "grpo_update", "rwr_update"}
+WRITE = {"warm_start", "generate_tasks"}
+SAMPLE = {*WRITE, "rollout", "evaluate", "rwr_update", "benchmark"}
 MODELS = {"bootstrap", *SAMPLE, *UPDATE}
-DOMAIN = {"bootstrap", "generate_tasks", "rollout", "score", "evaluate", "rwr_update", "benchmark"}
+DOMAIN = {"bootstrap", "score", *SAMPLE}
 
 EDITS: list[tuple[str, set[str]]] = [
     ("tasks.stage.execution", set()),
@@ -66,11 +67,11 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.engines.protocol", SAMPLE),
     ("genenv_core.engines.transformers.loading", SAMPLE | UPDATE),
     ("genenv_core.play.attempt", PLAY),
-    ("genenv_core.play.certificate", {"generate_tasks"}),
+    ("genenv_core.play.certificate", WRITE),
     ("genenv_core.play.driver", PLAY),
     (
         "genenv_core.play.steps",
-        PLAY | {"bootstrap", "generate_tasks", "score", "rwr_update", "publish"},
+        PLAY | WRITE | {"bootstrap", "score", "rwr_update", "publish"},
     ),
     ("genenv_core.play.fidelity", {"score", "rwr_update"}),
     ("genenv_core.play.simulator", PLAY | {"rwr_update"}),
@@ -79,6 +80,9 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.domains.desk.scoring", DOMAIN),
     ("genenv_core.training.warm_start.sft", {"bootstrap"}),
     ("genenv_core.training.grpo.trainer", {"grpo_update"}),
+    ("genenv_core.training.sft.batches", {"warm_start"}),
+    ("genenv_core.epoch.warm_starting", {"warm_start"}),
+    ("genenv_core.exchange.examples", {"warm_start"}),
     ("genenv_core.training.rwr.leash", {"rwr_update"}),
     ("genenv_core.training.loop.steps", UPDATE),
     ("genenv_core.training.requests", UPDATE),
@@ -90,8 +94,8 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.algorithm.spread", {"rollout", "rwr_update"}),
     ("genenv_core.algorithm.rwr", {"pool", "rwr_update"}),
     ("genenv_core.algorithm.mixture", {"rollout", "grpo_update", "benchmark"}),
-    ("genenv_core.algorithm.admission", {"generate_tasks"}),
-    ("genenv_core.epoch.generation", {"generate_tasks"}),
+    ("genenv_core.algorithm.admission", WRITE),
+    ("genenv_core.epoch.generation", WRITE),
     ("genenv_core.epoch.teaching", {"generate_tasks"}),
     ("genenv_core.epoch.windows", {"generate_tasks", "rollout", "benchmark"}),
     ("genenv_core.exchange.chat_endpoint", {"generate_tasks"}),
@@ -253,6 +257,7 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         "BenchmarkConfig.given",
         "LimitsConfig.given",
         "PricesConfig.given",
+        "RunConfig.warm_started",
         "TeacherConfig.given",
         "TrainingConfig.own_processes",
         "TrainingConfig.sharded",

@@ -1,4 +1,4 @@
-"""What bootstrap reached, in lines.
+"""What the start reached, in lines.
 
 Invariants: a warm start's line says whether its target was met, or that so few steps were not
 looked at; a given model has no line, and its first texts have none; nothing is said of what is not
@@ -67,6 +67,17 @@ def test_a_target_is_met_or_was_not_looked_at(accuracy: dict[str, float], words:
     "the first texts of a given model are counted", REACHED,
     "if not written or Policy.ENV not in", "if not written or not",
 )  # fmt: skip
+def test_a_given_model_is_left_as_it_is_or_taught() -> None:
+    told = {"steps": 12.0, "steps_planned": 60.0, "right": 41.0, "of": 64.0, "reached": 41 / 64}
+    both = {"env": told | {"loss": 0.5, "target": 0.6}, "agent": told | {"steps": 0, "target": 0.7}}
+    assert reached_lines({WARM_STARTS: both}, {}, {}) == [
+        "pi_env: 12 of 60 steps, loss 0.500, 41 of 64 texts are valid tasks: "
+        "warm_start.env_target 0.6 reached",
+        "pi_agent: 0 of 60 steps, left as it was given, answers 41 of 64 fresh examples exactly: "
+        "warm_start.agent_target 0.7 not reached",
+    ]
+
+
 def test_a_given_model_reached_nothing_in_bootstrap() -> None:
     lines = reached_lines(facts(agent={"loss": 0.25}), MEASURED, FIRST)
     assert [line.split(" ")[0] for line in lines] == ["pi_agent:", "pi_agent"]

@@ -101,7 +101,7 @@ def test_half_of_them_are_told_and_stop_nothing() -> None:
 
 @mutation(
     "attempts that all end at a bound are no warning", TROUBLE,
-    "BREAKING, ENDLESS, NARROW)", "BREAKING, NARROW)",
+    "BREAKING, ENDLESS, NARROW, SHORT)", "BREAKING, NARROW, SHORT)",
 )  # fmt: skip
 @mutation("a few long attempts are a warning", TROUBLE, "NEARLY_ALL = 0.9", "NEARLY_ALL = 0.5")
 def test_attempts_that_nearly_all_end_at_a_bound_are_a_warning() -> None:

@@ -59,7 +59,8 @@ def made(stage: str, number: int) -> ArtifactRef:
 
 def start() -> EpochState:
     """Return the state that epoch 1 starts from."""
-    return EpochState.after_bootstrap(*(made(stage, 0) for stage in START_STAGES))
+    first, *others = (made(stage, 0) for stage in START_STAGES)
+    return EpochState.after_start(first, None, *others)
 
 
 @pytest.fixture

@@ -92,10 +92,10 @@ def test_the_page_on_a_run_says_where_to_look_further():
     assert "](http://127.0.0.1:5000/#/experiments/1/runs/abc)" in page
     assert "genenv report My.run_1 --root /data -o report.html" in page
     assert "FROM curriculum\n  WHERE run_id = 'My.run_1' ORDER BY epoch;" in page
-    assert "Stopped" not in page and "bootstrap reached" not in page
+    assert "Stopped" not in page and "start reached" not in page
     warm = {"warm_starts": {"env": {"steps": 5, "steps_planned": 9, "loss": 1.0}}}
     begun = summary(config(), {}, "", "", bootstrap=warm)
-    assert "What bootstrap reached:\n\n- pi_env: 5 of 9 steps, loss 1.000\n" in begun
+    assert "What the start reached:\n\n- pi_env: 5 of 9 steps, loss 1.000\n" in begun
     failed = summary(config(), {}, "rollout of epoch 1: no memory", "")
     assert "**Stopped:** rollout of epoch 1: no memory" in failed
     assert "MLflow" not in failed

@@ -147,7 +147,7 @@ def test_status_says_how_far_a_stage_is_and_what_bootstrap_reached(
     show_run(store, "run-a", as_json=False)
     told = capsys.readouterr().out
     assert f"running {attempt.stage} of epoch 1, attempt 1 (h pid 1): 3 of 8 groups\n" in told
-    assert "bootstrap: pi_env: 5 of 9 steps, loss 1.000\n" in told
+    assert "start: pi_env: 5 of 9 steps, loss 1.000\n" in told
     show_run(store, "run-a", as_json=True)
     answer = json.loads(capsys.readouterr().out)
     assert [one["progress"] for one in answer["unfinished"]] == ["3 of 8 groups"]

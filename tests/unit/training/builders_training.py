@@ -18,7 +18,9 @@ from transformers import (
 )
 
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
-from genenv_core.training.requests import GrpoRequest, RwrRequest
+from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.training.requests import GrpoRequest, RwrRequest, SftRequest
+from genenv_core.types import Policy
 
 VOCABULARY = 40
 PAD, EOS = 0, 1
@@ -239,8 +241,34 @@ def rwr_of(
     )
 
 
+def sft_of(
+    home: Path, name: str, rows: list[dict[str, Any]], checkpoint: Path, **values: Any
+) -> SftRequest:
+    """Return a round of a warm start of `checkpoint` on `rows`, saved in `home / name`.
+
+    `values` are fields of the request, or of its settings.
+    """
+    fields = {"policy": Policy.AGENT, "seed": 0, "threads": 1, "steps": 1000}
+    own, settings = _parted(SftRequest, fields | values)
+    types = {
+        "row_id": pl.String,
+        "prompt_ids": pl.List(pl.Int32),
+        "completion_ids": pl.List(pl.Int32),
+    }
+    named = [row | {"row_id": f"r{index:03d}"} for index, row in enumerate(rows)]
+    path = home / f"{name}.parquet"
+    pl.DataFrame(named, schema=types).write_parquet(path)
+    return SftRequest(
+        checkpoint=checkpoint,
+        output=home / name,
+        rows=path,
+        settings=WarmStartConfig(**settings),
+        **own,
+    )
+
+
 def _parted(
-    kind: type[GrpoRequest | RwrRequest], values: dict[str, Any]
+    kind: type[GrpoRequest | RwrRequest | SftRequest], values: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values that are fields of a request, and the other values."""
     own = {name: value for name, value in values.items() if name in kind.model_fields}

@@ -38,6 +38,7 @@ from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import (
     GrpoRequest,
     RwrRequest,
+    SftRequest,
     TrainerCheckpoints,
     UpdateResult,
     run_update,
@@ -51,13 +52,15 @@ from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
     load,
+    random_rows,
     rwr_of,
     rwr_rows,
+    sft_of,
     tiny_checkpoint,
 )
 from tests.waiting import BOUND_S, until
 
-Request = GrpoRequest | RwrRequest
+Request = GrpoRequest | RwrRequest | SftRequest
 STATE_FILE = "state-00001-of-00001.safetensors"
 CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
 NEVER = 1e6
@@ -125,6 +128,13 @@ REQUESTS: dict[str, tuple[Callable[[Path], Request], str, int]] = {
         lambda home: rwr_request(home, "start", kl_cap=1e-4, steps=4),
         "rolled_back",
         4,
+    ),
+    "warm start": (
+        lambda home: sft_of(
+            home, "sft", random_rows(9), home / "policy", batch_rows=3, micro_batch_rows=2
+        ),
+        "updated",
+        3,
     ),
 }
 

@@ -1,0 +1,63 @@
+"""Warm start of given models: a few supervised steps before the game begins."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from genenv_core.config.sections.section import Section
+
+
+class WarmStartConfig(Section):
+    """Supervised steps that teach a given model the form of tasks and answers before epoch 0 ends.
+
+    A model is looked at before the first step and after every round. It ends with the first look at
+    or above its target, and after `steps` at the latest.
+    """
+
+    steps: int = Field(default=0, ge=0, le=100_000)
+    """Most optimizer steps of each given model; 0: no warm start."""
+    round_steps: int = Field(default=6, ge=1, le=100_000)
+    """Steps between two looks. Adam's moments start at zero in each round."""
+    batch_rows: int = Field(default=16, ge=1, le=4096)
+    """Examples in one optimizer step."""
+    micro_batch_rows: int = Field(default=16, ge=1, le=4096)
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
+    learning_rate: float = Field(default=1e-4, gt=0, le=1)
+    """Learning rate, constant. It suits whole weights; adapters (training.lora.rank) want about ten
+    times as much."""
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
+    """Gradient norm above which gradients are scaled down."""
+    agent_target: float = Field(default=0.3, gt=0, le=1)
+    """Share of fresh examples that pi_agent has to answer word for word, sampled greedily; below 1,
+    so that something is left to learn."""
+    env_target: float = Field(default=0.6, gt=0, le=1)
+    """Share of pi_env's texts, sampled as in the game, that have to be valid tasks."""
+    probe_rows: int = Field(default=64, ge=4, le=100_000)
+    """Examples, or texts, in one look."""
+    easy_skew: float = Field(default=0.5, ge=0, le=1)
+    """How easy the domain's own examples for pi_env are: 0 = difficulty uniform, 1 = nearly all of
+    the lowest difficulty."""
+    examples: str | None = Field(default=None, min_length=1)
+    """JSONL file of examples in place of the domain's own: rows of policy (agent or env), messages
+    and answer. Its content is in the key, not its name."""
+
+    @model_validator(mode="after")
+    def _useful(self) -> Self:
+        given = [
+            name
+            for name, field in type(self).model_fields.items()
+            if getattr(self, name) != field.default
+        ]
+        if self.steps == 0 and given:
+            raise ValueError(
+                f"warm_start.{given[0]} does nothing with warm_start.steps 0: set steps, such as "
+                "60, or remove it"
+            )
+        if self.examples is not None and "easy_skew" in given:
+            raise ValueError(
+                f"warm_start.easy_skew {self.easy_skew:g} does nothing with warm_start.examples, "
+                "which are not the domain's own: remove one of them"
+            )
+        return self

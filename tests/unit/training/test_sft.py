@@ -1,0 +1,141 @@
+"""The warm start of given models with the real TRL trainer on tiny ones.
+
+Invariants: the gradient of each step is the hand-written mean NLL of its own rows' completion
+tokens, in their order; micro-batches change nothing but rounding; rows that fill no whole number of
+steps are refused; equal requests give equal bits; adapters are handed on merged.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from genenv_core.config.sections.training import LoraConfig, TrainingConfig
+from genenv_core.engines.adapters import ADAPTER_WEIGHTS
+from genenv_core.errors import TrainingError
+from genenv_core.storage.canonical import file_sha256
+from genenv_core.training.requests import run_update
+from genenv_core.training.sft import trainer as sft
+from genenv_core.types import Policy
+from tests.mutations import mutation
+from tests.unit.training.builders_training import (
+    load,
+    random_rows,
+    relative_error,
+    sft_of,
+    tiny_checkpoint,
+    token_logprobs,
+    weights,
+)
+
+BATCHES = "genenv_core/training/sft/batches.py"
+TRAINER = "genenv_core/training/sft/trainer.py"
+
+Gradient = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("policy") / "given", seed=1)
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
+    """Return a list that fills with the gradient of each optimizer step."""
+    seen: list[Gradient] = []
+    original = sft.ExampleTrainer._get_grad_norm
+
+    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
+        seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
+        return original(self, model, grad_norm)
+
+    monkeypatch.setattr(sft.ExampleTrainer, "_get_grad_norm", record)
+    return seen
+
+
+def nll(model: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
+    tokens = sum(len(row["completion_ids"]) for row in rows)
+    return torch.stack([-token_logprobs(model, row).sum() / tokens for row in rows]).sum()
+
+
+def gradient_of(model: Any, loss: torch.Tensor) -> Gradient:
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@mutation(
+    "a step of a warm start trains the rows of the first one", BATCHES,
+    "step = range(first, first + step_rows)", "step = range(step_rows)",
+)  # fmt: skip
+@mutation(
+    "the loss of a warm start grows with the length of its answers", TRAINER,
+    ' / inputs["tokens"]', "",
+)  # fmt: skip
+def test_each_step_follows_the_mean_likelihood_of_its_own_rows(
+    tmp_path: Path, policy: Path, gradients: list[Gradient]
+) -> None:
+    rows = random_rows(6, seed=4)
+    request = sft_of(
+        tmp_path, "out", rows, policy, batch_rows=3, micro_batch_rows=2, learning_rate=1e-7,
+        max_grad_norm=1000,
+    )  # fmt: skip
+    result = run_update(request)
+    assert (result.steps, result.action.value, len(gradients)) == (2, "updated", 2)
+    model = load(policy)
+    for step, seen in enumerate(gradients):  # the rate is too low for the first to move the second
+        expected = gradient_of(model, nll(model, rows[3 * step : 3 * step + 3]))
+        assert relative_error(seen, expected) < 1e-4
+    assert result.metrics["loss"] == pytest.approx(float(nll(model, rows[3:])), rel=1e-4)
+    norm = math.sqrt(sum(float(g.square().sum()) for g in gradients[1].values()))
+    assert result.metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
+
+
+def test_micro_batches_change_rounding_alone_and_equal_requests_give_equal_bits(
+    tmp_path: Path, policy: Path
+) -> None:
+    rows = random_rows(8, seed=5)
+    made = {
+        name: run_update(
+            sft_of(tmp_path, name, rows, policy, batch_rows=4, micro_batch_rows=micro)
+        ).checkpoint
+        for name, micro in (("whole", 4), ("again", 4), ("cut", 1))
+    }
+    digests = {name: file_sha256(path / "model.safetensors") for name, path in made.items()}
+    assert digests["whole"] == digests["again"] != file_sha256(policy / "model.safetensors")
+    whole, cut = weights(made["whole"]), weights(made["cut"])
+    for name, value in whole.items():
+        assert torch.allclose(value, cut[name], atol=2e-6), name
+
+
+@mutation(
+    "rows of a warm start may be left over", BATCHES,
+    "if left := frame.height % request.settings.batch_rows:",
+    "if left := frame.height % 1:",
+)  # fmt: skip
+def test_rows_that_fill_no_whole_number_of_steps_are_refused(tmp_path: Path, policy: Path) -> None:
+    request = sft_of(tmp_path, "out", random_rows(7), policy, batch_rows=4)
+    with pytest.raises(TrainingError, match=r"7 fill no whole number of steps of 4 rows, 3 are"):
+        run_update(request)
+    rows = random_rows(4)
+    rows[2]["completion_ids"] = []
+    with pytest.raises(TrainingError, match=r"row_id 'r002': empty completion_ids"):
+        run_update(sft_of(tmp_path, "empty", rows, policy, batch_rows=4))
+
+
+def test_merged_adapters_are_a_whole_checkpoint_without_one(tmp_path: Path, policy: Path) -> None:
+    training = TrainingConfig(lora=LoraConfig(rank=2, merge=True))
+    request = sft_of(
+        tmp_path, "out", random_rows(4), policy, policy=Policy.ENV, batch_rows=4,
+        training=training, learning_rate=1e-2,
+    )  # fmt: skip
+    made = run_update(request).checkpoint
+    assert request.what.startswith("warm start of pi_env from ")
+    assert not (made / ADAPTER_WEIGHTS).exists()
+    before, after = weights(policy), weights(made)
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
