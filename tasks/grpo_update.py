@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.algorithm.mixture import step_count
 from genenv_core.epoch.agent_update import agent_rows
 from genenv_core.epoch.rows import UpdateRows
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
@@ -56,7 +57,7 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
             temperature=config.rollout.temperature,
             reference=None if initial is None else context.checkpoint(initial),
         ),
-        config.grpo.steps_for,
+        partial(step_count, passes=config.grpo.passes, per_step=config.grpo.groups_per_step),
         unit="groups",
         without_rows=without(
             context.inputs.pool, "no group of D_train carries a signal in this epoch"

@@ -26,6 +26,11 @@ def base_attempts(new_tasks: int, *, new_share: float, base_share: float) -> int
     return _half_up(new_tasks * base_share / new_share)
 
 
+def step_count(groups: int, *, passes: int, per_step: int) -> int:
+    """Return the optimizer steps of an update on so many groups; a pass may end in a small one."""
+    return passes * math.ceil(groups / per_step)
+
+
 def admissible(policy_version: int, *, current: int, max_age: int) -> bool:
     """Return whether a stored group may be replayed: at most max_age versions old, not current."""
     return 1 <= current - policy_version <= max_age

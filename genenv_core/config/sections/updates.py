@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -80,10 +79,6 @@ class GrpoConfig(Section):
     """How TRL normalises the token losses."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
-
-    def steps_for(self, groups: int) -> int:
-        """Return the optimizer steps of an update on so many groups."""
-        return self.passes * math.ceil(groups / self.groups_per_step)
 
     @model_validator(mode="after")
     def _useful(self) -> Self:

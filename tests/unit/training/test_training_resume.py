@@ -28,6 +28,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from genenv_core.algorithm.mixture import step_count
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.grpo import trainer as grpo
@@ -240,6 +241,10 @@ def test_a_resumed_update_starts_with_the_numbers_of_its_checkpoint(
     '(newest / _LOSSES).read_bytes() if newest else b""', 'b""',
 )  # fmt: skip
 @mutation(
+    "steps of GRPO are planned for whole steps alone", "genenv_core/algorithm/mixture.py",
+    "math.ceil(groups / per_step)", "(groups // per_step)", by="[grpo]",
+)  # fmt: skip
+@mutation(
     "the loss of GRPO is never shown", "genenv_core/training/grpo/trainer.py",
     "self.loss = self.seen.loss", "self.loss = 0.0", by="[grpo]",
 )  # fmt: skip
@@ -258,7 +263,7 @@ def test_the_losses_that_are_noted_go_on_where_the_update_does(
     assert weights_sha256(result) == case.sha256
     assert steps == result.steps and array("d", losses)[-1] == result.metrics["loss"] != 0
     if isinstance(whole, GrpoRequest):
-        assert whole.settings.steps_for(groups=5) == steps
+        assert step_count(5, passes=2, per_step=2) == steps
     request = kept(case, tmp_path).model_copy(update={"noted": noted})
     noted.write_bytes(losses * 3)  # of an attempt that ran out of memory
     folder = interrupted(request, 3) / "checkpoint-3"
