@@ -265,11 +265,8 @@ def _logits(job: Job) -> float:
     return width * min(job.row_tokens, _TILE_TOKENS) * min(vocabulary, _TILE)
 
 
-_SHORTER: dict[LossName, str] = {
-    "grpo": "a lower rollout.max_length",
-    "rwr": "a lower generation.max_tokens",
-    "warm_start": "shorter examples",
-}
+LENGTHS: dict[LossName, str] = {"grpo": "rollout.max_length", "rwr": "generation.max_tokens"}
+"""The setting that bounds the rows of an update; the examples of a warm start are as they are."""
 
 
 def remedies(job: Job) -> str:
@@ -287,7 +284,8 @@ def remedies(job: Job) -> str:
     now = estimate(job).total(1)
     found = {text: estimate(other).total(1) for text, other in changes.items()}
     lower = [f"{text} ({bytes_ / GB:.3g} GB)" for text, bytes_ in found.items() if bytes_ < now]
-    return ", or ".join([*lower, _SHORTER[job.loss]])
+    length = LENGTHS.get(job.loss)
+    return ", or ".join([*lower, f"a lower {length}" if length else "shorter examples"])
 
 
 def _with(job: Job, **changes: Any) -> Job:

@@ -21,6 +21,7 @@ from genenv_core.storage.records.manifest import FileRef
 from genenv_core.training.memory.devices import Gpu, gpus
 from genenv_core.training.memory.estimate import (
     GB,
+    LENGTHS,
     Estimate,
     Job,
     Shape,
@@ -35,7 +36,6 @@ LIBRARIES_BYTES = 0.7 * GB
 """A process with torch, transformers and TRL, before it has a model (measured)."""
 PROMPT = 1024
 """Tokens taken for the prompt of pi_env where it cannot be measured."""
-_LENGTHS: dict[LossName, str] = {"grpo": "rollout.max_length", "rwr": "generation.max_tokens"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Need:
         return (
             f"{self.stage}: {least:.3g} GB a device with micro-batches of 1 row, {asked:.3g} GB "
             f"with {self.rows}, for rows of {self.job.row_tokens} tokens, the longest that "
-            f"{_LENGTHS[self.job.loss]} allows"
+            f"{LENGTHS[self.job.loss]} allows"
         )
 
 

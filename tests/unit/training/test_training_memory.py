@@ -305,7 +305,7 @@ def checked(config: RunConfig, given: Given) -> list[needs.Need]:
 
 @mutation(
     "a plan does not say which setting its rows are the longest of",
-    "genenv_core/training/memory/needs.py", "{_LENGTHS[self.job.loss]} allows", "it allows",
+    "genenv_core/training/memory/needs.py", "{LENGTHS[self.job.loss]} allows", "it allows",
 )  # fmt: skip
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
