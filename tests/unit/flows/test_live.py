@@ -46,6 +46,7 @@ def test_the_last_lines_say_what_is_wrong_with_tasks(
     assert "warning" not in closing(tmp_path, capsys, "", "")
 
 
+@mutation("a warm start says again what bootstrap said", LIVE, "if line not in before:", "if True:")
 @mutation(
     "a run without a terminal is silent while a stage works", LIVE,
     "if event.due and not self._live:", "if False:",
@@ -61,11 +62,15 @@ def test_a_run_says_how_far_bootstrap_is_and_what_it_reached(
         emit(Event("started", "bootstrap", 0))
         for due in (False, True):
             emit(Event("advanced", "bootstrap", 0, done=3, total=9, unit="steps", due=due))
-        emit(Event("finished", "bootstrap", 0, StageState.COMPUTED, facts={"warm_starts": warm}))
+        made = {"warm_starts": {"env": warm["env"]}}
+        emit(Event("finished", "bootstrap", 0, StageState.COMPUTED, facts=made))
+        emit(Event("started", "warm_start", 0))
+        emit(Event("finished", "warm_start", 0, StageState.COMPUTED, facts={"warm_starts": warm}))
         emit(Event("started", "publish", 1))
         facts = {"summary": {**SUMMARY, **written}, "gates": {}}
         emit(Event("finished", "publish", 1, StageState.COMPUTED, facts=facts))
     said = capsys.readouterr().out.splitlines()
     assert said.count("bootstrap of epoch 0: 3 of 9 steps") == 1
-    assert "pi_env: 5 of 5 steps, loss 1.000" in said
+    assert said.count("pi_env: 5 of 5 steps, loss 1.000") == 1
+    assert sum(line.startswith("pi_agent: 9 of 9 steps, loss 0.250") for line in said) == 1
     assert said[-1] == "pi_env wrote 8 texts in epoch 1, 6 of them valid (75%)"
