@@ -198,6 +198,7 @@ def test_a_working_folder_that_is_gone(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     monkeypatch.setattr(sys, "argv", ["genenv", "status"])
+    monkeypatch.setattr(os, "_exit", sys.exit)  # where other tests have left threads
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2
