@@ -29,6 +29,10 @@ POLL_S = 0.2
 interrupt a wait without an end: Python would see it only when the run is over."""
 
 
+_came: list[signal.Signals] = []
+"""The SIGTERM or SIGHUP that has come; `heed_ends` begins anew."""
+
+
 class Terminated(BaseException):
     """SIGTERM or SIGHUP has come; the message names the stages that the next run continues."""
 
@@ -40,17 +44,17 @@ class Terminated(BaseException):
 def heed_ends() -> None:
     """Turn the first SIGTERM or SIGHUP into `Terminated`, raised in the main thread.
 
-    Later ones do nothing. Without it the first process of a container would ignore SIGTERM. Under
+    Python drops what is raised while it runs a finalizer; `supervise` raises it again. Later ones
+    do nothing. Without it the first process of a container would ignore SIGTERM. Under
     `nohup` SIGHUP stays ignored. After SIGHUP, what would be written to the closed terminal goes
     nowhere: the first failed write would end the work before it can be continued.
     """
-    announced = False
+    _came.clear()
     terminal = [number for number in (0, 1, 2) if _is_terminal(number)]
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal announced
-        if not announced:
-            announced = True
+        if not _came:
+            _came.append(signal.Signals(number))
             if number == signal.SIGHUP:
                 for one in terminal:
                     discard(one)
@@ -94,7 +98,8 @@ def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated
     threading.Thread(target=carry_out, name="run", daemon=True).start()
     try:
         while not wait([done], POLL_S).done:
-            pass
+            if _came:
+                raise Terminated(number=_came[0])
         return done.result()
     except KeyboardInterrupt:
         # Nobody ends this process meanwhile, but for a second Ctrl-C.

@@ -121,7 +121,9 @@ def interrupted(folder: Path, stage: str, number: int, status: int, words: str) 
     # As a terminal does, and as a container's init may: everybody gets it, the workers too.
     os.killpg(process.pid, number)
     if number in (signal.SIGTERM, signal.SIGHUP):
-        assert process.stdout is not None and b"ending\n" in iter(process.stdout.readline, b"")
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, b"")
+        assert b"ending\n" in lines, process.communicate(timeout=BOUND_S)
         os.killpg(process.pid, number)
     _, error = process.communicate(timeout=BOUND_S)
     assert process.returncode == status, error.decode()

@@ -34,7 +34,7 @@ def named_paths(text: str) -> set[str]:
 
 def test_the_readme_is_one_page_with_the_way_to_the_architecture() -> None:
     lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 200
+    assert len(lines) <= 130
     assert any("(docs/architecture.md)" in line for line in lines[:25])
     assert {"make run", "make test"} <= {line.partition("#")[0].strip() for line in lines}
 

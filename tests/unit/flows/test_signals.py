@@ -1,7 +1,8 @@
 """Signals that end a run where it can be continued.
 
 Invariants: SIGTERM and SIGHUP raise once, each under its own name and exit status; `nohup` keeps
-its meaning; a terminal that is closed breaks nothing that is written on the way to the end.
+its meaning; a terminal that is closed breaks nothing that is written on the way to the end; a
+signal whose exception Python drops ends the work all the same.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flows.cli import app as cli
-from flows.running.signals import Terminated, heed_ends
+from flows.running import signals
+from flows.running.signals import Terminated, heed_ends, supervise
 from tests.mutations import mutation
 from tests.waiting import BOUND_S
 
@@ -31,6 +35,7 @@ def handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+    signals._came.clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @mutation("a closed terminal kills a run", SIGNALS,
@@ -70,6 +75,34 @@ def test_nohup_keeps_a_run() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
     with pytest.raises(Terminated):
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Finalized:
+    """Its finalizer is what runs when the signal comes."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@mutation("a signal that comes in a finalizer is lost", SIGNALS,
+          "            if _came:\n", "            if False:\n")  # fmt: skip
+def test_a_signal_that_comes_in_a_finalizer_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python runs finalizers anywhere, and drops what is raised in one."""
+    heed_ends()
+    dropped: list[object] = []
+    over, wait = threading.Event(), signals.wait
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(signals, "wait", wait)
+        Finalized()
+        return wait(*given, **named)
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda one: dropped.append(one.exc_type))
+    monkeypatch.setattr(signals, "wait", interrupted)
+    monkeypatch.setattr(signals, "_end", lambda *_, **__: over.set())
+    with pytest.raises(Terminated):
+        supervise(lambda: over.wait(5))
+    assert dropped == [Terminated] and over.is_set()
 
 
 CLOSED = """
