@@ -92,9 +92,11 @@ def wait_for(root: Path, run_id: str, stage: str, process: subprocess.Popen[byte
 
 
 SAYS_WHEN_IT_ENDS = """
+import signal
 from flows.cli import app
 from flows.running import signals
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 end = signals._end
 signals._end = lambda *given, **named: (print("ending", flush=True), end(*given, **named))
 app.main()
