@@ -24,7 +24,7 @@ class WarmStartConfig(Section):
     """Examples in one optimizer step."""
     micro_batch_rows: int = Field(default=16, ge=1, le=4096)
     """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
-    learning_rate: float = Field(default=1e-4, gt=0, le=1)
+    learning_rate: float = Field(default=3e-5, gt=0, le=1)
     """Learning rate, constant. It suits whole weights; adapters (training.lora.rank) want about ten
     times as much."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
