@@ -62,9 +62,9 @@ class UpdateRequest(Record):
 
     The update starts from `checkpoint` and saves the policy in `output`, with its tokenizer. `rows`
     is a Parquet file. With `checkpoints`, a killed update continues from the last one and ends on
-    the same bits. `gradient_checkpointing` changes none of them. The file `noted`, where one is
-    named, grows by the loss of each finished step (`warm_start.request.note_step`); an update that
-    continues begins it with the losses of the steps before.
+    the same bits. `gradient_checkpointing` changes none of them. Each finished step appends its
+    loss to the file `noted`, if one is given (`warm_start.request.note_step`); an update that
+    continues first writes the losses of the steps before into it.
     """
 
     loss: ClassVar[LossName]
