@@ -112,7 +112,7 @@ from flows.running.signals import Terminated, heed_ends
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 try:
     heed_ends()
-    print("ready", flush=True)
+    print("ready", file=sys.stderr, flush=True)
     time.sleep(600)
 except Terminated as end:
     print("a shard is finished", flush=True)
@@ -132,7 +132,7 @@ def test_the_terminal_that_is_closed_breaks_no_end(tmp_path: Path) -> None:
         start_new_session=True,
     )
     os.close(below)
-    assert b"ready" in os.read(above, 100)
+    assert child.stderr is not None and child.stderr.readline() == b"ready\n"
     os.close(above)
     child.send_signal(signal.SIGHUP)
     _, error = child.communicate(timeout=BOUND_S)
