@@ -34,6 +34,8 @@ PAYLOAD_ROWS = 512
 TABLE_KEY = "genenv.table"
 VERSION_KEY = "genenv.schema_version"
 
+_ELSEWHERE = "read it with the genenv that wrote it, and start new runs in another root"
+
 
 def to_parquet(table: str, frame: pl.DataFrame) -> bytes:
     """Return the frame as Parquet; equal frames give equal bytes. Expects a validated frame."""
@@ -136,7 +138,10 @@ def _as_now(
     if columns is not None:
         frame = frame.select(columns)
     if frame.schema != wanted:
-        raise SchemaError(f"table {table}: {name}: {_difference(frame.schema, wanted)}")
+        raise SchemaError(
+            f"table {table}: {name}: {_difference(frame.schema, wanted)}, so another version of "
+            f"genenv wrote it: {_ELSEWHERE}"
+        )
     return frame
 
 
@@ -179,7 +184,7 @@ def _older(table: str, name: str, version: int) -> tuple[tuple[str, ...], dict[s
     if lacking is None:
         remedy = "upgrade genenv to read it"
         if version < known:
-            remedy = "read it with the genenv that wrote it, and start new runs in another root"
+            remedy = _ELSEWHERE
         raise SchemaError(
             f"table {table}: {name} has schema version {version} and this genenv knows {known}: "
             f"{remedy}"

@@ -188,7 +188,8 @@ def test_changed_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = to_parquet("scores", sample_frame("scores"))
     changed = pl.Schema(registry.schema("scores") | {"epoch": pl.Int32()})
     monkeypatch.setattr(parquet, "schema", lambda table: changed)
-    with pytest.raises(SchemaError, match="column epoch has type Int64, not Int32"):
+    told = "column epoch has type Int64, not Int32, so another version of genenv wrote it: read it"
+    with pytest.raises(SchemaError, match=told):
         read_parquet("scores", data)
 
 
