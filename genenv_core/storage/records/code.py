@@ -2,7 +2,9 @@
 
 The syntax trees are digested without docstrings and positions, so a comment or a docstring does not
 invalidate a stage, while a changed line anywhere in what it imports does. Nobody has to remember a
-number. What the configuration chooses (an engine, a domain) is opened by name, so no import leads
+number. A module's own name does not count, only its content and which contents it is tied to, so a
+file may move and a package may get another name (`genenv_core.storage.records.module_form`). What
+the configuration chooses (an engine, a domain) is opened by name, so no import leads
 there; the key adds the code of the chosen one (`tasks.stage.key`).
 """
 
@@ -19,7 +21,9 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import packages_distributions
 from importlib.util import decode_source, find_spec
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
+
+from genenv_core.storage.records.module_form import EMPTY, form_digest, form_of
 
 PROJECT = ("genenv_core", "schemas", "tasks")
 """Packages whose modules count; libraries are in the key by their versions."""
@@ -47,8 +51,17 @@ _PARSE_TRIES = 10
 @cache
 def code_version(*modules: str) -> str:
     """Return the digest (16 hex digits) of modules and all project modules that they import."""
-    lines = "\n".join(f"{name} {_read(name)[0]}" for name in counted(*modules))
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+    found = {name: _read(name) for name in counted(*modules)}
+    lines: list[str] = []
+    for one in found.values():
+        # What imports do not lead to decides nothing, or is added where it is chosen.
+        ties = (
+            f"{use} {found[target].digest if target in found else 'elsewhere'}"
+            for use, target in one.ties
+        )
+        if one.digest != EMPTY or one.ties:  # the file that makes a folder a package
+            lines.append("\n".join([one.digest, *sorted(ties)]))
+    return hashlib.sha256("\n\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 def counted(*modules: str) -> list[str]:
@@ -79,11 +92,7 @@ def source_digest(source: str) -> str:
     Every Python from 3.11 on gives the same digest, so that machines with several of them share
     what is stored.
     """
-    tree = _parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [item for item in node.body if not _is_docstring(item)]
-    return hashlib.sha256(_form(tree).encode()).hexdigest()
+    return form_digest(_parse(source))
 
 
 def imported_modules(module: str) -> tuple[str, ...]:
@@ -92,64 +101,49 @@ def imported_modules(module: str) -> tuple[str, ...]:
     Those of a plug-in's own distribution are among them, or of its own folder where it is not
     installed.
     """
-    return _read(module)[1]
+    return _read(module).imports
+
+
+class Source(NamedTuple):
+    """A module as it counts: see `module_form.Form` for `digest` and `ties`."""
+
+    digest: str
+    imports: tuple[str, ...]
+    """The project modules that it imports, sorted; for a plug-in, those of its own."""
+    ties: tuple[tuple[str, str], ...]
 
 
 @cache
-def _read(module: str) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a module's source and the project modules that it imports."""
+def _read(module: str) -> Source:
+    """Return what a module's source says; '' is the digest of one without a source."""
     path = _source(module)
     if path is None:
-        return "", ()
+        return Source("", (), ())
     content = path.read_bytes()
     try:
-        source = decode_source(content)
-        tree = _parse(source)
+        tree = _parse(decode_source(content))
     except (SyntaxError, ValueError, RecursionError):  # which no import gets past either
-        return hashlib.sha256(content).hexdigest(), ()
+        return Source(hashlib.sha256(content).hexdigest(), (), ())
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = _imported_from(node, module, path)
-            found.add(base)
-            found.update(f"{base}.{alias.name}" for alias in node.names)
+            # An absolute spelling says the same, and needs no place to be understood from.
+            node.module, node.level = _imported_from(node, module, path), 0
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
     top = module.partition(".")[0]
     if top not in PROJECT:  # importing a module of a package runs the package's own file
         found.update(module.rsplit(".", count)[0] for count in range(1, module.count(".") + 1))
     tops = {n.partition(".")[0] for n in found if n}
-    own = {one for one in tops if one in (*PROJECT, top) or _together(one, top)}
-    names = sorted(n for n in found if n.partition(".")[0] in own and _source(n) is not None)
-    return source_digest(source), tuple(names)
+    own = {*PROJECT, top, *(one for one in tops if _together(one, top))}
 
+    def is_own(name: str) -> bool:
+        return name.partition(".")[0] in own and _source(name) is not None
 
-def _form(value: object) -> str:
-    """Return a syntax tree as a text that does not depend on the version of Python.
-
-    `ast.dump` writes empty fields in one version and leaves them out in another, and newer versions
-    have fields that older ones lack. Here, fields are sorted, and what is empty is left out, such
-    as the empty texts that 3.12 puts into an f-string.
-    """
-    if isinstance(value, ast.JoinedStr):
-        parts = [
-            part
-            for part in value.values
-            if not (isinstance(part, ast.Constant) and part.value == "")
-        ]
-        return f"JoinedStr({','.join(map(_form, parts))})"
-    if isinstance(value, ast.AST):
-        fields = ((name, getattr(value, name, None)) for name in sorted(value._fields))
-        constant = isinstance(value, ast.Constant)
-        held = [
-            f"{name}={_form(inner)}"
-            for name, inner in fields
-            if inner not in (None, []) or (constant and name == "value")
-        ]
-        return f"{type(value).__name__}({','.join(held)})"
-    if isinstance(value, list):
-        return f"[{','.join(_form(item) for item in cast('list[object]', value))}]"
-    return ascii(value)
+    imports = tuple(sorted(name for name in found if is_own(name)))
+    return Source(imports=imports, **form_of(tree, is_own)._asdict())
 
 
 def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
@@ -231,11 +225,3 @@ def _spec(top: str) -> ModuleSpec | None:
         return find_spec(top)
     except (ImportError, ValueError):  # of `__main__`, of a module that made itself
         return None
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )

@@ -142,9 +142,8 @@ def edit(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert code._source(module) is not None
     read = code._read
 
-    def edited(name: str) -> tuple[str, tuple[str, ...]]:
-        digest, imports = read(name)
-        return ("edited" if name == module else digest), imports
+    def edited(name: str) -> code.Source:
+        return read(name)._replace(digest="edited") if name == module else read(name)
 
     monkeypatch.setattr(code, "_read", edited)
 

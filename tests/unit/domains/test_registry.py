@@ -190,7 +190,7 @@ def test_a_name_that_leads_nowhere_says_what_to_do(write: Write, name: str, word
 
 @mutation(
     "a module beside a plug-in is in no key", "genenv_core/storage/records/code.py",
-    "or _together(one, top)}", "}",
+    ", *(one for one in tops if _together(one, top))}", "}",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("changed", "counts"),

@@ -175,6 +175,89 @@ def test_imports_are_found_in_both_spellings_and_inside_functions(project: Path)
     assert imported_modules("toy.nowhere") == ()
 
 
+def moved(project: Path, old: str, new: str) -> None:
+    """Move a module or a package, and spell its name anew wherever the project's code has it."""
+    source, target = (project.parent.joinpath(*name.split(".")) for name in (old, new))
+    if not source.is_dir():
+        source, target = source.with_suffix(".py"), target.with_suffix(".py")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+    (package, name), (other, another) = old.rsplit(".", 1), new.rsplit(".", 1)
+    for path in project.rglob("*.py"):
+        text = path.read_text(encoding="utf-8").replace(old, new)
+        if f"from {package} import {name}" in text:
+            text = text.replace(f"from {package} import {name}", f"from {other} import {another}")
+            text = text.replace(f"{name}.", f"{another}.")
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def wired(project: Path) -> Path:
+    """Add `toy.door`, which names modules by alias, from a package, in a text and in a function."""
+    text = (
+        "import os\n\nfrom toy import middle\nfrom toy.late import LATE\n"
+        "from toy.sub.deep import VALUE\n\n"
+        'TABLE = {"deep": "toy.sub.deep:VALUE", "alone": "toy.alone"}\n\n\n'
+        "def go():\n    from toy.top import later\n\n    return middle.go(), later, VALUE, LATE\n"
+    )
+    (project / "door.py").write_text(text, encoding="utf-8")
+    return project
+
+
+@mutation(
+    "a module's own name is in its code version", "genenv_core/storage/records/module_form.py",
+    "            node.id = number(taking.bound[node.id])", "            pass",
+)  # fmt: skip
+@mutation(
+    "a table's spelling of a module is in the code version",
+    "genenv_core/storage/records/module_form.py",
+    "if spelled and is_own(spelled[1]):", "if False:",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("toy.sub.deep", "toy.deep"),
+        ("toy.sub.deep", "toy.aaa.bbb.deepest"),
+        ("toy.middle", "toy.sub.centre"),
+        ("toy.late", "toy.a_first_import"),
+        ("toy.alone", "toy.sub.alone"),
+        ("toy.sub", "toy.below"),
+        ("toy.top", "toy.sub.top"),
+    ],
+)
+def test_a_module_or_package_may_move(wired: Path, old: str, new: str) -> None:
+    (wired / "sub" / "__init__.py").write_text('"""A package."""\n', encoding="utf-8")
+    before = version_of("toy.door")
+    moved(wired, old, new)
+    assert version_of("toy.door") == before
+
+
+@mutation(
+    "what an import leads to is in no code version", "genenv_core/storage/records/code.py",
+    "found[target].digest if target in found", "'there' if target in found",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("import middle\n", "import other as middle\n"),
+        ("from toy.sub.deep import VALUE", "from toy.other import VALUE"),
+        ("toy.sub.deep:VALUE", "toy.other:VALUE"),
+        ("import VALUE", "import MORE as VALUE"),
+        ("middle.go()", "other.go()"),
+    ],
+)
+def test_the_same_code_over_other_modules_counts(wired: Path, old: str, new: str) -> None:
+    """Both modules count before and after: only what is tied to which changes."""
+    (wired / "other.py").write_text("VALUE = 2\n", encoding="utf-8")
+    door = wired / "door.py"
+    text = door.read_text(encoding="utf-8") + "\n\nfrom toy import other\n"
+    door.write_text(text, encoding="utf-8")
+    before, closure = version_of("toy.door"), code.counted("toy.door")
+    assert old in text
+    door.write_text(text.replace(old, new), encoding="utf-8")
+    assert version_of("toy.door") != before and code.counted("toy.door") == closure
+
+
 def test_order_and_repetition_of_modules_do_not_count(project: Path) -> None:
     assert version_of("toy.top", "toy.alone") == version_of("toy.alone", "toy.top", "toy.alone")
 
