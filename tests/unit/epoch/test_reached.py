@@ -63,10 +63,6 @@ def test_a_target_is_met_or_was_not_looked_at(accuracy: dict[str, float], words:
     assert line.endswith(words)
 
 
-@mutation(
-    "the first texts of a given model are counted", REACHED,
-    "if not written or Policy.ENV not in", "if not written or not",
-)  # fmt: skip
 def test_a_given_model_is_left_as_it_is_or_taught() -> None:
     told = {"steps": 12.0, "steps_planned": 60.0, "right": 41.0, "of": 64.0, "reached": 41 / 64}
     both = {"env": told | {"loss": 0.5, "target": 0.6}, "agent": told | {"steps": 0, "target": 0.7}}
@@ -78,6 +74,10 @@ def test_a_given_model_is_left_as_it_is_or_taught() -> None:
     ]
 
 
+@mutation(
+    "the first texts of a given model are counted", REACHED,
+    "if not written or Policy.ENV not in", "if not written or not",
+)  # fmt: skip
 def test_a_given_model_reached_nothing_in_bootstrap() -> None:
     lines = reached_lines(facts(agent={"loss": 0.25}), MEASURED, FIRST)
     assert [line.split(" ")[0] for line in lines] == ["pi_agent:", "pi_agent"]

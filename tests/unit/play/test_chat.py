@@ -21,6 +21,7 @@ from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.template.control import BREAK, Breaker
+from genenv_core.play.template.rendering import Rendering
 from genenv_core.types import Message
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, END, spell, tiny_tokenizer
@@ -324,8 +325,12 @@ def test_ordinary_messages_have_the_ids_of_the_tokenizers_own_rendering() -> Non
 def test_tools_hold_no_control_tokens_in_texts_and_names() -> None:
     tool = {"type": "function", "function": {"name": "f" + END, "parameters": {END: [END]}}}
     plain = {"type": "function", "function": {"name": "f", "parameters": {"g": ["h"]}}}
-    with_marks, without = (chat_of().first_prompt(HI, [one]) for one in (tool, plain))
-    assert with_marks.count(END_ID) == without.count(END_ID)
+    template = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}" + CHATML
+    shown = Rendering(tiny_tokenizer(template), name="tiny", variables={})
+    for prompt in (chat_of().first_prompt, lambda *said: shown.ids(shown.text(*said))):
+        with_marks, without, none = (list(prompt(HI, tools)) for tools in ([tool], [plain], []))
+        assert with_marks.count(END_ID) == without.count(END_ID)
+        assert len(with_marks) > len(without) > len(none)
 
 
 @pytest.mark.parametrize(
