@@ -8,7 +8,6 @@ durable, so a killed stage does none of them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.domains.protocol import SeedData, ToolsByTask
+from genenv_core.domains.protocol import SeedData
 from genenv_core.epoch.generation import grammar_of
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import troubles
@@ -28,6 +27,7 @@ from genenv_core.epoch.warm_starting import (
     reached,
     right_answers,
     short_of,
+    tools_of,
     valid_texts,
 )
 from genenv_core.errors import ConfigError
@@ -35,7 +35,7 @@ from genenv_core.exchange.examples import read_examples
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
 from genenv_core.training.requests import SftRequest, TrainerCheckpoints, of_warm_start
-from genenv_core.types import JsonObject, Policy
+from genenv_core.types import Policy
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.noted import show_steps, shown_steps
 from tasks.policies.rounds import CHECKPOINT, STATE, Round, Rounds
@@ -129,7 +129,7 @@ def _taught(
         steps, size = min(settings.round_steps, settings.steps - last.steps), settings.batch_rows
         examples = lessons.taught(policy, last.steps * size, steps * size)
         rows = context.work / f"{policy}-{last.number + 1}.parquet"
-        lesson_rows(chat, examples, _tools(context, policy)).write_parquet(rows)
+        lesson_rows(chat, examples, tools_of(context.domain(), policy)).write_parquet(rows)
         last = _round(context, policy, given, rows, rounds, last)
 
 
@@ -183,14 +183,14 @@ def _look(
 ) -> tuple[int, int]:
     """Return how many of a look's examples or texts are right, and how many it has."""
     config, count = context.config, context.config.warm_start.probe_rows
+    domain = context.domain()
     top_p = config.generation.top_p if policy is Policy.ENV else 1.0
     with closing(patient_engine(context, folder, digest, top_p=top_p)) as engine:
         if policy is Policy.AGENT:
             asked = lessons.asked(number, count)
-            tools = _tools(context, policy)
+            tools = tools_of(domain, policy)
             max_tokens = config.rollout.max_tokens
             return right_answers(engine, chat, asked, tools, max_tokens=max_tokens), len(asked)
-        domain = context.domain()
         valid = valid_texts(
             engine,
             chat,
@@ -217,12 +217,6 @@ def _lessons(context: StageContext[WarmStartInputs], settings: WarmStartConfig) 
     if not isinstance(domain, SeedData):
         raise ConfigError(f"warm_start: the domain {domain.name} has no seed data")
     return OwnLessons(domain, seed, settings.easy_skew)
-
-
-def _tools(context: StageContext[WarmStartInputs], policy: Policy) -> Sequence[JsonObject]:
-    """Return the tools that pi_agent has in every task; examples name no task."""
-    domain = context.domain()
-    return () if policy is Policy.ENV or isinstance(domain, ToolsByTask) else domain.tools
 
 
 def _chat(context: StageContext[WarmStartInputs], policy: Policy, folder: Path) -> ChatFormat:

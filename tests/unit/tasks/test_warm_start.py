@@ -63,6 +63,9 @@ class Context:
     def seed_for(self, *parts: str | int) -> int:
         return 7
 
+    def domain(self) -> None:
+        return None
+
     def progress(self, done: int, total: int, unit: str, *, part: str, message: str) -> None:
         self.told.append((done, total, part, message))
 
@@ -115,7 +118,7 @@ def a_stage(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
     for name, value in {
         "_lessons": lambda *_: lessons,
         "_chat": lambda *_: None,
-        "_tools": lambda *_: (),
+        "tools_of": lambda *_: (),
         "_look": lambda *_: (1, 8),
         "lesson_rows": rows,
         "trainer": lambda: SimpleNamespace(update=play.computed),
