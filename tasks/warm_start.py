@@ -1,13 +1,13 @@
 """Stage `warm_start`: a few supervised steps of given models, as many as they need.
 
 A model is looked at before the first step and after each round. It goes on as it is when it has
-reached its target, so a model that had reached it before keeps its bits.
+reached its target, so a model that had reached it before keeps its bits. The rounds are one
+optimization: each goes on with the weights and Adam's moments of the one before. Finished ones are
+durable, so a killed stage does none of them again.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.domains.protocol import SeedData, ToolsByTask
+from genenv_core.domains.protocol import SeedData
 from genenv_core.epoch.generation import grammar_of
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import troubles
@@ -27,16 +27,18 @@ from genenv_core.epoch.warm_starting import (
     reached,
     right_answers,
     short_of,
+    tools_of,
     valid_texts,
 )
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples import read_examples
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.records.artifacts import folder_digest
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
 from genenv_core.training.requests import SftRequest, TrainerCheckpoints, of_warm_start
-from genenv_core.types import JsonObject, Policy
+from genenv_core.types import Policy
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
+from tasks.policies.noted import show_steps, shown_steps
+from tasks.policies.rounds import CHECKPOINT, STATE, Round, Rounds
 from tasks.policies.trainer import trainer
 from tasks.stage import Stage, StageContext, log
 from tasks.stage.task import StageTask
@@ -104,47 +106,70 @@ def _taught(
     context: StageContext[WarmStartInputs], policy: Policy, start: CheckpointRef
 ) -> tuple[Path, dict[str, float]]:
     """Return the folder of a given policy after its warm start, and what it reached."""
-    settings = _settings(context)
-    lessons, tools = _lessons(context, settings), _tools(context, policy)
-    folder, digest, metrics = context.checkpoint(start), start.digest, dict[str, float]()
-    steps = number = 0
+    settings, given = _settings(context), context.checkpoint(start)
+    lessons, chat = _lessons(context, settings), _chat(context, policy, given)
+    rounds = Rounds(context.durable(), context.work, policy.value)
+    last = rounds.newest()
+    if last.number:
+        log.info("stage=%s part=pi_%s resumed_at=%d", STAGE.name, policy, last.steps)
     while True:
-        right, of = _look(context, policy, folder, digest, lessons, number)
-        told = reached(policy, settings, metrics, steps=steps, right=right, of=of)
+        folder, digest = given, start.digest
+        if last.number:
+            folder = rounds.folder(last.number) / CHECKPOINT
+            digest = last.digests[CHECKPOINT]
+        right, of = _look(context, policy, folder, digest, lessons, chat, last.number)
+        told = reached(policy, settings, last.metrics, steps=last.steps, right=right, of=of)
         words = f"{right} of {of} {'texts' if policy is Policy.ENV else 'answers'} right"
-        loss = f"loss {metrics['loss']:.3f}, " if metrics else ""
+        loss = f"loss {last.metrics['loss']:.3f}, " if last.number else ""
         context.progress(
-            steps, settings.steps, "steps", part=f"pi_{policy}", message=f"{loss}{words}"
+            last.steps, settings.steps, "steps", part=f"pi_{policy}", message=f"{loss}{words}"
         )
-        if told["reached"] >= told["target"] or steps >= settings.steps:
+        if told["reached"] >= told["target"] or last.steps >= settings.steps:
             return folder, told
-        count = min(settings.round_steps, settings.steps - steps)
-        batch = settings.batch_rows
-        examples = lessons.taught(policy, steps * batch, count * batch)
-        rows = context.work / f"{policy}-{number}.parquet"
-        lesson_rows(_chat(context, policy, folder), examples, tools).write_parquet(rows)
-        kept = context.durable() / f"{policy}-{number}"
-        result = trainer().update(
-            SftRequest(
-                policy=policy,
-                checkpoint=folder,
-                output=context.work / f"{policy}-{number}",
-                rows=rows,
-                settings=settings,
-                training=of_warm_start(context.config.training),
-                gradient_checkpointing=context.execution.gradient_checkpointing == "full",
-                seed=context.seed_for("train", policy, number) % 2**31,
-                threads=context.config.compute.threads,
-                checkpoints=TrainerCheckpoints(
-                    folder=kept, seconds=context.execution.checkpoint_seconds
-                ),
-            )
-        )
-        shutil.rmtree(kept, ignore_errors=True)
-        if number:  # a round of this stage; the first one began at the given model
-            shutil.rmtree(folder)
-        folder, digest = result.checkpoint, folder_digest(result.checkpoint)
-        metrics, steps, number = result.metrics, steps + result.steps, number + 1
+        steps, size = min(settings.round_steps, settings.steps - last.steps), settings.batch_rows
+        examples = lessons.taught(policy, last.steps * size, steps * size)
+        rows = context.work / f"{policy}-{last.number + 1}.parquet"
+        lesson_rows(chat, examples, tools_of(context.domain(), policy)).write_parquet(rows)
+        last = _round(context, policy, given, rows, rounds, last)
+
+
+def _round(
+    context: StageContext[WarmStartInputs],
+    policy: Policy,
+    given: Path,
+    rows: Path,
+    rounds: Rounds,
+    last: Round,
+) -> Round:
+    """Return the round on `rows` after the `last` one, which is durable then."""
+    settings, number = _settings(context), last.number + 1
+    home = rounds.folder(number)
+    home.mkdir()
+    asked = SftRequest(
+        policy=policy,
+        checkpoint=given,
+        output=home / CHECKPOINT,
+        rows=rows,
+        settings=settings,
+        training=of_warm_start(context.config.training),
+        gradient_checkpointing=context.execution.gradient_checkpointing == "full",
+        seed=context.seed_for("train", policy) % 2**31,
+        threads=context.config.compute.threads,
+        checkpoints=TrainerCheckpoints(
+            folder=rounds.trainer(number), seconds=context.execution.checkpoint_seconds
+        ),
+        noted=home / "losses",
+        follows=rounds.folder(last.number) / STATE if last.number else None,
+        leaves=home / STATE,
+    )
+    assert asked.noted is not None
+    part = f"pi_{policy}"
+    with shown_steps(context, asked.noted, settings.steps, part=part, before=last.steps):
+        result = trainer().update(asked)
+    made = rounds.keep(number, last.steps + result.steps, result.metrics)
+    # After it is durable: a report ends the stage in a run that was asked to end.
+    show_steps(context, asked.noted, settings.steps, part=part, before=last.steps)
+    return made
 
 
 def _look(
@@ -153,19 +178,19 @@ def _look(
     folder: Path,
     digest: str,
     lessons: Lessons,
+    chat: ChatFormat,
     number: int,
 ) -> tuple[int, int]:
     """Return how many of a look's examples or texts are right, and how many it has."""
     config, count = context.config, context.config.warm_start.probe_rows
-    chat = _chat(context, policy, folder)
+    domain = context.domain()
     top_p = config.generation.top_p if policy is Policy.ENV else 1.0
     with closing(patient_engine(context, folder, digest, top_p=top_p)) as engine:
         if policy is Policy.AGENT:
             asked = lessons.asked(number, count)
-            tools = _tools(context, policy)
+            tools = tools_of(domain, policy)
             max_tokens = config.rollout.max_tokens
             return right_answers(engine, chat, asked, tools, max_tokens=max_tokens), len(asked)
-        domain = context.domain()
         valid = valid_texts(
             engine,
             chat,
@@ -192,12 +217,6 @@ def _lessons(context: StageContext[WarmStartInputs], settings: WarmStartConfig) 
     if not isinstance(domain, SeedData):
         raise ConfigError(f"warm_start: the domain {domain.name} has no seed data")
     return OwnLessons(domain, seed, settings.easy_skew)
-
-
-def _tools(context: StageContext[WarmStartInputs], policy: Policy) -> Sequence[JsonObject]:
-    """Return the tools that pi_agent has in every task; examples name no task."""
-    domain = context.domain()
-    return () if policy is Policy.ENV or isinstance(domain, ToolsByTask) else domain.tools
 
 
 def _chat(context: StageContext[WarmStartInputs], policy: Policy, folder: Path) -> ChatFormat:

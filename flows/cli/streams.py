@@ -2,14 +2,17 @@
 
 A closed pipe ends the command as the signal SIGPIPE would: without a word, with status 141, which
 shells and `set -o pipefail` know. A full disk is an error of one line. A stream that was closed
-from the start counts as /dev/null: nobody wants the output, and the work goes on. Characters that
-the terminal lacks become question marks.
+from the start counts as /dev/null: nobody wants the output, and the work goes on. A terminal that
+is gone counts so too, whether no SIGHUP comes (`genenv run & disown`) or it comes a moment later.
+Characters that the terminal lacks become question marks.
 """
 
 from __future__ import annotations
 
 import errno
 import io
+import os
+import stat
 import sys
 from typing import Any, cast
 
@@ -33,11 +36,14 @@ class _Out(io.FileIO):
     lost: OutputLost | None = None
 
     def write(self, data: object, /) -> int:
-        """Write; raises OutputLost at the first failure."""
+        """Write; raises OutputLost at the first failure, but for a terminal that is gone."""
         try:
             return super().write(data)  # pyright: ignore[reportArgumentType]
         except OSError as error:
-            discard(self.fileno())
+            gone = error.errno == errno.EIO and _is_device(self.fileno())
+            size = _dropped(self.fileno(), data)
+            if gone:
+                return size
             self.lost = OutputLost(error)
             raise self.lost from error
 
@@ -50,8 +56,21 @@ class _Err(io.FileIO):
         try:
             return super().write(data)  # pyright: ignore[reportArgumentType]
         except OSError:
-            discard(self.fileno())
-            return memoryview(data).nbytes  # pyright: ignore[reportArgumentType]
+            return _dropped(self.fileno(), data)
+
+
+def _dropped(number: int, data: object) -> int:
+    """Let a descriptor write to nowhere; returns the bytes of `data`, as if they were written."""
+    discard(number)
+    return memoryview(data).nbytes  # pyright: ignore[reportArgumentType]
+
+
+def _is_device(number: int) -> bool:
+    """Return whether an error of input or output means that a terminal is gone.
+
+    `isatty` says no of a terminal that is gone. A file on a disk is no character device.
+    """
+    return stat.S_ISCHR(os.fstat(number).st_mode)
 
 
 def open_streams() -> None:

@@ -29,7 +29,7 @@ POLL_S = 0.2
 interrupt a wait without an end: Python would see it only when the run is over."""
 
 
-_came: list[signal.Signals] = []
+_came: signal.Signals | None = None
 """The SIGTERM or SIGHUP that has come; `heed_ends` begins anew."""
 
 
@@ -49,12 +49,14 @@ def heed_ends() -> None:
     `nohup` SIGHUP stays ignored. After SIGHUP, what would be written to the closed terminal goes
     nowhere: the first failed write would end the work before it can be continued.
     """
-    _came.clear()
+    global _came
+    _came = None
     terminal = [number for number in (0, 1, 2) if _is_terminal(number)]
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if not _came:
-            _came.append(signal.Signals(number))
+        global _came
+        if _came is None:
+            _came = signal.Signals(number)
             if number == signal.SIGHUP:
                 for one in terminal:
                     discard(one)
@@ -81,7 +83,7 @@ def discard(number: int) -> None:
 
 
 def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated) -> Result:
-    """Return what `work` returns; raises KeyboardInterrupt or `soft` after ending it.
+    """Return what `work` returns; raises KeyboardInterrupt, Terminated or `soft` after ending it.
 
     `work` runs in a thread, so that a signal never interrupts Prefect's own bookkeeping. Prefect
     handles SIGTERM in main threads only, so it is handled here.
@@ -98,14 +100,14 @@ def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated
     threading.Thread(target=carry_out, name="run", daemon=True).start()
     try:
         while not wait([done], POLL_S).done:
-            if _came:
-                raise Terminated(number=_came[0])
+            if _came is not None:
+                raise Terminated(number=_came)
         return done.result()
     except KeyboardInterrupt:
         # Nobody ends this process meanwhile, but for a second Ctrl-C.
         _end(done, soft_s=0, hard_s=SOFT_S + HARD_S)
         raise
-    except soft:
+    except (soft, Terminated):
         _end(done, soft_s=SOFT_S, hard_s=HARD_S)
         raise
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.domains.protocol import Domain, SeedData, SeedExample
+from genenv_core.domains.protocol import Domain, SeedData, SeedExample, ToolsByTask
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.generation import GrammarOf, Intake, drafts_of, make_contexts
 from genenv_core.epoch.reached import warm_start_line
@@ -93,6 +93,11 @@ class FileLessons:
         examples = self._taught[policy]
         rng = random.Random(seed_from("ordered", policy, turn, self._seed))
         return rng.sample(examples, len(examples))
+
+
+def tools_of(domain: Domain, policy: Policy) -> Sequence[JsonObject]:
+    """Return the tools that a policy has in every example: an example names no task."""
+    return () if policy is Policy.ENV or isinstance(domain, ToolsByTask) else domain.tools
 
 
 def lesson_rows(

@@ -157,12 +157,21 @@ class SftRequest(UpdateRequest):
     A row is an example: `row_id` str, `prompt_ids` list<int32>, `completion_ids` list<int32>, the
     token that ends the turn included. Their number is a multiple of `settings.batch_rows`, and each
     such batch is one optimizer step.
+
+    All rounds are one optimization from the same `checkpoint`. A round `leaves` its weights
+    (adapters, with LoRA) and Adam's moments in a folder, and the next one `follows` that folder.
     """
 
     loss = "warm_start"
 
     policy: Policy  # pyright: ignore[reportIncompatibleVariableOverride]
     settings: WarmStartConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    follows: Path | None = None
+    leaves: Path | None = None
+
+    @property
+    def models(self) -> list[Path]:
+        return [self.checkpoint, *([self.follows] if self.follows else [])]
 
     @property
     def what(self) -> str:

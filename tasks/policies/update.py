@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from contextvars import copy_context
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,17 +10,13 @@ from genenv_core.epoch.rows import UpdateRows, frame
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import TrainerCheckpoints, UpdateRequest, lowered
 from schemas.enums import UpdateAction
-from tasks.policies.noted import SHOWN_S, show_steps
+from tasks.policies.noted import show_steps, shown_steps
 from tasks.policies.trainer import trainer
 from tasks.stage import StageContext, log
 from tasks.stage.inputs import In
-from tasks.stage.progress import Cancelled
 
 UNITS = {"groups": "group_id", "rows": "row_id"}
 """What an update counts its rows by, and the column of `update_samples` that names one."""
-
-WATCHER = "steps"
-"""Name of the thread that reports how far an update is."""
 
 
 def without(pool: ArtifactRef, otherwise: str) -> str:
@@ -70,8 +63,10 @@ def update(
         noted=context.work / "losses",
     )
     learned = rows.learned[UNITS[unit]].n_unique()
-    with _shown(context, context.work / "losses", steps(learned)):
+    assert asked.noted is not None
+    with shown_steps(context, asked.noted, steps(learned)):
         result = trainer().update(asked)
+    show_steps(context, asked.noted, None)
     if result.resumed_at:
         stage = context.stage.name
         log.info("stage=%s epoch=%d resumed_at=%d", stage, context.epoch, result.resumed_at)
@@ -85,29 +80,3 @@ def update(
         "metrics": result.metrics | measured,
         **lowered(result, asked.settings.micro_batch_rows),
     }
-
-
-@contextmanager
-def _shown(context: StageContext[In], noted: Path, planned: int) -> Generator[None]:
-    """Report the steps and the loss of the update in the block, and how many it did at its end.
-
-    Reports nothing before the training process has begun the file: an update that continues from a
-    trainer checkpoint begins it with the steps before, and its rate counts from there.
-    """
-    over = threading.Event()
-
-    def watch() -> None:
-        with suppress(Cancelled):  # the update is asked to end beside this
-            while not over.wait(SHOWN_S):
-                if noted.exists():
-                    show_steps(context, noted, planned)
-
-    # A copy of the context: reports go to the flow run that the stage belongs to.
-    watcher = threading.Thread(target=copy_context().run, args=(watch,), name=WATCHER, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
-    show_steps(context, noted, None)

@@ -19,7 +19,7 @@ class WarmStartConfig(Section):
     steps: int = Field(default=0, ge=0, le=100_000)
     """Most optimizer steps of each given model; 0: no warm start."""
     round_steps: int = Field(default=6, ge=1, le=100_000)
-    """Steps between two looks. Adam's moments start at zero in each round."""
+    """Steps between two looks. The rounds are one optimization: Adam's moments go on."""
     batch_rows: int = Field(default=16, ge=1, le=4096)
     """Examples in one optimizer step."""
     micro_batch_rows: int = Field(default=16, ge=1, le=4096)

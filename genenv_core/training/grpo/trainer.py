@@ -75,19 +75,17 @@ from genenv_core.training.requests import GrpoRequest, UpdateResult
 
 @dataclass
 class _Seen:
-    """What the loop saw: sums over sampled tokens, and the last step's loss and KL."""
+    """What the loop saw: sums over sampled tokens."""
 
     tokens: int = 0
     entropy: float = 0.0
     ratio: float = 0.0
     ratio_max: float = 0.0
     clipped: int = 0
-    loss: float = 0.0
-    kl: float = 0.0
     rows: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, step: list[_Seen]) -> None:
-        """Add what each process saw of one step; loss and KL become this step's."""
+        """Add what each process saw of one step."""
         for own in step:
             self.tokens += own.tokens
             self.entropy += own.entropy
@@ -95,13 +93,10 @@ class _Seen:
             self.clipped += own.clipped
             self.ratio_max = max(self.ratio_max, own.ratio_max)
             self.rows.update(own.rows)
-        self.loss, self.kl = sum(own.loss for own in step), sum(own.kl for own in step)
 
     def metrics(self) -> dict[str, float]:
         tokens = max(self.tokens, 1)  # none where all are left out of the loss
         return {
-            "loss": self.loss,
-            "kl": self.kl,
             "entropy": self.entropy / tokens,
             "ratio_mean": self.ratio / tokens,
             "ratio_max": self.ratio_max,
@@ -112,6 +107,7 @@ class _Seen:
 class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
     """TRL's GRPOTrainer, which looks up stored groups by id instead of generating."""
 
+    summed = ("loss", "kl")
     step_batches: GroupBatches
 
     def __init__(
@@ -319,7 +315,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
     def _observe(self, inputs: dict[str, Any], loss: float) -> None:
         assert self._scored is not None
         seen = self._step_seen
-        seen.loss += loss / self.training.processes
+        self.add(loss=loss / self.training.processes)
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         if not mask.any():
             return
@@ -337,14 +333,14 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         if "ref_per_token_logps" in inputs:
             gap = inputs["ref_per_token_logps"][mask] - logps
             share = mask.sum() / inputs["step_tokens"]
-            seen.kl += float((gap.exp() - gap - 1).mean() * share)
+            self.add(kl=float((gap.exp() - gap - 1).mean() * share))
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
         self.seen.add(ranks.collected(self._step_seen))
-        self.loss = self.seen.loss
-        checked(self.seen.kl, "KL to the reference")
         self._step_seen = _Seen()
-        return super()._get_grad_norm(model, grad_norm=grad_norm)
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        checked(self.step_values["kl"], "KL to the reference")
+        return norm
 
     def counters(self) -> dict[str, Any]:
         return super().counters() | {"seen": vars(self.seen)}
@@ -364,7 +360,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
                 )
         rewards = [reward for reward in self.rollouts.rewards if reward is not None]
         whole = {"reward_mean": mean(rewards), "reward_std": sample_std(rewards)}
-        return Outcome(self.seen.metrics() | whole | self._mismatch)
+        return Outcome(self.step_values | self.seen.metrics() | whole | self._mismatch)
 
 
 def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:

@@ -68,7 +68,8 @@ class Resumable(Protocol):
     `loss` is that of the last finished step, over all processes.
     """
 
-    loss: float
+    @property
+    def loss(self) -> float: ...
 
     def counters(self) -> dict[str, Any]:
         """Return what the update has counted so far, as JSON values."""
@@ -80,6 +81,10 @@ class Resumable(Protocol):
 
     def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Continue from these `counters` and `tensors`."""
+        ...
+
+    def begin(self) -> None:
+        """Prepare the first step of an update that continues from no checkpoint."""
         ...
 
 
@@ -148,7 +153,10 @@ class CheckpointKeeper(TrainerCallback):
         return str(newest)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock."""
+        """Start the clock; model and optimizer are in place."""
+        assert self._trainer is not None
+        if not self.resumed_at:
+            self._trainer.begin()
         self._last = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -245,6 +253,7 @@ class CheckpointKeeper(TrainerCallback):
 def request_digest(request: UpdateRequest) -> str:
     """Return a digest of everything an update depends on: files by content, not by name."""
     files = {"checkpoint", "initial", "reference", "output", "rows", "checkpoints", "noted"}
+    files |= {"follows", "leaves"}
     weights = [sorted(model.glob("*.safetensors")) for model in request.models]
     # Gradient checkpointing gives the same numbers: a resumed update may switch it on.
     settings = request.model_dump(mode="json", exclude=files | {"gradient_checkpointing"})

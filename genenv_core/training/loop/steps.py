@@ -1,4 +1,4 @@
-"""What both trainers share: given batches, checkpoints as safetensors, no telemetry.
+"""What the trainers share: given batches, checkpoints as safetensors, no telemetry.
 
 - `StepBatches`, and no counter inside the library, names the rows of each micro-batch: so a resumed
   loop that skips batches trains the right rows.
@@ -18,7 +18,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is meant, no notice needed
 
@@ -44,7 +44,7 @@ from schemas.enums import UpdateAction
 
 
 def shared_arguments(home: Path, request: UpdateRequest) -> Any:
-    """Return the TrainingArguments that both updates share: constant rate (`StepTrainer` warms it
+    """Return the TrainingArguments that all updates share: constant rate (`StepTrainer` warms it
     up), silent, no schedule of checkpoints (the keeper asks for them; they go to `home`)."""
     training = request.training
     return {
@@ -102,10 +102,16 @@ class StepTrainer:
     takes them back in `restore`. Between two steps they are the same in every process.
     """
 
+    summed: ClassVar[tuple[str, ...]] = ("loss",)
+    """Values that are sums over a step: each micro-batch adds its share."""
+
     step_batches: Any
     training: TrainingConfig
-    loss: float = 0.0
+    step_values: dict[str, float]
+    """Those of the last finished step, over all processes."""
     grad_norm: float = 0.0
+    follows: Path | None = None
+    """Folder where an earlier update has left its weights and optimizer (`leave`)."""
     warmup_steps: int = 0
     """First steps of an update whose learning rate is below its value."""
     accelerator: Any
@@ -113,6 +119,27 @@ class StepTrainer:
     model: Any
     optimizer: Any
     state: Any
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.step_values = dict.fromkeys(self.summed, 0.0)
+        self._shares = dict(self.step_values)
+        super().__init__(*given, **named)
+
+    @property
+    def loss(self) -> float:
+        """The loss of the last finished step, over all processes."""
+        return self.step_values["loss"]
+
+    def add(self, **shares: float) -> None:
+        """Add this micro-batch's shares of the step's `summed` values."""
+        for name, share in shares.items():
+            self._shares[name] += share
+
+    def leave(self, folder: Path) -> None:
+        """Write weights and optimizer, each process its part; `follows` goes on from them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = optimizer_tensors(self.model, self.optimizer)
+        save_tensors(tensors, folder, STATE, sharded=self.training.sharded)
 
     def check_processes(self) -> None:
         """Raise `TrainingError` unless there are as many processes as the batches are for."""
@@ -126,21 +153,19 @@ class StepTrainer:
         raise NotImplementedError
 
     def counters(self) -> dict[str, Any]:
-        return {"grad_norm": self.grad_norm}
+        return {"grad_norm": self.grad_norm, "step_values": self.step_values}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return {}
 
     def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        self.grad_norm = counters["grad_norm"]
+        self.grad_norm, self.step_values = counters["grad_norm"], counters["step_values"]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write weights, optimizer and the count of steps; the keeper adds the rest and seals."""
         del model, trial
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        folder.mkdir(parents=True, exist_ok=True)
-        tensors = optimizer_tensors(self.model, self.optimizer)
-        save_tensors(tensors, folder, STATE, sharded=self.training.sharded)
+        self.leave(folder)
         if ranks.first():
             self.state.save_to_json(str(folder / "trainer_state.json"))
 
@@ -149,13 +174,20 @@ class StepTrainer:
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Take weights and optimizer back, in place; a constant rate has no schedule to restore."""
-        if checkpoint is None:
-            return
-        tensors = load_tensors(Path(checkpoint), STATE, sharded=self.training.sharded)
+        if checkpoint is not None:
+            self._take_back(Path(checkpoint))
+
+    def begin(self) -> None:
+        """Take over the weights and the optimizer of the update that this one `follows`."""
+        if self.follows is not None:
+            self._take_back(self.follows)
+
+    def _take_back(self, folder: Path) -> None:
+        tensors = load_tensors(folder, STATE, sharded=self.training.sharded)
         try:
             restore_optimizer(self.model, self.optimizer, tensors)
         except ValueError as error:
-            raise TrainingError(f"the trainer checkpoint {checkpoint} {error}") from error
+            raise TrainingError(f"the trainer checkpoint {folder} {error}") from error
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Load nothing: an update draws no random number after its first step."""
@@ -184,6 +216,9 @@ class StepTrainer:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[misc]
         value = whole(norm) if isinstance(norm, torch.Tensor) else norm
         self.grad_norm = checked(float(value), "gradient norm")
+        totals = ranks.total(*self._shares.values())
+        self.step_values = dict(zip(self._shares, totals, strict=True))
+        self._shares = dict.fromkeys(self.summed, 0.0)
         # From the count of steps alone, so that a resumed update needs no state of a schedule.
         share = warmed_up(self.state.global_step, self.warmup_steps)
         for group in self.optimizer.param_groups:

@@ -341,7 +341,8 @@ def fitted(request: Request, memory: float | None) -> Request:
 
 def too_small(job: Job, needed: Estimate, memory: float) -> str:
     """Return advice on an update that does not fit into `memory` bytes of a device."""
+    what = "warm start" if job.loss == "warm_start" else f"{job.loss.upper()} update"
     return (
-        f"the {job.loss.upper()} update needs about {needed.line(1)} on each device for rows of "
+        f"the {what} needs about {needed.line(1)} on each device for rows of "
         f"{job.row_tokens} tokens, and there are {memory / GB:.3g} GB: set {remedies(job)}"
     )

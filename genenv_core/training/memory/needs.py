@@ -1,8 +1,9 @@
-"""The device memory that both updates of a run will need, known before the run starts.
+"""The device memory that the updates of a run will need, known before the run starts.
 
 There are no rows yet, so the lengths are the longest that the configuration allows: for pi_agent
 `rollout.max_length`; for pi_env `generation.max_tokens` after the longest prompt that its domain
-makes of the base data. Where that is not known, it has PROMPT tokens.
+makes of the base data. Where that is not known, it has PROMPT tokens. A warm start is as long as
+its examples are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelSizeConfig
 from genenv_core.config.sections.placement import INLINE
-from genenv_core.config.stages import update_of
+from genenv_core.config.stages import WARM, update_of
 from genenv_core.errors import ConfigError, ModelError
 from genenv_core.exchange.external import Given
 from genenv_core.storage.records.manifest import FileRef
@@ -29,7 +30,7 @@ from genenv_core.training.memory.estimate import (
     reference_of,
     too_small,
 )
-from genenv_core.training.requests import LossName, of_env
+from genenv_core.training.requests import LossName, of_env, of_warm_start
 from genenv_core.types import Policy
 
 LIBRARIES_BYTES = 0.7 * GB
@@ -40,35 +41,45 @@ PROMPT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One update of a run, and what each of its devices needs."""
+    """One update of a run, and what each of its devices needs.
+
+    `longest` says which rows those of the job are the longest of. A warm start is of one `policy`.
+    """
 
     stage: str
+    policy: Policy
+    longest: str
     job: Job
     estimate: Estimate
     rows: int
     """Rows of a micro-batch as configured."""
 
+    @property
+    def name(self) -> str:
+        """Return the name of the update in a list: a warm start is one for each given model."""
+        return f"{self.stage} of pi_{self.policy}" if self.stage == WARM else self.stage
+
     def line(self) -> str:
         """Return the need in a line: with one row, the least, and as configured."""
         least, asked = self.estimate.total(1) / GB, self.estimate.total(self.rows) / GB
         return (
-            f"{self.stage}: {least:.3g} GB a device with micro-batches of 1 row, {asked:.3g} GB "
-            f"with {self.rows}, for rows of {self.job.row_tokens} tokens, the longest that "
-            f"{LENGTHS[self.job.loss]} allows"
+            f"{self.name}: {least:.3g} GB a device with micro-batches of 1 row, {asked:.3g} GB "
+            f"with {self.rows}, for rows of {self.job.row_tokens} tokens, the longest "
+            f"{self.longest}"
         )
 
 
 def needs(config: RunConfig, given: Given) -> list[Need]:
     """Return what the updates of a run's arm need."""
-    made: list[Need] = []
+    made = [need for policy in config.warm_started for need in _warm_start(config, given, policy)]
     length, written = config.rollout.max_length, config.generation.max_tokens
     if ARMS[config.arm].trains_agent:
         shape = _shape(given.agent_model, config.bootstrap.agent)
-        made += _need(config, "grpo", shape, length, length)
+        made += _need(config, Policy.AGENT, "grpo", shape, length, length)
     if ARMS[config.arm].trains_env:
         shape = _shape(given.env_model, config.bootstrap.env)
         prompt = _env_prompt(config, given) if shape else PROMPT
-        made += _need(config, "rwr", shape, prompt + written, written)
+        made += _need(config, Policy.ENV, "rwr", shape, prompt + written, written)
     return made
 
 
@@ -79,20 +90,40 @@ def check_needs(config: RunConfig, found: list[Need]) -> None:
     """
     for need in found:
         if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
-            raise ConfigError(f"{need.stage}: {too_small(need.job, need.estimate, memory)}")
+            raise ConfigError(f"{need.name}: {too_small(need.job, need.estimate, memory)}")
 
 
 def lack_of_memory(config: RunConfig, found: list[Need], free: float) -> str:
     """Return a line where what computes at once on this machine's CPUs exceeds its free memory.
 
     That is both updates, or with `execution.updates_at_once` 1 the larger one, beside the run's own
-    process, which samples from the larger model in float32. '' where it fits, or where no update
-    computes here on CPUs.
+    process, which samples from the larger model in float32; or before them a warm start, while the
+    run's process has no model. '' where it fits, or where no update computes here on CPUs.
     """
     here = [need for need in found if config.placement.of(need.stage) == INLINE]
     if config.training.device != "cpu" or not here:
         return ""
-    updates = {need.stage: need.estimate.total(need.rows) + LIBRARIES_BYTES for need in here}
+    return _lack_in_game(config, here, free) or _lack_before(here, free)
+
+
+def _lack_before(here: list[Need], free: float) -> str:
+    """Return the line for the largest warm start, '' where it fits."""
+    warm = {_taken(need) + LIBRARIES_BYTES: need.name for need in here if need.stage == WARM}
+    needed = max(warm, default=0.0)
+    if needed <= free:
+        return ""
+    return (
+        f"up to {needed / GB:.3g} GB are needed in the {warm[needed]}, and {free / GB:.3g} GB are "
+        "free here: lower warm_start.micro_batch_rows, or set training.lora.rank or "
+        "execution.gradient_checkpointing=full"
+    )
+
+
+def _lack_in_game(config: RunConfig, here: list[Need], free: float) -> str:
+    """Return the line for the updates of an epoch, '' where they fit."""
+    updates = {need.stage: _taken(need) for need in here if need.stage != WARM}
+    if not updates:
+        return ""
     own = LIBRARIES_BYTES + 4 * max(need.job.shape.parameters for need in here)
     largest = max(updates, key=updates.__getitem__)
     in_turn = updates[largest] + own
@@ -110,6 +141,27 @@ def lack_of_memory(config: RunConfig, found: list[Need], free: float) -> str:
         f"rwr.micro_batch_rows, or set {turns}training.lora.rank or "
         "execution.gradient_checkpointing=full"
     )
+
+
+def _taken(need: Need) -> float:
+    """Return the bytes of the process of an update."""
+    return need.estimate.total(need.rows) + LIBRARIES_BYTES
+
+
+def _warm_start(config: RunConfig, given: Given, policy: Policy) -> list[Need]:
+    """Return what the warm start of a given model needs, [] where its examples are not known."""
+    from genenv_core.training.memory.prompts import longest_example  # loads domains
+
+    model = given.agent_model if policy is Policy.AGENT else given.env_model
+    try:
+        longest = longest_example(config, Path(model.path), policy) if model else None
+    except ModelError:
+        return []
+    if model is None or longest is None:
+        return []
+    tokens, answer, what = longest
+    shape = _shape(model, config.bootstrap.agent)
+    return _need(config, policy, "warm_start", shape, tokens, answer, f"of {what}")
 
 
 def _env_prompt(config: RunConfig, given: Given) -> int:
@@ -144,13 +196,21 @@ def _listed(have: list[Gpu]) -> str:
 
 
 def _need(
-    config: RunConfig, loss: LossName, shape: Shape | None, tokens: int, completion: int
+    config: RunConfig,
+    policy: Policy,
+    loss: LossName,
+    shape: Shape | None,
+    tokens: int,
+    completion: int,
+    longest: str = "",
 ) -> list[Need]:
     if shape is None:
         return []
-    policy, training, settings = Policy.AGENT, config.training, config.grpo
-    if loss == "rwr":
-        policy, training, settings = Policy.ENV, of_env(training), config.rwr
+    training, settings = {
+        "grpo": (config.training, config.grpo),
+        "rwr": (of_env(config.training), config.rwr),
+        "warm_start": (of_warm_start(config.training), config.warm_start),
+    }[loss]
     job = Job(
         loss=loss,
         shape=shape,
@@ -161,7 +221,9 @@ def _need(
         reference=reference_of(settings, training.lora, moved=True),
         leash_tokens=config.rwr.kl_rows * completion if loss == "rwr" else 0,
     )
-    return [Need(update_of(policy), job, estimate(job), settings.micro_batch_rows)]
+    stage = WARM if loss == "warm_start" else update_of(policy)
+    longest = longest or f"that {LENGTHS[loss]} allows"
+    return [Need(stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
 
 
 def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> Shape | None:

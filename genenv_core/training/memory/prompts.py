@@ -1,4 +1,4 @@
-"""How long the prompts of pi_env are, read off the run's own domain before there are any.
+"""How long prompts of pi_env and examples are, read off the run's own domain before there are any.
 
 torch is not needed for it, but the tokenizer of the given model is.
 """
@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.domains.protocol import SeedData
 from genenv_core.domains.registry import get_domain
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.external import Given
 from genenv_core.ids import seed_from
-from genenv_core.types import AgentHistory, Context
+from genenv_core.types import AgentHistory, Context, Policy
 
 TRIED = 64
 """Base tasks whose prompts are measured."""
@@ -44,3 +45,32 @@ def longest_prompt(config: RunConfig, given: Given) -> int | None:
         len(chat.first_prompt(domain.env_messages(Context("", "", draft, history))))
         for draft in drafts
     )
+
+
+def longest_example(config: RunConfig, model: Path, policy: Policy) -> tuple[int, int, str] | None:
+    """Return the tokens of a policy's longest example, those of the longest answer, and of what.
+
+    Measured on all examples of `warm_start.examples`, or on `TRIED` of the domain's own; None for a
+    domain without any. Raises as `longest_prompt`, and DataError for a bad file.
+    """
+    from genenv_core.epoch.warm_starting import OwnLessons, lesson_rows, tools_of
+    from genenv_core.exchange.examples import read_examples
+    from genenv_core.play.chat import ChatFormat
+
+    domain, settings = get_domain(config.domain.name, config.domain.options), config.warm_start
+    variables = {
+        Policy.AGENT: config.models.agent_chat_template_kwargs,
+        Policy.ENV: config.models.env_chat_template_kwargs,
+    }
+    chat = ChatFormat.load(model, variables[policy])
+    if settings.examples is not None:
+        examples = read_examples(Path(settings.examples), (policy,))[policy]
+        what = "warm_start.examples"
+    elif isinstance(domain, SeedData):
+        own = OwnLessons(domain, seed_from(config.seed, "lessons"), settings.easy_skew)
+        examples, what = own.taught(policy, 0, TRIED), f"{TRIED} examples of the domain"
+    else:
+        return None
+    rows = lesson_rows(chat, examples, tools_of(domain, policy))
+    prompt, answer = (rows[name].list.len() for name in ("prompt_ids", "completion_ids"))
+    return max((prompt + answer).to_list()), max(answer.to_list()), what

@@ -60,6 +60,7 @@ from genenv_core.training.rwr.leash import Leash
 class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
     """TRL's SFTTrainer with the loss of this module; `leash` decides which terms a step follows."""
 
+    summed = ("loss", "nll")
     step_batches: RowBatches
     loss_is_scaled_for_ga = True  # each micro-batch returns its share of the step's loss
 
@@ -77,8 +78,6 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         processes = self.training.processes
         self.step_batches = RowBatches(rows, settings.micro_batch_rows, processes)
         self.kl_coef = settings.kl_coef
-        self.loss = self.nll = 0.0
-        self._loss_sum = self._nll_sum = 0.0
         self._cached: dict[int, Any] = {}
         super().__init__(
             model=model,
@@ -117,8 +116,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         del return_outputs, num_items_in_batch
         nll, kl = self._terms(model, inputs)
         loss = kl if self.leash.pulling else nll + self.kl_coef * kl
-        self._loss_sum += checked(loss.item(), "RWR loss")
-        self._nll_sum += nll.item()
+        self.add(loss=checked(loss.item(), "RWR loss"), nll=nll.item())
         return loss * self.training.processes
 
     def _terms(self, model: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
@@ -176,8 +174,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         leash = self.leash
         leash.settle()
         metrics = {
-            "loss": self.loss,
-            "nll": self.nll,
+            **self.step_values,
             "kl_leash": leash.kl,
             "kl_cap_hits": float(leash.hits),
             "rolled_back": float(leash.rolled_back),
@@ -185,8 +182,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         return Outcome(metrics, leash.action, leash.note)
 
     def counters(self) -> dict[str, Any]:
-        own = {"loss": self.loss, "nll": self.nll, "leash": self.leash.counters()}
-        return super().counters() | own
+        return super().counters() | {"leash": self.leash.counters()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the weights that the update may be rolled back to."""
@@ -194,13 +190,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
 
     def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         super().restore(counters, tensors)
-        self.loss, self.nll = counters["loss"], counters["nll"]
         self.leash.restore(counters["leash"], tensors)
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        self.loss, self.nll = ranks.total(self._loss_sum, self._nll_sum)
-        self._loss_sum = self._nll_sum = 0.0
-        return super()._get_grad_norm(model, grad_norm=grad_norm)
 
 
 def update(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:

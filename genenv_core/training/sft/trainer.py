@@ -23,7 +23,6 @@ from torch.nn.functional import cross_entropy
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from genenv_core.training.loop import ranks
 from genenv_core.training.loop.completions import completion_logits
 from genenv_core.training.loop.steps import (
     Outcome,
@@ -51,7 +50,7 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
         self.step_batches = ExampleBatches(
             rows, settings.batch_rows, settings.micro_batch_rows, processes
         )
-        self.loss = self._loss_sum = 0.0
+        self.follows, self._leaves = request.follows, request.leaves
         super().__init__(
             model=policy.model,
             args=SFTConfig(
@@ -81,28 +80,18 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
         targets = inputs["input_ids"][:, 1:][inputs["scored"]]
         nll = cross_entropy(completion_logits(model, inputs), targets, reduction="sum")
         loss = nll * inputs["counts"] / inputs["tokens"]
-        self._loss_sum += checked(loss.item(), "loss of the warm start")
+        self.add(loss=checked(loss.item(), "loss of the warm start"))
         return loss * self.training.processes
 
     def outcome(self) -> Outcome:
-        """Return what the update did: the loss of its last step, before it."""
+        """Leave what the next round follows; return the loss of the last step, before it."""
+        if self._leaves is not None:
+            self.leave(self._leaves)
         return Outcome({"loss": self.loss})
-
-    def counters(self) -> dict[str, Any]:
-        return super().counters() | {"loss": self.loss}
-
-    def restore(self, counters: dict[str, Any], tensors: dict[str, Any]) -> None:
-        super().restore(counters, tensors)
-        self.loss = counters["loss"]
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        (self.loss,) = ranks.total(self._loss_sum)
-        self._loss_sum = 0.0
-        return super()._get_grad_norm(model, grad_norm=grad_norm)
 
 
 def update(request: SftRequest, stop: Callable[[], bool]) -> UpdateResult:
-    """Return the policy after one supervised step for each `batch_rows` rows.
+    """Return the policy after one more supervised step for each `batch_rows` rows.
 
     It is saved in `request.output`. Metrics: loss and grad_norm of the last step, before it.
     """

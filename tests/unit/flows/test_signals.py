@@ -35,7 +35,7 @@ def handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    signals._came.clear()  # pyright: ignore[reportPrivateUsage]
+    signals._came = None  # pyright: ignore[reportPrivateUsage]
 
 
 @mutation("a closed terminal kills a run", SIGNALS,
@@ -85,8 +85,14 @@ class Finalized:
 
 
 @mutation("a signal that comes in a finalizer is lost", SIGNALS,
-          "            if _came:\n", "            if False:\n")  # fmt: skip
-def test_a_signal_that_comes_in_a_finalizer_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+          "            if _came is not None:\n", "            if False:\n")  # fmt: skip
+@mutation("work goes on after a signal of another name than its caller's", SIGNALS,
+          "    except (soft, Terminated):\n", "    except soft:\n",
+          by="[TimeoutError]")  # fmt: skip
+@pytest.mark.parametrize("soft", [Terminated, TimeoutError], ids=lambda soft: soft.__name__)
+def test_a_signal_that_comes_in_a_finalizer_ends_the_work(
+    soft: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python runs finalizers anywhere, and drops what is raised in one."""
     heed_ends()
     dropped: list[object] = []
@@ -101,7 +107,7 @@ def test_a_signal_that_comes_in_a_finalizer_ends_the_work(monkeypatch: pytest.Mo
     monkeypatch.setattr(signals, "wait", interrupted)
     monkeypatch.setattr(signals, "_end", lambda *_, **__: over.set())
     with pytest.raises(Terminated):
-        supervise(lambda: over.wait(5))
+        supervise(lambda: over.wait(5), soft)
     assert dropped == [Terminated] and over.is_set()
 
 

@@ -1,21 +1,25 @@
 """Commands whose standard streams are closed, full, or of few letters, as real processes.
 
 Invariants: a closed pipe ends a command quietly with status 141; a full disk is one line and status
-1; a stream closed from the start changes nothing; an ASCII terminal gets question marks; what a
-command says about its failure and its status stay.
+1; a stream closed from the start changes nothing, nor does a terminal that is gone; an ASCII
+terminal gets question marks; what a command says about its failure and its status stay.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from flows.cli import streams
 from flows.cli.app import app
+from flows.cli.streams import OutputLost, flushed
 from genenv_core.errors import QueryError
 from tests.examples import some
 from tests.mutations import mutation
@@ -82,6 +86,53 @@ def test_a_full_device_is_one_line(name: str, root: Path) -> None:
     assert (status, said) == (1, "genenv: standard output: No space left on device\n")
 
 
+@pytest.fixture(name="gone")
+def a_terminal_that_is_gone() -> Iterator[int]:
+    """Return the descriptor of a terminal that was closed on the other side."""
+    above, below = pty.openpty()
+    os.close(above)
+    yield below
+    os.close(below)
+
+
+@mutation(
+    "a terminal that is gone ends the work", STREAMS,
+    "            if gone:\n", "            if False:\n",
+)  # fmt: skip
+@mutation(
+    "a terminal that is gone is asked whether it is one", STREAMS,
+    "return stat.S_ISCHR(os.fstat(number).st_mode)", "return os.isatty(number)",
+)  # fmt: skip
+def test_a_terminal_that_is_gone_is_as_a_closed_stream(
+    gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `genenv run & disown`: no SIGHUP comes, and a write fails with EIO."""
+    raw = streams._Out(gone, "w", closefd=False)
+    monkeypatch.setattr(sys, "stdout", streams._text(raw, sys.__stdout__, "replace"))
+    with pytest.raises(OSError, match="Input/output error"):
+        os.write(gone, b"lost")
+    print("a shard is finished", flush=True)
+    assert flushed() is None
+    os.write(gone, b"nowhere")  # by what writes past the stream
+
+
+@mutation(
+    "a disk that fails is as a terminal that is gone", STREAMS,
+    " and _is_device(self.fileno())", "",
+)  # fmt: skip
+def test_a_disk_that_fails_is_an_error(
+    gone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal that is gone plays the disk, which fails with the same error."""
+    with (tmp_path / "rows").open("wb") as file:
+        on_disk = streams._is_device(file.fileno())
+    out = streams._Out(gone, "w", closefd=False)
+    monkeypatch.setattr(streams, "_is_device", lambda _: on_disk)
+    with pytest.raises(OutputLost, match=r"^standard output: Input/output error$") as caught:
+        out.write(b"rows")
+    assert (out.lost, caught.value.exit_status) == (caught.value, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("redirect", CLOSED)
 def test_closed_streams_change_nothing_for_a_command_with_a_child(
@@ -103,7 +154,7 @@ def test_closed_streams_change_nothing(redirect: str, root: Path) -> None:
 @mutation(
     "a lost message changes the status",
     STREAMS,
-    "            return memoryview(data).nbytes",
+    "            return _dropped(self.fileno(), data)",
     "            raise",
 )
 @pytest.mark.parametrize("redirect", some(LOST, ("2>/dev/full", ">&- 2>&-")))

@@ -18,6 +18,7 @@ import pytest
 
 from genenv_core.errors import Stopped
 from genenv_core.training.warm_start.request import note_step
+from tasks.policies import noted as reports
 from tasks.policies import update as module
 from tasks.policies.update import update
 from tasks.stage.progress import Cancelled
@@ -25,6 +26,7 @@ from tests.mutations import mutation
 from tests.waiting import BOUND_S, until
 
 UPDATE = "tasks/policies/update.py"
+NOTED = "tasks/policies/noted.py"
 
 
 class Looked(type(Path())):
@@ -77,7 +79,7 @@ def an_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[Callable[[Callable[[Context, Path], None]], Context]]:
     """Return a function that carries out an update of 6 units, which calls what it is given."""
-    monkeypatch.setattr(module, "SHOWN_S", 0.001)
+    monkeypatch.setattr(reports, "SHOWN_S", 0.001)
     monkeypatch.setattr(Looked, "looks", 0)
     samples = pl.DataFrame({"row_id": list("abcdef")})
     rows = SimpleNamespace(samples=samples, learned=samples, training=samples)
@@ -101,16 +103,16 @@ def an_update(
         return context
 
     yield play
-    assert not [thread for thread in threading.enumerate() if thread.name == module.WATCHER]
+    assert not [thread for thread in threading.enumerate() if thread.name == reports.WATCHER]
 
 
 @mutation(
-    "an update that continues is first reported at 0", UPDATE,
+    "an update that continues is first reported at 0", NOTED,
     "                if noted.exists():\n    ", "",
 )  # fmt: skip
 @mutation(
     "an update that ended early has steps left", UPDATE,
-    "show_steps(context, noted, None)", "show_steps(context, noted, planned)",
+    "show_steps(context, asked.noted, None)", "show_steps(context, asked.noted, 12)",
 )  # fmt: skip
 def test_steps_and_loss_are_reported_from_where_the_update_begins(play: Any) -> None:
     def compute(context: Context, noted: Path) -> None:
@@ -129,7 +131,7 @@ def test_steps_and_loss_are_reported_from_where_the_update_begins(play: Any) -> 
 
 
 @mutation(
-    "the watch of a cancelled update dies aloud", UPDATE,
+    "the watch of a cancelled update dies aloud", NOTED,
     "with suppress(Cancelled):", "with suppress():",
 )  # fmt: skip
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

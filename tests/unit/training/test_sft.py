@@ -2,7 +2,8 @@
 
 Invariants: the gradient of each step is the hand-written mean NLL of its own rows' completion
 tokens, in their order; micro-batches change nothing but rounding; rows that fill no whole number of
-steps are refused; equal requests give equal bits; adapters are handed on merged.
+steps are refused; equal requests give equal bits; rounds that follow each other end on the bits of
+one update; adapters are handed on merged.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import torch
 
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.adapters import ADAPTER_WEIGHTS
-from genenv_core.errors import TrainingError
+from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.training.requests import run_update
+from genenv_core.training.loop.checkpoints import request_digest
+from genenv_core.training.requests import SftRequest, TrainerCheckpoints, run_update
 from genenv_core.training.sft import trainer as sft
 from genenv_core.types import Policy
 from tests.mutations import mutation
@@ -34,6 +36,10 @@ from tests.unit.training.builders_training import (
 
 BATCHES = "genenv_core/training/sft/batches.py"
 TRAINER = "genenv_core/training/sft/trainer.py"
+REQUESTS = "genenv_core/training/requests.py"
+STEPS = "genenv_core/training/loop/steps.py"
+SHARDS = "genenv_core/training/loop/shards.py"
+CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
 
 Gradient = dict[str, torch.Tensor]
 
@@ -110,6 +116,64 @@ def test_micro_batches_change_rounding_alone_and_equal_requests_give_equal_bits(
     whole, cut = weights(made["whole"]), weights(made["cut"])
     for name, value in whole.items():
         assert torch.allclose(value, cut[name], atol=2e-6), name
+
+
+def rounds_of(home: Path, rows: list[dict[str, Any]], policy: Path, **values: Any) -> SftRequest:
+    """Return the last of two rounds on `rows`, the first of which was carried out."""
+    half = len(rows) // 2
+    first = sft_of(home, "first", rows[:half], policy, leaves=home / "left", **values)
+    run_update(first)
+    return sft_of(home, "second", rows[half:], policy, follows=home / "left", **values)
+
+
+WAYS = {"whole": TrainingConfig(), "lora": TrainingConfig(lora=LoraConfig(rank=2, merge=True))}
+
+
+@mutation(
+    "each round of a warm start begins at the given model", STEPS,
+    "            self._take_back(self.follows)\n", "            pass\n",
+)  # fmt: skip
+@mutation(
+    "each round of a warm start begins without Adam's moments", SHARDS,
+    "value = tensors.get(f\"{moment}/{name}\")", "value = None", by="[whole]",
+)  # fmt: skip
+@pytest.mark.parametrize("way", WAYS)
+def test_rounds_are_one_optimization(tmp_path: Path, policy: Path, way: str) -> None:
+    rows = random_rows(8, seed=6)
+    values: dict[str, Any] = {"batch_rows": 2, "training": WAYS[way], "learning_rate": 1e-2}
+    whole = run_update(sft_of(tmp_path, "whole", rows, policy, **values))
+    second = rounds_of(tmp_path, rows, policy, **values)
+    assert second.checkpoint == policy
+    made = run_update(second)
+    assert (whole.steps, made.steps) == (4, 2)
+    assert made.metrics == whole.metrics
+    same = [file_sha256(one.checkpoint / "model.safetensors") for one in (whole, made)]
+    assert same[0] == same[1]
+
+
+@mutation(
+    "a round that continues begins as it did at first", CHECKPOINTS,
+    "if not self.resumed_at:", "if True:",
+)  # fmt: skip
+@mutation(
+    "a round continues from a checkpoint of one that followed another", REQUESTS,
+    "*([self.follows] if self.follows else [])", "",
+)  # fmt: skip
+def test_a_round_that_was_stopped_continues_where_it_was(tmp_path: Path, policy: Path) -> None:
+    kept = TrainerCheckpoints(folder=tmp_path / "kept", seconds=1e6)
+    rows = random_rows(8, seed=6)
+    second = rounds_of(tmp_path, rows, policy, batch_rows=2, learning_rate=1e-2)
+    made = file_sha256(run_update(second).checkpoint / "model.safetensors")
+    again = second.model_copy(update={"checkpoints": kept, "output": tmp_path / "again"})
+    with pytest.raises(Stopped, match="after step 1 of 2"):
+        run_update(again, lambda: True)
+    other = sft_of(tmp_path, "other", rows[:4], policy, batch_rows=2, leaves=tmp_path / "otherwise")
+    run_update(other)
+    elsewhere = again.model_copy(update={"follows": other.leaves})
+    assert request_digest(elsewhere) != request_digest(again)
+    done = run_update(again)
+    assert done.resumed_at == 1
+    assert file_sha256(done.checkpoint / "model.safetensors") == made
 
 
 @mutation(

@@ -51,12 +51,14 @@ from genenv_core.training.memory.estimate import (
 )
 from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered, run_update
+from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
 
 ESTIMATE = "genenv_core/training/memory/estimate.py"
 NEEDS = "genenv_core/training/memory/needs.py"
+PROMPTS = "genenv_core/training/memory/prompts.py"
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96,
@@ -305,7 +307,7 @@ def checked(config: RunConfig, given: Given) -> list[needs.Need]:
 
 @mutation(
     "a plan does not say which setting its rows are the longest of",
-    "genenv_core/training/memory/needs.py", "{LENGTHS[self.job.loss]} allows", "it allows",
+    NEEDS, "{LENGTHS[loss]} allows", "it allows",
 )  # fmt: skip
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -407,6 +409,68 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
     one = longest_prompt(config, given)
     assert one is not None and 0 < one <= short  # of the single base task
     assert longest_prompt(config, Given(None, None, None)) is None
+
+
+@mutation(
+    "a plan knows no memory of a warm start", NEEDS,
+    "for policy in config.warm_started for need", "for policy in () for need",
+)  # fmt: skip
+@mutation(
+    "the answers of a warm start's examples take no memory", PROMPTS,
+    "max((prompt + answer).to_list()), max(answer.to_list())", "max(prompt.to_list()), 1",
+)  # fmt: skip
+@mutation(
+    "a warm start is counted as one of the updates at once", NEEDS,
+    "for need in here if need.stage != WARM", "for need in here",
+)  # fmt: skip
+def test_a_warm_start_needs_what_its_examples_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300}
+    models = models_of(tmp_path / "given", sizes)
+
+    class Words:
+        """Counts words; an answer has one more token, its end."""
+
+        def first_prompt(self, messages: list[dict[str, str]], tools: Any = ()) -> tuple[int, ...]:
+            return (0,) * len(" ".join(message["content"] for message in messages).split())
+
+        def completion(self, answer: str) -> tuple[int, ...]:
+            return (0,) * (len(answer.split()) + 1)
+
+    monkeypatch.setattr(ChatFormat, "load", lambda *_: Words())
+    examples = tmp_path / "examples.jsonl"
+    example = {"messages": [{"role": "user", "content": "one two three"}], "answer": "four five"}
+    rows = [example | {"policy": policy} for policy in Policy for _ in range(8)]
+    rows[3] = rows[3] | {"answer": "four five six seven"}
+    examples.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    given = [f"models.{policy}={tmp_path}" for policy in Policy]
+    steps = ["warm_start.steps=3", "warm_start.micro_batch_rows=5"]
+    config = resolve("tiny", overrides=[*given, *steps, f"warm_start.examples={examples}"])
+    found = needs.needs(config, models)
+    assert [need.name for need in found] == [
+        "warm_start of pi_agent", "warm_start of pi_env", "grpo_update", "rwr_update",
+    ]  # fmt: skip
+    lengths = [(need.job.row_tokens, need.job.completion_tokens, need.rows) for need in found[:2]]
+    assert lengths == [(8, 5, 5), (6, 3, 5)]  # by hand
+    assert (
+        found[0]
+        .line()
+        .endswith(" with 5, for rows of 8 tokens, the longest of warm_start.examples")
+    )
+    tight = config.model_copy(update={"training": TrainingConfig(memory_gb=1e-4)})
+    with pytest.raises(ConfigError, match=r"^warm_start of pi_agent: the warm start needs about "):
+        needs.check_needs(tight, found)
+    # It is over when the updates begin.
+    game = needs.needs(resolve("tiny", overrides=given), models)
+    assert needs.lack_of_memory(config, found, 0) == needs.lack_of_memory(config, game, 0)
+    alone = found[0].estimate.total(5) + 2 * 0.7 * GB
+    assert needs.lack_of_memory(config, found[:2], alone + 1) == ""
+    line = needs.lack_of_memory(config, found[:2], alone - 1)
+    assert line.startswith(f"up to {alone / GB:.3g} GB are needed in the warm_start of pi_agent, ")
+    own = resolve("tiny", overrides=[*given, *steps])
+    assert needs.needs(own, models)[0].longest == "of 64 examples of the domain"
 
 
 SMOL = Shape(

@@ -246,7 +246,7 @@ def test_a_resumed_update_starts_with_the_numbers_of_its_checkpoint(
 )  # fmt: skip
 @mutation(
     "the loss of GRPO is never shown", "genenv_core/training/grpo/trainer.py",
-    "self.loss = self.seen.loss", "self.loss = 0.0", by="[grpo]",
+    "self.add(loss=loss / self.training.processes)", "pass", by="[grpo]",
 )  # fmt: skip
 @mutation(
     "a checkpoint without its steps' losses is continued from", CHECKPOINTS,
