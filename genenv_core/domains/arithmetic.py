@@ -1,7 +1,9 @@
-"""The domain `arithmetic`: pi_env writes `13 + 8 - 4`, and pi_agent answers `17`.
+"""The domain `arithmetic`: pi_env writes `43 + 8 - 4`, and pi_agent answers `47`.
 
 Prompts and answers are a few tokens long, so that a pretrained model of 100 M parameters can be
-trained on them without a GPU. The difficulty is the number of signs.
+trained on them without a GPU. The difficulty is the number of signs. After the first number there
+are digits: with three shots, SmolLM2-135M has P(answer) .69 on sums such as `13 + 8`, and .12 on
+sums such as `13 + 18`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from genenv_core.types import Context, Grammar, Message, Rejected, Rejection, Ta
 
 MOST_TERMS = 8
 LARGEST = 99  # two digits, as the pattern has it
+DIGIT = 9
 
 _NUMBER = "[1-9][0-9]?"
 
@@ -27,8 +30,10 @@ class ArithmeticOptions(Options):
 
     terms: int = Field(default=4, ge=2, le=MOST_TERMS)
     """Most numbers in one task; a task with more is out of range."""
-    largest: int = Field(default=20, ge=9, le=LARGEST)
-    """Largest number in a task; a larger one is out of range."""
+    first: int = Field(default=50, ge=DIGIT, le=LARGEST)
+    """Largest first number of a task; with a larger one it is out of range."""
+    others: int = Field(default=DIGIT, ge=DIGIT, le=LARGEST)
+    """Largest of the numbers after it."""
     minus: bool = True
     """Whether numbers are taken away as well as added; false: a task with - is out of range."""
 
@@ -49,10 +54,10 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
     def draw(self, rng: random.Random, level: int) -> str:
         """Return random numbers with as many random signs between them as the level says."""
         signs = " + ", " - "
-        text = str(rng.randint(1, self.options.largest))
+        text = str(rng.randint(1, self.options.first))
         for _ in range(level):
             sign = rng.choice(signs) if self.options.minus else signs[0]
-            text += f"{sign}{rng.randint(1, self.options.largest)}"
+            text += f"{sign}{rng.randint(1, self.options.others)}"
         return text
 
     def read(self, text: str) -> TaskDraft | Rejected:
@@ -62,9 +67,9 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
         of the request has not worked it out.
         """
         numbers = [int(number) for number in re.findall("[0-9]+", text)]
-        if max(numbers) > self.options.largest:
-            why = f"{max(numbers)}, at most {self.options.largest}"
-            return Rejected(Rejection.OUT_OF_RANGE, why)
+        for number, most in zip(numbers, self._most(len(numbers)), strict=True):
+            if number > most:
+                return Rejected(Rejection.OUT_OF_RANGE, f"{number}, at most {most} there")
         if "-" in text and not self.options.minus:
             return Rejected(Rejection.OUT_OF_RANGE, "a difference, where minus is false")
         results = _running(text)
@@ -102,10 +107,14 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
         """
         signs = "+ or -" if self.options.minus else "+"
         rules = (
-            f"Write 2 to {self.options.terms} numbers from 1 to {self.options.largest} with "
-            f"{signs} between them."
+            f"Write 2 to {self.options.terms} numbers with {signs} between them, the first up to "
+            f"{self.options.first}, the others up to {self.options.others}."
         )
         return with_rules(rules if self.options.explain else "", env_request(rate, base))
+
+    def _most(self, count: int) -> list[int]:
+        """Return the largest that each of so many numbers may be."""
+        return [self.options.first, *[self.options.others] * (count - 1)]
 
     def env_grammar(self, context: Context) -> Grammar:
         """Return the spelling of programs with as many numbers as there may be."""
@@ -114,7 +123,7 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
 
 
 def _running(text: str) -> list[int]:
-    """Return the results on the way of `13 + 8 - 4`, its first number first."""
+    """Return the results on the way of `43 + 8 - 4`, its first number first."""
     first, *rest = text.split()
     results = [int(first)]
     for sign, number in zip(rest[::2], rest[1::2], strict=True):

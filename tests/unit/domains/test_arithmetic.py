@@ -26,7 +26,7 @@ from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 
 DOMAIN = "genenv_core/domains/arithmetic.py"
-LARGEST = 20
+FIRST, OTHERS = 50, 9
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +52,15 @@ def test_it_has_what_a_warm_start_and_the_curve_of_answers_need(domain: Any) -> 
 def test_the_easiest_level_has_several_hundred_programs(domain: Any) -> None:
     spelled = (
         f"{left} {sign} {right}"
-        for left in range(1, LARGEST + 1)
+        for left in range(1, FIRST + 1)
         for sign in "+-"
-        for right in range(1, LARGEST + 1)
+        for right in range(1, OTHERS + 1)
     )
     tasks = [text for text in spelled if isinstance(domain.parse(text)[0], TaskDraft)]
-    # 400 sums, 210 differences from zero up, less the ten that leave what they take, as 8 - 4.
-    assert len(tasks) == 600
+    # 450 sums, 414 differences from zero up, less the nine that leave what they take, as 8 - 4.
+    assert len(tasks) == 855
     open_ones = {draft.program for draft in domain.base_tasks(0, 1000) if draft.difficulty == 1}
-    assert len(open_ones) > 300
+    assert len(open_ones) > 400
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,7 +96,7 @@ def test_a_task_is_its_request_its_result_and_its_family(domain: Any) -> None:
     assert task(domain, "9 + 9").family == "plus1"
 
 
-@mutation("a number may be larger than the largest", DOMAIN, "> self.options.largest:", "> 99:")
+@mutation("a number may be larger than the largest", DOMAIN, "if number > most:", "if number > 99:")
 @mutation(
     "a result may fall below zero on the way", DOMAIN, "if min(results) < 0:", "if value < 0:"
 )
@@ -114,11 +114,12 @@ def test_a_task_is_its_request_its_result_and_its_family(domain: Any) -> None:
         ("13 + 100", "unparseable"),
         ("13 + ٨", "unparseable"),
         ("13 + 8\n7 + 2", "unparseable"),
-        ("13 + 21", "out_of_range"),
+        ("51 + 8", "out_of_range"),
+        ("13 + 10", "out_of_range"),
         ("1 + 2 + 3 + 4 + 5", "out_of_range"),
-        ("8 - 13", "inconsistent"),
-        ("8 - 13 + 9", "inconsistent"),
-        ("16 - 8", "inconsistent"),
+        ("4 - 8", "inconsistent"),
+        ("4 - 8 + 9", "inconsistent"),
+        ("4 - 2", "inconsistent"),
         ("16 - 3 + 3", "inconsistent"),
     ],
 )
@@ -163,7 +164,9 @@ def test_examples_of_tasks_follow_the_skew(domain: Any) -> None:
 def test_prompts_are_short(domain: Any) -> None:
     draft = task(domain, "13 + 8 - 4")
     rules, asked = domain.env_messages(Context("c", "t", draft, AgentHistory(0.26)))
-    assert rules["content"] == "Write 2 to 4 numbers from 1 to 20 with + or - between them."
+    assert rules["content"] == (
+        "Write 2 to 4 numbers with + or - between them, the first up to 50, the others up to 9."
+    )
     assert asked["content"] == "success 3/10; base: 13 + 8 - 4 ; new:"
     rules, asked = domain.agent_messages(draft)
     assert rules["content"] == "Answer with the number alone."
@@ -176,11 +179,11 @@ def test_prompts_are_short(domain: Any) -> None:
     "without minus there are differences", DOMAIN, "and not self.options.minus:", "and False:"
 )
 def test_options_bound_what_is_written() -> None:
-    plus: Any = get_domain("arithmetic", {"minus": False, "terms": 2, "largest": 9})
+    plus: Any = get_domain("arithmetic", {"minus": False, "terms": 2, "first": 9})
     assert all(" + " in draft.program for draft in plus.base_tasks(0, 60))
     assert plus.parse("9 - 4")[0].reason == "out_of_range"
-    assert plus.parse("9 + 10")[0].reason == "out_of_range"
-    assert "with + between them" in plus.env_prompt(None, "9 + 4")[0]["content"]
+    assert plus.parse("10 + 9")[0].reason == "out_of_range"
+    assert "with + between them, the first up to 9," in plus.env_prompt(None, "9 + 4")[0]["content"]
     with pytest.raises(ConfigError, match=r"has only about .* held-out tasks with terms"):
         plus.heldout_tasks(0, 60)
     with pytest.raises(ConfigError, match=r"domain.options.terms 9: .*less than or equal to 8"):
