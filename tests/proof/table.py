@@ -82,7 +82,7 @@ SUITES = (
             "pipeline/test_views_of_runs.py",
         ),
     ),
-    Suite("smollm2", ("pipeline/test_smollm2.py",), needs=("smollm2",)),
+    Suite("smollm2", ("pipeline/test_smollm2.py", "pipeline/test_laptop.py"), needs=("smollm2",)),
     Suite("alfworld", ("alfworld",), served=True, needs=("alfworld",)),
     Suite("vllm", ("unit/engines/vllm",), served=True),
     Suite(

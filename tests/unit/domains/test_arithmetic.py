@@ -144,6 +144,10 @@ def test_the_answer_is_the_number_alone(domain: Any, said: str, right: bool) -> 
 
 
 @mutation(
+    "a domain cannot say how hard the agent's examples are", "genenv_core/domains/kit/solved.py",
+    "weights = self.example_weights()", "weights = mixed_weights(self.highest())",
+)  # fmt: skip
+@mutation(
     "the agent's examples are as hard as base tasks", DOMAIN,
     "return env_weights(self.highest(), 1.0)", "return super().example_weights()",
 )  # fmt: skip
