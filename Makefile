@@ -28,7 +28,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every process that tests start would compile all of genenv again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect smollm2 lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect smollm2 real lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -125,6 +125,13 @@ $(SMOLLM2)/config.json: infra/smollm2.lock | $(STAMP)
 	@touch $@
 
 smollm2: $(SMOLLM2)/config.json ## Write SmolLM2-135M-Instruct, a pretrained chat model, to models/ (640 MB)
+
+NAME_OF_REAL := from genenv_core.config.load import resolve, run_name; print(run_name(resolve("laptop"), "laptop"))
+
+real: $(SMOLLM2)/config.json ## Co-evolve SmolLM2-135M-Instruct, a pretrained chat model, on the CPU (20 min)
+	@$(BIN)/genenv run laptop --root $(ROOT)
+	@$(BIN)/genenv report "$$($(BIN)/python -c '$(NAME_OF_REAL)')" --root $(ROOT) --output laptop.html
+	@echo "All numbers are of weights that were quantized (Q4_1) and are trained as the float32 numbers they stand for."
 
 # Inspect's pins are its own too.
 $(INSPECT_STAMP): infra/inspect.lock

@@ -27,6 +27,7 @@ _BENCHMARKS = "genenv_core.domains.benchmarks"
 _BUILT_IN = {
     "alfworld": f"{_BENCHMARKS}.alfworld:AlfworldDomain.from_options",
     "api_bank": f"{_BENCHMARKS}.api_bank:ApiBankDomain.from_options",
+    "arithmetic": "genenv_core.domains.arithmetic:Arithmetic",
     "bamboogle": f"{_BENCHMARKS}.bamboogle:BamboogleDomain.from_options",
     "bfcl": f"{_BENCHMARKS}.bfcl:BfclDomain.from_options",
     "desk": "genenv_core.domains.desk:DeskDomain.from_options",

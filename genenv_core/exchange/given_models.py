@@ -31,6 +31,8 @@ DANGER = "and a pickle can run code when it is read"
 PICKLED_ADAPTER = "adapter_model.bin"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CONVERTS = "genenv_core.exchange.gguf"
+SMOLLM2 = "SmolLM2-135M-Instruct"
+"""The directory that `make smollm2` writes and the preset laptop reads."""
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json"}
 PROBES = (
     "The quick brown fox jumps over the lazy dog, doesn't it?",
@@ -57,7 +59,7 @@ def model_folder(
     """
     where = f"{field or f'models.{policy}'} {folder}"
     if not folder.is_dir():
-        raise ModelError(f"{where}: no such directory")
+        raise ModelError(f"{where}: no such directory{_how_to_have(folder)}")
     names = {path.name for path in folder.iterdir()}
     if "config.json" not in names:
         if quantized := next((name for name in sorted(names) if name.endswith(".gguf")), None):
@@ -80,6 +82,16 @@ def model_folder(
     sha256 = digest(contents)
     _check_template(policy, where, folder, sha256, json.dumps(dict(variables or {})))
     return FileRef(path=str(folder.absolute()), sha256=sha256)
+
+
+def _how_to_have(folder: Path) -> str:
+    """Return what to do about the missing model of the preset laptop, else ''."""
+    if folder.name != SMOLLM2:
+        return ""
+    return (
+        ": `make smollm2` writes it (without a clone: docs/first-model.md); or name a model that "
+        "is there: --set models.agent=DIRECTORY --set models.env=DIRECTORY"
+    )
 
 
 def hub_folder(field: str, name: str, revision: str) -> Path:

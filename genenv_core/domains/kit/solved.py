@@ -45,10 +45,14 @@ class SolvedDomain(ProgramDomain[OptionsT]):
         """
         return [SolutionTurn(says, reveals) for says, reveals, _ in self._played(draft)]
 
+    def example_weights(self) -> list[float]:
+        """Return the shares of levels 1, 2, ... in `agent_examples`, which need not sum to 1."""
+        return mixed_weights(self.highest())
+
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` turns of right attempts, few of them at hard tasks."""
         rng = random.Random(seed_from(self.name, "agent_examples", seed))
-        weights = mixed_weights(self.highest())
+        weights = self.example_weights()
         return [self._one_turn(self.draw_open(rng, weights), rng) for _ in range(count)]
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:

@@ -5,7 +5,7 @@ written as YAML resolves to itself; defaults are within their own bounds; every 
 ConfigError with the field's path, the value and the remedy; every field is described, in the
 models and in the JSON schema; a resolved configuration cannot be changed; the run's name is stable
 and does not depend on epochs, root, run id or tracking; every value in the presets of the paper is
-marked as the paper's, with its place, or as ours.
+marked as the paper's, with its place, or as ours; every value for laptops has its reason.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from genenv_core.config.load import (
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
+from genenv_core.exchange.given_models import SMOLLM2
 from genenv_core.types import AgentHistory, Context
 from tests.examples import some
 from tests.mutations import mutation
@@ -82,7 +83,7 @@ def leaves(values: dict[str, Any]) -> list[Any]:
 
 
 def test_the_presets_are_these() -> None:
-    others = ["paper", "paper-small", "quickstart", "tiny", "trails"]
+    others = ["laptop", "paper", "paper-small", "quickstart", "tiny", "trails"]
     assert preset_names() == sorted([*BENCHMARKS, *others])
 
 
@@ -178,10 +179,10 @@ def test_a_file_may_start_from_a_preset(tmp_path: Path) -> None:
     changes = ["epochs=3", "rwr.learning_rate=0.5"]
     assert resolve(str(file)) == resolve("tiny", overrides=changes)
     file.write_text("preset: tini\n")
-    with pytest.raises(ConfigError, match=r"mine\.yaml: preset 'tini' is none of paper, "):
+    with pytest.raises(ConfigError, match=r"mine\.yaml: preset 'tini' is none of laptop, paper, "):
         resolve(str(file))
     file.write_text("preset: [tiny]\n")
-    with pytest.raises(ConfigError, match="is none of paper"):
+    with pytest.raises(ConfigError, match="is none of laptop"):
         resolve(str(file))
 
 
@@ -197,6 +198,29 @@ def test_every_field_of_a_preset_of_the_paper_says_whose_it_is(name: str) -> Non
     where = r"(section [0-9]|table 2|appendix A|batch size 64 \(table 2\)|544 base)"
     assert all(re.search(f"# paper: {where}", line) for line in values if "# paper" in line)
     assert "arXiv 2512.19682v2" in text or "as in paper.yaml" in text or started
+
+
+def test_every_field_of_the_preset_for_laptops_has_its_reason() -> None:
+    text = (PRESETS / "laptop.yaml").read_text(encoding="utf-8")
+    fields = [line for line in text.splitlines() if not re.match(r"\s*(#|$)", line)]
+    values = [line for line in fields if not re.fullmatch(r" *[a-z_]+:", line)]
+    assert len(values) == len(leaves(yaml.safe_load(text)))
+    assert [line for line in values if not re.search(r"\S  # \S", line)] == []
+
+
+def test_the_preset_for_laptops_can_work() -> None:
+    """The longest right answer and task fit; the tasks are enough; the updates take their turns."""
+    config = resolve("laptop")
+    assert config.models.agent == config.models.env
+    assert config.models.agent.rpartition("/")[2] == SMOLLM2
+    domain = get_domain(config.domain.name, config.domain.options)
+    assert len(domain.base_tasks(0, config.data.base_tasks)) == config.data.base_tasks
+    held = config.data.validation_tasks + config.data.test_tasks
+    # SmolLM2 takes at least one token for a character, and one for the end of a turn.
+    longest = max(domain.heldout_tasks(0, held), key=lambda draft: len(draft.program))
+    assert len(longest.program) < config.generation.max_tokens
+    assert len(longest.ground_truth) < config.rollout.max_tokens
+    assert config.warm_start.steps and config.execution.updates_at_once == 1
 
 
 @pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -42,6 +42,6 @@ def test_the_line_names_the_preset_for_such_models_and_its_value() -> None:
     assert adapters.endswith("preset paper-small has 2e-05: --set grpo.learning_rate=2e-05")
 
 
-@pytest.mark.parametrize("preset", ["paper", "paper-small", "paper-bfcl"])
+@pytest.mark.parametrize("preset", ["laptop", "paper", "paper-small", "paper-bfcl"])
 def test_presets_with_given_models_have_no_such_setting(preset: str) -> None:
     assert fields(preset=preset) == []

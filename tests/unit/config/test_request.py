@@ -83,7 +83,10 @@ def test_bounds_choices_and_what_presets_set_are_in_the_schema():
     alpha = at(schema, "curriculum", "alpha")
     assert (alpha["minimum"], alpha["maximum"]) == (0, 1)
     steps = at(schema, "rwr", "steps")
-    assert "[1 to 100000; default 16; paper 32; paper-small 32; tiny 2]" in steps["description"]
+    assert (
+        "[1 to 100000; default 16; laptop 3; paper 32; paper-small 32; tiny 2]"
+        in steps["description"]
+    )
     assert at(schema, "grpo", "loss_type")["enum"] == ["dapo", "grpo", "dr_grpo", "bnpo"]
     assert at(schema, "preset")["default"] == "quickstart"
     assert at(schema, "rwr", "lambda")["type"] == "number"

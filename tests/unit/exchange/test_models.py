@@ -79,6 +79,23 @@ def pickled(folder: Path) -> Path:
 
 
 @pytest.mark.slow
+@mutation(
+    "the missing model of a preset is not said how to have", "genenv_core/exchange/given_models.py",
+    "no such directory{_how_to_have(folder)}", "no such directory",
+)  # fmt: skip
+def test_the_missing_model_of_the_preset_laptop_is_named_with_what_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError) as raised:
+        given_to(resolve("laptop"))
+    said = str(raised.value)
+    assert said.startswith("models.agent models/SmolLM2-135M-Instruct: no such directory: `make sm")
+    assert said.endswith("--set models.agent=DIRECTORY --set models.env=DIRECTORY")
+    with pytest.raises(ModelError, match=r"models.agent nope: no such directory$"):
+        given_to(resolve("laptop", overrides=["models.agent=./nope"]))
+
+
 def test_a_pickle_is_refused_with_a_command_that_converts_it(tmp_path: Path) -> None:
     old = pickled(tmp_path / "old model")
     with pytest.raises(ModelError, match=r"pickled \(pytorch_model\.bin\).*can run code") as caught:

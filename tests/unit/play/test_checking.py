@@ -37,7 +37,12 @@ from tests.mutations import mutation
 SMALL = {"base": 20, "heldout": 10}
 PLACE = "countings.py:Countings"
 USER: Message = {"role": "user", "content": "say"}
-BUILT_IN: list[tuple[str, dict[str, Any]]] = [("desk", {}), ("trails", {}), (PLACE, {"steps": 2})]
+BUILT_IN: list[tuple[str, dict[str, Any]]] = [
+    ("arithmetic", {}),
+    ("desk", {}),
+    ("trails", {}),
+    (PLACE, {"steps": 2}),
+]
 
 
 @pytest.fixture
