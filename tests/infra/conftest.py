@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+# So long the server waits for a pod that has not begun to end by itself, three times here.
 os.environ.setdefault(
-    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_CANCELLING_TIMEOUT_SECONDS", "30"
+    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_CANCELLING_TIMEOUT_SECONDS", "10"
 )
 
 # SQLite on a busy machine: waiting is better than 503.

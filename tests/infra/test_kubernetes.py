@@ -177,13 +177,13 @@ def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
         keys = [a.stage_key for a in RunLog(store, "evicted").attempts() if a.stage == "rollout"]
         return [path for path in store.list("shards") if keys and keys[0] in path]
 
-    held = k8s.hold("/shards/", number=3)
+    held = k8s.kubelet.holds.at("/shards/", number=3)
     going = InThread(config)
     until(held.exists)
     shards = kept_shards()
     assert len(shards) == 2
     before = {path: (tiny_root / path).stat().st_ino for path in shards}
-    held = k8s.hold("/seal.json", number=2)
+    held = k8s.kubelet.holds.at("/seal.json", number=2)
     k8s.evict(until(lambda: running_pod(k8s, "evicted")))
     until(held.exists)
     assert attempts(config, "rollout") == ["interrupted", "computed"]
@@ -287,7 +287,7 @@ def test_a_flow_that_is_cancelled_while_its_pod_is_pending(
 def test_a_flow_that_is_cancelled_while_its_pod_runs(
     k8s: Cluster, tiny_root: Path, cancelling: None
 ):
-    held = k8s.hold("/shards/")
+    held = k8s.kubelet.holds.at("/shards/")
     going = InThread(only_rollout(tiny_root, "running", 17))
     until(held.exists)
     pod = until(lambda: running_pod(k8s, "running"))
@@ -324,7 +324,7 @@ def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
 
 
 def test_a_pod_that_dies_is_seen_by_a_worker_whose_watch_had_expired(k8s: Cluster, tiny_root: Path):
-    held = k8s.hold("/shards/")
+    held = k8s.kubelet.holds.at("/shards/")
     going = InThread(only_rollout(tiny_root, "expired", 19))
     until(held.exists)
     pod = until(lambda: running_pod(k8s, "expired"))

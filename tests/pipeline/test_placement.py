@@ -28,6 +28,7 @@ from genenv_core.config.stages import EPOCH_STAGES, STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.opening import open_store
+from tests.holds import Holds
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
 from tests.pipeline.workers import REPOSITORY, child_states, children, environment, worker
 from tests.waiting import until
@@ -36,34 +37,51 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 WORK_POOL = "machine"
 PLACED = ("rollout", "grpo_update", "rwr_update")
-LONG = ("grpo.passes=60", "grpo.groups_per_step=1", "execution.checkpoint_seconds=0")
-"""An update that takes a while."""
+STEPS = ("grpo.passes=4", "grpo.groups_per_step=1", "execution.checkpoint_seconds=0")
+"""An update with several checkpoints, the second of which a test holds."""
+
+SECOND = ("/progress/grpo_update/*/seal.json", 2)
 
 WAIT_S = 500
 """Longest wait for a process, on a busy machine."""
 
 
 @pytest.fixture(scope="module")
-def work_pool(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def holds(tmp_path_factory: pytest.TempPathFactory) -> Holds:
+    """Return where the processes of the workers are held."""
+    return Holds(tmp_path_factory.mktemp("held") / "holds")
+
+
+@pytest.fixture(scope="module")
+def work_pool(api: None, holds: Holds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a work pool with all deployments and a worker; yields its name."""
     from flows.deploy.stage_on_pool import make_work_pool
 
     make_work_pool(WORK_POOL, kind="process", stages=STAGES)
-    with worker(WORK_POOL, tmp_path_factory.mktemp("worker") / "log"):
+    variables = environment() | holds.environment
+    with worker(WORK_POOL, tmp_path_factory.mktemp("worker") / "log", variables=variables):
         yield WORK_POOL
 
 
 class Command:
     """Runs `genenv run` with grpo_update on a work pool, one process after the other.
 
-    Each run has its own GRPO settings and shares all earlier stages with the others.
+    Each run has its own GRPO settings and shares all earlier stages with the others. `holds` are
+    those of the pool's worker.
     """
 
-    def __init__(self, root: Path | str, run_id: str, *overrides: str, at: str = WORK_POOL) -> None:
-        self.root, self.run_id = root, run_id
+    def __init__(
+        self,
+        root: Path | str,
+        run_id: str,
+        *overrides: str,
+        holds: Holds,
+        at: str = WORK_POOL,
+    ) -> None:
+        self.root, self.run_id, self._holds = root, run_id, holds
         distinct = f"grpo.max_grad_norm=1.{sum(map(ord, run_id))}"
         places = (f"placement.grpo_update={at}", "placement.poll_seconds=0.3")
-        self.settings = ("tracking.enabled=false", *places, *LONG, distinct, *overrides)
+        self.settings = ("tracking.enabled=false", *places, *STEPS, distinct, *overrides)
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> subprocess.Popen[str]:
@@ -83,8 +101,10 @@ class Command:
         return self.process
 
     def at_work(self) -> subprocess.Popen[str]:
-        """Start the command; returns once its child has begun the update."""
+        """Start the command; returns once its child is held in the update, after a checkpoint."""
+        self.held = self._holds.at(*SECOND)
         process = self.start()
+        until(lambda: process.poll() is not None or self.held.exists(), WAIT_S)
         until(lambda: process.poll() is not None or self.pid(), WAIT_S)
         assert process.poll() is None, process.communicate()
         return process
@@ -100,6 +120,10 @@ class Command:
         mine = [a for a in log.attempts() if a.stage == "grpo_update"]
         return sorted(mine, key=lambda attempt: attempt.attempt)
 
+    def log(self) -> str:
+        """Return the log of the run in a directory."""
+        return (Path(self.root) / "runs" / self.run_id / "run.log").read_text(encoding="utf-8")
+
     def end(self) -> tuple[int, str]:
         """Return the process's exit status and error output."""
         assert self.process
@@ -108,14 +132,15 @@ class Command:
 
 
 @pytest.fixture
-def command(tiny_root: Path) -> Iterator[Callable[..., Command]]:
+def command(tiny_root: Path, holds: Holds) -> Iterator[Callable[..., Command]]:
     made: list[Command] = []
 
     def make(run_id: str, *overrides: str, at: str = WORK_POOL) -> Command:
-        made.append(Command(tiny_root, run_id, *overrides, at=at))
+        made.append(Command(tiny_root, run_id, *overrides, holds=holds, at=at))
         return made[-1]
 
     yield make
+    holds.clear()
     for one in made:
         if one.process:
             with contextlib.suppress(ProcessLookupError):
@@ -179,6 +204,8 @@ def test_a_flow_that_died_leaves_a_child_that_the_next_one_takes_over(
     os.killpg(one.at_work().pid, signal.SIGKILL)
     one.end()
     one.start()
+    until(lambda: "is at work already" in one.log())
+    one.held.unlink()  # the child goes on
     status, error = one.end()
     assert status == 0, error
     assert child_states("died") == [("grpo_update", "Completed")]
@@ -203,11 +230,13 @@ def test_a_child_cancelled_by_hand_ends_its_stage(work_pool: str, command: Calla
     assert "stage grpo_update of epoch 1 on work pool machine was cancelled" in error
 
 
-def test_a_flow_cancelled_from_outside_takes_its_child_with_it(work_pool: str, tiny_root: Path):
+def test_a_flow_cancelled_from_outside_takes_its_child_with_it(
+    work_pool: str, tiny_root: Path, holds: Holds
+):
     """Cancel the flow as the UI does: it runs under a worker, which kills its process."""
     distinct = ("grpo.max_grad_norm=1.5", "tracking.enabled=false")
     places = (f"placement.grpo_update={work_pool}", "placement.poll_seconds=0.3")
-    config = tiny(tiny_root, *LONG, *distinct, *places, epochs=1, run_id="outside")
+    config = tiny(tiny_root, *STEPS, *distinct, *places, epochs=1, run_id="outside")
     with get_client(sync_client=True) as client:
         client.create_deployment(
             flow_id=client.create_flow(coevolution),
@@ -217,7 +246,9 @@ def test_a_flow_cancelled_from_outside_takes_its_child_with_it(work_pool: str, t
             enforce_parameter_schema=False,
         )
         parameters = {"config": dump(config)}
+        held = holds.at(*SECOND)
         flow = run_deployment("coevolution/outside", parameters=parameters, timeout=0)
+        until(held.exists, WAIT_S)
         until(lambda: [r for r in children("outside") if r.state.is_running()], WAIT_S)
         client.set_flow_run_state(flow.id, Cancelling())
         until(lambda: child_states("outside") == [("grpo_update", "Cancelled")], WAIT_S)
@@ -236,12 +267,12 @@ def test_without_a_worker_a_stage_says_so_and_fails_in_time(api: None, tiny_root
 
 
 def test_a_child_that_shows_no_life_is_lost(
-    api: None, command: Callable[..., Command], tmp_path: Path
+    api: None, command: Callable[..., Command], holds: Holds, tmp_path: Path
 ):
     from flows.deploy.stage_on_pool import make_work_pool
 
     make_work_pool("weak", kind="process", stages=["grpo_update"])
-    with worker("weak", tmp_path / "log") as process:
+    with worker("weak", tmp_path / "log", variables=environment() | holds.environment) as process:
         one = command("lost", "placement.lost_seconds=20", at="weak")
         one.at_work()
         process.kill()  # nobody is left to report the child's end

@@ -1,8 +1,8 @@
 """`python -m tests.proof`: play the slow suites that the change asks for, or those named.
 
-Ends with a table of what was played. Exits with 1 when a test failed in the end, with 2 for wrong
-words. What failed in a served suite and passed when played once more, alone, is named in the last
-lines as `flaky: NAME` and in `.ci/out/flaky`.
+Ends with the slowest tests and a table of what was played. Exits with 1 when a test failed in the
+end, with 2 for wrong words. What failed in a served suite and passed when played once more, alone,
+is named in the last lines as `flaky: NAME` and in `.ci/out/flaky`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections import Counter
 
 from tests.proof.changes import PROVEN, REPOSITORY, changed, clean, head
 from tests.proof.playing import Played, by_suite, install, play
@@ -17,6 +18,8 @@ from tests.proof.table import ALL, SUITES, Suite, asked
 
 OUT = REPOSITORY / ".ci" / "out"
 WORKERS = 2
+SLOWEST = 20
+"""So many tests are named with their seconds."""
 
 
 def main() -> int:
@@ -64,28 +67,36 @@ def _play(names: list[str]) -> int:
     """Play the suites, print the table, and return the exit status."""
     suites = [suite for suite in SUITES if suite.name in names]
     install(suites)
-    rows: list[tuple[str, int, float]] = []
+    rows: list[tuple[str, int, float, str]] = []
     every: list[Played] = []
     together = [suite for suite in suites if not suite.served]
     if together:
         print(f"== {', '.join(suite.name for suite in together)}", flush=True)
         every.append(play(_files(together), workers=WORKERS))
-        rows += by_suite(together, every[-1])
-        rows.append((f"these, {WORKERS} at a time", sum(row[1] for row in rows), every[-1].seconds))
+        rows += [(*row, "") for row in by_suite(together, every[-1])]
+        rows.append(_row(f"these, {WORKERS} at a time", every[-1]))
     for suite in suites:
         if suite.served:
             print(f"== {suite.name}, alone", flush=True)
             every.append(play(_files([suite]), again=True))
-            rows.append((suite.name, sum(every[-1].tests.values()), every[-1].seconds))
-    print(f"\n{'suite':24} {'tests':>6} {'seconds':>8}")
-    for name, tests, seconds in rows:
-        print(f"{name:24} {tests:6} {seconds:8.0f}")
+            rows.append(_row(suite.name, every[-1]))
+    slowest = sum((played.by_test for played in every), Counter[str]()).most_common(SLOWEST)
+    print("\n" + "\n".join(f"{seconds:8.1f} s  {test}" for test, seconds in slowest))
+    print(f"\n{'suite':24} {'tests':>6} {'seconds':>8} {'cores':>6}")
+    for name, tests, seconds, cores in rows:
+        print(f"{name:24} {tests:6} {seconds:8.0f} {cores:>6}")
     flaky = [test for played in every for test in played.flaky]
     for test in flaky:
         print(f"flaky: {test}")
     if flaky:
         (OUT / "flaky").write_text("".join(f"{test}\n" for test in flaky), encoding="utf-8")
     return int(not all(played.passed for played in every))
+
+
+def _row(name: str, played: Played) -> tuple[str, int, float, str]:
+    """Return name, tests, seconds, and how many cores were busy on average."""
+    cores = f"{played.busy / played.seconds:.2f}"
+    return name, sum(played.tests.values()), played.seconds, cores
 
 
 def _files(suites: list[Suite]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,16 +33,31 @@ ENVIRONMENTS = {
 
 @dataclass(slots=True)
 class Played:
-    """What came of tests: whether all passed in the end, and how long each file took, in seconds.
+    """What came of tests: whether all passed in the end, and how long each took, in seconds.
 
-    `flaky` are the node ids that failed and passed when they were played once more.
+    `busy` are the seconds of processors that they and their processes took: as many as `seconds`
+    keep one core busy. `flaky` are the node ids that failed and passed when they were played once
+    more.
     """
 
     passed: bool
     seconds: float
-    by_file: Counter[str] = field(default_factory=Counter[str])
-    tests: Counter[str] = field(default_factory=Counter[str])
+    busy: float = 0.0
+    by_test: Counter[str] = field(default_factory=Counter[str])
     flaky: tuple[str, ...] = ()
+
+    @property
+    def by_file(self) -> Counter[str]:
+        """Return how long the tests of each file took, in seconds."""
+        found = Counter[str]()
+        for test, seconds in self.by_test.items():
+            found[_file(test)] += seconds
+        return found
+
+    @property
+    def tests(self) -> Counter[str]:
+        """Return how many tests of each file were played."""
+        return Counter(map(_file, self.by_test))
 
 
 def play(
@@ -65,10 +81,11 @@ def play(
 def by_suite(suites: Sequence[Suite], played: Played) -> list[tuple[str, int, float]]:
     """Return name, tests and seconds of each suite, of what was played together."""
     rows: list[tuple[str, int, float]] = []
+    tests, seconds = played.tests, played.by_file
     for suite in suites:
-        files = [file for file in played.tests if suite_of(file) == suite.name]
-        tests = sum(played.tests[file] for file in files)
-        rows.append((suite.name, tests, sum(played.by_file[file] for file in files)))
+        files = [file for file in tests if suite_of(file) == suite.name]
+        number = sum(tests[file] for file in files)
+        rows.append((suite.name, number, sum(seconds[file] for file in files)))
     return rows
 
 
@@ -81,7 +98,7 @@ def install(suites: Sequence[Suite]) -> None:
 
 def _pytest(arguments: Sequence[str], root: Path) -> tuple[int, Played, list[str]]:
     """Return pytest's exit status, what it played, and the node ids that failed."""
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), _busy()
     with tempfile.TemporaryDirectory(prefix="genenv-proof-") as folder:
         notes = Path(folder) / "notes"
         notes.touch()
@@ -92,11 +109,17 @@ def _pytest(arguments: Sequence[str], root: Path) -> tuple[int, Played, list[str
         environment["PYTHONPATH"] = str(REPOSITORY)
         status = subprocess.run(command, cwd=root, env=environment).returncode
         lines = [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
-    played = Played(passed=status == 0, seconds=time.perf_counter() - began)
-    seen: set[str] = set()
+    played = Played(status == 0, time.perf_counter() - began, _busy() - busy)
     for test, _, seconds in lines:
-        file = test.partition("::")[0]
-        played.by_file[file] += seconds
-        played.tests[file] += test not in seen
-        seen.add(test)
+        played.by_test[test] += seconds
     return status, played, list(dict.fromkeys(test for test, said, _ in lines if said == "failed"))
+
+
+def _busy() -> float:
+    """Return the processor time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]

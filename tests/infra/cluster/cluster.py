@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import threading
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -247,17 +246,6 @@ class Cluster:
         """Evict a running pod as a full node does: SIGTERM, then SIGKILL after its grace."""
         uid = pod["metadata"]["uid"]
         self.look(lambda: self.kubelet.evicting.__setitem__(uid, why))
-
-    def hold(self, part: str, number: int = 1) -> Path:
-        """Hold a pod's work before its n-th file with `part` in its path, until it is to end.
-
-        One process is held, once. The file returned exists when it is.
-        """
-        name = uuid.uuid4().hex
-        made = self.kubelet.holds / f"{name}.new"
-        made.write_text(f"{number} {part}")
-        made.rename(made.with_suffix(".wanted"))
-        return made.with_suffix(".held")
 
     def leave(self, away: bool) -> None:
         """Make the API unreachable, watches included, or reachable again."""

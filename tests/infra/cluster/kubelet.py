@@ -15,12 +15,9 @@ from typing import Any
 
 import psutil
 
+from tests.holds import Holds
 from tests.infra.checks import amount
 from tests.infra.cluster.store import Object, Store
-
-REPOSITORY = Path(__file__).parents[3]
-HOLD = Path(__file__).with_name("hold")
-"""Folder of the module that every process of a pod imports at its start."""
 
 IMAGE_ENV = {
     # What the images of genenv set; and where they have it.
@@ -96,10 +93,8 @@ class Kubelet:
         self.running: dict[str, asyncio.Task[None]] = {}
         self.containers: dict[str, Container] = {}
         self.evicting: dict[str, str] = {}
-        self.holds = folder / "holds"
-        self.holds.mkdir()
-        paths = os.pathsep.join((str(REPOSITORY), str(HOLD)))
-        self.env = {**IMAGE_ENV, "PYTHONPATH": paths, "GENENV_TEST_HOLDS": str(self.holds)}
+        self.holds = Holds(folder / "holds")
+        self.env = IMAGE_ENV | self.holds.environment
 
     async def sync(self, namespace: str) -> None:
         """Start each scheduled pod once."""

@@ -1,7 +1,8 @@
-"""Holds a thread of a pod's process at a file that it is about to make, until the work is to end.
+"""Holds a thread of a process at a file that it is about to make, until the work is to end.
 
-Python imports this by its name at every start of an interpreter below the double. `Cluster.hold`
-says where to hold. So a test sends its signal at a known point of the work, on any machine.
+Python imports this by its name at every start of an interpreter whose environment is that of
+`tests.holds.Holds`, which says where to hold. So a test acts at a known point of the work, on any
+machine, and the work need not be long.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 FOLDER = Path(os.environ["GENENV_TEST_HOLDS"])
@@ -32,16 +35,17 @@ def hook(event: str, arguments: tuple[object, ...]) -> None:
         return  # a root's folders are tried by moving what is not there
     target = str(arguments[1])
     for wanted in FOLDER.glob("*.wanted"):
-        number, part = wanted.read_text().split(" ", 1)
-        if part not in target:
-            continue
-        counts[part] = counts.get(part, 0) + 1
-        if counts[part] != int(number):
-            continue
-        wanted.rename(wanted.with_suffix(".held"))
-        deadline = time.monotonic() + BOUND_S
-        while not ending() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        with suppress(FileNotFoundError):  # another process is held there
+            number, part = wanted.read_text().split(" ", 1)
+            if not fnmatchcase(target, f"*{part}*"):
+                continue
+            counts[part] = counts.get(part, 0) + 1
+            if counts[part] != int(number):
+                continue
+            held = wanted.rename(wanted.with_suffix(".held"))
+            deadline = time.monotonic() + BOUND_S
+            while held.exists() and not ending() and time.monotonic() < deadline:
+                time.sleep(0.01)
 
 
 sys.addaudithook(hook)
