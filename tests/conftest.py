@@ -6,12 +6,17 @@ and then writes to what pytest has closed. The tests that need an API have a ser
 
 The garbage collector is off while modules are imported, and what they leave stays out of its sight:
 else it walks over a million objects of libraries again and again, here and in every gc.collect().
+
+A command that keeps a log leaves genenv's logger at INFO with a handler of its own: that ends with
+the test.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -31,6 +36,15 @@ def pytest_collection_finish() -> None:
     """Turn the collector on for what the tests themselves make."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Generator[None]:
+    logger, last = logging.getLogger("genenv"), logging.lastResort
+    level, handlers = logger.level, logger.handlers[:]
+    yield
+    logger.setLevel(level)
+    logger.handlers[:], logging.lastResort = handlers, last
 
 
 class OneOfWholeRuns(LoadFileScheduling):

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
 from collections import Counter
 
 from tests.proof.changes import PROVEN, REPOSITORY, changed, clean, head
-from tests.proof.playing import Played, by_suite, install, play
+from tests.proof.playing import Played, by_suite, install, play, play_again, play_beside
 from tests.proof.table import ALL, SUITES, Suite, asked
 
 OUT = REPOSITORY / ".ci" / "out"
@@ -75,11 +76,24 @@ def _play(names: list[str]) -> int:
         every.append(play(_files(together), workers=WORKERS))
         rows += [(*row, "") for row in by_suite(together, every[-1])]
         rows.append(_row(f"these, {WORKERS} at a time", every[-1]))
+    beside = [suite for suite in suites if suite.served and not suite.alone]
+    if beside:
+        print(f"== {WORKERS} at a time: {', '.join(suite.name for suite in beside)}", flush=True)
+        began, served = time.perf_counter(), list(play_beside(beside, WORKERS))
+        seconds = time.perf_counter() - began
+        rows += [_row(suite.name, played) for suite, played in served]
+        tests = sum(row[1] for row in rows[-len(served) :])
+        cores = sum(played.busy for _, played in served) / seconds
+        rows.append((f"these, {WORKERS} at a time", tests, seconds, f"{cores:.2f}"))
+        for _, played in served:
+            play_again(played)
+            every.append(played)
     for suite in suites:
-        if suite.served:
+        if suite.alone:
             print(f"== {suite.name}, alone", flush=True)
-            every.append(play(_files([suite]), again=True))
+            every.append(play(_files([suite])))
             rows.append(_row(suite.name, every[-1]))
+            play_again(every[-1])
     slowest = sum((played.by_test for played in every), Counter[str]()).most_common(SLOWEST)
     print("\n" + "\n".join(f"{seconds:8.1f} s  {test}" for test, seconds in slowest))
     print(f"\n{'suite':24} {'tests':>6} {'seconds':>8} {'cores':>6}")

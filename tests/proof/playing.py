@@ -1,18 +1,19 @@
-"""Plays suites with pytest: those without servers side by side, a served one by itself."""
+"""Plays suites with pytest, and what failed in a served one once more."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tests.proof.changes import REPOSITORY
 from tests.proof.noting import NOTES
@@ -36,15 +37,22 @@ class Played:
     """What came of tests: whether all passed in the end, and how long each took, in seconds.
 
     `busy` are the seconds of processors that they and their processes took: as many as `seconds`
-    keep one core busy. `flaky` are the node ids that failed and passed when they were played once
-    more.
+    keep one core busy. `failed` are the node ids that failed, and `flaky` those of them that passed
+    when they were played once more.
     """
 
-    passed: bool
+    status: int
     seconds: float
     busy: float = 0.0
     by_test: Counter[str] = field(default_factory=Counter[str])
+    failed: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Return whether every test passed, in the end."""
+        again = self.status == FAILED and self.failed and self.failed == self.flaky
+        return self.status == 0 or bool(again)
 
     @property
     def by_file(self) -> Counter[str]:
@@ -60,22 +68,41 @@ class Played:
         return Counter(map(_file, self.by_test))
 
 
-def play(
-    paths: Sequence[str], *, again: bool = False, workers: int = 0, root: Path = REPOSITORY
-) -> Played:
-    """Play the slow tests of files below `root`; with `again`, what failed once more, alone."""
-    tests = [*paths, "-m", "slow"]
-    tests += ["-n", str(workers), "--dist", "loadfile"] if workers else []
-    status, played, failed = _pytest(tests, root)
-    if status != FAILED or not again or not 0 < len(failed) <= MOST_AGAIN:
-        return played
-    print(f"== once more, alone: {', '.join(failed)}", flush=True)
-    once_more = [_pytest([test, "-m", "slow"], root)[0] for test in failed]
-    played.passed = not any(once_more)
+def play(paths: Sequence[str], *, workers: int = 0, root: Path = REPOSITORY) -> Played:
+    """Play the slow tests of files below `root`, in so many processes of pytest-xdist."""
+    spread = ["-n", str(workers), "--dist", "loadfile"] if workers else []
+    return _pytest([*paths, "-m", "slow", *spread], root)
+
+
+def play_beside(
+    suites: Sequence[Suite], number: int, *, root: Path = REPOSITORY
+) -> Iterator[tuple[Suite, Played]]:
+    """Play suites, `number` at a time, each in one process; yields each as it ends.
+
+    What one prints comes at its end.
+    """
+
+    def played(suite: Suite) -> tuple[Suite, Played]:
+        files = suite.files(root)
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+            found = _pytest([*files, "-m", "slow"], root, output=output)
+            output.seek(0)
+            print(f"== {suite.name}\n{output.read()}", end="", flush=True)
+        return suite, found
+
+    with ThreadPoolExecutor(number) as pool:
+        for one in as_completed([pool.submit(played, suite) for suite in suites]):
+            yield one.result()
+
+
+def play_again(played: Played, *, root: Path = REPOSITORY) -> None:
+    """Play the tests that failed once more, each alone, and note those that pass as flaky."""
+    if played.status != FAILED or not 0 < len(played.failed) <= MOST_AGAIN:
+        return
+    print(f"== once more, alone: {', '.join(played.failed)}", flush=True)
     played.flaky = tuple(
-        test for test, status in zip(failed, once_more, strict=True) if status == 0
+        test for test in played.failed if _pytest([test, "-m", "slow"], root).status == 0
     )
-    return played
 
 
 def by_suite(suites: Sequence[Suite], played: Played) -> list[tuple[str, int, float]]:
@@ -96,9 +123,9 @@ def install(suites: Sequence[Suite]) -> None:
         subprocess.run(["make", "--no-print-directory", *needs], cwd=REPOSITORY, check=True)
 
 
-def _pytest(arguments: Sequence[str], root: Path) -> tuple[int, Played, list[str]]:
-    """Return pytest's exit status, what it played, and the node ids that failed."""
-    began, busy = time.perf_counter(), _busy()
+def _pytest(arguments: Sequence[str], root: Path, output: IO[str] | None = None) -> Played:
+    """Play tests with pytest, which writes to `output`, or to what we write to."""
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="genenv-proof-") as folder:
         notes = Path(folder) / "notes"
         notes.touch()
@@ -107,18 +134,18 @@ def _pytest(arguments: Sequence[str], root: Path) -> tuple[int, Played, list[str
         command += ["--rootdir", str(root)]  # else a file above it may be found, as /tmp/setup.py
         environment = given | os.environ | {NOTES: str(notes)}
         environment["PYTHONPATH"] = str(REPOSITORY)
-        status = subprocess.run(command, cwd=root, env=environment).returncode
+        process = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=output and subprocess.STDOUT
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         lines = [json.loads(line) for line in notes.read_text(encoding="utf-8").splitlines()]
-    played = Played(status == 0, time.perf_counter() - began, _busy() - busy)
+    busy = used.ru_utime + used.ru_stime  # of its processes too, where they were waited for
+    played = Played(process.returncode, time.perf_counter() - began, busy)
     for test, _, seconds in lines:
         played.by_test[test] += seconds
-    return status, played, list(dict.fromkeys(test for test, said, _ in lines if said == "failed"))
-
-
-def _busy() -> float:
-    """Return the processor time of all processes that were started here and have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    played.failed = tuple(dict.fromkeys(test for test, said, _ in lines if said == "failed"))
+    return played
 
 
 def _file(test: str) -> str:

@@ -18,14 +18,16 @@ from pathlib import Path
 class Suite:
     """Slow tests of one subject.
 
-    `tests` are files and folders below tests/. A `served` suite waits for servers, workers or a
-    browser, which have deadlines: it plays alone, and a test of it that fails is played once more.
+    `tests` are files and folders below tests/. A `served` suite waits for servers or workers, which
+    have deadlines: it plays in one process, beside at most one other of its kind, and a test of it
+    that fails is played once more. One with a browser plays `alone`.
     `needs` are make targets that install what the tests use beside `.venv`.
     """
 
     name: str
     tests: tuple[str, ...]
     served: bool = False
+    alone: bool = False
     needs: tuple[str, ...] = ()
 
     @property
@@ -83,8 +85,19 @@ SUITES = (
         ),
     ),
     Suite("smollm2", ("pipeline/test_smollm2.py", "pipeline/test_laptop.py"), needs=("smollm2",)),
+    # The longest first: two of these play at a time.
+    Suite(
+        "up",
+        ("infra/test_up.py", "infra/test_postgresql.py", "pipeline/test_local_server.py"),
+        served=True,
+    ),
+    Suite(
+        "placement",
+        ("pipeline/test_placement.py", "pipeline/test_placement_s3.py"),
+        served=True,
+    ),
+    Suite("kubernetes", ("infra/test_kubernetes.py",), served=True),
     Suite("alfworld", ("alfworld",), served=True, needs=("alfworld",)),
-    Suite("vllm", ("unit/engines/vllm",), served=True),
     Suite(
         "s3",
         ("unit/storage/s3", "pipeline/test_s3.py", "pipeline/test_shared_root.py"),
@@ -96,24 +109,15 @@ SUITES = (
         served=True,
         needs=("otel",),
     ),
+    Suite("vllm", ("unit/engines/vllm",), served=True),
+    Suite("form", ("infra/test_browser.py",), served=True, alone=True, needs=("browser",)),
     Suite(
-        "placement",
-        ("pipeline/test_placement.py", "pipeline/test_placement_s3.py"),
+        "view",
+        ("infra/test_view_in_browser.py", "unit/view"),
         served=True,
-    ),
-    Suite("kubernetes", ("infra/test_kubernetes.py",), served=True),
-    Suite(
-        "up",
-        (
-            "infra/test_up.py",
-            "infra/test_browser.py",
-            "infra/test_postgresql.py",
-            "pipeline/test_local_server.py",
-        ),
-        served=True,
+        alone=True,
         needs=("browser",),
     ),
-    Suite("view", ("infra/test_view_in_browser.py", "unit/view"), served=True, needs=("browser",)),
 )
 
 BY_HAND = ("tests/vllm",)
@@ -126,7 +130,7 @@ NONE: tuple[str, ...] = ()
 WRITING = ("domains", "commands")
 """Where pi_env writes tasks and pi_agent plays them."""
 
-RUNNING = ("crashes", "commands", "placement", "kubernetes", "up", "tracking", "s3")
+RUNNING = ("crashes", "commands", "placement", "kubernetes", "up", "form", "tracking", "s3")
 """Where stages run, wherever they run."""
 
 ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -170,7 +174,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests/hold", ("kubernetes", "placement")),
     ("tests/infra/test_", NONE),
     ("tests/infra/cluster/", ("kubernetes",)),
-    ("tests/infra/", ("kubernetes", "up", "view", "placement")),
+    ("tests/infra/", ("kubernetes", "up", "form", "view", "placement")),
     ("tests/inspect_logs/", ("files",)),
     ("tests/alfworld/", ("alfworld",)),
     ("tests/bench/", ("benches",)),
@@ -181,11 +185,11 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("flows/__init__.py", ALL),
     ("flows/cli/", ("commands",)),
     ("flows/cli/rows.py", ("commands", "sandbox")),
-    ("flows/cli/machines/", ("commands", "up", "view")),
+    ("flows/cli/machines/", ("commands", "up", "form", "view")),
     ("flows/cli/data/", ("commands", "files")),
     ("flows/view/", ("view",)),
-    ("flows/up/", ("up", "kubernetes")),
-    ("flows/deploy/", ("placement", "kubernetes", "up")),
+    ("flows/up/", ("up", "form", "kubernetes")),
+    ("flows/deploy/", ("placement", "kubernetes", "up", "form")),
     ("flows/running/", RUNNING),
     ("flows/evidence/", ("commands",)),
     ("flows/benchmark.py", ("measuring", "alfworld")),
@@ -194,7 +198,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("flows/state.py", (*RUNNING, "updates")),
     ("flows/comparing.py", ("commands",)),
     ("flows/replaying.py", ("commands",)),
-    ("flows/shown.py", ("up",)),
+    ("flows/shown.py", ("up", "form")),
     ("flows/", RUNNING),
     ("tasks/__init__.py", ALL),
     ("tasks/tracking/", ("tracking",)),
@@ -242,7 +246,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("infra/inspect.lock", ("files",)),
     ("infra/otel.lock", ("tracking",)),
     ("infra/smollm2.lock", ("smollm2",)),
-    ("infra/", ("kubernetes", "up")),
+    ("infra/", ("kubernetes", "up", "form")),
 )
 
 

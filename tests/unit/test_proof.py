@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.proof.changes import PROVEN, REPOSITORY, changed, present
-from tests.proof.playing import play
-from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, asked, named, suite_of
+from tests.proof.playing import play, play_again, play_beside
+from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, Suite, asked, named, suite_of
 
 CASES = {
     "genenv_core/benchmarks/bfcl/turns/play.py": {"bfcl", "domains", "measuring"},
@@ -26,6 +26,7 @@ CASES = {
     "genenv_core/exchange/gguf.py": {"smollm2"},
     "flows/view/pages/trace.py": {"view"},
     "tests/infra/test_up.py": {"up"},
+    "tests/infra/test_browser.py": {"form"},
     "tests/unit/algorithm/test_reward.py": {"simulations"},
     "docs/method.md": set[str](),
     PROVEN: set[str](),
@@ -133,18 +134,42 @@ def written(tmp_path: Path, text: str) -> str:
 def test_a_served_test_that_passes_the_second_time_is_flaky(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()  # pytest takes the folder of one for its root
     (tmp_path / "below").mkdir()
-    played = play([written(tmp_path / "below", FIRST_TIME)], again=True, root=tmp_path / "below")
+    played = play([written(tmp_path / "below", FIRST_TIME)], root=tmp_path / "below")
+    assert not played.passed
+    play_again(played, root=tmp_path / "below")
     assert played.passed
     assert played.flaky == ("test_written.py::test_fails_the_first_time",)
     assert sum(played.tests.values()) == len(played.by_test) == 2 and played.busy > 0
 
 
-def test_a_test_without_servers_is_not_played_again(tmp_path: Path) -> None:
-    played = play([written(tmp_path, FIRST_TIME)], root=tmp_path)
-    assert (played.passed, played.flaky) == (False, ())
-
-
 @pytest.mark.parametrize("text", [ALWAYS, "import nothing_of_this_name\n", ""])
 def test_what_fails_twice_or_cannot_be_played_has_failed(text: str, tmp_path: Path) -> None:
-    played = play([written(tmp_path, text)], again=True, root=tmp_path)
+    played = play([written(tmp_path, text)], root=tmp_path)
+    play_again(played, root=tmp_path)
     assert (played.passed, played.flaky) == (False, ())
+
+
+def test_served_suites_play_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two suites, each of which waits for the other."""
+    for own, other in (("one", "two"), ("two", "one")):
+        (tmp_path / "tests" / own).mkdir(parents=True)
+        (tmp_path / "tests" / own / f"test_{own}.py").write_text(BESIDE.format(own, other))
+    monkeypatch.setattr("tests.proof.table.SUITES", BOTH)
+    played = dict(play_beside(BOTH, 2, root=tmp_path))
+    assert [one.passed for one in played.values()] == [True, True]
+    said = capfd.readouterr().out
+    assert said.count("1 passed") == 2 and "== one\n" in said and "== two\n" in said
+
+
+BESIDE = """
+import pathlib, pytest as p
+from tests.waiting import until
+here = pathlib.Path(__file__).parents[1]
+@p.mark.slow
+def test_waits():
+    (here / "{}.seen").touch()
+    until((here / "{}.seen").exists)
+"""
+BOTH = (Suite("one", ("one",)), Suite("two", ("two",)))
