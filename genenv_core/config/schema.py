@@ -255,11 +255,6 @@ class RunConfig(Section):
     def _engine(self) -> None:
         """Refuse what the engine would ignore, and logprobs that it cannot return."""
         if self.compute.engine != "vllm":
-            if self.generation.structured:
-                raise ValueError(
-                    "generation.structured needs compute.engine vllm: the engine "
-                    f"{self.compute.engine} samples without a grammar"
-                )
             for name, section in (("compute", self.compute), ("execution", self.execution)):
                 if section.vllm != type(section.vllm)():
                     raise ValueError(

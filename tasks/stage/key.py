@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.compute import EngineKind
 from genenv_core.domains.protocol import FILES_REMEDY, Domain, ReadsFiles
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.engines.protocol import engine_module
@@ -27,6 +28,8 @@ from tasks.stage.inputs import Inputs, identities
 
 LAUNCH = "genenv_core.training.processes.launch"
 """How an update is started in processes of its own: accelerate's settings decide its numbers."""
+GRAMMARS: dict[EngineKind, tuple[str, ...]] = {"transformers": ("llguidance",), "vllm": ()}
+"""Libraries by which an engine holds a text to a grammar; a server has its own, of its version."""
 AROUND = ("genenv_core.ids",)
 """What the machinery around every stage decides: seeds, and the scope of ids."""
 
@@ -43,6 +46,8 @@ def parts_of(
         runtime |= {f"environment {name}": value for name, value in deciding(os.environ).items()}
         if on_cpu(stage, config):
             runtime["processor"] = processor()
+    if "compute.vllm" in stage.reads and config.generation.structured:
+        runtime |= {library: version(library) for library in GRAMMARS[config.compute.engine]}
     domain = domain_of(stage, config)
     if domain:
         runtime["domain"] = " ".join([domain.name, domain.version, *_file_digests(domain)])

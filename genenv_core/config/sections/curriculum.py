@@ -69,8 +69,8 @@ class GenerationConfig(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of pi_env's sampling; 1 keeps the whole distribution."""
     structured: bool = False
-    """Whether pi_env can only write what the domain's grammar allows; needs engine vllm, and a
-    domain that has one. Stored logprobs are then those of the constrained sampling."""
+    """Whether pi_env can only write what the domain's grammar allows; needs a domain that has one.
+    Stored logprobs are then those of the constrained sampling."""
     guard: bool = True
     """Whether a task with a flaw in its certificate is refused: one that judges nothing, gives its
     answer away, or succeeds by chance. The certificates are kept either way."""

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from genenv_core.engines.transformers.grammars import Held, hold
 from genenv_core.engines.transformers.kv_cache import PREFILL_TOKENS
 from genenv_core.engines.transformers.sampling import choose_tokens, uniform_streams
 from genenv_core.engines.transformers.slots import Kept, Slots
 from genenv_core.errors import EngineError
-from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
+from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
 
 JOIN_SHARE = 1 / 8
 """Requests join once they are this share of the running rows: each join is a forward pass."""
@@ -40,6 +41,7 @@ class _Row:
     prompt: tuple[int, ...]
     seed: int
     budget: int
+    held: Held | None = None
     count: int = 0
 
 
@@ -51,6 +53,7 @@ class ContinuousSession:
         params: shared by all requests; `max_tokens` is the largest bound of any.
         max_rows: rows decoded side by side; further ones wait.
         problem: returns why a prompt cannot be continued, or ''.
+        begin: returns what holds a completion to its grammar.
         positions: the longest sequence that the model can hold.
         computing: the context in which it computes.
     """
@@ -62,11 +65,13 @@ class ContinuousSession:
         *,
         max_rows: int,
         problem: Callable[[tuple[int, ...]], str],
+        begin: Callable[[Grammar | None], Held | None],
         positions: int,
         computing: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._params, self._max_rows = params, max_rows
         self._problem, self._positions, self._computing = problem, positions, computing
+        self._begin = begin
         self._slots = Slots(model, max_rows)
         self._waiting: list[_Row] = []
         self._waited = 0
@@ -90,8 +95,6 @@ class ContinuousSession:
 
     def submit(self, tag: int, request: SampleRequest, max_tokens: int) -> None:
         """Add a request; it joins at one of the next steps."""
-        if request.grammar:
-            raise EngineError("engine transformers: it cannot sample by a grammar")
         wrong = self._problem(request.prompt_ids)
         if not 1 <= max_tokens <= self._params.max_tokens:
             wrong = f"max_tokens is {max_tokens}, outside of 1 to {self._params.max_tokens}"
@@ -100,7 +103,8 @@ class ContinuousSession:
             self._ended.append((tag, refused))
             return
         budget = min(max_tokens, self._positions - len(request.prompt_ids))
-        self._waiting.append(_Row(tag, request.prompt_ids, request.seed, budget))
+        held = self._begin(request.grammar)
+        self._waiting.append(_Row(tag, request.prompt_ids, request.seed, budget, held))
 
     def advance(self) -> list[tuple[int, Completion]]:
         """Let rows join, and sample one token of each."""
@@ -195,7 +199,9 @@ class ContinuousSession:
         uniforms = None
         if self._params.temperature > 0:
             uniforms = torch.as_tensor(self._uniforms[index, counts]).to(self._logits.device)
-        chosen, chosen_logprobs = choose_tokens(self._logits, uniforms, self._params)
+        holding = {place: row.held for place, row in enumerate(rows) if row.held}
+        logits = hold(self._logits, holding)
+        chosen, chosen_logprobs = choose_tokens(logits, uniforms, self._params)
         tokens, logprobs = chosen.cpu().numpy(), chosen_logprobs.cpu().numpy()
         broken = np.flatnonzero(~np.isfinite(logprobs))
         if len(broken):
@@ -209,6 +215,8 @@ class ContinuousSession:
         alive = np.ones(len(rows), dtype=np.bool_)
         for place, row in enumerate(rows):
             row.count += 1
+            if row.held:
+                row.held.take(int(tokens[place]))
             if stopped[place] or row.count == row.budget:
                 alive[place] = False
                 self._finish(place, row, bool(stopped[place]))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from genenv_core.engines.protocol import EngineSetup, Session, TokenSequence
 from genenv_core.engines.sessions import BatchSession
 from genenv_core.engines.transformers.continuous import ContinuousSession, closing_holes
+from genenv_core.engines.transformers.grammars import Grammars, Held, hold
 from genenv_core.engines.transformers.kv_cache import (
     PREFILL_TOKENS,
     AlignedState,
@@ -32,7 +33,7 @@ from genenv_core.engines.transformers.sampling import check_params, choose_token
 from genenv_core.engines.transformers.token_logprobs import score_tokens
 from genenv_core.errors import EngineError
 from genenv_core.freeing import trim
-from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
+from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
 
 DROP_SHARE = 1 / 16
 """Ended rows leave once they are this share of the batch, because each removal copies some rows."""
@@ -50,15 +51,24 @@ class TransformersEngine:
         model: any causal language model that takes a standard `past_key_values` cache.
         threads: torch CPU threads while sampling; they change rounding, so they are part of keys.
         max_batch_rows: sequences decoded side by side; bounds the memory of the cache.
+        checkpoint: folder of the model's tokenizer, which a request with a grammar needs.
     """
 
-    def __init__(self, model: Any, *, threads: int, max_batch_rows: int = 512) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        threads: int,
+        max_batch_rows: int = 512,
+        checkpoint: Path | None = None,
+    ) -> None:
         if threads < 1 or max_batch_rows < 1:
             raise EngineError(
                 f"engine transformers: threads is {threads} and max_batch_rows {max_batch_rows}; "
                 "both must be at least 1"
             )
         self._model: Any = model.eval()
+        self._checkpoint, self._grammars = checkpoint, None
         self._threads = threads
         self._max_batch_rows = max_batch_rows
         self._padded = supports_padding(model)
@@ -70,17 +80,13 @@ class TransformersEngine:
     @classmethod
     def load(cls, checkpoint: Path, *, threads: int) -> TransformersEngine:
         """Return an engine on the checkpoint in a directory of config.json and safetensors."""
-        return cls(load_model(checkpoint, dtype=torch.float32), threads=threads)
+        model = load_model(checkpoint, dtype=torch.float32)
+        return cls(model, threads=threads, checkpoint=checkpoint)
 
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
         if self._model is None:
             raise EngineError("engine transformers: sample was called after close")
         check_params(params, self._vocab_size)
-        if any(request.grammar for request in requests):
-            raise EngineError(
-                "engine transformers: it cannot sample by a grammar: set compute.engine to vllm, "
-                "or generation.structured to false"
-            )
         answers: dict[int, Completion] = {}
         good: list[int] = []
         for index, request in enumerate(requests):
@@ -109,6 +115,7 @@ class TransformersEngine:
             params,
             max_rows=self._max_batch_rows,
             problem=self._problem,
+            begin=partial(self._begin, stops=params.stop_token_ids),
             positions=self._max_positions,
             computing=partial(torch_threads, self._threads),
         )
@@ -132,6 +139,16 @@ class TransformersEngine:
         """Forget the model and give its memory back; later calls of `sample` are errors."""
         self._model = None
         trim()
+
+    def _begin(self, grammar: Grammar | None, stops: Sequence[int]) -> Held | None:
+        """Return what holds a completion to its grammar, None where it has none."""
+        if grammar is None:
+            return None
+        if self._grammars is None:
+            if self._checkpoint is None:
+                raise EngineError("engine transformers: a grammar needs the checkpoint's tokenizer")
+            self._grammars = Grammars(self._checkpoint, self._vocab_size)
+        return self._grammars.begin(grammar, stops)
 
     def _problem(self, prompt: tuple[int, ...]) -> str:
         """Return why this prompt cannot be continued, or ''."""
@@ -198,6 +215,7 @@ class TransformersEngine:
         try:
             tokens, logprobs, lengths = self._loop(
                 self._state(prompts, longest),
+                [self._begin(requests[index].grammar, params.stop_token_ids) for index in batch],
                 [requests[index].seed for index in batch],
                 budgets,
                 params,
@@ -223,6 +241,7 @@ class TransformersEngine:
     def _loop(
         self,
         state: DecodeState,
+        held: list[Held | None],
         seeds: list[int],
         budgets: NDArray[np.int64],
         params: SamplingParams,
@@ -245,7 +264,9 @@ class TransformersEngine:
             uniforms = None
             if streams is not None:
                 uniforms = torch.as_tensor(streams[slots, step]).to(state.logits.device)
-            chosen, chosen_logprobs = choose_tokens(state.logits, uniforms, params)
+            living = [(row, held[slots[row]]) for row in np.flatnonzero(alive)]
+            holding = {row: one for row, one in living if one}
+            chosen, chosen_logprobs = choose_tokens(hold(state.logits, holding), uniforms, params)
             step_tokens = chosen.cpu().numpy()
             step_logprobs = chosen_logprobs.cpu().numpy()
             broken = alive & ~np.isfinite(step_logprobs)
@@ -255,6 +276,8 @@ class TransformersEngine:
                     f"NaN or infinite at completion token {step}: the checkpoint is damaged or its "
                     "training diverged"
                 )
+            for row, one in holding.items():
+                one.take(int(step_tokens[row]))
             tokens[slots, step], logprobs[slots, step] = step_tokens, step_logprobs
             ended = is_stop[step_tokens] | (budgets[slots] == step + 1)
             lengths[slots[alive & ended]] = step + 1

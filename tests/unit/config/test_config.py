@@ -513,7 +513,6 @@ def test_validate_on_the_command_line_gives_status_two_and_one_line() -> None:
     [
         (["execution.vllm.concurrency=4"], "execution.vllm does nothing for compute.engine tr"),
         (["compute.vllm.dtype=float32"], "compute.vllm does nothing for compute.engine transf"),
-        (["generation.structured=true"], "generation.structured needs compute.engine vllm"),
         (
             ["compute.engine=vllm", "rollout.top_p=0.9", "rollout.temperature=0.8"],
             "rollout.top_p 0.9 with rollout.temperature 0.8: vLLM returns logprobs before",

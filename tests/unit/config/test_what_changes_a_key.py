@@ -372,6 +372,23 @@ def test_each_library_counts_by_its_version_without_the_build(
 
 
 @mutation(
+    "what reads grammars is in no key", KEY,
+    '"transformers": ("llguidance",)', '"transformers": ()',
+)  # fmt: skip
+def test_the_library_of_grammars_counts_where_a_text_is_held_to_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = resolve("tiny", overrides=["generation.structured=true"])
+    served = resolve("tiny", overrides=["generation.structured=true", "compute.engine=vllm"])
+    before, real = [keys(config) for config in (TINY, held, served)], importlib.metadata.version
+    monkeypatch.setattr(key, "version", lambda n: "0.1" if n == "llguidance" else real(n))
+    found = [keys(config) for config in (TINY, held, served)]
+    sampling = {name for name, stage in STAGES.items() if "compute.vllm" in stage.reads}
+    assert [changed(*both) for both in zip(before, found, strict=True)] == [set(), sampling, set()]
+    assert {"generate_tasks", "rwr_update"} <= sampling
+
+
+@mutation(
     "the domain's version is in no key", KEY,
     'runtime["domain"] = " ".join([domain.name, domain.version, *_file_digests(domain)])', "pass",
 )  # fmt: skip

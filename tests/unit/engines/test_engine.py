@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from genenv_core.errors import EngineError
-from genenv_core.types import FinishReason, Grammar, SampleRequest, SamplingParams
+from genenv_core.types import FinishReason, SampleRequest, SamplingParams
 from tests.mutations import mutation
 from tests.unit.builders_engine import (
     EOS_ID,
@@ -229,12 +229,6 @@ def test_impossible_parameters_are_refused(
 ) -> None:
     with pytest.raises(EngineError, match=word):
         engine_of(model).sample(requests_of([[3, 4]]), params)
-
-
-def test_a_grammar_is_refused_not_ignored(model: torch.nn.Module) -> None:
-    constrained = SampleRequest((3, 4), 1, Grammar("regex", "a+"))
-    with pytest.raises(EngineError, match="cannot sample by a grammar: set compute"):
-        engine_of(model).sample([*requests_of([[3, 4]]), constrained], PARAMS)
 
 
 def test_a_closed_engine_refuses(model: torch.nn.Module) -> None:

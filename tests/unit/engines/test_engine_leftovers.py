@@ -12,6 +12,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,8 @@ def test_a_closed_engine_holds_no_model(policy: Path, models: list[weakref.ref[A
     session.advance()
     session.close()
     del session
-    with pytest.raises(EngineError, match="grammar") as kept:
-        engine.sample([SampleRequest((2,), 0, grammar=object())], PARAMS)  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="vocabulary") as kept:
+        engine.sample(REQUESTS[:1], replace(PARAMS, stop_token_ids=(10**6,)))
     engine.close()
     assert [one() for one in models] == [None, None], kept
 

@@ -21,7 +21,7 @@ from genenv_core.engines.protocol import Continuous, Session
 from genenv_core.engines.sessions import BatchSession, Mailbox, RemoteSession, open_session
 from genenv_core.engines.transformers.continuous import ContinuousSession
 from genenv_core.errors import EngineError
-from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
+from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 from tests.mutations import mutation
 from tests.unit.builders_engine import (
     GREEDY,
@@ -277,8 +277,3 @@ def test_remote_answers_come_in_any_order_and_close_cancels_the_rest() -> None:
         answers(session, mailbox)
     session.close()
     assert engine.futures[1].cancelled()
-
-
-def test_a_grammar_is_refused_where_it_cannot_be_held(model: torch.nn.Module) -> None:
-    with pytest.raises(EngineError, match="grammar"):
-        session_of(model).submit(0, SampleRequest((3,), 0, Grammar("json", "{}")), 5)
