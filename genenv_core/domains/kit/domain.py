@@ -29,13 +29,14 @@ from genenv_core.domains.parts import (
     read_options,
     with_rules,
 )
-from genenv_core.errors import DomainError
+from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
 from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.record import Record
 from genenv_core.storage.canonical import NoJson, canonical_json
 from genenv_core.types import (
     Context,
+    Grammar,
     JsonObject,
     Message,
     Rejected,
@@ -94,7 +95,8 @@ class ProgramDomain(ABC, Generic[OptionsT]):
     options_type: type[OptionsT] = cast("type[OptionsT]", Options)
     """The class of the options; without one of its own a domain has `explain` alone."""
     pattern = ""
-    """A regular expression for whole programs, of Python's `re`; '' for any text."""
+    """A regular expression for whole programs, of Python's `re`; '' for any text. For
+    `generation.structured` one without look-around and backreferences."""
     toolbox = Tools()
     """The tools of the agent."""
     bounds = Bounds()
@@ -188,6 +190,19 @@ class ProgramDomain(ABC, Generic[OptionsT]):
             easy, *_, hard = sorted(drawn, key=lambda draft: draft.difficulty)
             rules = f"{rules}\n{AIM}\n{env_request(0.9, easy.program)}\n{hard.program}"
         return with_rules(rules, env_request(rate, base))
+
+    def env_grammar(self, context: Context) -> Grammar:
+        """Return `pattern`, which `generation.structured` holds pi_env to.
+
+        Raises ConfigError for a domain without one.
+        """
+        del context
+        if not self.pattern:
+            raise ConfigError(
+                f"generation.structured: the domain {self.name} has no pattern, the regular "
+                "expression of its programs: add one, or set it to false"
+            )
+        return Grammar("regex", self.pattern)
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
         """Return the task that the text spells, or why it spells none; never raises."""

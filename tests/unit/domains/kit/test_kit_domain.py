@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.domains.kit import (
     Bounds,
     Options,
@@ -30,9 +31,19 @@ from genenv_core.domains.kit import (
 )
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import KnowsSolution, SeedData, SolutionTurn, WritesAnswers
+from genenv_core.epoch.generation import grammar_of
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
-from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft, Verdict
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    Flaw,
+    Grammar,
+    Rejected,
+    Rejection,
+    TaskDraft,
+    Verdict,
+)
 from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 
@@ -189,6 +200,15 @@ def test_a_text_that_is_no_program_has_a_reason(text: str, reason: str, detail: 
     (found,) = Counting().parse(text)
     assert isinstance(found, Rejected)
     assert found.reason == reason and found.detail.startswith(detail) and len(found.detail) < 240
+
+
+def test_what_is_written_can_be_held_to_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    context: Any = None
+    held = grammar_of(Counting(), GenerationConfig(structured=True))
+    assert held(context) == Grammar("regex", r"\d+( \d+)+")
+    monkeypatch.setattr(Counting, "pattern", "")
+    with pytest.raises(ConfigError, match="the domain counting has no pattern"):
+        held(context)
 
 
 @given(st.text() | st.from_regex(r"[\d ]*"))
