@@ -260,12 +260,13 @@ class TransformersEngine:
         is_stop[list(params.stop_token_ids)] = True
         streams = uniform_streams(seeds, longest) if params.temperature > 0 else None
         slots, alive = np.arange(rows), np.ones(rows, dtype=np.bool_)
+        holds = {slot: one for slot, one in enumerate(held) if one}
         for step in range(longest):
             uniforms = None
             if streams is not None:
                 uniforms = torch.as_tensor(streams[slots, step]).to(state.logits.device)
-            living = [(row, held[slots[row]]) for row in np.flatnonzero(alive)]
-            holding = {row: one for row, one in living if one}
+            living = np.flatnonzero(alive).tolist() if holds else []
+            holding = {row: holds[slots[row]] for row in living if slots[row] in holds}
             chosen, chosen_logprobs = choose_tokens(hold(state.logits, holding), uniforms, params)
             step_tokens = chosen.cpu().numpy()
             step_logprobs = chosen_logprobs.cpu().numpy()

@@ -82,7 +82,12 @@ def sample(engine: TransformersEngine, request: pytest.FixtureRequest) -> Sample
 
 def text_of(done: Completion) -> str:
     assert done.token_ids[-1] == EOS_ID
-    return tiny_tokenizer().decode(done.token_ids[:-1])
+    return decoded(done.token_ids[:-1])
+
+
+def decoded(ids: Sequence[int]) -> str:
+    tokenizer: Any = tiny_tokenizer()
+    return tokenizer.decode(list(ids))
 
 
 @mutation(
@@ -131,7 +136,7 @@ def test_a_logprob_is_that_of_the_allowed_tokens(sample: Sample, checkpoint: Pat
 def test_a_text_that_is_cut_short_ends_by_its_length(engine: TransformersEngine) -> None:
     (done,) = engine.sample([SampleRequest(spell("a"), 0, WORDS)], replace(PARAMS, max_tokens=2))
     assert done.finish_reason is FinishReason.LENGTH
-    assert not re.fullmatch(WORDS.text, tiny_tokenizer().decode(done.token_ids))
+    assert not re.fullmatch(WORDS.text, decoded(done.token_ids))
 
 
 def test_rows_without_a_grammar_keep_their_logits() -> None:
@@ -176,7 +181,7 @@ def test_a_tokenizer_whose_bytes_are_unknown_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["arithmetic", "desk", "trails"])
 def test_the_embedded_tokenizers_spell_what_their_domains_allow(name: str, tmp_path: Path) -> None:
     domain: Any = get_domain(name, {})
-    tokenizer = seed_tokenizer(domain, 0, 0.5)
+    tokenizer: Any = seed_tokenizer(domain, 0, 0.5)
     tokenizer.save_pretrained(tmp_path)
     grammars = Grammars(tmp_path, len(tokenizer) + 3)  # a model may have more columns than tokens
     grammar = domain.env_grammar(None)
