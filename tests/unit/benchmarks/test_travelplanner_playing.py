@@ -38,8 +38,15 @@ from genenv_core.benchmarks.travelplanner.tables import NO_ROAD, printed
 from genenv_core.errors import DataError
 from genenv_core.types import Observation
 from tests.mutations import mutation
-from tests.unit.benchmarks.data import official
-from tests.unit.benchmarks.trips import LONG, SHORT, changed, long_trip, short_trip, write_download
+from tests.unit.benchmarks.data import deep, official
+from tests.unit.benchmarks.trips import (
+    LONG,
+    SHORT,
+    long_trip,
+    short_trip,
+    short_with,
+    write_download,
+)
 
 TRIPS = "genenv_core/benchmarks/travelplanner/playing.py"
 
@@ -113,7 +120,7 @@ def test_two_stages_have_the_tools(suite: TravelPlanner) -> None:
 
 
 def test_a_plan_gets_the_verdict_of_a_prediction(suite: TravelPlanner, trip: Trip) -> None:
-    for plan in (short_trip(), changed(short_trip(), 2, lunch="-"), [{}], [{}] * 9, long_trip()):
+    for plan in (short_trip(), short_with(2, lunch="-"), [{}], [{}] * 9, long_trip()):
         observation = trip.begin(0).answer(submit(plan))
         assert observation.done and observation.messages[0].get("name") == "submit_plan"
         assert trip.prediction([submit(plan)]) == plan
@@ -155,13 +162,6 @@ def test_the_first_plan_counts(trip: Trip) -> None:
     observation = trip.begin(0).answer(two)
     assert observation.done and observation.messages[1]["content"] == IGNORED
     assert trip.prediction([two, submit(short_trip())]) == [{}]
-
-
-def deep(levels: int) -> Any:
-    value: Any = "x"
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 HOSTILE = {
