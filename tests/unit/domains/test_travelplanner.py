@@ -214,15 +214,12 @@ REFUSED: dict[str, tuple[str, Any, Rejection, str]] = {
     "text as budget": ("fields.budget", "680", Rejection.UNPARSEABLE, "budget"),
     "half a dollar": ("fields.budget", 680.5, Rejection.UNPARSEABLE, "budget"),
     "no number": ("fields.budget", float("nan"), Rejection.UNPARSEABLE, "budget"),
-    "odd cuisine": (
-        "fields.local_constraint", local(cuisine=["Martian"]), Rejection.UNPARSEABLE, "cuisine"
-    ),
-    "odd rule": (
-        "fields.local_constraint", local(house_rule="shouting"), Rejection.UNPARSEABLE, "house rule"
-    ),
-    "odd constraint": (
-        "fields.local_constraint", local(view="sea"), Rejection.UNPARSEABLE, "local_constraint"
-    ),
+    "odd cuisine": ("fields.local_constraint", local(cuisine=["Martian"]), Rejection.UNPARSEABLE,
+                    "cuisine"),
+    "odd rule": ("fields.local_constraint", local(house_rule="shouting"), Rejection.UNPARSEABLE,
+                 "house rule"),
+    "odd constraint": ("fields.local_constraint", local(view="sea"), Rejection.UNPARSEABLE,
+                       "local_constraint"),
     "plan as text": ("plan", "Day 1", Rejection.UNPARSEABLE, "plan"),
     "short plan": ("plan", short_trip()[:2], Rejection.UNPARSEABLE, "plan"),
     "day as text": ("plan", ["day"] * 3, Rejection.UNPARSEABLE, "plan."),
@@ -234,41 +231,24 @@ REFUSED: dict[str, tuple[str, Any, Rejection, str]] = {
     "unknown org": ("fields.org", "Atlantis", Rejection.OUT_OF_RANGE, "no city 'Atlantis'"),
     "state": ("fields.dest", "Maine", Rejection.OUT_OF_RANGE, "no city 'Maine'"),
     "no date": ("fields.date", ["soon"] * 3, Rejection.OUT_OF_RANGE, "isoformat"),
-    "next year": (
-        "fields.date", ["2023-03-01", "2023-03-02", "2023-03-03"], Rejection.OUT_OF_RANGE,
-        "from 2022-03-01 to 2022-03-31",
-    ),
-    "april": (
-        "fields.date", ["2022-03-31", "2022-04-01", "2022-04-02"], Rejection.OUT_OF_RANGE,
-        "from 2022-03-01 to 2022-03-31",
-    ),
-    "gap": (
-        "fields.date", ["2022-03-01", "2022-03-02", "2022-03-09"], Rejection.OUT_OF_RANGE,
-        "one day after the other",
-    ),
+    "next year": ("fields.date", ["2023-03-01", "2023-03-02", "2023-03-03"], Rejection.OUT_OF_RANGE,
+                  "from 2022-03-01 to 2022-03-31"),
+    "april": ("fields.date", ["2022-03-31", "2022-04-01", "2022-04-02"], Rejection.OUT_OF_RANGE,
+              "from 2022-03-01 to 2022-03-31"),
+    "gap": ("fields.date", ["2022-03-01", "2022-03-02", "2022-03-09"], Rejection.OUT_OF_RANGE,
+            "one day after the other"),
     "other people": ("fields.people_number", 3, Rejection.INCONSISTENT, "people_number"),
     "other budget": ("fields.budget", 700, Rejection.INCONSISTENT, "budget"),
-    "unsaid": (
-        "fields.local_constraint", local(house_rule="pets"), Rejection.INCONSISTENT, "pets"
-    ),
-    "unsaid cuisines": (
-        "fields.local_constraint", local(cuisine=["French", "Mexican"]), Rejection.INCONSISTENT,
-        "French, Mexican",
-    ),
+    "unsaid": ("fields.local_constraint", local(house_rule="pets"), Rejection.INCONSISTENT, "pets"),
+    "unsaid cuisines": ("fields.local_constraint", local(cuisine=["French", "Mexican"]),
+                        Rejection.INCONSISTENT, "French, Mexican"),
     "incomplete": ("plan.1.lunch", "-", Rejection.REJECTS_GROUND_TRUTH, "complete_information"),
-    "invented": (
-        "plan.1.lunch", "Zeta, Lake", Rejection.REJECTS_GROUND_TRUTH, "within_sandbox"
-    ),
-    "repeated": (
-        "plan.1.lunch", "Beta, Lake", Rejection.REJECTS_GROUND_TRUTH, "diverse_restaurants"
-    ),
-    "too dear": (
-        "plan.1.lunch", "Alpha Grill, Lake", Rejection.REJECTS_GROUND_TRUTH, "budget"
-    ),
-    "a day more": (
-        "plan", [*short_trip(), {**short_trip()[2], "days": 4}], Rejection.REJECTS_GROUND_TRUTH,
-        "4 days, wanted 3",
-    ),
+    "invented": ("plan.1.lunch", "Zeta, Lake", Rejection.REJECTS_GROUND_TRUTH, "within_sandbox"),
+    "repeated": ("plan.1.lunch", "Beta, Lake", Rejection.REJECTS_GROUND_TRUTH,
+                 "diverse_restaurants"),
+    "too dear": ("plan.1.lunch", "Alpha Grill, Lake", Rejection.REJECTS_GROUND_TRUTH, "budget"),
+    "a day more": ("plan", [*short_trip(), {**short_trip()[2], "days": 4}],
+                   Rejection.REJECTS_GROUND_TRUTH, "4 days, wanted 3"),
 }  # fmt: skip
 
 
