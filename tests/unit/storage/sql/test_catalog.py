@@ -227,23 +227,6 @@ def test_sample_runs_seconds_by_hand(con: duckdb.DuckDBPyConnection) -> None:
     assert rows["seconds"].to_list() == pytest.approx([5.0, 5.0])
 
 
-def test_view_rejections_counts_by_reason(con: duckdb.DuckDBPyConnection) -> None:
-    rows = query(con, "FROM rejections WHERE kept_from = 'tasks' ORDER BY epoch").to_dicts()
-    assert [row["epoch"] for row in rows] == [1, 2]
-    assert rows[0] == {
-        "run_id": "run-a",
-        "arm": "genenv",
-        "epoch": 1,
-        "kept_from": "tasks",
-        "rejection": "unparseable",
-        "rejections": 1,
-        "share": 0.25,
-        "example_task_id": "e0001-t000003",
-        "example_detail": "no operator",
-        "example_text": "nuts nuts",
-    }
-
-
 def test_view_near_alpha_holds_the_kept_tasks(con: duckdb.DuckDBPyConnection) -> None:
     rows = query(con, "SELECT task_id, distance, r_env FROM near_alpha ORDER BY task_id").rows()
     assert [row[0] for row in rows] == [
@@ -253,20 +236,6 @@ def test_view_near_alpha_holds_the_kept_tasks(con: duckdb.DuckDBPyConnection) ->
         "e0002-t000002",
     ]
     assert rows[1][1:] == (0.0, 1.0)
-
-
-def test_view_lineage_goes_both_ways(con: duckdb.DuckDBPyConnection) -> None:
-    made = query(con, "FROM lineage WHERE checkpoint = 'agent-digest-2' ORDER BY row_id")
-    assert made["row_epoch"].unique().sort().to_list() == [1, 2]
-    assert set(made.filter(pl.col("row_epoch") == 1)["source"]) == {"history"}
-    assert made["task_id"].null_count() == 0
-    saw = query(con, "SELECT checkpoint FROM lineage WHERE row_id = 'e0001-g000000-s0000'")
-    assert sorted(saw["checkpoint"]) == ["agent-digest-1", "agent-digest-2"]
-    env = query(con, "FROM lineage WHERE policy = 'env' AND checkpoint = 'env-digest-1'")
-    assert env["row_id"].sort().to_list() == ["e0001-n000001", "e0001-n000002"]
-    learned = "FROM update_samples WHERE policy = 'agent' OR weight > 0"
-    assert query(con, learned).height == query(con, "FROM lineage").height
-    assert query(con, "FROM update_samples WHERE weight = 0").height == 4
 
 
 def test_runs_are_kept_apart_and_quotes_survive(tmp_path: Path) -> None:
