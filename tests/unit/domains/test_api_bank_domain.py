@@ -148,6 +148,7 @@ def test_every_drawn_request_of_more_seeds_is_sound(seed: int) -> None:
 class TestApiBank(DomainContract):
     """The contract, on a small download."""
 
+    examples = 20
     protocols = (SeedData, ConstrainsEnv, KnowsSolution, WritesAnswers)
     not_allowed = ("", "{}", json.dumps({**GOOD, "arguments": []}))
     alien = (

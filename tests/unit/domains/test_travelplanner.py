@@ -128,6 +128,7 @@ def test_items_are_validation_queries_that_can_be_played(made: TravelPlannerDoma
 class TestTravelPlanner(DomainContract):
     """The contract, with the reference information and with tools."""
 
+    examples = 20
     protocols = (SeedData, ConstrainsEnv, KnowsSolution)
     refuses_heldout = True
     by_hash = False  # of the query that a trip is a variant of
