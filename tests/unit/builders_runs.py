@@ -121,6 +121,15 @@ def _write_weights(store: LocalStore, writer: ArtifactWriter, policy: str, text:
     shutil.rmtree(folder)
 
 
+def attempt_at(
+    run_id: str, epoch: int, stage: str, key: str, *, cached: bool = False, at: datetime = START
+) -> Attempt:
+    """Return an attempt at a stage, as it begins."""
+    about = {"run_id": run_id, "epoch": epoch, "stage": stage, "stage_key": key, "started_at": at}
+    state = "cached" if cached else "running"
+    return Attempt.model_validate({**about, "state": state, "host": "h", "pid": 1})
+
+
 def write_epoch(
     store: LocalStore,
     run_id: str,
@@ -139,16 +148,7 @@ def write_epoch(
         key = key_of(stage, epoch, variant, seed)
         found = Artifacts(store).find(stage, key)
         started = START + timedelta(minutes=epoch, seconds=index)
-        attempt = Attempt(
-            run_id=run_id,
-            epoch=epoch,
-            stage=stage,
-            stage_key=key,
-            state="cached" if found else "running",
-            host="h",
-            pid=1,
-            started_at=started,
-        )
+        attempt = attempt_at(run_id, epoch, stage, key, cached=found is not None, at=started)
         if found is None:
             attempt = log.begin(attempt)
             found = write_stage(
@@ -208,6 +208,15 @@ def age(store: LocalStore, hours: float = 48.0) -> None:
     for path in sorted(store.root.rglob("*")):
         then = path.stat().st_mtime - hours * 3600
         os.utime(path, (then, then))
+
+
+def spoil(store: LocalStore, path: str) -> None:
+    """Flip one bit in the middle of a file."""
+    file = store.root / path
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 4
+    file.chmod(0o644)
+    file.write_bytes(data)
 
 
 def manifest_of(store: LocalStore, run: RunLog, epoch: int, stage: str) -> Manifest:

@@ -184,8 +184,9 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
             base = self._train.task(rng.choice(self._train.open), 0)
             offer = self._offer(rng, base)
             game, left = rng.choice(offer), rng.choices(range(1, HARDEST + 1), weights)[0]
-            done = max(0, self._train.length(game) - left)
-            if self._admits(self._train.task(game, done)):
+            length = self._train.length(game)
+            done = max(0, length - left)
+            if length and self._admits(self._train.task(game, done)):
                 prompt = self._env_prompt(AgentHistory(success_rate=rate), base, offer)
                 examples.append((prompt, program_of(game, done)))
         return examples

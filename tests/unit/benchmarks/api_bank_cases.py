@@ -34,78 +34,47 @@ DOCUMENTS = [
 GOLD: dict[str, dict[str, Any]] = {
     "AddAgenda": {"token": ANN, "content": "Review of the budget", "time": NOON, "location": "R5"},
     "AddReminder": {"token": ANN, "content": "Water the garden plants", "time": NOON},
-    "AppointmentRegistration": {
-        "patient_name": "Ann Lee",
-        "date": "2023-04-05",
-        "doctor_name": "Dr. Li",
-    },
+    "AppointmentRegistration": {"patient_name": "Ann Lee", "date": "2023-04-05",
+                                "doctor_name": "Dr. Li"},
     "BookHotel": {"hotel_name": "Grand", "check_in_time": "2023-05-01", "room_count": "2"},
     "Calculator": {"formula": "(2 + 3)*4"},
-    "DeleteAgenda": {
-        "token": ANN,
-        "content": "Board meeting",
-        "time": MORNING,
-        "location": "Hall",
-    },
+    "DeleteAgenda": {"token": ANN, "content": "Board meeting", "time": MORNING, "location": "Hall"},
     "DeleteReminder": {"token": ANN, "content": "Pay the rent bill", "time": MORNING},
     "ForgotPassword": {"status": "Forgot Password", "username": "ann", "email": "ann@x.org"},
     "GetToday": {},
     "GetUserToken": {"username": "ann", "password": "secret"},
-    "ModifyAgenda": {
-        "token": ANN,
-        "content": "Board meeting",
-        "time": MORNING,
-        "location": "Attic",
-    },
+    "ModifyAgenda": {"token": ANN, "content": "Board meeting", "time": MORNING,
+                     "location": "Attic"},
     "ModifyReminder": {"token": ANN, "content": "Pay the rent bill", "time": "2023-06-01 10:00:00"},
     "PlayMusic": {"music_name": "Blue Moon"},
-    "QueryAgenda": {
-        "token": ANN,
-        "content": "Board meeting",
-        "time": "2023-07-01 10:00:00",
-        "location": "Hall",
-    },
-    "QueryHealthData": {
-        "user_id": "u1",
-        "start_time": "2023-03-01 00:00:00",
-        "end_time": "2023-03-31 00:00:00",
-    },
+    "QueryAgenda": {"token": ANN, "content": "Board meeting", "time": "2023-07-01 10:00:00",
+                    "location": "Hall"},
+    "QueryHealthData": {"user_id": "u1", "start_time": "2023-03-01 00:00:00",
+                        "end_time": "2023-03-31 00:00:00"},
     "QueryHistoryToday": {"date": "10-06"},
-    "QueryReminder": {
-        "token": ANN,
-        "content": "Pay the rent bill",
-        "time": "2023-07-01 10:00:00",
-    },
+    "QueryReminder": {"token": ANN, "content": "Pay the rent bill", "time": "2023-07-01 10:00:00"},
     "QueryStock": {"stock_code": "ABC", "date": "2023-03-01"},
     "SearchEngine": {"keyword": "care of cats"},
     "SendEmail": {"receiver": "ann@x.org", "subject": "Hello", "content": "See you at noon"},
     "Wiki": {"keyword": "big ben"},
-}
+}  # fmt: skip
 """Recorded calls that the official harness accepts, one dialogue each."""
 
 GOLD_OF_OURS: dict[str, dict[str, Any]] = {
-    "AddMeeting": {
-        "token": ANN,
-        "meeting_topic": "Project review with Bob",
-        "attendees": "['Ann Lee', 'Bob']",
-    },
+    "AddMeeting": {"token": ANN, "meeting_topic": "Project review with Bob",
+                   "attendees": "['Ann Lee', 'Bob']"},
     "DeleteScene": {"name": "Party"},
-    "RecordHealthData": {
-        "user_id": "u1",
-        "time": MORNING,
-        "health_data": "[{'name': 'pulse', 'value': '80'}, {'name': 'weight', 'value': '70'}]",
-    },
+    "RecordHealthData": {"user_id": "u1", "time": MORNING,
+                         "health_data": "[{'name': 'pulse', 'value': '80'}, "
+                                        "{'name': 'weight', 'value': '70'}]"},
     "TimedSwitch": {"device_id": "77", "time": NOON, "on": "True"},
     "ToolSearcher": {"keywords": "add a meeting"},
     "QueryBalance": {"token": "nobody"},
     "DeleteAlarm": {"token": ANN, "time": MORNING},
     "EmergencyKnowledge": {"symptom": "Cough"},
-    "ModifyRegistration": {
-        "appointment_id": "12",
-        "new_appointment_date": "2023-04-05",
-        "new_appointment_doctor": "Dr. Li",
-    },
-}
+    "ModifyRegistration": {"appointment_id": "12", "new_appointment_date": "2023-04-05",
+                           "new_appointment_doctor": "Dr. Li"},
+}  # fmt: skip
 """Recorded calls that it cannot judge, or not here."""
 
 TYPES = {"room_count": "int", "attendees": "list(str)", "health_data": "list", "on": "bool"}

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
 SHARED = Path(os.environ.get("GENENV_SHARED", REPOSITORY.parent / "shared")) / "benchmarks"
+
+
+def deep(levels: int, of: type = list) -> Any:
+    """Return a value inside of so many lists, or dicts."""
+    value: Any = 1
+    for _ in range(levels):
+        value = [value] if of is list else {"x": value}
+    return value
 
 
 def official(name: str) -> Path:

@@ -25,6 +25,7 @@ from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.replay import STEPS
 from genenv_core.benchmarks.protocol import Call, Said
 from tests.mutations import mutation
+from tests.unit.benchmarks.data import deep
 from tests.unit.benchmarks.household import IDS, WALK, household, write_game
 
 POOL = "genenv_core/benchmarks/alfworld/pool.py"
@@ -325,13 +326,6 @@ def test_of_several_calls_the_first_right_one_is_played(item: Household) -> None
     assert "no JSON" in shown[3] and len(shown) == 4
     assert item.prediction([turn]) == [WALK[0]]
     assert attempt.answer(act(WALK[1])).messages[0]["content"] == "Good."
-
-
-def deep(levels: int) -> Any:
-    value: Any = "x"
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 HOSTILE = {

@@ -31,7 +31,7 @@ from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.types import JsonObject, TaskDraft
 from tests.mutations import mutation
 from tests.unit.benchmarks import api_bank_cases as cases
-from tests.unit.benchmarks.data import official
+from tests.unit.benchmarks.data import deep, official
 from tests.unit.domains.played_turns import call, hostile, played
 
 LOADING = "genenv_core/benchmarks/api_bank/loading.py"
@@ -343,10 +343,7 @@ def test_spelled_values_come_back() -> None:
     lists = spelled(Call("F", {"a": ["x", {"b": 'say "hi"'}], "c": "it's"}))
     assert full_arguments(lists[3:-2]) == {"a": ["x", {"b": 'say "hi"'}], "c": "it's"}
     assert plain_arguments(spelled(Call("F", {"a": "it's"}))[3:-2])["a"] == "it"  # as officially
-    deep: Any = []
-    for _ in range(5000):
-        deep = [deep]
-    assert spelled(Call("F", {"a": deep})) == "[F(a=[])]"
+    assert spelled(Call("F", {"a": deep(5000)})) == "[F(a=[])]"
 
 
 def test_items_carry_no_answer(domain: ApiBankDomain) -> None:

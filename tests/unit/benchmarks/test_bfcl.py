@@ -47,7 +47,7 @@ from tests.unit.benchmarks.bfcl_cases import (
     description_of,
 )
 from tests.unit.benchmarks.bfcl_gold import gold_prediction
-from tests.unit.benchmarks.data import official
+from tests.unit.benchmarks.data import deep, official
 
 BFCL_CALLS = "genenv_core/benchmarks/bfcl/calls.py"
 KINDS = "genenv_core/benchmarks/bfcl/kinds.py"
@@ -234,13 +234,6 @@ def test_a_verdict_says_what_is_wrong_and_where() -> None:
     assert suite.judge("simple_python_0", [F], "official") == ItemVerdict(
         True, 1.0, "", {"error_type": ""}
     )
-
-
-def deep(depth: int, of: type) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value] if of is list else {"x": value}
-    return value
 
 
 HOSTILE: list[Any] = [

@@ -44,7 +44,7 @@ from genenv_core.errors import ConfigError, DataError
 from genenv_core.types import JsonObject, Message, Observation, TaskDraft
 from tests.mutations import mutation
 from tests.unit.benchmarks.bfcl_gold import gold_prediction
-from tests.unit.benchmarks.data import official
+from tests.unit.benchmarks.data import deep, official
 from tests.unit.benchmarks.test_bfcl import written
 from tests.unit.benchmarks.test_bfcl_turns import double, row_of
 from tests.unit.domains.test_tool_calls import NO_ARGUMENTS
@@ -517,13 +517,6 @@ ARGUMENTS: list[JsonObject] = [
 def test_a_call_s_text_reads_back_as_the_call(arguments: JsonObject) -> None:
     read = read_call(addressed(spelled(Call("f", arguments)), {"f": "x"}))
     assert (read.method, read.arguments, read.named) == ("f", [], arguments)
-
-
-def deep(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value]
-    return value
 
 
 NO_TEXT: list[Call] = [

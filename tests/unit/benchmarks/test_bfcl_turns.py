@@ -42,8 +42,8 @@ from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
 from genenv_core.benchmarks.bfcl.turns.texts import LONGEST, NoCall, addressed, read_call
 from genenv_core.errors import DataError
 from tests.mutations import mutation
-from tests.unit.benchmarks.data import official
-from tests.unit.benchmarks.test_bfcl import F, deep, written
+from tests.unit.benchmarks.data import deep, official
+from tests.unit.benchmarks.test_bfcl import F, written
 
 BACKENDS = "genenv_core/benchmarks/bfcl/turns/backends.py"
 CHECKS = "genenv_core/benchmarks/bfcl/turns/checks.py"

@@ -50,6 +50,7 @@ from tests.unit.benchmarks.trips import (
     changed,
     long_trip,
     short_trip,
+    short_with,
     write_download,
 )
 
@@ -137,7 +138,7 @@ def test_the_budget_is_for_all_people_nights_and_rides(judge: Judge) -> None:
     [("Self-driving", 5, 55 + 2), ("Self-driving", 6, 114), ("Taxi", 4, 1159), ("Taxi", 5, 2318)],
 )
 def test_rides_cost_by_km_and_vehicle(judge: Judge, means: str, people: int, cost: int) -> None:
-    ride = changed(short_trip(), 1, transportation=f"{means}, from Home to Lake")
+    ride = short_with(1, transportation=f"{means}, from Home to Lake")
     ride = changed(ride, 3, transportation=f"{means}, from Lake to Home")
     rest = 150 * people + 160 * -(-people // 2)
     query = {**SHORT, "people_number": people, "budget": cost + rest}
@@ -147,30 +148,27 @@ def test_rides_cost_by_km_and_vehicle(judge: Judge, means: str, people: int, cos
 
 RICH = {**SHORT, "budget": 9000}
 BROKEN: list[tuple[str, Days, dict[str, Any]]] = [
-    ("within_current_city", changed(short_trip(), 1, dinner="Bar 7, Port"), SHORT),
-    ("within_current_city", changed(short_trip(), 1, attraction="Pier, Port;"), SHORT),
-    ("within_current_city", changed(short_trip(), 1, transportation="Taxi to Lake"), RICH),
-    (
-        "within_current_city",
-        changed(changed(long_trip(), 1, accommodation=INN), 2, accommodation=LOFT),
-        LONG,
-    ),
-    ("within_sandbox", changed(short_trip(), 2, lunch="Nowhere, Lake"), SHORT),
-    ("within_sandbox", changed(short_trip(), 2, lunch="Lake"), SHORT),
-    ("within_sandbox", changed(short_trip(), 2, attraction="Canyon, Lake;"), SHORT),
-    ("within_sandbox", changed(short_trip(), 3, transportation=LAST.replace("F2", "F1")), SHORT),
-    ("within_sandbox", changed(short_trip(), 1, transportation=FIRST.replace("F1", "F01")), SHORT),
-    ("within_sandbox", changed(short_trip(), 1, transportation=FIRST.replace("F1", "F9")), SHORT),
-    ("within_sandbox", changed(short_trip(), 1, transportation=FIRST.replace("F1", "F")), SHORT),
-    ("diverse_restaurants", changed(short_trip(), 3, breakfast="Delta, Lake"), SHORT),
-    ("diverse_attractions", changed(short_trip(), 2, attraction="Falls, Lake;"), SHORT),
-    ("complete_information", changed(short_trip(), 2, lunch="-"), SHORT),
-    ("complete_information", changed(short_trip(), 2, attraction=""), SHORT),
-    ("complete_information", changed(short_trip(), 3, transportation="-"), SHORT),
+    ("within_current_city", short_with(1, dinner="Bar 7, Port"), SHORT),
+    ("within_current_city", short_with(1, attraction="Pier, Port;"), SHORT),
+    ("within_current_city", short_with(1, transportation="Taxi to Lake"), RICH),
+    ("within_current_city",
+     changed(changed(long_trip(), 1, accommodation=INN), 2, accommodation=LOFT), LONG),
+    ("within_sandbox", short_with(2, lunch="Nowhere, Lake"), SHORT),
+    ("within_sandbox", short_with(2, lunch="Lake"), SHORT),
+    ("within_sandbox", short_with(2, attraction="Canyon, Lake;"), SHORT),
+    ("within_sandbox", short_with(3, transportation=LAST.replace("F2", "F1")), SHORT),
+    ("within_sandbox", short_with(1, transportation=FIRST.replace("F1", "F01")), SHORT),
+    ("within_sandbox", short_with(1, transportation=FIRST.replace("F1", "F9")), SHORT),
+    ("within_sandbox", short_with(1, transportation=FIRST.replace("F1", "F")), SHORT),
+    ("diverse_restaurants", short_with(3, breakfast="Delta, Lake"), SHORT),
+    ("diverse_attractions", short_with(2, attraction="Falls, Lake;"), SHORT),
+    ("complete_information", short_with(2, lunch="-"), SHORT),
+    ("complete_information", short_with(2, attraction=""), SHORT),
+    ("complete_information", short_with(3, transportation="-"), SHORT),
     ("complete_information", short_trip(), {**SHORT, "visiting_city_number": 2}),
-    ("minimum_nights", changed(short_trip(), 2, accommodation=LOFT), RICH),
+    ("minimum_nights", short_with(2, accommodation=LOFT), RICH),
     ("reasonable_city_route", long_trip(), {**LONG, "dest": "Texas"}),
-]
+]  # fmt: skip
 
 
 @mutation(
@@ -193,12 +191,12 @@ def test_a_broken_constraint_fails_alone(
 def test_a_car_goes_neither_with_flights_nor_with_taxis(judge: Judge) -> None:
     car, taxi = (f"{means}, from Lake to Home" for means in ("Self-driving", "Taxi"))
     conflict = {"non_conflicting_transportation"}
-    assert failed(judge(changed(short_trip(), 3, transportation=car))) == conflict
-    assert failed(judge(changed(short_trip(), 3, transportation=taxi))) - {"budget"} == set()
-    ride = changed(short_trip(), 1, transportation="Self-driving, from Home to Lake")
+    assert failed(judge(short_with(3, transportation=car))) == conflict
+    assert failed(judge(short_with(3, transportation=taxi))) - {"budget"} == set()
+    ride = short_with(1, transportation="Self-driving, from Home to Lake")
     assert failed(judge(changed(ride, 3, transportation=taxi))) - {"budget"} == conflict
     # Nothing on day 1 is a fault of its own.
-    assert conflict < failed(judge(changed(short_trip(), 1, transportation="-")))
+    assert conflict < failed(judge(short_with(1, transportation="-")))
 
 
 @mutation(
@@ -245,16 +243,16 @@ def test_states_in_brackets_are_left_out(judge: Judge) -> None:
 )  # fmt: skip
 def test_rows_that_lack_a_value_are_not_in_the_database(judge: Judge) -> None:
     missing = {"within_sandbox"}
-    assert failed(judge(changed(short_trip(), 1, attraction="Silo, Lake;"))) == missing
-    flown = changed(short_trip(), 1, transportation=FIRST.replace("F1", "F4"))
+    assert failed(judge(short_with(1, attraction="Silo, Lake;"))) == missing
+    flown = short_with(1, transportation=FIRST.replace("F1", "F4"))
     assert failed(judge(flown)) == missing
-    bare = changed(short_trip(), 1, accommodation="Bare, Lake")
+    bare = short_with(1, accommodation="Bare, Lake")
     assert failed(judge(changed(bare, 2, accommodation="Bare, Lake"))) == missing
 
 
 def test_a_road_of_a_day_or_of_no_length_is_none(judge: Judge) -> None:
     for city in ("Hill", "Isle", "Lakeside"):
-        ride = changed(short_trip(), 1, transportation=f"Taxi, from Home to {city}, Lake")
+        ride = short_with(1, transportation=f"Taxi, from Home to {city}, Lake")
         assert failed(judge(ride)) == {"within_sandbox"}
 
 
@@ -280,7 +278,7 @@ def test_a_road_of_a_day_or_of_no_length_is_none(judge: Judge) -> None:
 def test_rooms_are_of_the_kind_and_the_rule_that_is_asked(
     judge: Judge, asked: dict[str, str], stay: str, kept: bool
 ) -> None:
-    plan = changed(changed(short_trip(), 1, accommodation=stay), 2, accommodation=stay)
+    plan = changed(short_with(1, accommodation=stay), 2, accommodation=stay)
     verdict = judge(plan, asking(SHORT, budget=9000, **asked))
     name = "room_rule" if "house_rule" in asked else "room_type"
     assert failed(verdict) == (set() if kept else {name})
@@ -293,9 +291,9 @@ def test_every_cuisine_is_had_away_from_the_origin(judge: Judge) -> None:
     wanted = asking(SHORT, cuisine=["Italian", "Mexican"], budget=9000)
     verdict = judge(short_trip(), wanted)
     assert failed(verdict) == {"cuisine"} and "Mexican" in verdict.reason
-    assert failed(judge(changed(short_trip(), 3, lunch="Alpha Grill, Lake"), wanted)) == set()
+    assert failed(judge(short_with(3, lunch="Alpha Grill, Lake"), wanted)) == set()
     # What a day has after a meal at the origin does not count.
-    tavern = changed(short_trip(), 3, breakfast="Tavern, Home", lunch="Alpha Grill, Lake")
+    tavern = short_with(3, breakfast="Tavern, Home", lunch="Alpha Grill, Lake")
     assert failed(judge(tavern, wanted)) == {"cuisine"}
 
 
@@ -317,10 +315,10 @@ def test_forbidden_transportation_is_found(judge: Judge) -> None:
 def test_hard_constraints_wait_for_a_complete_plan_within_the_database(judge: Judge) -> None:
     poor = asking(SHORT, budget=1, house_rule="smoking")
     assert failed(judge(short_trip(), poor)) == {"budget", "room_rule"}
-    assert failed(judge(changed(short_trip(), 2, lunch="-"), poor)) == {"complete_information"}
-    assert failed(judge(changed(short_trip(), 2, lunch="X, Lake"), poor)) == {"within_sandbox"}
+    assert failed(judge(short_with(2, lunch="-"), poor)) == {"complete_information"}
+    assert failed(judge(short_with(2, lunch="X, Lake"), poor)) == {"within_sandbox"}
     # Other faults do not keep them from being judged.
-    again = changed(short_trip(), 3, breakfast="Delta, Lake")
+    again = short_with(3, breakfast="Delta, Lake")
     assert failed(judge(again, poor)) == {"budget", "room_rule", "diverse_restaurants"}
 
 
@@ -332,7 +330,7 @@ def test_too_few_days_or_values_are_incomplete(judge: Judge) -> None:
     assert "complete_information" in failed(judge(short_trip()[:2]))
     assert "complete_information" in failed(judge([*short_trip()[:2], {}]))
     unneeded = "You don't need to fill in the information for this or later days."
-    plan = changed(short_trip(), 3, current_city=unneeded)
+    plan = short_with(3, current_city=unneeded)
     assert "complete_information" in failed(judge(plan))
     # Half of six values a day are 15; cities count as well.
     sparse = changed(long_trip(), 2, breakfast=None, lunch=None, dinner=None)
@@ -365,67 +363,34 @@ def in_lower_case(plan: Days) -> Days:
 
 DORM = "Dorm, Lake"
 OVERLOOKED: dict[str, tuple[str, Any, dict[str, Any]]] = {
-    "no attraction of the database after the last semicolon": (
-        "within_sandbox",
-        changed(short_trip(), 2, attraction="Museum, Lake;Canyon, Lake"),
-        SHORT,
-    ),
-    "a repetition after the last semicolon": (
-        "diverse_attractions",
-        changed(short_trip(), 2, attraction="Falls, Lake"),
-        SHORT,
-    ),
-    "an attraction elsewhere after the last semicolon": (
-        "within_current_city",
-        changed(short_trip(), 1, attraction="Pier, Port"),
-        SHORT,
-    ),
-    "a meal that has a letter of the city": (
-        "within_current_city",
-        changed(short_trip(), 2, lunch="Bar 7, Port"),
-        SHORT,
-    ),
-    "an accommodation that has the last letter of the city": (
-        "within_current_city",
-        changed(long_trip(), 4, accommodation=LOFT),
-        LONG,
-    ),
-    "a part of a name": ("within_sandbox", changed(short_trip(), 2, lunch="Gam, Lake"), SHORT),
-    "no name": ("within_sandbox", changed(short_trip(), 2, lunch=", Lake"), SHORT),
-    "a flight of another day": (
-        "within_sandbox",
-        changed(short_trip(), 1, transportation=FIRST.replace("F1", "F3")),
-        RICH,
-    ),
-    "a means that nobody knows": (
-        "within_sandbox",
-        changed(short_trip(), 1, transportation="A walk from Home to Lake"),
-        SHORT,
-    ),
-    "three days in the wrong city": (
-        "reasonable_city_route",
-        short_trip(),
-        {**SHORT, "dest": "Port"},
-    ),
+    "no attraction of the database after the last semicolon": ("within_sandbox",
+     short_with(2, attraction="Museum, Lake;Canyon, Lake"), SHORT),
+    "a repetition after the last semicolon": ("diverse_attractions",
+     short_with(2, attraction="Falls, Lake"), SHORT),
+    "an attraction elsewhere after the last semicolon": ("within_current_city",
+     short_with(1, attraction="Pier, Port"), SHORT),
+    "a meal that has a letter of the city": ("within_current_city",
+     short_with(2, lunch="Bar 7, Port"), SHORT),
+    "an accommodation that has the last letter of the city": ("within_current_city",
+     changed(long_trip(), 4, accommodation=LOFT), LONG),
+    "a part of a name": ("within_sandbox", short_with(2, lunch="Gam, Lake"), SHORT),
+    "no name": ("within_sandbox", short_with(2, lunch=", Lake"), SHORT),
+    "a flight of another day": ("within_sandbox",
+     short_with(1, transportation=FIRST.replace("F1", "F3")), RICH),
+    "a means that nobody knows": ("within_sandbox",
+     short_with(1, transportation="A walk from Home to Lake"), SHORT),
+    "three days in the wrong city": ("reasonable_city_route", short_trip(),
+     {**SHORT, "dest": "Port"}),
     "no way from the origin": ("reasonable_city_route", stay_at_lake(), RICH),
     "too many days": ("complete_information", [*short_trip(), short_trip()[1]], SHORT),
-    "a meal that is null": ("complete_information", changed(short_trip(), 2, lunch=None), SHORT),
-    "a restaurant in two spellings": (
-        "diverse_restaurants",
-        changed(short_trip(), 3, breakfast="Delta, Lake(Maine)"),
-        SHORT,
-    ),
-    "too short a stay where two names match": (
-        "minimum_nights",
-        changed(changed(short_trip(), 1, accommodation=DORM), 2, accommodation=DORM),
-        SHORT,
-    ),
-    "a forbidden means in lower case": (
-        "transportation",
-        in_lower_case(long_trip()),
-        asking(LONG, transportation="no self-driving"),
-    ),
-}
+    "a meal that is null": ("complete_information", short_with(2, lunch=None), SHORT),
+    "a restaurant in two spellings": ("diverse_restaurants",
+     short_with(3, breakfast="Delta, Lake(Maine)"), SHORT),
+    "too short a stay where two names match": ("minimum_nights",
+     changed(short_with(1, accommodation=DORM), 2, accommodation=DORM), SHORT),
+    "a forbidden means in lower case": ("transportation", in_lower_case(long_trip()),
+     asking(LONG, transportation="no self-driving")),
+}  # fmt: skip
 
 
 @mutation(
@@ -475,15 +440,15 @@ HOSTILE: list[Any] = [
     [{}, {}, {}],
     [{"current_city": None}],
     [{"Current City": "Lake"}] * 3,
-    changed(short_trip(), 1, current_city="from"),
-    changed(short_trip(), 1, current_city=""),
-    changed(short_trip(), 1, transportation="Flight Number: F1"),
-    changed(short_trip(), 1, transportation="flight number F1, from Home to Lake"),
-    changed(short_trip(), 2, transportation="Flight Number: F1"),
-    changed(short_trip(), 1, transportation="Flight Number: F٣, from Home to Lake"),
-    changed(short_trip(), 1, transportation=f"Flight Number: F{'9' * 5000}, from Home to Lake"),
-    changed(short_trip(), 2, accommodation=None),
-    changed(short_trip(), 2, dinner="\ud800, Lake"),
+    short_with(1, current_city="from"),
+    short_with(1, current_city=""),
+    short_with(1, transportation="Flight Number: F1"),
+    short_with(1, transportation="flight number F1, from Home to Lake"),
+    short_with(2, transportation="Flight Number: F1"),
+    short_with(1, transportation="Flight Number: F٣, from Home to Lake"),
+    short_with(1, transportation=f"Flight Number: F{'9' * 5000}, from Home to Lake"),
+    short_with(2, accommodation=None),
+    short_with(2, dinner="\ud800, Lake"),
     [*short_trip()[:2], [short_trip()[2]]],
     [{name: LONG_TEXT * "x" for name in short_trip()[0]}] * 3,
     [{name: LONG_TEXT * ";" for name in short_trip()[0]}] * 3,
@@ -491,7 +456,7 @@ HOSTILE: list[Any] = [
     [{name: "from " + LONG_TEXT * " " + "to x" for name in short_trip()[0]}] * 3,
 ]
 for value in (5, 1.5, True, ["Lake"], {"Lake": "Home"}, [[["Lake"]]], float("nan"), 10**400):
-    HOSTILE += [changed(short_trip(), 2, **{cell: value}) for cell in (*CELLS, "current_city")]
+    HOSTILE += [short_with(2, **{cell: value}) for cell in (*CELLS, "current_city")]
 
 
 @mutation(
@@ -512,7 +477,7 @@ def test_no_prediction_stops_anything_and_none_of_these_passes(judge: Judge, mod
 
 
 def test_a_day_needs_no_number_and_may_say_more(judge: Judge) -> None:
-    plan = changed(short_trip(), 2, days=["x"], notes="sunny")
+    plan = short_with(2, days=["x"], notes="sunny")
     del plan[0]["days"]
     assert judge(plan).valid is True
 
@@ -546,12 +511,12 @@ def test_rates_have_the_official_denominators(judge: Judge, download: Path) -> N
     assert some["commonsense micro"] == (8, 8) and some["hard micro"] == (1, 3)
     assert some["hard macro"] == some["final"] == (0, 1)
     # Where hard constraints are not judged, all of them count as failed.
-    gap = rates(changed(short_trip(), 2, lunch="-"))
+    gap = rates(short_with(2, lunch="-"))
     assert (gap["commonsense micro"], gap["commonsense macro"]) == ((7, 8), (0, 1))
     assert (gap["hard micro"], gap["hard macro"]) == ((0, 3), (0, 1))
     # The hard constraints may hold where a commonsense one fails.
     suite.queries = {"validation/7": read_queries(download / "train_queries.json")[1]}
-    again = rates(changed(short_trip(), 3, breakfast="Delta, Lake"))
+    again = rates(short_with(3, breakfast="Delta, Lake"))
     assert (again["hard macro"], again["commonsense macro"], again["final"]) == (
         (1, 1),
         (0, 1),

@@ -38,8 +38,15 @@ from genenv_core.benchmarks.travelplanner.tables import NO_ROAD, printed
 from genenv_core.errors import DataError
 from genenv_core.types import Observation
 from tests.mutations import mutation
-from tests.unit.benchmarks.data import official
-from tests.unit.benchmarks.trips import LONG, SHORT, changed, long_trip, short_trip, write_download
+from tests.unit.benchmarks.data import deep, official
+from tests.unit.benchmarks.trips import (
+    LONG,
+    SHORT,
+    long_trip,
+    short_trip,
+    short_with,
+    write_download,
+)
 
 TRIPS = "genenv_core/benchmarks/travelplanner/playing.py"
 
@@ -113,7 +120,7 @@ def test_two_stages_have_the_tools(suite: TravelPlanner) -> None:
 
 
 def test_a_plan_gets_the_verdict_of_a_prediction(suite: TravelPlanner, trip: Trip) -> None:
-    for plan in (short_trip(), changed(short_trip(), 2, lunch="-"), [{}], [{}] * 9, long_trip()):
+    for plan in (short_trip(), short_with(2, lunch="-"), [{}], [{}] * 9, long_trip()):
         observation = trip.begin(0).answer(submit(plan))
         assert observation.done and observation.messages[0].get("name") == "submit_plan"
         assert trip.prediction([submit(plan)]) == plan
@@ -155,13 +162,6 @@ def test_the_first_plan_counts(trip: Trip) -> None:
     observation = trip.begin(0).answer(two)
     assert observation.done and observation.messages[1]["content"] == IGNORED
     assert trip.prediction([two, submit(short_trip())]) == [{}]
-
-
-def deep(levels: int) -> Any:
-    value: Any = "x"
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 HOSTILE = {
@@ -221,6 +221,11 @@ def test_calls_beyond_the_bound_are_not_carried_out(trip: Trip) -> None:
     assert len(observation.messages) == CALLS + 1 and trip.prediction([beyond]) is None
 
 
+def way(to: str, origin: str = "Home", **more: str) -> dict[str, str]:
+    """Return the arguments of a search from one city to another."""
+    return {"origin": origin, "destination": to, **more}
+
+
 @mutation(
     "any mode of travel is looked up", TRIPS, "and texts[-1] not in MODES:", "and not texts[-1]:"
 )
@@ -229,51 +234,31 @@ def test_calls_beyond_the_bound_are_not_carried_out(trip: Trip) -> None:
     [
         ("CitySearch", {"state": " Maine "}, "Lake, Port"),
         ("CitySearch", {"state": "Lake"}, "Error: there is no such state."),
-        (
-            "GoogleDistanceMatrix",
-            {"origin": "Home", "destination": "Lake", "mode": "boat"},
-            "Error: mode is one of self-driving, taxi.",
-        ),
-        (
-            "AttractionSearch",
-            {"city": "Port"},
-            "Name  Latitude  Longitude Address Phone Website City\n"
-            "Pier       1.0        1.0       a     p       w Port\n"
-            "Beach       1.0        1.0       a     p       w Port",
-        ),
+        ("GoogleDistanceMatrix", way("Lake", mode="boat"),
+         "Error: mode is one of self-driving, taxi."),
+        ("AttractionSearch", {"city": "Port"},
+         "Name  Latitude  Longitude Address Phone Website City\n"
+         "Pier       1.0        1.0       a     p       w Port\n"
+         "Beach       1.0        1.0       a     p       w Port"),
         ("AttractionSearch", {"city": "Nowhere"}, "There is no attraction in this city."),
         ("RestaurantSearch", {"city": "Port "}, "Bar 7"),
         ("RestaurantSearch", {"city": "port"}, "There is no restaurant in this city."),
         ("AccommodationSearch", {"city": "Lake"}, "Dorm Annex"),
         ("AccommodationSearch", {"city": "Home"}, "There is no accommodation in this city."),
-        (
-            "FlightSearch",
-            {"origin": "Home", "destination": "Lake", "date": "2022-03-02"},
-            "Flight Number  Price DepTime ArrTime ActualElapsedTime FlightDate OriginCityName "
-            "DestCityName  Distance\n           F3     70   08:00   09:00            1 hour "
-            "2022-03-02           Home         Lake     100.0",
-        ),
-        (
-            "FlightSearch",
-            {"origin": "Home", "destination": "Lake", "date": "2022-03-09"},
-            "There is no flight from Home to Lake on 2022-03-09.",
-        ),
-        (
-            "GoogleDistanceMatrix",
-            {"origin": "Home", "destination": "Lake", "mode": "self-driving"},
-            "self-driving, from Home to Lake, duration: 1 hour, distance: 1,100 km, cost: 55",
-        ),
-        (
-            "GoogleDistanceMatrix",
-            {"origin": "Lake", "destination": "Home", "mode": "taxi"},
-            "taxi, from Lake to Home, duration: 1 hour, distance: 59.9 km, cost: 59",
-        ),
-        *(
-            ("GoogleDistanceMatrix", {"origin": "Home", "destination": to, "mode": "taxi"}, NO_ROAD)
-            for to in ("Hill", "Isle", "Nowhere")
-        ),
+        ("FlightSearch", way("Lake", date="2022-03-02"),
+         "Flight Number  Price DepTime ArrTime ActualElapsedTime FlightDate OriginCityName "
+         "DestCityName  Distance\n           F3     70   08:00   09:00            1 hour "
+         "2022-03-02           Home         Lake     100.0"),
+        ("FlightSearch", way("Lake", date="2022-03-09"),
+         "There is no flight from Home to Lake on 2022-03-09."),
+        ("GoogleDistanceMatrix", way("Lake", mode="self-driving"),
+         "self-driving, from Home to Lake, duration: 1 hour, distance: 1,100 km, cost: 55"),
+        ("GoogleDistanceMatrix", way("Home", "Lake", mode="taxi"),
+         "taxi, from Lake to Home, duration: 1 hour, distance: 59.9 km, cost: 59"),
+        *(("GoogleDistanceMatrix", way(to, mode="taxi"), NO_ROAD)
+          for to in ("Hill", "Isle", "Nowhere")),
     ],
-)
+)  # fmt: skip
 def test_tools_say_what_the_database_has(
     suite: TravelPlanner, name: str, arguments: dict[str, str], answer: str
 ) -> None:

@@ -157,6 +157,11 @@ def changed(plan: Days, number: int, **cells: Any) -> Days:
     return copied
 
 
+def short_with(number: int, **cells: Any) -> Days:
+    """Return the short trip, whose day `number`, from 1, has these values."""
+    return changed(short_trip(), number, **cells)
+
+
 def asking(query: dict[str, Any], **constraints: Any) -> dict[str, Any]:
     """Return a query with other values, and with these where they name a local constraint."""
     names = {"house_rule": "house rule", "room_type": "room type"}

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator
 
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.domains.benchmarks.bamboogle.wording import ENV_RULES, OBSERVATION_SCHEMA
-from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import (
     ConstrainsEnv,
     KnowsSolution,
@@ -30,9 +27,9 @@ from genenv_core.domains.protocol import (
 from genenv_core.errors import ConfigError, DataError, DomainError
 from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Rejected, Rejection, TaskDraft
-from tests.examples import many
 from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
+from tests.unit.domains.domain_contract import DomainContract
 from tests.unit.domains.played_turns import call, hostile, played
 
 WRITING = "genenv_core/domains/benchmarks/bamboogle/writing.py"
@@ -72,13 +69,18 @@ def alone(data: Path) -> BamboogleDomain:
     return made(data)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_every_drawn_question_is_sound(domain: BamboogleDomain, seed: int) -> None:
-    drafts = [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 40)]
-    assert len({draft.fingerprint for draft in drafts}) == 240
-    for draft in drafts[:: 8 if seed > 1 else 1]:
-        assert flaws(draft, domain) == []
-        assert domain.parse(draft.program) == [draft]
+class TestBamboogle(DomainContract):
+    """The contract, with a search engine and without."""
+
+    base, heldout = 200, 40
+    protocols = (SeedData, ConstrainsEnv, KnowsSolution)
+    not_allowed = ("", "{}", json.dumps({**GOOD, "passages": []}))
+    alien = ({}, {"question": "x", "answer": "y"}, {"passages": [1]})
+
+
+def test_every_drawn_question_can_be_answered(domain: BamboogleDomain) -> None:
+    drafts = [*domain.base_tasks(1, 200), *domain.heldout_tasks(1, 40)]
+    for draft in drafts:
         messages, done = played(domain, draft, [t.says for t in domain.solution(draft)])
         assert done and domain.score(draft, messages).success
         messages, done = played(domain, draft, [f"{draft.ground_truth}1"])
@@ -87,8 +89,6 @@ def test_every_drawn_question_is_sound(domain: BamboogleDomain, seed: int) -> No
     assert {d.family for d in drafts} == {
         f"hops{n} {kind}" for n in (2, 3) for kind in ("year", "words")
     }
-    assert domain.base_tasks(seed, 20) == domain.base_tasks(seed, 20)
-    assert domain.base_tasks(seed, 20) != domain.base_tasks(seed + 1, 20)
 
 
 @pytest.mark.slow
@@ -105,45 +105,15 @@ def test_the_kind_of_the_answer_does_not_give_it_away(alone: BamboogleDomain) ->
             assert len(texts) > 1
 
 
-@mutation(
-    "questions about a fictional world are held out by luck",
-    "genenv_core/domains/benchmarks/own_tasks.py",
-    "if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:",
-    "if draft.fingerprint not in drafts:",
-)  # fmt: skip
-@pytest.mark.parametrize("seed", range(3))
-def test_no_heldout_question_is_a_base_question_or_an_example(
-    alone: BamboogleDomain, seed: int
-) -> None:
-    heldout = {draft.fingerprint for draft in alone.heldout_tasks(seed, 60)}
-    assert heldout.isdisjoint(d.fingerprint for d in alone.base_tasks(seed + 1, 100))
-    prompts = {draft.prompt for draft in alone.heldout_tasks(seed, 60)}
-    assert prompts.isdisjoint(m[-1]["content"] for m, _ in alone.agent_examples(seed, 50))
-    written = [alone.parse(text)[0] for _, text in alone.env_examples(seed, 50, 0.5)]
-    assert all(isinstance(draft, TaskDraft) for draft in written)
-    others = [*alone.base_tasks(seed, 40), *(d for d in written if isinstance(d, TaskDraft))]
-    # The sets are disjoint by a hash and not by luck.
-    assert all(map(in_heldout, heldout))
-    assert not any(in_heldout(draft.fingerprint) for draft in others)
-
-
-def test_examples_are_right_and_start_easy(domain: BamboogleDomain) -> None:
-    assert isinstance(domain, SeedData) and isinstance(domain, KnowsSolution)
+def test_examples_search_where_there_is_a_search_engine(domain: BamboogleDomain) -> None:
     examples = domain.agent_examples(1, 60)
-    assert examples == domain.agent_examples(1, 60)
     ends = [answer for _, answer in examples if answer.startswith("Final answer: ")]
     searches = [answer for _, answer in examples if answer.startswith("<tool_call>")]
     assert len(ends) + len(searches) == 60 and ends
     assert bool(searches) == (domain.options.search != "none")
-    even, easy = (
-        sum(domain.parse(text)[0].difficulty for _, text in domain.env_examples(1, 100, skew))  # type: ignore[union-attr]
-        for skew in (0.0, 1.0)
-    )
-    assert easy < 0.7 * even
 
 
 def test_pi_env_reads_the_agents_success_and_the_base_question(alone: BamboogleDomain) -> None:
-    assert isinstance(alone, ConstrainsEnv)
     base = alone.base_tasks(0, 1)[0]
     context = Context("c", "t", base, AgentHistory(0.46, {"hops2 year": (3, 8), "a": (1, 2)}))
     system, user = alone.env_messages(context)
@@ -151,14 +121,11 @@ def test_pi_env_reads_the_agents_success_and_the_base_question(alone: BamboogleD
         f"success 5/10; by family: a 1/2, hops2 year 3/8; base: {base.program} ; new:"
     )
     assert system["content"] == ENV_RULES
-    grammar = alone.env_grammar(context)
-    assert grammar.kind == "json"
-    validator = Draft202012Validator(json.loads(grammar.text))
+    validator = Draft202012Validator(json.loads(alone.env_grammar(context).text))
     for shown in ENV_RULES.splitlines()[-2:]:
         text = shown[shown.index("{") : shown.rindex("}") + 1]
         assert validator.is_valid(json.loads(text))
         assert isinstance(alone.parse(text)[0], TaskDraft)
-    assert not validator.is_valid({**GOOD, "passages": []})
 
 
 def without(field: str) -> dict[str, Any]:
@@ -173,11 +140,7 @@ BOOK = ("The Keys of Mosewick", "The Keys of Mosewick is by Sador Pel.")
 DIED = ("Sador Pel", "Sador Pel died in 1711.")
 
 MUTATED: list[tuple[Any, Rejection, str]] = [
-    ("", Rejection.UNPARSEABLE, "no JSON"),
     ("{", Rejection.UNPARSEABLE, "no JSON"),
-    ("[" * 100_000, Rejection.UNPARSEABLE, "no JSON"),
-    ("[]", Rejection.UNPARSEABLE, ""),
-    ("NaN", Rejection.UNPARSEABLE, ""),
     (json.dumps({**GOOD, "answer": "\ud800"}), Rejection.UNPARSEABLE, "surrogate"),
     (without("answer"), Rejection.UNPARSEABLE, "answer"),
     (without("question"), Rejection.UNPARSEABLE, "question"),
@@ -230,10 +193,7 @@ def test_a_good_generation_is_a_task(alone: BamboogleDomain) -> None:
     assert isinstance(harder, TaskDraft) and harder.difficulty == 2.0
 
 
-@pytest.mark.parametrize(
-    "said",
-    ["question", "passage"],
-)
+@pytest.mark.parametrize("said", ["question", "passage"])
 def test_a_generation_that_repeats_an_item_is_contaminated(
     alone: BamboogleDomain, said: str
 ) -> None:
@@ -246,13 +206,6 @@ def test_a_generation_that_repeats_an_item_is_contaminated(
     assert isinstance(found, Rejected) and found.reason == Rejection.CONTAMINATED
     assert "item 0" in found.detail
     assert isinstance(alone.read(json.dumps(value))[0], TaskDraft)
-
-
-@settings(max_examples=many(40))
-@given(text=st.text() | st.dictionaries(st.text(), st.text() | st.integers()).map(json.dumps))
-def test_the_parser_never_raises(alone: BamboogleDomain, text: str) -> None:
-    (found,) = alone.parse(text)
-    assert isinstance(found, Rejected)
 
 
 @pytest.mark.slow
@@ -366,9 +319,3 @@ def test_rules_can_be_left_out_for_tiny_models(data: Path) -> None:
         assert [message["role"] for message in messages] == ["user"]
     assert flaws(draft, domain) == []
     assert domain.agent_messages(domain.items()[0])[0]["role"] == "system"
-
-
-def test_a_broken_spec_is_named(alone: BamboogleDomain) -> None:
-    for spec in ({}, {"question": "x", "answer": "y"}, {"passages": [1]}):
-        with pytest.raises(DomainError, match="was not made by this domain"):
-            alone.made(spec)

@@ -34,6 +34,7 @@ from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import AgentHistory, Context, JsonObject, Rejected, Rejection, TaskDraft
 from tests.unit.benchmarks.test_bfcl import written
 from tests.unit.domains.checking import flaws
+from tests.unit.domains.domain_contract import DomainContract
 
 QUESTION = (
     "Please tell me which ferries leave the harbour of Piraeus for Naxos on the first of May."
@@ -84,38 +85,33 @@ def task(domain: BfclDomain, value: object) -> TaskDraft:
     return found
 
 
-def test_it_is_all_that_a_domain_of_programs_is(domain: BfclDomain) -> None:
-    for protocol in (KnowsSolution, ConstrainsEnv, SeedData):
-        assert isinstance(domain, protocol)
+USER = [{"role": "user", "content": "x"}]
 
 
-def test_base_tasks_are_sound_and_what_their_programs_spell(domain: BfclDomain) -> None:
-    drafts = [draft for seed in range(2) for draft in domain.base_tasks(seed, 50)]
-    for draft in [*drafts, *domain.heldout_tasks(9, 50)]:
-        assert flaws(draft, domain) == [], draft.prompt
-        assert domain.parse(draft.program) == [draft]
-        assert json.loads(json.dumps(draft.spec)) == draft.spec
-        episode = domain.episode(draft, 0)
-        assert episode.step(draft.ground_truth).done
-        assert answer_verdict(draft, domain, draft.ground_truth).success
+class TestBfcl(DomainContract):
+    """The contract."""
+
+    protocols = (KnowsSolution, ConstrainsEnv, SeedData)
+    alien = (
+        {},
+        {"messages": []},
+        {"messages": [], "functions": [FERRIES], "ground_truth": []},
+        {"messages": USER, "functions": [], "ground_truth": []},
+        {"messages": USER, "functions": [FERRIES], "ground_truth": [5]},
+        {"messages": USER, "functions": [FERRIES], "ground_truth": [{"other": {}}]},
+    )
+
+    def apart(self, draft: TaskDraft) -> str:
+        return draft.prompt
+
+
+def test_base_tasks_are_of_all_kinds_and_no_items(domain: BfclDomain) -> None:
+    drafts = domain.base_tasks(1, 100)
     assert {draft.family for draft in drafts} == set(KINDS)
-
-
-def test_base_held_out_and_seed_tasks_are_disjoint(domain: BfclDomain) -> None:
-    base = [draft.program for seed in (0, 1) for draft in domain.base_tasks(seed, 200)]
-    held = [draft.program for seed in (0, 1) for draft in domain.heldout_tasks(seed, 100)]
-    assert not set(base) & set(held)
-    asked = {json.loads(program)["question"] for program in held}
-    assert not {json.loads(program)["question"] for program in base} & asked
-    for drafts in (base[:200], held[:100]):
-        assert len(set(drafts)) == len(drafts)
-    agent = {prompt[-1]["content"] for prompt, _ in domain.agent_examples(0, 200)}
-    env = {text for _, text in domain.env_examples(0, 200, 0.5)}
-    assert not env & set(held)
-    assert not agent & asked
-    assert domain.base_tasks(0, 20) == domain.base_tasks(0, 20) != domain.base_tasks(1, 20)
-    assert domain.heldout_tasks(0, 20) == domain.heldout_tasks(0, 20)
-    assert not any("item" in draft.spec for draft in domain.base_tasks(0, 20))
+    assert not any("item" in draft.spec for draft in drafts)
+    for draft in drafts:
+        assert domain.episode(draft, 0).step(draft.ground_truth).done
+        assert answer_verdict(draft, domain, draft.ground_truth).success
 
 
 def test_examples_are_right(domain: BfclDomain) -> None:
@@ -128,11 +124,6 @@ def test_examples_are_right(domain: BfclDomain) -> None:
         assert prompt[0]["role"] == "system" and prompt[-1]["content"].endswith("; new:")
         rates[prompt[-1]["content"].split(";")[0]] += 1
     assert len(rates) > 3
-    easy, hard = (
-        sum(task(domain, text).difficulty for _, text in domain.env_examples(3, 60, skew))
-        for skew in (1.0, 0.0)
-    )
-    assert easy < hard
 
 
 @pytest.mark.parametrize("difficulty", range(1, 9))
@@ -255,11 +246,8 @@ def changed(place: str, value: Any = None) -> JsonObject:
 
 PARAMETERS = "functions/1/parameters"
 MUTATIONS: list[tuple[object, Rejection, str]] = [
-    ("", Rejection.UNPARSEABLE, "no JSON object"),
-    ("{", Rejection.UNPARSEABLE, "no JSON object"),
     ("[]", Rejection.UNPARSEABLE, "no JSON object"),
     (f"```json\n{json.dumps(GOOD)}\n```", Rejection.UNPARSEABLE, "no JSON object"),
-    ("[" * 5_000, Rejection.UNPARSEABLE, "no JSON object"),
     ("x" * (LONGEST + 1), Rejection.OUT_OF_RANGE, "characters"),
     (changed("calls"), Rejection.UNPARSEABLE, "the fields are not question, functions, calls"),
     ({**GOOD, "more": 1}, Rejection.UNPARSEABLE, "the fields are not"),
@@ -425,19 +413,6 @@ def test_the_grammar_allows_what_is_drawn(domain: BfclDomain) -> None:
         assert checker.is_valid(value)
     for value in ({**GOOD, "more": 1}, changed("calls"), changed("calls/0/arguments", 5)):
         assert not checker.is_valid(value)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [{}, {"messages": []}, {"messages": [], "functions": [FERRIES], "ground_truth": []},
-     {"messages": [{"role": "user", "content": "x"}], "functions": [], "ground_truth": []},
-     {"messages": [{"role": "user", "content": "x"}], "functions": [FERRIES], "ground_truth": [5]},
-     {"messages": [{"role": "user", "content": "x"}], "functions": [FERRIES],
-      "ground_truth": [{"other": {}}]}],
-)  # fmt: skip
-def test_a_broken_spec_is_a_domain_error(domain: BfclDomain, spec: JsonObject) -> None:
-    with pytest.raises(DomainError):
-        domain.made(spec)
 
 
 def test_an_item_has_no_solution_here_and_its_draft_no_answer(domain: BfclDomain) -> None:

@@ -3,12 +3,14 @@
 Invariants: 13 words in a row are a repetition, and 12 are none; of a shorter item all words are,
 and fewer are not; an item of under five words is compared by its calls alone; case and punctuation
 tell no words apart; equal calls are a repetition in any order and spelling, and other calls are
-none; what an item repeats is named.
+none; what an item repeats is named. `says` answers as the pattern of whole words does.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,11 +19,14 @@ import pytest
 from genenv_core.benchmarks.protocol import Call, ItemVerdict
 from genenv_core.domains.benchmarks.contamination import LEAST, WORDS, Known
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
+from genenv_core.domains.benchmarks.words import says
 from genenv_core.types import Rejected, Rejection, TaskDraft
 from tests.mutations import mutation
 
 CONTAMINATION = "genenv_core/domains/benchmarks/contamination.py"
 DOMAIN = "genenv_core/domains/benchmarks/domain.py"
+SAYS = "genenv_core/domains/benchmarks/words.py"
+SPELLED = ["".join(letters) for size in range(4) for letters in product("aé1_ .²\n", repeat=size)]
 
 LONG = [f"w{number}" for number in range(20)]
 SHORT = ["who", "built", "the", "tower", "there", "and", "why"]
@@ -219,3 +224,13 @@ def test_only_a_verdict_that_says_valid_is_a_success(
     assert item.spec == {ITEM: "only"}
     scored = domain.score(item, domain.agent_messages(item))
     assert (scored.reward, scored.success, scored.failure) == (0.75, valid is True, failure)
+
+
+@mutation("words need not begin", SAYS, "if not (_of_word(text[start - 1 : start]) or ", "if not (")
+@mutation("words need not end", SAYS, " or _of_word(text[end : end + 1])", "")
+@mutation("words are looked for once", SAYS, "start = text.find(words, start + 1)", "break")
+@mutation("_ is between words", SAYS, ' or letter == "_"', "")
+@pytest.mark.parametrize("words", ["", "a", "é", "1", "_", ".", "aa", "a ", ".a", "a.a", "²"])
+def test_words_are_said_where_the_pattern_of_whole_words_is_found(words: str) -> None:
+    pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+    assert [t for t in SPELLED if says(t, words)] == [t for t in SPELLED if pattern.search(t)]

@@ -35,12 +35,12 @@ from genenv_core.domains.desk.program import (
     render_program,
 )
 from genenv_core.domains.desk.scoring import Call, read_calls
-from genenv_core.domains.protocol import ConstrainsEnv, SeedData
-from genenv_core.errors import ConfigError, DomainError
+from genenv_core.errors import ConfigError
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
 from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
+from tests.unit.domains.domain_contract import DomainContract
 
 DESK = DeskDomain()
 
@@ -83,7 +83,7 @@ def test_golden_task() -> None:
     )
     assert task.program == task.fingerprint == "+ 8 bolts 7 ; - 9 gears 4 ; * 3 nuts 4"
     assert (task.family, task.difficulty) == ("k3", 3.0)
-    assert json.loads(json.dumps(task.spec)) == task.spec
+    assert {"", task.prompt} <= set(DESK.trivial_answers(task))
 
 
 @given(programs, st.lists(st.sampled_from([" ", "  ", "\n", "\t"]), min_size=1, max_size=5))
@@ -136,17 +136,6 @@ def test_no_text_makes_the_parser_or_the_judge_raise(text: str) -> None:
     assert isinstance(parsed, TaskDraft | Rejected)
     assert answer_verdict(_task("+ 8 bolts 7"), DESK, text).success is False
     assert DESK.episode(_task("+ 8 bolts 7"), 0).step(text).done
-
-
-@given(programs)
-def test_generated_tasks_judge_rightly_and_are_admitted(program: tuple[Clause, ...]) -> None:
-    task = _task(render_program(program))
-    assert answer_verdict(task, DESK, task.ground_truth).reward == 1.0
-    trivial = DESK.trivial_answers(task)
-    assert "" in trivial and task.prompt in trivial
-    assert not any(answer_verdict(task, DESK, answer).success for answer in trivial)
-    assert task.ground_truth not in task.prompt
-    assert flaws(task, DESK) == []
 
 
 @given(programs, programs)
@@ -209,13 +198,6 @@ def test_order_of_calls_counts() -> None:
     assert answer_verdict(task, DESK, swapped).failure == "wrong_name"
 
 
-def test_score_refuses_a_spec_of_another_domain() -> None:
-    task = _task("+ 8 bolts 7")
-    alien = TaskDraft(task.prompt, {"answer": 3}, "", "", "k1", 1.0, "x")
-    with pytest.raises(DomainError, match="not made by this domain"):
-        DESK.score(alien, [])
-
-
 def test_an_episode_is_one_turn_with_tool_results() -> None:
     task = _task("+ 8 bolts 7 ; * 3 nuts 4")
     seen = DESK.episode(task, 0).step(task.ground_truth)
@@ -228,27 +210,23 @@ def test_an_episode_is_one_turn_with_tool_results() -> None:
     )
 
 
-def test_base_and_heldout_tasks_are_distinct_and_deterministic() -> None:
+class TestDesk(DomainContract):
+    """The contract, with so short programs that what is drawn would meet by chance."""
+
+    base, heldout, examples = 200, 50, 200
+    not_allowed = ("", "+ 8 bolts", "+ 0 bolts 7", "+ 8 bolts 13", "+ 8 bolts 7 ;", "8 + bolts 7",
+                   " ; ".join(["+ 8 bolts 7"] * 3))  # fmt: skip
+
+    @pytest.fixture
+    def domain(self) -> DeskDomain:
+        return DeskDomain(DeskOptions(max_calls=2, max_operand=12))
+
+
+def test_base_and_heldout_tasks_follow_the_shares() -> None:
     base, heldout = DESK.base_tasks(3, 256), DESK.heldout_tasks(3, 720)
-    assert base == DeskDomain().base_tasks(3, 256)
-    assert heldout == DeskDomain().heldout_tasks(3, 720)
-    assert base != DESK.base_tasks(4, 256)
-    assert len({task.fingerprint for task in base}) == 256
-    assert len({task.fingerprint for task in heldout}) == 720
     assert Counter(task.family for task in heldout) == {f"k{k}": 120 for k in range(1, 7)}
     families = Counter(task.family for task in base)
     assert families["k1"] > families["k3"] > families["k6"] > 0
-
-
-@settings(max_examples=10)
-@given(seeds, seeds)
-def test_heldout_never_meets_base_or_seed_data(left: int, right: int) -> None:
-    desk = DeskDomain(DeskOptions(max_calls=1))
-    heldout = {task.fingerprint for task in desk.heldout_tasks(left, 100)}
-    assert heldout.isdisjoint(task.fingerprint for task in desk.base_tasks(right, 300))
-    assert heldout.isdisjoint(answer for _, answer in desk.env_examples(right, 300, 1.0))
-    asked = {task.prompt for task in desk.heldout_tasks(left, 100)}
-    assert asked.isdisjoint(prompt[-1]["content"] for prompt, _ in desk.agent_examples(right, 300))
 
 
 def test_used_up_lengths_give_way_and_then_fail_with_the_remedy() -> None:
@@ -257,33 +235,6 @@ def test_used_up_lengths_give_way_and_then_fail_with_the_remedy() -> None:
     assert families["k1"] < 40 and families.total() == 300
     with pytest.raises(ConfigError, match=r"data\.validation_tasks or data\.test_tasks"):
         DeskDomain(DeskOptions(max_calls=1, max_operand=1)).heldout_tasks(0, 100)
-
-
-def test_the_grammar_allows_every_program_in_range_and_little_else() -> None:
-    domain = DeskDomain(DeskOptions(max_calls=3, max_operand=12))
-    assert isinstance(domain, ConstrainsEnv)
-    base = domain.base_tasks(0, 1)[0]
-    grammar = domain.env_grammar(Context("c", "t", base, AgentHistory()))
-    assert grammar.kind == "regex"
-    for draft in [*domain.base_tasks(1, 200), *domain.heldout_tasks(1, 50)]:
-        assert re.fullmatch(grammar.text, draft.program)
-    for text in ("", "+ 8 bolts", "+ 0 bolts 7", "+ 8 bolts 13", "+ 8 bolts 7 ;", "8 + bolts 7"):
-        assert not re.fullmatch(grammar.text, text)
-    clauses = ["+ 8 bolts 7"] * 4
-    assert re.fullmatch(grammar.text, " ; ".join(clauses[:3]))
-    assert not re.fullmatch(grammar.text, " ; ".join(clauses))
-
-
-def test_env_prompt_tells_success_in_tenths_and_the_base_program() -> None:
-    base = _task("+ 8 bolts 7")
-
-    def prompt(rate: float | None) -> str:
-        context = Context("c", "t", base, AgentHistory(success_rate=rate))
-        (message,) = DESK.env_messages(context)
-        return message["content"]
-
-    assert prompt(None) == "success none; base: + 8 bolts 7 ; new:"
-    assert prompt(0.87) == prompt(0.92) == "success 9/10; base: + 8 bolts 7 ; new:"
 
 
 def test_explained_prompts_open_with_the_rules() -> None:
@@ -349,14 +300,12 @@ def test_the_documentation_shows_the_explained_prompts() -> None:
 
 
 def test_seed_examples_are_right_and_follow_the_skew() -> None:
-    assert isinstance(DESK, SeedData)
     for prompt, answer in DESK.agent_examples(1, 200):
         assert prompt[-1]["role"] == "user" and isinstance(read_calls(answer), list)
     easy = [_task(text).difficulty for _, text in DESK.env_examples(1, 1000, 1.0)]
     even = [_task(text).difficulty for _, text in DESK.env_examples(1, 1000, 0.0)]
     assert sum(easy) / 1000 == pytest.approx(1.5, abs=0.15)
     assert sum(even) / 1000 == pytest.approx(3.5, abs=0.2)
-    assert DESK.env_examples(1, 50, 1.0) == DESK.env_examples(1, 50, 1.0)
 
 
 def test_registry_knows_desk_and_names_what_it_knows() -> None:

@@ -39,7 +39,6 @@ from genenv_core.domains.trails.cards import (
     Trail,
     cards_of,
     draw_trail,
-    parse_trail,
 )
 from genenv_core.domains.trails.domain import TrailsOptions, read_look
 from genenv_core.domains.trails.wording import NO_CARD, TOOL, render_answer, render_look
@@ -50,6 +49,7 @@ from genenv_core.play.simulator import checked, misfit
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
 from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
+from tests.unit.domains.domain_contract import DomainContract
 
 CARDS = "genenv_core/domains/trails/cards.py"
 DOMAIN = "genenv_core/domains/trails/domain.py"
@@ -111,15 +111,6 @@ def test_golden_task() -> None:
     assert task.spec["asked"] == {"person": friend, "field": "town", "value": town}
     # Other cards make other tasks: then raise `version`.
     assert (boss, friend, town) == ("karl", "sven", "oslo")
-
-
-@given(trails)
-def test_generated_tasks_read_back_and_are_admitted(trail: Trail) -> None:
-    assert parse_trail(trail.program, max_looks=MOST_LOOKS) == trail
-    task = _task(trail.program, LONG)
-    assert LONG.parse(task.program) == [task]
-    assert flaws(task, LONG) == []
-    assert not any(answer_verdict(task, LONG, said).success for said in LONG.trivial_answers(task))
 
 
 @mutation(
@@ -193,19 +184,25 @@ def test_no_text_makes_the_parser_the_tool_or_the_judge_raise(text: str) -> None
             assert len(str(error)) < 200
 
 
+class TestTrails(DomainContract):
+    """The contract."""
+
+    examples = 100
+    prompts_are_apart = False  # a request does not say the index of its cards
+    protocols = (SeedData, ConstrainsEnv, SimulatedTools)
+
+    @pytest.fixture
+    def domain(self) -> TrailsDomain:
+        return LONG
+
+
 @pytest.mark.slow
-def test_base_and_heldout_tasks_are_distinct_and_follow_the_shares() -> None:
+def test_base_and_heldout_tasks_follow_the_shares() -> None:
     base, heldout = TRAILS.base_tasks(3, 256), TRAILS.heldout_tasks(3, 720)
-    assert base == TrailsDomain().base_tasks(3, 256) != TRAILS.base_tasks(4, 256)
-    assert heldout == TrailsDomain().heldout_tasks(3, 720)
-    assert len({task.fingerprint for task in [*base, *heldout]}) == 256 + 720
     assert Counter(task.family for task in heldout) == {f"k{k}": 120 for k in range(1, 7)}
     families = Counter(task.family for task in base)
     assert families["k1"] > families["k3"] > families["k6"] > 0
     assert heldout[:6] != sorted(heldout[:6], key=lambda task: task.difficulty)
-    for task in [*base, *heldout]:
-        assert TRAILS.parse(task.program) == [task]
-        assert flaws(task, TRAILS) == []
 
 
 @settings(max_examples=5)
@@ -264,7 +261,6 @@ def test_another_process_makes_the_same_tasks_and_cards() -> None:
 @pytest.mark.parametrize("max_looks", [1, 2, 3, MOST_LOOKS])
 def test_the_grammar_allows_every_program_in_range_and_little_else(max_looks: int) -> None:
     trails = TrailsDomain(TrailsOptions(max_looks=max_looks))
-    assert isinstance(trails, ConstrainsEnv)
     base = trails.base_tasks(0, 1)[0]
     grammar = trails.env_grammar(Context("c", "t", base, AgentHistory()))
     assert grammar.kind == "regex"
@@ -526,7 +522,6 @@ def test_pi_env_learns_to_say_what_the_tool_says(monkeypatch: pytest.MonkeyPatch
 def test_seed_turns_are_those_of_a_right_attempt(
     trails: TrailsDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert isinstance(trails, SeedData)
     drawn: list[Trail] = []
     monkeypatch.setattr(domain, "cards_of", lambda trail: (drawn.append(trail), cards_of(trail))[1])
     examples = trails.agent_examples(1, 200)
@@ -538,27 +533,6 @@ def test_seed_turns_are_those_of_a_right_attempt(
         turns["call" if "<tool_call>" in answer else "answer"] += 1
         turns["first"] += prompt[-1]["role"] == "user"
     assert min(turns.values()) > 40
-
-
-def test_seed_programs_are_tasks_and_follow_the_skew() -> None:
-    def mean(skew: float) -> float:
-        texts = [text for _, text in TRAILS.env_examples(1, 1000, skew) if text[0] != "{"]
-        assert 650 < len(texts) < 850
-        return sum(_task(text).difficulty for text in texts) / len(texts)
-
-    assert mean(1.0) == pytest.approx(1.5, abs=0.15)
-    assert mean(0.0) == pytest.approx(3.5, abs=0.2)
-
-
-def test_env_prompt_tells_success_in_tenths_and_the_base_program() -> None:
-    base = _task("mara town 417")
-
-    def prompt(rate: float | None) -> str:
-        (message,) = TRAILS.env_messages(Context("c", "t", base, AgentHistory(success_rate=rate)))
-        return message["content"]
-
-    assert prompt(None) == "success none; base: mara town 417 ; new:"
-    assert prompt(0.87) == prompt(0.92) == "success 9/10; base: mara town 417 ; new:"
 
 
 def test_the_agents_rules_show_a_right_attempt_that_answers_no_task() -> None:

@@ -65,6 +65,16 @@ def _tables() -> dict[str, pl.DataFrame]:
     return found
 
 
+def stored(folder: Path, given: dict[str, pl.DataFrame]) -> RunSource:
+    """Write tables into a folder and return them as those of a run."""
+    folder.mkdir(exist_ok=True)
+    files: dict[str, list[str]] = {}
+    for name in given.keys() - set(HISTORY):
+        (folder / f"{name}.parquet").write_bytes(to_parquet(name, given[name]))
+        files[name] = [str(folder / f"{name}.parquet")]
+    return RunSource("run-a", "genenv", files, {name: given[name] for name in HISTORY})
+
+
 def exported(
     folder: Path,
     pool: Any,
@@ -73,16 +83,8 @@ def exported(
     **selection: Any,
 ) -> Path:
     """Return the folder that a pool of these tables was exported to; see `Exported` for counts."""
-    files: dict[str, list[str]] = {}
-    data = folder / "tables"
-    data.mkdir(exist_ok=True)
-    for name, frame in (given or tables()).items():
-        if name not in HISTORY:
-            (data / f"{name}.parquet").write_bytes(to_parquet(name, frame))
-            files[name] = [str(data / f"{name}.parquet")]
-    frames = {name: tables()[name] for name in HISTORY}
     out = folder / f"{pool}-{format_}"
-    with connect([RunSource("run-a", "genenv", files, frames)]) as con:
+    with connect([stored(folder / "tables", given or tables())]) as con:
         export(con, "run-a", pool, format_, out, Selection(**selection))
     return out
 

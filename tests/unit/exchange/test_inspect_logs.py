@@ -22,12 +22,11 @@ from genenv_core.exchange.inspect_logs.archive import LogFile, to_json
 from genenv_core.exchange.inspect_logs.reading import Selection, sources_of
 from genenv_core.exchange.inspect_logs.samples import DEEPEST, file_safe, sample_of, summary_of
 from genenv_core.exchange.inspect_logs.writing import BARE, UNJUDGED, export_logs
-from genenv_core.storage.records.parquet import to_parquet
-from genenv_core.storage.sql.catalog import RunSource, connect
+from genenv_core.storage.sql.catalog import connect
 from genenv_core.types import Message
 from tests.mutations import mutation
 from tests.unit.exchange.inspect_schema import check_header, check_sample, check_summary
-from tests.unit.exchange.test_export import HISTORY, tables
+from tests.unit.exchange.test_export import stored, tables
 
 SAMPLES = "genenv_core/exchange/inspect_logs/samples.py"
 
@@ -38,15 +37,8 @@ def written(
     folder: Path, given: dict[str, pl.DataFrame] | None = None, **selection: Any
 ) -> tuple[Path, dict[str, int]]:
     """Return the folder that the attempts of these tables were written to, and the counts."""
-    found, files = given or tables(), {}
-    folder.mkdir(exist_ok=True)
-    for name, frame in found.items():
-        if name not in HISTORY:
-            (folder / f"{name}.parquet").write_bytes(to_parquet(name, frame))
-            files[name] = [str(folder / f"{name}.parquet")]
-    frames = {name: found[name] for name in HISTORY}
     out = folder / "logs"
-    with connect([RunSource("run-a", "genenv", files, frames)]) as con:
+    with connect([stored(folder, given or tables())]) as con:
         done = export_logs(con, "run-a", out, Selection(**selection))
     return out, done.changes
 

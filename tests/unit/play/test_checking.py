@@ -166,140 +166,71 @@ class Silent:
     pass
 
 
-BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
-    # (what is broken, the method or attribute, the method that is named, what is said)
-    ("no version", {"version": ""}, "version", "is ''"),
-    ("tools as a text", {"tools": "look"}, "tools", "is 'look'"),
-    ("a tool without a name", {"tools": [{"function": {}}]}, "tools", "has {'function': {}}"),
-    (
-        "a schema that is none",
-        {"tools": [{"function": {"name": "look", "parameters": {"type": "thing"}}}]},
-        "tools",
-        "parameters are no JSON schema",
-    ),
-    ("no method", {"score": None}, "score", "no such method"),
-    ("no list of tasks", {"base_tasks": nothing}, "base_tasks", "returned None"),
-    ("texts for tasks", {"base_tasks": base_tasks(lambda d: ["a"] * len(d))}, "base_tasks", "'a'"),
-    (
-        "too few tasks",
-        {"base_tasks": base_tasks(lambda d: d[:3])},
-        "base_tasks",
-        "3 tasks, 20 were",
-    ),
-    (
-        "the same task",
-        {"base_tasks": base_tasks(lambda d: d[:1] * len(d))},
-        "base_tasks",
-        "one fin",
-    ),
-    ("a broken draw", {"base_tasks": raising}, "base_tasks", "raised KeyError: 'no such field'"),
-    ("a number as prompt", {"base_tasks": each(prompt=7)}, "base_tasks", "prompt is 7"),
-    ("a chance of one", {"base_tasks": each(chance=1)}, "base_tasks", "a task the chance 1"),
-    (
-        "a success with a failure",
-        {"score": lambda self, d, m: replace(self.score(d, m), failure="moved")},
-        "score",
-        "gives a success the failure 'moved' for",
-    ),
-    (
-        "a state without a seed",
-        {"solution": lambda self, d: [SolutionTurn(str(random.random()))]},
-        "episode",
-        "one seed gives two attempts",
-    ),
-    ("difficulty as text", {"base_tasks": each(difficulty="3")}, "base_tasks", "difficulty is '3'"),
-    ("a set in the spec", {"base_tasks": each(spec={"a": {1}})}, "base_tasks", "spec is no JSON"),
-    (
-        "a tuple in it",
-        {"base_tasks": each(spec={"a": (1,)})},
-        "base_tasks",
-        '["a"] comes back changed from (1,)',
-    ),
-    (
-        "held-out tasks that are base tasks",
-        {"heldout_tasks": lambda self, seed, count: self.base_tasks(seed, count)},
-        "heldout_tasks",
-        "is a base task too",
-    ),
-    ("no prompt for pi_env", {"env_messages": nothing}, "env_messages", "returned None"),
-    (
-        "a prompt as text",
-        {"agent_messages": lambda self, d: d.prompt},
-        "agent_messages",
-        "returned",
-    ),
-    (
-        "a message without a role",
-        {"agent_messages": lambda self, d: [{"content": d.prompt}]},
-        "agent_messages",
-        "has the message",
-    ),
-    (
-        "half a character in a message",
-        {"agent_messages": lambda self, d: [{"role": "user", "content": d.prompt + "\ud83d"}]},
-        "agent_messages",
-        "which cannot be stored",
-    ),
-    ("half a prompt", {"base_tasks": each(prompt="\ud83d")}, "base_tasks", "cannot be stored"),
-    ("half a spec", {"base_tasks": each(spec={"a": "\ud83d"})}, "base_tasks", "cannot be stored"),
-    ("no verdict", {"score": nothing}, "score", "returned None"),
-    ("a reward of 2", {"score": lambda self, d, m: Verdict(2.0, True)}, "score", "the reward 2.0"),
-    ("success as number", {"score": lambda self, d, m: Verdict(1.0, 1)}, "score", "the success 1"),
-    (
-        "everything succeeds",
-        {"score": lambda self, d, m: Verdict(1.0, True)},
-        "score",
-        "accepts_trivial",
-    ),
-    ("nothing succeeds", {"score": lambda *a: Verdict(0.0, False)}, "score", "rejects_ground"),
-    ("a leak as text", {"leaks": lambda self, d: d.ground_truth}, "leaks", "returned '"),
-    ("no leaks", {"leaks": nothing}, "leaks", "returned None"),
-    (
-        "a leak",
-        {"leaks": lambda self, d: [d.prompt]},
-        "agent_messages",
-        "leaks_answer: the request",
-    ),
-    ("a file as text", {"files": "words.txt"}, "files", "is 'words.txt'"),
-    ("a missing file", {"files": ["words.txt"]}, "files", "words.txt cannot be read: No such"),
-    ("no trivial answers", {"trivial_answers": lambda *a: []}, "trivial_answers", "returned []"),
-    ("no episode", {"episode": lambda *a: Silent()}, "episode", "Silent"),
-    ("an episode that raises", {"episode": raising}, "episode", "raised KeyError"),
-    ("a parser that raises", {"parse": raising}, "parse", "raised"),
-    ("a parser of another", {"parse": lambda self, t: []}, "parse", "own program"),
-    (
-        "examples of the held-out set",
-        {"env_examples": lambda self, s, c, e: _shown(self, c)},
-        "env_examples",
-        "shows the held-out task",
-    ),
-    (
-        "a number for a verdict on what is wrong",
-        {"score": lambda self, d, m: _half(self, d, m)},
-        "score",
-        "returned 0.5 for the answer",
-    ),
-    ("a judge that raises on a wrong answer", {"score": lambda *a: _picky(*a)}, "score", "no such"),
-    ("a reader that raises", {"read_calls": raising}, "read_calls", "KeyError"),
-    ("a reader of texts", {"read_calls": lambda self, t: [t]}, "read_calls", "give SaidCall"),
-    ("too few examples", {"agent_examples": lambda *a: []}, "agent_examples", "returned []"),
-    (
-        "examples without a text",
-        {
-            "env_examples": lambda self, s, c, e: (
-                [([{"role": "user", "content": "write"}], None)] * c
-            )
-        },
-        "env_examples",
-        "has the answer None",
-    ),
-    (
-        "examples with a number",
-        {"agent_examples": lambda self, s, c: [([USER], 7)] * c},
-        "agent_examples",
-        "has the answer 7",
-    ),
-]
+BROKEN: list[tuple[str, str, Any, str]] = [
+    # (what is broken, the method or attribute, what it is, what is said)
+    ("no version", "version", "", "is ''"),
+    ("tools as a text", "tools", "look", "is 'look'"),
+    ("a tool without a name", "tools", [{"function": {}}], "has {'function': {}}"),
+    ("a schema that is none", "tools",
+     [{"function": {"name": "look", "parameters": {"type": "thing"}}}],
+     "parameters are no JSON schema"),
+    ("no method", "score", None, "no such method"),
+    ("no list of tasks", "base_tasks", nothing, "returned None"),
+    ("texts for tasks", "base_tasks", base_tasks(lambda d: ["a"] * len(d)), "'a'"),
+    ("too few tasks", "base_tasks", base_tasks(lambda d: d[:3]), "3 tasks, 20 were"),
+    ("the same task", "base_tasks", base_tasks(lambda d: d[:1] * len(d)), "one fin"),
+    ("a broken draw", "base_tasks", raising, "raised KeyError: 'no such field'"),
+    ("a number as prompt", "base_tasks", each(prompt=7), "prompt is 7"),
+    ("a chance of one", "base_tasks", each(chance=1), "a task the chance 1"),
+    ("a success with a failure", "score",
+     lambda self, d, m: replace(self.score(d, m), failure="moved"),
+     "gives a success the failure 'moved' for"),
+    ("a state without a seed", "solution", lambda self, d: [SolutionTurn(str(random.random()))],
+     "one seed gives two attempts"),
+    ("difficulty as text", "base_tasks", each(difficulty="3"), "difficulty is '3'"),
+    ("a set in the spec", "base_tasks", each(spec={"a": {1}}), "spec is no JSON"),
+    ("a tuple in it", "base_tasks", each(spec={"a": (1,)}), '["a"] comes back changed from (1,)'),
+    ("held-out tasks that are base tasks", "heldout_tasks",
+     lambda self, seed, count: self.base_tasks(seed, count), "is a base task too"),
+    ("no prompt for pi_env", "env_messages", nothing, "returned None"),
+    ("a prompt as text", "agent_messages", lambda self, d: d.prompt, "returned"),
+    ("a message without a role", "agent_messages", lambda self, d: [{"content": d.prompt}],
+     "has the message"),
+    ("half a character in a message", "agent_messages",
+     lambda self, d: [{"role": "user", "content": d.prompt + "\ud83d"}], "which cannot be stored"),
+    ("half a prompt", "base_tasks", each(prompt="\ud83d"), "cannot be stored"),
+    ("half a spec", "base_tasks", each(spec={"a": "\ud83d"}), "cannot be stored"),
+    ("no verdict", "score", nothing, "returned None"),
+    ("a reward of 2", "score", lambda self, d, m: Verdict(2.0, True), "the reward 2.0"),
+    ("success as number", "score", lambda self, d, m: Verdict(1.0, 1), "the success 1"),
+    ("everything succeeds", "score", lambda self, d, m: Verdict(1.0, True), "accepts_trivial"),
+    ("nothing succeeds", "score", lambda *a: Verdict(0.0, False), "rejects_ground"),
+    ("a leak as text", "leaks", lambda self, d: d.ground_truth, "returned '"),
+    ("no leaks", "leaks", nothing, "returned None"),
+    ("a leak", "leaks", lambda self, d: [d.prompt], "leaks_answer: the request"),
+    ("a file as text", "files", "words.txt", "is 'words.txt'"),
+    ("a missing file", "files", ["words.txt"], "words.txt cannot be read: No such"),
+    ("no trivial answers", "trivial_answers", lambda *a: [], "returned []"),
+    ("no episode", "episode", lambda *a: Silent(), "Silent"),
+    ("an episode that raises", "episode", raising, "raised KeyError"),
+    ("a parser that raises", "parse", raising, "raised"),
+    ("a parser of another", "parse", lambda self, t: [], "own program"),
+    ("examples of the held-out set", "env_examples", lambda self, s, c, e: _shown(self, c),
+     "shows the held-out task"),
+    ("a number for a verdict on what is wrong", "score", lambda self, d, m: _half(self, d, m),
+     "returned 0.5 for the answer"),
+    ("a judge that raises on a wrong answer", "score", lambda *a: _picky(*a), "no such"),
+    ("a reader that raises", "read_calls", raising, "KeyError"),
+    ("a reader of texts", "read_calls", lambda self, t: [t], "give SaidCall"),
+    ("too few examples", "agent_examples", lambda *a: [], "returned []"),
+    ("examples without a text", "env_examples",
+     lambda self, s, c, e: ([([{"role": "user", "content": "write"}], None)] * c),
+     "has the answer None"),
+    ("examples with a number", "agent_examples", lambda self, s, c: [([USER], 7)] * c,
+     "has the answer 7"),
+]  # fmt: skip
+NAMED = {"a state without a seed": "episode", "a leak": "agent_messages"}
+"""Which method is named where it is another one."""
 
 
 def _half(domain: Any, draft: TaskDraft, messages: list[Message]) -> Any:
@@ -331,16 +262,12 @@ def _shown(domain: Any, count: int) -> list[SeedExample]:
     "if verdict.success and verdict.failure:", "if False:",
 )  # fmt: skip
 @pytest.mark.parametrize(
-    ("change", "method", "words"), [one[1:] for one in BROKEN], ids=[one[0] for one in BROKEN]
+    ("what", "attribute", "value", "words"), BROKEN, ids=[one[0] for one in BROKEN]
 )
 def test_each_fault_is_named_by_its_method(
-    begun: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, Any],
-    method: str,
-    words: str,
+    begun: Path, monkeypatch: pytest.MonkeyPatch, what: str, attribute: str, value: Any, words: str
 ) -> None:
-    broken = Wrapped(get_domain(PLACE), change)
+    method, broken = NAMED.get(what, attribute), Wrapped(get_domain(PLACE), {attribute: value})
     monkeypatch.setattr(checking, "get_domain", lambda name, options: broken)
     monkeypatch.setattr(checking, "_elsewhere", lambda *arguments: [])
     faults = check_domain("broken", {}, **SMALL)

@@ -99,6 +99,16 @@ def play(
     )
 
 
+def saying_ab() -> ScriptedEngine:
+    return ScriptedEngine(lambda *_: said(*spell("ab")))
+
+
+def in_step(domain: EchoDomain, engine: Engine, bounds: Bounds = BOUNDS) -> list[Rollout]:
+    """Return the attempts at one task of three turns, whose tools have no workers."""
+    play = Play(domain, engine, chat_of(), bounds, PARAMS, seed_from)
+    return flat(run_episodes([("t", draft_of(3))], play))
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("agent"), eos_probability=0.08)
@@ -144,7 +154,7 @@ def test_an_attempt_that_waits_holds_up_no_other() -> None:
         if seed == slow and turn == 0:
             assert others_done.wait(BOUND_S)
 
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    engine = saying_ab()
     order: list[int] = []
     bounds = Bounds(n=1, max_turns=5, max_length=500)
     for index, _ in run_episodes(
@@ -171,7 +181,7 @@ def test_no_more_steps_at_once_than_workers_and_no_more_attempts_than_asked_for(
         with lock:
             now[0] -= 1
 
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    engine = saying_ab()
     tasks = [(f"t{i}", draft_of(2)) for i in range(10)]
     made = play(tasks, engine, SlowDomain(before), tools=Tools(3, BOUND_S), open_attempts=6)
     assert len(flat(made)) == 20
@@ -224,7 +234,7 @@ def test_a_step_that_raises_is_an_observation_and_too_many_end_the_attempt() -> 
         if turn == 1 and seed == seed_from("t", 0, EPISODE_TURN):
             raise OSError("the shelf\nfell over")
 
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    engine = saying_ab()
     one, other = flat(play([("t", draft_of(3))], engine, SlowDomain(before)))
     assert (one.finish_reason, one.turns) == (FinishReason.ERROR, 3)
     assert (
@@ -232,8 +242,7 @@ def test_a_step_that_raises_is_an_observation_and_too_many_end_the_attempt() -> 
     )
     assert [m.get("error", False) for m in one.messages if m["role"] == "tool"] == [0, 1, 1]
     assert other.finish_reason is FinishReason.STOP
-    inline = Play(SlowDomain(before), engine, chat_of(), BOUNDS, PARAMS, seed_from)
-    assert flat(run_episodes([("t", draft_of(3))], inline)) == [one, other]
+    assert in_step(SlowDomain(before), engine) == [one, other]
 
 
 @mutation(
@@ -245,10 +254,7 @@ def test_a_step_that_fails_in_the_last_turn_is_no_limit_of_the_agent() -> None:
         if seed == seed_from("t", 0, EPISODE_TURN):
             raise OSError("the shelf")
 
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
-    bounds = replace(BOUNDS, max_turns=1)
-    inline = Play(SlowDomain(before), engine, chat_of(), bounds, PARAMS, seed_from)
-    lost, other = flat(run_episodes([("t", draft_of(3))], inline))
+    lost, other = in_step(SlowDomain(before), saying_ab(), replace(BOUNDS, max_turns=1))
     assert (lost.finish_reason, lost.cause) == (FinishReason.ERROR, Cause.ENVIRONMENT)
     assert lost.error.endswith("OSError: the shelf; in step, turn 1 of task t, on ab")
     assert (other.finish_reason, other.error) == (FinishReason.LENGTH, "")
@@ -258,11 +264,10 @@ def test_a_step_that_leaves_by_exit_is_an_observation() -> None:
     def before(seed: int, turn: int) -> None:
         raise SystemExit(3)
 
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    engine = saying_ab()
     (one, _) = flat(play([("t", draft_of(3))], engine, SlowDomain(before)))
     assert one.error == "the environment failed: SystemExit: 3; in step, turn 2 of task t, on ab"
-    inline = Play(SlowDomain(before), engine, chat_of(), BOUNDS, PARAMS, seed_from)
-    assert flat(run_episodes([("t", draft_of(3))], inline))[0] == one
+    assert in_step(SlowDomain(before), engine)[0] == one
 
 
 class SlowStart(EchoDomain):
@@ -288,7 +293,7 @@ class SlowStart(EchoDomain):
 def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
     forever = threading.Event()
     domain = SlowStart(forever)
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    engine = saying_ab()
     tasks = [(f"t{i}", draft_of(2)) for i in range(8)]
     hanging = ("hang", draft_of(2, prompt="hang"))
     unstartable = ("no", draft_of(2, unstartable=True))
@@ -326,7 +331,7 @@ def test_what_is_no_observation_is_a_failed_one(answer: Any, said_of_it: str) ->
             made.step = lambda action: answer  # type: ignore[method-assign]
             return made
 
-    engine = ScriptedEngine(lambda *_: said(*spell("ab")))
+    engine = saying_ab()
     (one, _) = flat(play([("t", draft_of(3))], engine, Odd()))
     assert said_of_it in one.error and one.error.endswith("; in step, turn 2 of task t, on ab")
     assert one.lost and len(str(one.messages)) < 1000
@@ -415,7 +420,7 @@ def simulated(
     domain = SimulatedEcho()
     player = Simulator(domain, chat, max_length=200)
     simulation = Simulation(env, SamplingParams(60), player, structured=structured)
-    agent = ScriptedEngine(lambda *_: said(*spell("ab")))
+    agent = saying_ab()
     made = flat(play([("t", draft_of(turns))], agent, domain, tools=simulation))
     assert domain.episodes == []  # nothing is executed
     return made, env

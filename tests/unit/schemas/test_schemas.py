@@ -26,7 +26,7 @@ from schemas.registry import TABLES
 from schemas.rules import compiled
 from schemas.tables.fields import Table, name
 from schemas.validate import MAX_MESSAGE, validate
-from tests.unit.builders_tables import sample_frame, world
+from tests.unit.builders_tables import sample_frame
 
 ALL = sorted(TABLES)
 
@@ -296,21 +296,6 @@ def test_validation_of_600_rows_is_fast(table: str) -> None:
         validate(table, frame)
         seconds.append(time.process_time() - begun)
     assert min(seconds) < 0.03
-
-
-def test_sample_world_is_referentially_whole() -> None:
-    tables = world()
-    for child, column, parent in [
-        ("traces", "task_id", "tasks"),
-        ("trace_tokens", "trace_id", "traces"),
-        ("scores", "trace_id", "traces"),
-        ("task_scores", "task_id", "tasks"),
-        ("selections", "group_id", "task_scores"),
-        ("d_train", "trace_id", "traces"),
-        ("d_env", "generation_id", "generations"),
-        ("evaluations", "task_id", "tasks"),
-    ]:
-        assert tables[child].join(tables[parent], on=column, how="anti").is_empty(), child
 
 
 def test_only_history_holds_clocks_hosts_and_runs() -> None:

@@ -469,15 +469,17 @@ def test_task_history_names_the_updates_that_learned(of_world: duckdb.DuckDBPyCo
 
 def test_rejections_of_tasks_and_of_groups(of_world: duckdb.DuckDBPyConnection) -> None:
     sql = (
-        "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail "
-        "FROM rejections WHERE epoch = 1 ORDER BY ALL"
+        "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail, "
+        "example_text FROM rejections WHERE epoch = 1 ORDER BY ALL"
     )
     assert query(of_world, sql).rows() == [
-        ("agent", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0"),
-        ("env", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0"),
-        ("env", "not_in_update", 1, 0.25, "e0000-base-000000", "p_hat 0.75"),
-        ("tasks", "unparseable", 1, 0.25, "e0001-t000003", "no operator"),
+        ("agent", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0", "* 3 nuts 0"),
+        ("env", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0", "* 3 nuts 0"),
+        ("env", "not_in_update", 1, 0.25, "e0000-base-000000", "p_hat 0.75", "+ 8 bolts 0"),
+        ("tasks", "unparseable", 1, 0.25, "e0001-t000003", "no operator", "nuts nuts"),
     ]
+    later = query(of_world, "SELECT epoch FROM rejections WHERE kept_from = 'tasks' ORDER BY 1")
+    assert later["epoch"].to_list() == [1, 2]
 
 
 @mutation(
@@ -487,6 +489,9 @@ def test_rejections_of_tasks_and_of_groups(of_world: duckdb.DuckDBPyConnection) 
 def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
     tables = world()
     rows = ask(tmp_path, tables, "FROM lineage")
+    assert rows["task_id"].null_count() == 0
+    last = rows.filter(pl.col("checkpoint") == "agent-digest-2")
+    assert ((last["source"] == "history") == (last["row_epoch"] == 1)).all()
     for policy in ("agent", "env"):
         mine = rows.filter(pl.col("policy") == policy)
         chain, at = list[str](), f"{policy}-digest-2"

@@ -21,7 +21,7 @@ from genenv_core.config.load import resolve
 from genenv_core.storage import paths
 from genenv_core.storage.records import segments
 from genenv_core.storage.records.artifacts import Artifacts
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.records.segments import Segment, layout
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables, source
@@ -34,8 +34,8 @@ from schemas.relations import sql_name
 from tasks.upkeep.tidying import FAN, tidy
 from tests.mutations import mutation
 from tests.unit.builders_runs import (
-    START,
     WRITTEN,
+    attempt_at,
     key_of,
     manifest_of,
     open_run,
@@ -243,8 +243,7 @@ def test_parts_that_many_epochs_name_come_once(tmp_path: Path) -> None:
 def test_history_follows_later_events(store: LocalStore) -> None:
     compact(store, "run-a")
     log = RunLog(store, "run-a")
-    values = {"run_id": "run-a", "epoch": 2, "stage": "score", "stage_key": key_of("score", 2)}
-    log.begin(Attempt(**values, state="cached", host="h", pid=1, started_at=START))  # type: ignore[arg-type]
+    log.begin(attempt_at("run-a", 2, "score", key_of("score", 2), cached=True))
     history = rows(store)["stage_runs"]
     assert history.filter((pl.col("epoch") == 2) & (pl.col("stage") == "score")).height == 2
     assert history.equals(history.sort("started_at", "epoch", maintain_order=True))

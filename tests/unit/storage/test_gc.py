@@ -27,7 +27,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.records.manifest import Shard
 from genenv_core.storage.records.retention import restore
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.sources import source
 from genenv_core.storage.store.leases import Lease, Leases
 from genenv_core.storage.store.local import LocalStore
@@ -39,9 +39,9 @@ from genenv_core.storage.upkeep.verify import COLLECTED, verify
 from tests.mutations import mutation
 from tests.unit.builders_runs import (
     EPOCH_STAGES,
-    START,
     WRITTEN,
     age,
+    attempt_at,
     key_of,
     manifest_of,
     open_run,
@@ -240,10 +240,7 @@ def test_leftovers_go(store: LocalStore) -> None:
 
 def interrupt(store: LocalStore, stage: str, key: str) -> str:
     """Write a shard of a stage that run-a has not finished; returns the shard's part."""
-    values = {"run_id": "run-a", "epoch": EPOCHS + 1, "stage": stage, "stage_key": key}
-    RunLog(store, "run-a").begin(
-        Attempt(**values, state="running", host="h", pid=1, started_at=START)  # type: ignore[arg-type]
-    )
+    RunLog(store, "run-a").begin(attempt_at("run-a", EPOCHS + 1, stage, key))
     part = ArtifactWriter(store, stage, {}, key).written("scores", rows_of("scores", 50), "scores")
     store.create(paths.shard(stage, key, 0), Shard(parts=(part,)).to_bytes())
     (store.folder(paths.progress(stage, key)) / "checkpoint").write_bytes(b"x")
@@ -264,10 +261,7 @@ def test_a_live_lease_protects_what_was_written_since_it_began(store: LocalStore
     old = ArtifactWriter(store, "score", {}, "d" * 64).written("scores", rows_of("scores", 77), "s")
     age(store)
     with Leases(store).hold("grpo_update", "e" * 64, lambda: None):
-        values = {"run_id": "run-a", "epoch": 9, "stage": "grpo_update", "stage_key": "e" * 64}
-        RunLog(store, "run-a").begin(
-            Attempt(**values, state="running", host="h", pid=1, started_at=START)  # type: ignore[arg-type]
-        )
+        RunLog(store, "run-a").begin(attempt_at("run-a", 9, "grpo_update", "e" * 64))
         writer = ArtifactWriter(store, "grpo_update", {}, "e" * 64)
         writer.table("scores", rows_of("scores", 78))
         (store.scratch() / "rows.parquet").write_bytes(b"x")
@@ -303,8 +297,7 @@ def test_an_output_that_a_run_replaces_is_young_again(store: LocalStore) -> None
     write_stage(store, "score", 8, variant=1)
     age(store)
     log = RunLog(store, "run-a")
-    values = {"run_id": "run-a", "epoch": 8, "stage": "score", "stage_key": key_of("score", 8, 1)}
-    log.begin(Attempt(**values, state="cached", host="h", pid=1, started_at=START))  # type: ignore[arg-type]
+    log.begin(attempt_at("run-a", 8, "score", key_of("score", 8, 1), cached=True))
     log.note_key(8, "score", key_of("score", 8, 1))
     assert counts(gc(store, keep=EPOCHS)) == {}  # somebody may have it open
     age(store)
@@ -420,16 +413,6 @@ def test_damage_stops_it_or_is_healed(store: LocalStore, path: str) -> None:
     with pytest.raises(IntegrityError, match=f"nothing is collected while {path} is damaged"):
         gc(store, keep=1)
     assert files(store) == before
-
-
-def test_ages_are_read_from_the_stores_clock(store: LocalStore) -> None:
-    assert abs(store.clock() - store.modified(_fresh(store))) < 1  # type: ignore[operator]
-    assert store.names("tmp") == []
-
-
-def _fresh(store: LocalStore) -> str:
-    store.create("parts/00/fresh", b"x")
-    return "parts/00/fresh"
 
 
 def test_gc_and_its_dry_run_on_the_command_line(store: LocalStore) -> None:

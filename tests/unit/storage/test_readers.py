@@ -33,7 +33,7 @@ from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import Rule, collect
 from genenv_core.storage.upkeep.verify import verify
 from tests.mutations import mutation
-from tests.unit.builders_runs import START, age, key_of, open_run, write_epoch, write_stage
+from tests.unit.builders_runs import START, age, key_of, open_run, spoil, write_epoch, write_stage
 
 FOREIGN = "genenv_core/storage/records/foreign.py"
 PARTS = "genenv_core/storage/records/parts.py"
@@ -66,14 +66,6 @@ def own(root: Path, *uris: Path, told: list[str] | None = None) -> tuple[Artifac
     artifacts = Artifacts(LocalStore(root))
     heard = [] if told is None else told
     return artifacts, Readers(artifacts, [str(uri) for uri in uris], heard.append)
-
-
-def spoil(store: LocalStore, path: str) -> None:
-    file = store.root / path
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.chmod(0o644)
-    file.write_bytes(data)
 
 
 @mutation(

@@ -29,7 +29,7 @@ from genenv_core.storage.sql.sources import source
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity, machine
 from schemas.validate import validate
-from tests.unit.builders_runs import open_run
+from tests.unit.builders_runs import open_run, spoil
 from tests.unit.storage.store_contract import start_together
 from tests.waiting import BOUND_S
 
@@ -94,15 +94,6 @@ def test_threads_lose_no_key_and_share_no_attempt(store: LocalStore) -> None:
     assert len(log.keys(1)) == 24
 
 
-def test_attempts_count_from_one_by_epoch_and_stage(store: LocalStore) -> None:
-    log = RunLog(store, "run-a")
-    assert [log.begin(attempt()).attempt for _ in range(3)] == [1, 2, 3]
-    assert log.begin(attempt(epoch=2)).attempt == 1
-    assert log.begin(attempt(stage="grpo_update")).attempt == 1
-    assert RunLog(store, "run-a").begin(attempt()).attempt == 4
-    assert RunLog(store, "run-b").begin(attempt(run_id="run-b")).attempt == 1
-
-
 def test_attempts_go_on_from_what_is_on_disk(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +103,7 @@ def test_attempts_go_on_from_what_is_on_disk(
     store.create(paths.attempt("run-a", 1, "grpo_update", 4, "end"), b"")
     store.create("runs/run-a/attempts/notes-from-a-person-start.json", b"")
     assert log.begin(attempt()).attempt == 11
+    assert RunLog(store, "run-b").begin(attempt(run_id="run-b")).attempt == 1
     monkeypatch.setattr(runs, "_seen", {})  # what a new process starts with
     assert log.begin(attempt()).attempt == 12
     assert log.begin(attempt(stage="grpo_update")).attempt == 5
@@ -180,12 +172,6 @@ def test_an_attempt_is_listed_once_with_its_end(store: LocalStore) -> None:
     ]
     assert listed[1:] == [ended, second]
     assert listed[2].seconds is None
-
-
-def test_an_attempt_ends_once(store: LocalStore) -> None:
-    log = RunLog(store, "run-a")
-    ended = log.begin(attempt()).model_copy(update={"state": "failed"})
-    log.end(ended)
     with pytest.raises(AlreadyExists):
         log.end(ended)
 
@@ -212,12 +198,6 @@ def test_an_attempt_that_a_later_one_followed_was_interrupted(store: LocalStore)
         (1, "score", 1, "running"),
         (2, "rollout", 1, "running"),
     ]
-
-
-def spoil(store: LocalStore, path: str) -> None:
-    data = bytearray(store.read(path))
-    data[len(data) // 2] ^= 4
-    store.replace(path, bytes(data))
 
 
 def test_damaged_records_are_said_aloud_and_healed_by_a_repetition(
@@ -263,14 +243,8 @@ def test_runs_are_listed_by_name(store: LocalStore) -> None:
         RunLog(store, name).open({}, NOW)
         RunLog(store, name).note_key(1, "rollout", "k")
     store.create("runs/stray.txt", b"")
-    assert list_runs(store) == ["alpha-1.2", "zeta"]
-
-
-def test_a_folder_with_a_log_and_no_configuration_is_no_run(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
     store.create("runs/never-began/run.log", b"the server did not start\n")
-    RunLog(store, "real").open({"epochs": 1}, NOW)
-    assert list_runs(store) == ["real"]
+    assert list_runs(store) == ["alpha-1.2", "zeta"]
 
 
 def test_an_unknown_run_is_refused_with_the_known_ones(store: LocalStore) -> None:

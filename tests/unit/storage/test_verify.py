@@ -23,7 +23,7 @@ from genenv_core.storage.records.labels import change_labels, change_of
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
 from genenv_core.storage.records.origins import Origin, note_origin
 from genenv_core.storage.records.retention import RetiredWeights
-from genenv_core.storage.records.runs import TRACKED, Attempt, RunLog
+from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.store.leases import Leases
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import compact
@@ -39,6 +39,7 @@ from genenv_core.storage.upkeep.verify import (
     verify,
 )
 from tests.mutations import mutation
+from tests.unit.builders_runs import attempt_at
 from tests.unit.builders_tables import sample_frame
 
 VERIFY = "genenv_core/storage/upkeep/verify.py"
@@ -79,8 +80,7 @@ def store(tmp_path: Path) -> LocalStore:
     log.open({"epochs": 2}, NOW)
     log.note_key(1, "grpo_update", UPDATE)
     log.note_key(1, TRACKED, UPDATE)
-    values = {"run_id": "run-a", "epoch": 1, "stage": "grpo_update", "stage_key": UPDATE}
-    begun = log.begin(Attempt(**values, state="running", host="h", pid=1, started_at=NOW))
+    begun = log.begin(attempt_at("run-a", 1, "grpo_update", UPDATE))
     log.end(begun.model_copy(update={"state": "computed", "seconds": 1.0}))
     with Leases(store).hold("pool", LEASED, lambda: None):
         lease = store.read(paths.lease("pool", LEASED))

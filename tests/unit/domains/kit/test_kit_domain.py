@@ -10,6 +10,7 @@ flaws, and finds one in an author's tools.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -363,88 +364,57 @@ def test_a_tool_that_tells_a_later_answer_is_found() -> None:
     assert [check.flaw for check in flaws(draft, domain)] == [Flaw.LEAKS_EARLY]
 
 
+def calls_wrongly(self: Any, draft: TaskDraft) -> Solving:
+    yield call(take, coin=1)
+    return ""
+
+
+def trails_off(self: Any, draft: TaskDraft) -> Any:
+    yield call(take)
+
+
+def drawing(program: Any) -> Any:
+    return {"draw": lambda self, rng, level: program}
+
+
+Ask = Callable[[Any, TaskDraft], object]
+BASE: Ask = lambda domain, draft: domain.base_tasks(0, 1)  # noqa: E731
+HELD: Ask = lambda domain, draft: domain.heldout_tasks(0, 1)  # noqa: E731
+OPEN: Ask = lambda domain, draft: domain.episode(draft, 0)  # noqa: E731
+SOLVE: Ask = lambda domain, draft: domain.solution(draft)  # noqa: E731
+
+WRONG: list[tuple[type, dict[str, Any], Ask, str]] = [
+    (Counting, drawing("0 0"), BASE, r"level \d, draw made '0 0', which read refuses as incon"),
+    (Counting, drawing("040 1"), BASE, "draw made '040 1', which read spells '40 1'"),
+    (Counting, drawing(None), BASE, r"draw returned None for level \d: return a program"),
+    (Counting, {"levels": lambda self: 0}, BASE, "levels returned 0: return the highest level"),
+    (Counting, {"levels": lambda self: 0}, HELD, "levels returned 0: return the highest level"),
+    (Counting, {"pattern": "[0-9"}, BASE, r"pattern '\[0-9' is no regular expression"),
+    (Counting, {"state": lambda *_: None}, OPEN, "state returned NoneType; the tools take Purse"),
+    (Solved, {"solve": calls_wrongly}, SOLVE,
+     r"turn 1 of solve, take\(coin=1\), at .* the tools say .error: 'coin': Extra"),
+    (Solved, {"solve": lambda *_: None}, SOLVE, r"solve returned None at .*: return the answer"),
+    (Solved, {"solve": trails_off}, SOLVE, r"solve returned None at .*: return the answer"),
+    (Solved, {"bounds": Bounds(turns=2)}, SOLVE, r"this ends the attempt, as .* turn 2 do"),
+]  # fmt: skip
+
+
 @mutation(
     "a solution goes on after a call that failed",
     SOLVED,
     "if wrong := [one for one in answers if one.startswith(ERROR)]:",
     "if wrong := []:",
 )
-def test_what_an_author_gets_wrong_is_named() -> None:
-    class Refusing(Counting):
-        def draw(self, rng: random.Random, level: int) -> str:
-            return "0 0"
-
-    with pytest.raises(
-        DomainError, match=r"level \d, draw made '0 0', which read refuses as incon"
-    ):
-        Refusing().base_tasks(0, 1)
-
-    class Loose(Counting):
-        def draw(self, rng: random.Random, level: int) -> str:
-            return "040 1"
-
-    with pytest.raises(DomainError, match="draw made '040 1', which read spells '40 1'"):
-        Loose().base_tasks(0, 1)
-
-    class Forgetful(Counting):
-        def draw(self, rng: random.Random, level: int) -> Any:
-            return None
-
-    with pytest.raises(DomainError, match=r"draw returned None for level \d: return a program"):
-        Forgetful().base_tasks(0, 1)
-
-    class Flat(Counting):
-        def levels(self) -> Any:
-            return 0
-
-    for method in (Flat().base_tasks, Flat().heldout_tasks):
-        with pytest.raises(DomainError, match="levels returned 0: return the highest level"):
-            method(0, 1)
-
-    class Unclosed(Counting):
-        pattern = "[0-9"
-
-    with pytest.raises(DomainError, match=r"pattern '\[0-9' is no regular expression"):
-        Unclosed()
-
-    class Stateless(Counting):
-        def state(self, draft: TaskDraft, seed: int) -> Any:
-            return None
-
-    draft = Counting().base_tasks(0, 1)[0]
-    with pytest.raises(DomainError, match="state returned NoneType; the tools take Purse"):
-        Stateless().episode(draft, 0)
-
-    class Wrong(Solved):
-        def solve(self, draft: TaskDraft) -> Solving:
-            yield call(take, coin=1)
-            return ""
-
-    with pytest.raises(
-        DomainError,
-        match=r"turn 1 of solve, take\(coin=1\), at .* the tools say .error: 'coin': Extra",
-    ):
-        Wrong().solution(draft)
-
-    class Mute(Solved):
-        def solve(self, draft: TaskDraft) -> Any:
-            return None
-
-    class Trailing(Solved):
-        def solve(self, draft: TaskDraft) -> Any:
-            yield call(take)
-
-    for mute in (Mute, Trailing):
-        with pytest.raises(DomainError, match=r"solve returned None at .*: return the answer"):
-            mute().solution(draft)
-
-    class Hasty(Solved):
-        bounds = Bounds(turns=2)
-
-    (long,) = Solved().parse("40 30 20")
-    assert isinstance(long, TaskDraft)
-    with pytest.raises(DomainError, match=r"this ends the attempt, as .* turn 2 do"):
-        Hasty().solution(long)
+@pytest.mark.parametrize(
+    ("kind", "changes", "ask", "words"), WRONG, ids=[one[-1][:30] for one in WRONG]
+)
+def test_what_an_author_gets_wrong_is_named(
+    kind: type, changes: dict[str, Any], ask: Ask, words: str
+) -> None:
+    (draft,) = Solved().parse("40 30 20")
+    assert isinstance(draft, TaskDraft)
+    with pytest.raises(DomainError, match=words):
+        ask(type("Changed", (kind,), changes)(), draft)
 
 
 def test_a_domain_of_which_all_programs_are_held_out_says_so() -> None:

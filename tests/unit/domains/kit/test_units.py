@@ -21,10 +21,12 @@ from typing import Any
 
 import pytest
 
+from genenv_core.domains.protocol import KnowsSolution, SeedData
 from genenv_core.errors import ConfigError
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import Rejected, TaskDraft
 from tests.unit.domains.checking import flaws
+from tests.unit.domains.domain_contract import DomainContract
 
 REPOSITORY = Path(__file__).parents[4]
 EXAMPLES = REPOSITORY / "docs" / "examples"
@@ -35,6 +37,15 @@ def domain() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
         return importlib.import_module("units").Units({})
+
+
+class TestUnits(DomainContract):
+    """The contract."""
+
+    heldout, examples = 100, 200
+    protocols = (KnowsSolution, SeedData)
+    alien = ()
+    test_the_grammar_allows_what_is_drawn_and_not_everything = None  # it has none
 
 
 def test_it_has_at_most_sixty_lines() -> None:
@@ -49,20 +60,6 @@ def test_the_page_shows_what_the_example_has() -> None:
     head, judge = shown[1].split("\n", 1)
     assert all(text in source for text in (shown[0], head, judge))
     assert f"has {len(source.splitlines())} lines" in section
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_no_task_has_a_flaw_and_heldout_ones_are_apart(domain: Any, seed: int) -> None:
-    base, held = domain.base_tasks(seed, 30), domain.heldout_tasks(seed, 10)
-    for draft in [*base, *held]:
-        assert flaws(draft, domain) == []
-        assert domain.parse(draft.program) == [draft]
-    apart = domain.heldout_tasks(seed, 300)
-    everything = {draft.program for draft in apart}
-    assert everything.isdisjoint(draft.program for draft in domain.base_tasks(seed + 1, 300))
-    assert everything.isdisjoint(text for _, text in domain.env_examples(seed, 200, 0.5))
-    prompts = [messages[1]["content"] for messages, _ in domain.agent_examples(seed, 200)]
-    assert {draft.prompt for draft in apart}.isdisjoint(prompts)
 
 
 def test_tasks_are_solved_in_several_turns(domain: Any) -> None:

@@ -12,6 +12,7 @@ import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -193,53 +194,35 @@ def test_a_copy_is_the_run_and_goes_both_ways(
 
 
 @pytest.mark.slow
-def test_a_copy_that_was_cut_off_goes_on(
-    local: LocalStore, usual: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("there", [True, False], ids=["to a bucket", "back"])
+def test_a_copy_that_is_cut_off_twice_goes_on(
+    local: LocalStore, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
-    target = S3Store(usual)
-    real, sent = S3Store.adopt, []
-
-    def cut(self: S3Store, source: Path, path: str) -> None:
-        if len(sent) > 6:
-            raise KeyboardInterrupt
-        sent.append(path)
-        real(self, source, path)
-
-    monkeypatch.setattr(S3Store, "adopt", cut)
-    with pytest.raises(KeyboardInterrupt):
+    target: Store = S3Store(usual)
+    source: Store = local
+    if not there:
         copy_run(local, target, RUN)
-    assert target.list("stages") == []  # nothing names what is not there yet
-    assert target.names("runs") == []
-    monkeypatch.setattr(S3Store, "adopt", real)
-    done = copy_run(local, target, RUN)
-    assert done.files - done.copied_files == 7
-    same_rows(local, target)
+        source, target = target, LocalStore(tmp_path / "back")
+    kind = type(target)
+    real, sent = kind.adopt, list[str]()
 
-
-@pytest.mark.slow
-def test_a_copy_from_a_bucket_that_is_cut_off_twice_goes_on(
-    remote: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, real, sent = LocalStore(tmp_path / "back"), LocalStore.adopt, []
-
-    def cut(self: LocalStore, source: Path, path: str) -> None:
+    def cut(self: Any, file: Path, path: str) -> None:
         if len(sent) % 6 == 5:
             sent.append("")
             raise KeyboardInterrupt
         sent.append(path)
-        real(self, source, path)
+        real(self, file, path)
 
-    monkeypatch.setattr(LocalStore, "adopt", cut)
+    monkeypatch.setattr(kind, "adopt", cut)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            copy_run(remote, target, RUN)
-        assert target.names("runs") == []
-    monkeypatch.setattr(LocalStore, "adopt", real)
-    done = copy_run(remote, target, RUN)
+            copy_run(source, target, RUN)
+        assert target.names("runs") == target.list("stages") == []  # nothing names what is missing
+    monkeypatch.setattr(kind, "adopt", real)
+    done = copy_run(source, target, RUN)
     assert done.files - done.copied_files == len(list(filter(None, sent))) > 5
-    same_rows(remote, target)
-    assert verify(target).damaged == []
-    assert target.names("tmp") == []
+    same_rows(source, target)
+    assert verify(target).damaged == [] and target.names("tmp") == []
 
 
 @pytest.mark.slow

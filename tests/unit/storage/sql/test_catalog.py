@@ -227,23 +227,6 @@ def test_sample_runs_seconds_by_hand(con: duckdb.DuckDBPyConnection) -> None:
     assert rows["seconds"].to_list() == pytest.approx([5.0, 5.0])
 
 
-def test_view_rejections_counts_by_reason(con: duckdb.DuckDBPyConnection) -> None:
-    rows = query(con, "FROM rejections WHERE kept_from = 'tasks' ORDER BY epoch").to_dicts()
-    assert [row["epoch"] for row in rows] == [1, 2]
-    assert rows[0] == {
-        "run_id": "run-a",
-        "arm": "genenv",
-        "epoch": 1,
-        "kept_from": "tasks",
-        "rejection": "unparseable",
-        "rejections": 1,
-        "share": 0.25,
-        "example_task_id": "e0001-t000003",
-        "example_detail": "no operator",
-        "example_text": "nuts nuts",
-    }
-
-
 def test_view_near_alpha_holds_the_kept_tasks(con: duckdb.DuckDBPyConnection) -> None:
     rows = query(con, "SELECT task_id, distance, r_env FROM near_alpha ORDER BY task_id").rows()
     assert [row[0] for row in rows] == [
@@ -253,20 +236,6 @@ def test_view_near_alpha_holds_the_kept_tasks(con: duckdb.DuckDBPyConnection) ->
         "e0002-t000002",
     ]
     assert rows[1][1:] == (0.0, 1.0)
-
-
-def test_view_lineage_goes_both_ways(con: duckdb.DuckDBPyConnection) -> None:
-    made = query(con, "FROM lineage WHERE checkpoint = 'agent-digest-2' ORDER BY row_id")
-    assert made["row_epoch"].unique().sort().to_list() == [1, 2]
-    assert set(made.filter(pl.col("row_epoch") == 1)["source"]) == {"history"}
-    assert made["task_id"].null_count() == 0
-    saw = query(con, "SELECT checkpoint FROM lineage WHERE row_id = 'e0001-g000000-s0000'")
-    assert sorted(saw["checkpoint"]) == ["agent-digest-1", "agent-digest-2"]
-    env = query(con, "FROM lineage WHERE policy = 'env' AND checkpoint = 'env-digest-1'")
-    assert env["row_id"].sort().to_list() == ["e0001-n000001", "e0001-n000002"]
-    learned = "FROM update_samples WHERE policy = 'agent' OR weight > 0"
-    assert query(con, learned).height == query(con, "FROM lineage").height
-    assert query(con, "FROM update_samples WHERE weight = 0").height == 4
 
 
 def test_runs_are_kept_apart_and_quotes_survive(tmp_path: Path) -> None:
@@ -300,95 +269,6 @@ def test_filter_on_run_reads_no_rows_of_another(tmp_path: Path) -> None:
 
 
 @mutation(
-    "admission lets any table function in", ADMISSION,
-    "if called not in TABLE_FUNCTIONS and called not in (macros := _macros(con)):", "if False:",
-    by="unit/storage/sql/test_sandbox.py::test_the_look_at_the_tree_alone_refuses_every_attack",
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "COPY traces TO '{dir}/out.csv'",
-        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{dir}/out.csv'",
-        "explain (analyze) copy (select 1) to '{dir}/out.csv'",
-        "/* x */ EXPLAIN ANALYZE COPY (SELECT 1) TO '{dir}/out.csv'",
-        "WITH x AS (COPY (SELECT 1) TO '{dir}/out.csv') SELECT * FROM x",
-        "SELECT 1; COPY (SELECT 1) TO '{dir}/out.csv'",
-        "CREATE TABLE x (a INT)",
-        "CREATE VIEW x AS SELECT 1",
-        "DROP VIEW traces",
-        "INSERT INTO held.stage_runs_0 SELECT * FROM held.stage_runs_0",
-        "EXPLAIN ANALYZE INSERT INTO held.stage_runs_0 SELECT * FROM held.stage_runs_0",
-        "EXPLAIN ANALYZE DELETE FROM held.stage_runs_0",
-        "EXPLAIN (ANALYZE, FORMAT json) DELETE FROM held.stage_runs_0",
-        "DELETE FROM held.stage_runs_0",
-        "UPDATE held.stage_runs_0 SET epoch = 1",
-        "TRUNCATE held.stage_runs_0",
-        "ATTACH '{dir}/x.db'",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "SET memory_limit = '9GB'",
-        "RESET memory_limit",
-        "PRAGMA enable_profiling",
-        "CALL pragma_version()",
-        "EXPORT DATABASE '{dir}/x'",
-        "PREPARE p AS SELECT 1",
-        "BEGIN",
-        "CHECKPOINT",
-        "USE held",
-        "",
-        "-- nothing",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM glob('/etc/*')",
-        "SELECT * FROM read_parquet('{dir}/other.parquet')",
-        "SELECT * FROM read_parquet('https://example.org/x.parquet')",
-        "SELECT * FROM local_frame",
-        "SELEC 1",
-        "SELECT nothing FROM traces",
-        "SELECT 'x'::INT",
-    ],
-)
-def test_what_is_no_plain_select_is_one_refusal(
-    sql: str, con: duckdb.DuckDBPyConnection, tmp_path: Path
-) -> None:
-    local_frame = sample_frame("scores")
-    local_frame.write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(QueryError) as caught:
-        query(con, sql.format(dir=tmp_path))
-    message = str(caught.value)
-    assert message
-    assert "\n" not in message
-    assert len(message) <= 1000
-    assert [path.name for path in tmp_path.iterdir()] == ["other.parquet"]
-    assert query(con, "SELECT count(*) FROM stage_runs").item() == 10
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT 1",
-        "  select count(*) from traces -- how many\n;",
-        "FROM traces LIMIT 3",
-        "WITH x AS (SELECT 1 AS a) SELECT * FROM x",
-        "VALUES (1), (2)",
-        "DESCRIBE traces",
-        "SHOW TABLES",
-        "SUMMARIZE scores",
-        "EXPLAIN SELECT * FROM traces",
-        "EXPLAIN ANALYZE SELECT count(*) FROM traces",
-        "EXPLAIN (FORMAT json) SELECT 1",
-        "PIVOT scores ON success IN (true, false) USING count(*)",
-        "SELECT update, kept FROM selections",
-        "SELECT started_at::DATE FROM stage_runs",
-        "SELECT spec->'$.calls' FROM tasks",
-    ],
-)
-def test_reading_statements_are_admitted(sql: str, con: duckdb.DuckDBPyConnection) -> None:
-    assert query(con, sql).height >= 1
-
-
-@mutation(
     "every query goes through all of DuckDB's functions", ADMISSION,
     "called not in TABLE_FUNCTIONS and called not in (macros := _macros(con))",
     "called not in TABLE_FUNCTIONS | (macros := _macros(con))",
@@ -407,20 +287,6 @@ def test_own_macros_are_looked_up_for_those_who_call_one(con: duckdb.DuckDBPyCon
         assert not any("duckdb_functions" in asked for asked in heard)
         admission.admit(cast("Any", Heard()), sql)
     assert "duckdb_functions" in heard[-1]
-
-
-def test_bad_column_is_named_without_the_query(con: duckdb.DuckDBPyConnection) -> None:
-    with pytest.raises(QueryError, match='Referenced column "rewrad" not found') as caught:
-        query(con, "SELECT\n  rewrad\nFROM scores")
-    assert "LINE" not in str(caught.value)
-    assert "reward" in str(caught.value)
-
-
-def test_sums_of_integers_are_plain_integers(con: duckdb.DuckDBPyConnection) -> None:
-    rows = query(con, "SELECT sum(n) AS n, sum(n) + 9223372036854775807 AS huge FROM task_scores")
-    assert rows.schema["n"] == pl.Int64
-    assert rows["n"].item() == 32
-    assert int(rows["huge"].item()) == 9223372036854775807 + 32
 
 
 def test_times_are_utc(con: duckdb.DuckDBPyConnection) -> None:
