@@ -6,7 +6,7 @@ the official chat template of Qwen2.5, and random weights.
 
 Invariants: the warm start brings texts that are tasks; both policies are asked through their own
 template; an epoch measures, writes, attempts, and ends with a checkpoint of each policy; the same
-command again computes nothing; its agent is measured beside the model that it was given.
+command again computes nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from flows.planner import plan_run
 from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.exchange.given_models import SMOLLM2
 from genenv_core.play.chat import ChatFormat
+from genenv_core.storage.records.manifest import Manifest
 from tests.pipeline.builders import manifests, run, sql
 from tests.proof.changes import REPOSITORY
 
@@ -72,6 +74,22 @@ def qwen(tmp_path: Path) -> Path:
     return folder
 
 
+def played(config: RunConfig, model: Path) -> dict[tuple[int, str], Manifest]:
+    """Run it; assert that the model was taught, asked by its template and trained, once."""
+    run(config)
+    found = manifests(config)
+    told = found[0, "warm_start"].facts[WARM_STARTS]
+    assert told["env"]["reached"] > 0
+    tasks = sql(config, "SELECT prompt FROM tasks WHERE choice <> 'not_chosen' AND epoch = 1")
+    assert len(tasks) and tasks["prompt"].str.contains(r"^\d+( [+-] \d+){1,3} =$").all()
+    read = ChatFormat.load(model).decode(sql(config, "FROM trace_tokens LIMIT 1")["prompt_ids"][0])
+    assert read.startswith("system\nAnswer with the number alone.\nuser\n")
+    assert read.endswith(" =\nassistant\n")
+    assert {"grpo_update", "rwr_update"} <= {stage for _, stage in found}
+    assert {entry.status for entry in plan_run(config)} == {"hit"}
+    return found
+
+
 @pytest.mark.slow
 def test_a_model_of_another_family_and_template_plays_by_the_same_words(
     api: None, qwen: Path, tmp_path: Path
@@ -80,14 +98,7 @@ def test_a_model_of_another_family_and_template_plays_by_the_same_words(
     lessons = ["warm_start.learning_rate=1e-2", "warm_start.steps=48"]
     fields = {"root": str(tmp_path / "root"), "run_id": "other", "epochs": 1}
     config = resolve("laptop", overrides=[*SETTINGS, *models, *lessons], fields=fields)
-    run(config)
-    found = manifests(config)
-    assert found[0, "warm_start"].facts[WARM_STARTS]["env"]["reached"] > 0
-    attempts = sql(config, "FROM trace_tokens WHERE epoch = 1")
-    read = ChatFormat.load(qwen).decode(attempts["prompt_ids"][0])
-    assert read.startswith("system\nAnswer with the number alone.\nuser\n")
-    assert {"grpo_update", "rwr_update"} <= {stage for _, stage in found}
-    assert {entry.status for entry in plan_run(config)} == {"hit"}
+    played(config, qwen)
 
 
 @pytest.mark.slow
@@ -95,15 +106,5 @@ def test_the_preset_laptop_plays(api: None, cut: Path, tmp_path: Path) -> None:
     models = [f"models.{policy}={cut}" for policy in ("agent", "env")]
     fields = {"root": str(tmp_path / "root"), "run_id": "real", "epochs": 1}
     config = resolve("laptop", overrides=[*SETTINGS, *models], fields=fields)
-    run(config)
-    found = manifests(config)
-    told = found[0, "warm_start"].facts[WARM_STARTS]
-    assert told["env"]["reached"] > 0
-    tasks = sql(config, "SELECT prompt FROM tasks WHERE choice <> 'not_chosen' AND epoch = 1")
-    assert len(tasks) and tasks["prompt"].str.contains(r"^\d+( [+-] \d+){1,3} =$").all()
-    read = ChatFormat.load(cut).decode(sql(config, "FROM trace_tokens LIMIT 1")["prompt_ids"][0])
-    assert read.startswith("system\nAnswer with the number alone.\nuser\n")
-    assert read.endswith(" =\nassistant\n")
+    found = played(config, cut)
     assert found[1, "evaluate"].facts["test"].keys() >= {"sampled", "greedy", "answer_probability"}
-    assert {"grpo_update", "rwr_update"} <= {stage for _, stage in found}
-    assert {entry.status for entry in plan_run(config)} == {"hit"}
