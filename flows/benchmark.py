@@ -9,7 +9,7 @@ from prefect import flow
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
-from genenv_core.measuring.items import benchmark_of
+from genenv_core.measuring.items import benchmark_of, check_categories
 from genenv_core.measuring.request import of_agent
 from genenv_core.storage.records.manifest import ArtifactRef
 from genenv_core.types import Policy
@@ -75,8 +75,10 @@ def check_measured(config: RunConfig) -> None:
 
 def inputs_of(config: RunConfig) -> BenchmarkInputs:
     """Return what is measured; raises ConfigError and ModelError before any work."""
-    benchmark_of(get_domain(config.domain.name, config.domain.options))
     given = config.benchmark
+    check_categories(
+        benchmark_of(get_domain(config.domain.name, config.domain.options)), given.categories
+    )
     simulator = None
     if given.simulator is not None:
         simulator = model_of(config, "benchmark.simulator", given.simulator, Policy.ENV)

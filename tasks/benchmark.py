@@ -37,6 +37,8 @@ STAGE = Stage(
     (
         "domain",
         "benchmark.items",
+        "benchmark.categories",
+        "benchmark.draw",
         "benchmark.temperature",
         "benchmark.attempt_seconds",
         "models.agent_chat_template_kwargs",
@@ -63,7 +65,7 @@ class BenchmarkInputs:
 def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     """Attempt every item; judge the attempts; add the verdicts up."""
     config, domain = context.config, benchmark_of(context.domain())
-    items = items_of(domain, config.benchmark.items, context.scope)
+    items = items_of(domain, config.benchmark, context.seed_for("items"), context.scope)
     context.out.table("tasks", items)
     tasks = to_tasks(items)
     shards = Shards(context, len(tasks), config.rollout.shard_groups)

@@ -15,7 +15,7 @@ from genenv_core.types import Policy
 from tasks.stage import Stage, StageContext
 from tasks.stage.task import StageTask
 from tasks.tracking.track import track
-from tasks.upkeep.tidying import tidy
+from tasks.upkeep.tidying import drop_superseded, tidy
 
 STAGE = Stage(
     "publish",
@@ -88,6 +88,7 @@ def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
 def _after(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
     track(config, epoch, ref, artifacts)
     tidy(config, epoch, artifacts)
+    drop_superseded(config, epoch, artifacts)
 
 
 publish = StageTask(STAGE, PublishInputs, compute, after=_after)

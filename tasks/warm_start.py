@@ -14,16 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.domains.protocol import SeedData
 from genenv_core.epoch.generation import grammar_of
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import troubles
 from genenv_core.epoch.warm_starting import (
-    FileLessons,
     Lessons,
-    OwnLessons,
     lesson_rows,
+    lessons_of,
     reached,
     right_answers,
     short_of,
@@ -211,21 +210,16 @@ def _settings(context: StageContext[WarmStartInputs]) -> WarmStartConfig:
 
 
 def _lessons(context: StageContext[WarmStartInputs], settings: WarmStartConfig) -> Lessons:
-    file, domain, seed = context.inputs.examples, context.domain(), context.seed_for("lessons")
-    if file is not None:
-        return FileLessons(read_examples(Path(file.path), ()), seed)
-    if not isinstance(domain, SeedData):
+    file, domain = context.inputs.examples, context.domain()
+    examples = None if file is None else read_examples(Path(file.path), ())
+    found = lessons_of(domain, examples, settings.easy_skew, context.seed_for("lessons"))
+    if found is None:
         raise ConfigError(f"warm_start: the domain {domain.name} has no seed data")
-    return OwnLessons(domain, seed, settings.easy_skew)
+    return found
 
 
 def _chat(context: StageContext[WarmStartInputs], policy: Policy, folder: Path) -> ChatFormat:
-    models = context.config.models
-    variables = {
-        Policy.AGENT: models.agent_chat_template_kwargs,
-        Policy.ENV: models.env_chat_template_kwargs,
-    }
-    return ChatFormat.load(folder, variables[policy])
+    return ChatFormat.load(folder, chat_template_kwargs(context.config.models, policy))
 
 
 warm_start = StageTask(STAGE, WarmStartInputs, compute)

@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 import traceback
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -99,13 +100,21 @@ def main_options(
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 the work failed, 2 wrong usage or configuration."""
+    """Run the command line and exit."""
+    # Outside of its standalone mode Typer hands an exit status back as the result.
+    plainly(lambda: app(standalone_mode=False))
+
+
+def plainly(work: Callable[[], object]) -> NoReturn:
+    """Do some work and exit: 0 done, 1 it failed, 2 wrong usage or configuration.
+
+    An integer that the work returns is the status. An error is one line.
+    """
     open_streams()
     quiet()
     past_proxies()
     try:
-        # Outside of its standalone mode Typer hands an exit status back as the result.
-        result = app(standalone_mode=False)
+        result = work()
         status = result if isinstance(result, int) else 0
         if status == INTERRUPTED:
             raise KeyboardInterrupt

@@ -42,7 +42,10 @@ def status(
 
 
 def report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to report on.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="Runs to report on; without one, the newest."),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page.")] = Path("report.html"),
     root: Root = None,
 ) -> None:
@@ -55,6 +58,10 @@ def report(
     from genenv_core.storage.sql.sources import open_tables
 
     store = existing(root)
+    if not runs:
+        from flows.cli.runs.listing import newest_run
+
+        runs = [newest_run(store)]
     with open_tables(store, runs) as connection:
         reports = read_report(connection, runs)
     page = render(reports, root=root or store.uri, now=datetime.now(UTC), version=__version__)

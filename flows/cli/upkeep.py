@@ -17,7 +17,7 @@ from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from genenv_core.storage.store.protocol import Store
-    from genenv_core.storage.upkeep.gc import Collected
+    from genenv_core.storage.upkeep.collected import Collected
     from genenv_core.storage.upkeep.verify import Report
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")]
@@ -104,7 +104,8 @@ def gc(
     restore: Restore = "",
 ) -> None:
     """Remove what no run needs: leftovers, forgotten stages, weights of superseded checkpoints."""
-    from genenv_core.storage.upkeep.gc import Rule, collect
+    from genenv_core.storage.upkeep.collected import Rule
+    from genenv_core.storage.upkeep.gc import collect
 
     store = existing(root, writable=True)
     if restore and (drop_run or dry_run):
@@ -153,7 +154,7 @@ def _restore(store: Store, run: str, as_json: bool) -> None:
 
 
 def _show_collected(found: Collected, dry_run: bool) -> None:
-    from genenv_core.storage.upkeep.gc import KINDS
+    from genenv_core.storage.upkeep.collected import KINDS
 
     table = plain_table()
     table.add_column("would go" if dry_run else "gone")

@@ -49,6 +49,10 @@ class Lessons(Protocol):
         """Return at most `count` examples of pi_agent for its look of this number, never taught."""
         ...
 
+    def to_measure(self, policy: Policy, most: int) -> list[SeedExample]:
+        """Return examples by which lengths are known: all of a file, else the first `most`."""
+        ...
+
 
 class OwnLessons:
     """The examples that the domain makes itself: no two parts of them are the same."""
@@ -65,6 +69,9 @@ class OwnLessons:
 
     def asked(self, number: int, count: int) -> list[SeedExample]:
         return self._domain.agent_examples(seed_from("asked", number, self._seed), count)
+
+    def to_measure(self, policy: Policy, most: int) -> list[SeedExample]:
+        return self.taught(policy, 0, most)
 
 
 class FileLessons:
@@ -89,10 +96,32 @@ class FileLessons:
     def asked(self, number: int, count: int) -> list[SeedExample]:
         return self._asked[:count]
 
+    def to_measure(self, policy: Policy, most: int) -> list[SeedExample]:
+        return [*self._taught[policy], *(self._asked if policy is Policy.AGENT else ())]
+
     def _ordered(self, policy: Policy, turn: int) -> list[SeedExample]:
         examples = self._taught[policy]
         rng = random.Random(seed_from("ordered", policy, turn, self._seed))
         return rng.sample(examples, len(examples))
+
+
+def lessons_of(
+    domain: Domain,
+    examples: Mapping[Policy, Sequence[SeedExample]] | None,
+    easy_skew: float,
+    seed: int,
+) -> Lessons | None:
+    """Return where a warm start has its examples from, None where there are none.
+
+    Args:
+        domain: of the run.
+        examples: those of `warm_start.examples`, None without such a file.
+        easy_skew: how easy the domain's own examples of pi_env are.
+        seed: chooses and orders examples.
+    """
+    if examples is not None:
+        return FileLessons(examples, seed)
+    return OwnLessons(domain, seed, easy_skew) if isinstance(domain, SeedData) else None
 
 
 def tools_of(domain: Domain, policy: Policy) -> Sequence[JsonObject]:

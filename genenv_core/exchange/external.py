@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.models import ModelsConfig, chat_template_kwargs
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
@@ -50,14 +51,8 @@ def given_to(config: RunConfig) -> Given:
         heldout = heldout_fingerprints(domain, config.seed, config.data)
         for row in configured_base(config.data, Path(base_file.path), domain, heldout).bad:
             log.info("data.base_file: skipped %s", row)
-    models = config.models
-    return Given(
-        base_file,
-        _model(
-            Policy.AGENT, models.agent, models.agent_revision, models.agent_chat_template_kwargs
-        ),
-        _model(Policy.ENV, models.env, models.env_revision, models.env_chat_template_kwargs),
-    )
+    agent, env = (_model(*asked) for asked in _asked_for(config.models))
+    return Given(base_file, agent, env)
 
 
 def probes_of(config: RunConfig) -> dict[str, Probe]:
@@ -65,17 +60,25 @@ def probes_of(config: RunConfig) -> dict[str, Probe]:
 
     Raises ModelError for one that cannot serve.
     """
-    models = config.models
     found: dict[str, Probe] = {}
-    for policy, name, revision, variables in (
-        (Policy.AGENT, models.agent, models.agent_revision, models.agent_chat_template_kwargs),
-        (Policy.ENV, models.env, models.env_revision, models.env_chat_template_kwargs),
-    ):
+    for policy, name, revision, variables in _asked_for(config.models):
         if name != "bootstrap":
             field = f"models.{policy}"
             folder = _folder(field, name, revision)
             found[field] = probe_of(policy, folder, variables, field)[1]
     return found
+
+
+def _asked_for(
+    models: ModelsConfig,
+) -> Iterator[tuple[Policy, str, str | None, dict[str, Any]]]:
+    """Yield each policy, its model, that model's commit, and what its chat template is told."""
+    named = {
+        Policy.AGENT: (models.agent, models.agent_revision),
+        Policy.ENV: (models.env, models.env_revision),
+    }
+    for policy, (name, revision) in named.items():
+        yield policy, name, revision, chat_template_kwargs(models, policy)
 
 
 def offline_input(config: RunConfig) -> FileRef | None:

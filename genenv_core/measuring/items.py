@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
 from typing import Any, cast
 
 import polars as pl
@@ -12,6 +13,7 @@ import polars as pl
 from genenv_core.benchmarks.predictions import SHOWN, Judged, Result, Results
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.summary import Metric
+from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import data_tasks, frame
@@ -27,15 +29,39 @@ def benchmark_of(domain: Domain) -> BenchmarkDomain[Any]:
     raise ConfigError(f"domain.name {domain.name!r} is no benchmark: it has nothing to measure by")
 
 
-def items_of(domain: BenchmarkDomain[Any], first: int | None, scope: str) -> pl.DataFrame:
-    """Return rows of `tasks` for the items; `first` so many of each category, None for all."""
+def items_of(
+    domain: BenchmarkDomain[Any], asked: BenchmarkConfig, seed: int, scope: str
+) -> pl.DataFrame:
+    """Return rows of `tasks` for the items that are asked for, in the official order.
+
+    Args:
+        domain: the benchmark.
+        asked: which categories; how many items of each, or of all together.
+        seed: draws the items where `asked.draw` says how many.
+        scope: of the ids of the tasks.
+    """
     counts = Counter[str]()
     chosen = list[TaskDraft]()
     for draft in domain.attempted():
         counts[draft.family] += 1
-        if first is None or counts[draft.family] <= first:
+        wanted = not asked.categories or draft.family in asked.categories
+        if wanted and (asked.items is None or counts[draft.family] <= asked.items):
             chosen.append(draft)
+    if asked.draw is not None and asked.draw < len(chosen):
+        places = Random(seed).sample(range(len(chosen)), asked.draw)
+        chosen = [chosen[place] for place in sorted(places)]
     return data_tasks({TaskSource.BENCHMARK: chosen}, scope)
+
+
+def check_categories(domain: BenchmarkDomain[Any], asked: Collection[str]) -> None:
+    """Raise ConfigError for a category that the download has not."""
+    known = dict.fromkeys(domain.suite.items.values())
+    for name in asked:
+        if name not in known:
+            raise ConfigError(
+                f"benchmark.categories {name!r}: the download of {domain.name} has "
+                f"{', '.join(known)}"
+            )
 
 
 def judged(

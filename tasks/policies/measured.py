@@ -7,6 +7,7 @@ from pathlib import Path
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
+from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.stages import LAST, update_of
 from genenv_core.errors import ConfigError, ModelError, NotFound
 from genenv_core.exchange.given_models import model_folder
@@ -40,10 +41,7 @@ def model_of(config: RunConfig, field: str, name: str, policy: Policy) -> Weight
     """Return a model by its name in the configuration; raises ConfigError or ModelError."""
     if name.startswith(OF_RUN):
         return _of_run(artifacts_of(config.root), field, name.removeprefix(OF_RUN), policy)
-    variables = {
-        Policy.AGENT: config.models.agent_chat_template_kwargs,
-        Policy.ENV: config.models.env_chat_template_kwargs,
-    }[policy]
+    variables = chat_template_kwargs(config.models, policy)
     folder = _of_mlflow(config, field, name) if name.startswith(OF_MLFLOW) else Path(name)
     return model_folder(policy, folder.expanduser(), variables, field)
 

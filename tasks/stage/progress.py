@@ -22,6 +22,7 @@ EventKind = Literal[
     "root",
     "limit",
     "server",
+    "disk",
 ]
 
 
@@ -36,10 +37,9 @@ class Event:
     The `message` of a waiting stage says what it waits for, that of a reused one who computed it.
     The kind `run` opens a run; its facts name it. The `message` of the kind `tracking` says that
     MLflow is away, or that it is back, or that no spans are sent, that of the kind `root` that
-    another root cannot be read, that of the kind `server` that the run's Prefect server has ended.
-    A `limit` is
-    reached; the message says so, and the facts what is left, or nothing where the run goes on with
-    what is stored.
+    another root cannot be read, that of the kind `server` that the run's Prefect server has ended,
+    that of the kind `disk` what the run has removed. A `limit` is reached; the message says so, and
+    the facts what is left, or nothing where the run goes on with what is stored.
     """
 
     kind: EventKind

@@ -1,13 +1,17 @@
-"""Merges the small files of a run, every few epochs, while its stages go on."""
+"""What a run does for its disk at the end of an epoch: merges small files, removes old weights."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from datetime import UTC, datetime
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.errors import GenenvError
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.upkeep.compaction import FAN, compact
+from genenv_core.storage.upkeep.gc import collect_superseded
+from tasks.stage.progress import Event, emit
 
 log = logging.getLogger("genenv.stage")
 
@@ -34,3 +38,28 @@ def tidy(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
                 _working.release()
 
     threading.Thread(target=work, name="compact", daemon=True).start()
+
+
+def drop_superseded(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
+    """Remove the weights that the run needs no more, where execution.keep_checkpoints says so.
+
+    A failure costs disk and nothing else, so it is a warning.
+    """
+    keep, lora = config.execution.keep_checkpoints, config.training.lora
+    adapters = lora.rank > 0 and not lora.merge
+    if config.run_id is None or keep is None or adapters:
+        return
+    try:
+        gone = collect_superseded(
+            artifacts.store, config.run_id, keep, datetime.now(UTC), until=epoch
+        )
+    except GenenvError as error:
+        log.warning("run=%s epoch=%d kept all weights: %s", config.run_id, epoch, error)
+        return
+    if gone.bytes:
+        text = (
+            f"epoch {epoch}: weights of earlier epochs that nothing needs are gone, "
+            f"{gone.bytes / 1e9:.2f} GB (execution.keep_checkpoints {keep})"
+        )
+        log.info("run=%s %s", config.run_id, text)
+        emit(Event("disk", epoch=epoch, message=text))

@@ -21,8 +21,9 @@ import pytest
 from genenv_core import pools
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.s3.store import S3Store
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.copying import copy_run
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
 from tests.bench.orchestration import run_cli
 from tests.bench.storage import seconds, table

@@ -3,7 +3,8 @@
 Invariants: every item is attempted, judged as predictions are, and kept as a task, a trace and a
 verdict; what is finished is reused, and a killed measurement goes on at the item that was cut off;
 a checkpoint of a run, a folder, a version in MLflow and an endpoint are measured in one way; the
-result says how it came about and what was not run; bad input is refused before any work.
+result says how it came about and what was not run; two models of one run are measured on the same
+items; bad input is refused before any work.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from genenv_core.measuring.expected import right_answer
 from genenv_core.measuring.request import Asked, measurement
 from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.lookup import look_up
 from genenv_core.storage.sql.sources import open_tables
@@ -155,6 +157,34 @@ def test_a_checkpoint_of_a_run_is_measured_and_its_attempts_can_be_asked_for(
     history = states(config)
     measured(config)
     assert states(config) == history == [(0, "benchmark", "computed")]
+
+
+@pytest.mark.slow
+def test_an_agent_is_measured_before_and_after_on_the_same_items(
+    trained: RunConfig, data: Path, tmp_path: Path
+) -> None:
+    """The model that bootstrap makes is no folder, so epoch 0 stands for it."""
+    from flows.cli.data.measured import Measured
+    from flows.evidence.before_after import before_of, compared, configured, data_in
+    from tasks.policies.measured import named
+
+    (tmp_path / "bamboogle").symlink_to(data)
+    with pytest.raises(ConfigError, match=r"no folder bfcl and no folder api_bank: `genenv data"):
+        data_in(str(tmp_path))
+    store = LocalStore(Path(trained.root))
+    before = before_of("measured-run", RunLog(store, "measured-run").info().config)
+    assert before == "run:measured-run@0"
+    made: list[Measured] = []
+    for model in (before, "run:measured-run"):
+        asked = configured(
+            "bamboogle", model, tmp_path, 3, fields={"root": trained.root}, overrides=SHORT
+        )
+        made.append(Measured(named(asked), Artifacts(store).load(measured(named(asked)))))
+    chosen = [set(sql(one.config, "SELECT item FROM benchmark_items")["item"]) for one in made]
+    assert chosen[0] == chosen[1] and len(chosen[0]) == 3
+    rows = compared(*made)
+    assert [(row.metric, row.items) for row in rows] == [("exact_match", 3), ("f1", 3)]
+    assert compared(made[0], Measured(made[1].config, failure="broke")) == []
 
 
 def test_equal_measurements_have_equal_bits_and_only_what_counts_is_in_the_key(

@@ -1,7 +1,8 @@
 """A real run that is collected and compacted, and then started again.
 
 Invariants: after `genenv gc`, and after `genenv compact` and another gc, the same command and the
-same configuration under another name compute nothing; the tables are equal; the root is whole.
+same configuration under another name compute nothing; the tables are equal; the root is whole. A
+run that removes its old weights itself can be repeated, continued and measured, and says what went.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.config.schema import RunConfig
+from genenv_core.errors import Retired
+from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep import compaction
 from genenv_core.storage.upkeep.verify import verify
 from schemas.registry import TABLES
 from tasks.stage.progress import Event, listening
-from tests.pipeline.builders import MEASURED, computed, run, sql, states, tiny
+from tests.pipeline.builders import MEASURED, computed, manifests, run, sql, states, tiny
 from tests.unit.builders_runs import age
 
 
@@ -98,3 +101,42 @@ def test_a_run_that_was_collected_and_compacted_computes_nothing(
     for name, frame in tables(config).items():
         assert frame.equals(before[name]), name
     shutil.rmtree(root)
+
+
+@pytest.mark.slow
+def test_a_run_that_keeps_few_weights_goes_on_and_is_whole(api: None, tmp_path: Path) -> None:
+    config = tiny(tmp_path / "r", "execution.keep_checkpoints=1", epochs=3, run_id="few")
+    told: list[str] = []
+    with listening(lambda event: told.append(event.message) if event.kind == "disk" else None):
+        run(config)
+    store = LocalStore(Path(config.root))
+    made = manifests(config)
+    best = max((e for e in (1, 2, 3) if made[e, "publish"].facts["is_best"]), default=0)
+    wanted = {0, best, 3}
+    assert {epoch for epoch in range(4) if _has_weights(config, epoch)} >= wanted
+    went = [epoch for epoch in (1, 2) if epoch != best and not _has_weights(config, epoch)]
+    assert went and told and "execution.keep_checkpoints 1" in told[-1]
+    assert verify(store).damaged == []
+    computes_nothing(config, "again")
+    longer = config.model_copy(update={"epochs": 4})
+    run(longer)
+    assert _has_weights(longer, 4) and {0, best} <= {
+        e for e in (0, best) if _has_weights(longer, e)
+    }
+    with pytest.raises(Retired, match=r"`genenv gc --restore RUN`"):
+        _load(longer, went[0])
+
+
+def _has_weights(config: RunConfig, epoch: int) -> bool:
+    try:
+        _load(config, epoch)
+    except Retired:
+        return False
+    return True
+
+
+def _load(config: RunConfig, epoch: int) -> Path:
+    stage = "grpo_update" if epoch else "bootstrap"
+    return Artifacts(LocalStore(Path(config.root))).checkpoint(
+        manifests(config)[epoch, stage], "agent"
+    )

@@ -1,7 +1,8 @@
-"""The preset laptop as a whole, with the real tokenizer and chat template of `make smollm2`.
+"""The preset laptop as a whole, with the tokenizer of `make smollm2` and models of two families.
 
-The model has two of its thirty layers, so that a run takes minutes; it starts from little, so it is
-taught faster and may know less.
+One is SmolLM2 with two of its thirty layers and its own chat template, so that a run takes minutes;
+it starts from little, so it is taught faster and may know less. The other has the architecture and
+the official chat template of Qwen2.5, and random weights.
 
 Invariants: the warm start brings texts that are tasks; both policies are asked through their own
 template; an epoch measures, writes, attempts, and ends with a checkpoint of each policy; the same
@@ -10,17 +11,22 @@ command again computes nothing.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForCausalLM
+import torch
+import trl.chat_template_utils as known
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from flows.planner import plan_run
 from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.exchange.given_models import SMOLLM2
 from genenv_core.play.chat import ChatFormat
+from genenv_core.storage.records.manifest import Manifest
 from tests.pipeline.builders import manifests, run, sql
 from tests.proof.changes import REPOSITORY
 
@@ -48,20 +54,57 @@ def cut(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_the_preset_laptop_plays(api: None, cut: Path, tmp_path: Path) -> None:
-    models = [f"models.{policy}={cut}" for policy in ("agent", "env")]
-    fields = {"root": str(tmp_path / "root"), "run_id": "real", "epochs": 1}
-    config = resolve("laptop", overrides=[*SETTINGS, *models], fields=fields)
+@pytest.fixture
+def qwen(tmp_path: Path) -> Path:
+    """Return a folder with a small Qwen2 of random weights, its official template, and no BOS."""
+    folder = tmp_path / "Qwen2-shaped"
+    left_out = shutil.ignore_patterns("*.safetensors", "*config.json", "*.jinja")
+    shutil.copytree(MODEL, folder, ignore=left_out)
+    (folder / "chat_template.jinja").write_text(known.qwen2_5_chat_template, encoding="utf-8")
+    tokens = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    tokens["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+    torch.manual_seed(0)
+    shape = Qwen2Config(
+        vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+        bos_token_id=None, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    return folder
+
+
+def played(config: RunConfig, model: Path) -> dict[tuple[int, str], Manifest]:
+    """Run it; assert that the model was taught, asked by its template and trained, once."""
     run(config)
     found = manifests(config)
     told = found[0, "warm_start"].facts[WARM_STARTS]
     assert told["env"]["reached"] > 0
     tasks = sql(config, "SELECT prompt FROM tasks WHERE choice <> 'not_chosen' AND epoch = 1")
     assert len(tasks) and tasks["prompt"].str.contains(r"^\d+( [+-] \d+){1,3} =$").all()
-    read = ChatFormat.load(cut).decode(sql(config, "FROM trace_tokens LIMIT 1")["prompt_ids"][0])
+    read = ChatFormat.load(model).decode(sql(config, "FROM trace_tokens LIMIT 1")["prompt_ids"][0])
     assert read.startswith("system\nAnswer with the number alone.\nuser\n")
     assert read.endswith(" =\nassistant\n")
-    assert found[1, "evaluate"].facts["test"].keys() >= {"sampled", "greedy", "answer_probability"}
     assert {"grpo_update", "rwr_update"} <= {stage for _, stage in found}
     assert {entry.status for entry in plan_run(config)} == {"hit"}
+    return found
+
+
+@pytest.mark.slow
+def test_a_model_of_another_family_and_template_plays_by_the_same_words(
+    api: None, qwen: Path, tmp_path: Path
+) -> None:
+    models = [f"models.{policy}={qwen}" for policy in ("agent", "env")]
+    lessons = ["warm_start.learning_rate=1e-2", "warm_start.steps=48"]
+    fields = {"root": str(tmp_path / "root"), "run_id": "other", "epochs": 1}
+    config = resolve("laptop", overrides=[*SETTINGS, *models, *lessons], fields=fields)
+    played(config, qwen)
+
+
+@pytest.mark.slow
+def test_the_preset_laptop_plays(api: None, cut: Path, tmp_path: Path) -> None:
+    models = [f"models.{policy}={cut}" for policy in ("agent", "env")]
+    fields = {"root": str(tmp_path / "root"), "run_id": "real", "epochs": 1}
+    config = resolve("laptop", overrides=[*SETTINGS, *models], fields=fields)
+    found = played(config, cut)
+    assert found[1, "evaluate"].facts["test"].keys() >= {"sampled", "greedy", "answer_probability"}

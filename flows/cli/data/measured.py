@@ -30,7 +30,7 @@ from genenv_core.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class Measured:
     """One benchmark's run: the output of its stage, or why there is none."""
 
     config: RunConfig
@@ -61,12 +61,7 @@ def measure_models(
         folder = folder_in(data, name) if len(names) > 1 and data else data
         one = replace(asked, data=None if folder is None else str(folder.absolute()))
         configs.append(measurement(name, one, overrides=overrides, fields=fields))
-    heed_ends()
-    _prepare(configs[0])
-    from tasks.policies.measured import named  # loads Prefect, which is prepared by now
-
-    configs = [named(config) for config in configs]
-    made = _carried_out(configs, quiet=as_json)
+    made = measure_all(configs, quiet=as_json)
     _print(made, as_json=as_json)
     if items is not None and made[0].output is not None:
         _write_verdicts(made[0].config, made[0].output, items)
@@ -75,6 +70,19 @@ def measure_models(
     failed = [f"{one.config.domain.name}: {one.failure}" for one in made if one.failure]
     if failed:
         raise GenenvError(f"{len(failed)} of {len(made)} not measured: {'; '.join(failed)}")
+
+
+def measure_all(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]:
+    """Play measurements of one root one after the other, and name them; returns one for each.
+
+    One that cannot be measured does not stop the others. Raises ConfigError and ModelError for
+    models that are not there.
+    """
+    heed_ends()
+    _prepare(configs[0])
+    from tasks.policies.measured import named  # loads Prefect, which is prepared by now
+
+    return _carried_out([named(config) for config in configs], quiet=quiet)
 
 
 def measure_configured(config: RunConfig, *, as_json: bool) -> None:
@@ -91,7 +99,7 @@ def _prepare(config: RunConfig) -> None:
     prepare(open_store(config.root).home)
 
 
-def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
+def _print(made: Sequence[Measured], *, as_json: bool) -> None:
     if as_json:
         shown = [_facts(one) for one in made]
         typer.echo(json_text(shown if len(made) > 1 else shown[0], indent=2))
@@ -101,7 +109,7 @@ def _print(made: Sequence[_Measured], *, as_json: bool) -> None:
             _show(one.config, one.output)
 
 
-def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured]:
+def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]:
     """Play the runs one after the other, with a Prefect API and a live view."""
     from genenv_core.storage.records.readers import check_readers
     from genenv_core.storage.store.opening import open_store
@@ -124,10 +132,10 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured
     with local_api(Path(os.environ["PREFECT_HOME"]), home) as server:
         from flows.cli.runs.measuring import MeasureView
 
-        made: list[_Measured] = []
+        made: list[Measured] = []
         for place, config in enumerate(configs):
             if place in refused:
-                made.append(_Measured(config, failure=refused[place]))
+                made.append(Measured(config, failure=refused[place]))
                 continue
             log_to(home / "runs" / str(config.run_id))
             with in_process(server), MeasureView(config, quiet=quiet) as view:
@@ -142,7 +150,7 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[_Measured
     return made
 
 
-def _played(config: RunConfig) -> _Measured:
+def _played(config: RunConfig) -> Measured:
     from flows.benchmark import measure
     from flows.running.work import do_work
     from tasks.stage.stores import artifacts_of
@@ -150,8 +158,8 @@ def _played(config: RunConfig) -> _Measured:
     try:
         ref = do_work(lambda: measure(config), Terminated)
     except GenenvError as error:
-        return _Measured(config, failure=str(error))
-    return _Measured(config, artifacts_of(config.root).load(ref))
+        return Measured(config, failure=str(error))
+    return Measured(config, artifacts_of(config.root).load(ref))
 
 
 def _result(config: RunConfig, output: Manifest) -> Result:
@@ -160,7 +168,7 @@ def _result(config: RunConfig, output: Manifest) -> Result:
     return stored_result(output.facts, artifacts_of(config.root).frame(output, "benchmark_metrics"))
 
 
-def _facts(one: _Measured) -> JsonObject:
+def _facts(one: Measured) -> JsonObject:
     config = one.config
     found: JsonObject = {"benchmark": config.domain.name, "run_id": config.run_id}
     if one.output is None:
@@ -203,6 +211,8 @@ def _limits(config: RunConfig) -> JsonObject:
         "tools": config.tools.execution,
         "tool_seconds": None if config.tools.execution == "inline" else config.tools.timeout_s,
         "items": config.benchmark.items,
+        "categories": ", ".join(config.benchmark.categories) or None,
+        "drawn": config.benchmark.draw,
     }
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from flows.cli.json_text import json_text
 from flows.cli.tables import console, plain_table
 from genenv_core.config.branching import BranchPoint
+from genenv_core.errors import ConfigError
 from genenv_core.storage.sql.catalog import RunSource, connect, query, tables_named
 from genenv_core.storage.sql.sources import answered
 from genenv_core.storage.store.protocol import Store
@@ -29,6 +30,27 @@ RUNS = f"""SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at,
 FROM runs r LEFT JOIN epochs e USING (run_id)
 LEFT JOIN (FROM benchmarks WHERE headline) b USING (run_id)
 GROUP BY ALL ORDER BY r.started_at"""
+
+
+NEWEST = f"""SELECT r.run_id FROM runs r LEFT JOIN stage_runs s USING (run_id)
+WHERE {MEASURED} IS NULL GROUP BY r.run_id
+ORDER BY coalesce(max(s.started_at), any_value(r.started_at)) DESC, r.run_id LIMIT 1"""
+
+
+def newest_run(store: Store) -> str:
+    """Return the run that was at work last; a measurement is none.
+
+    Raises ConfigError for a root without a run.
+    """
+
+    def found(sources: list[RunSource]) -> list[str]:
+        with connect(sources) as connection:
+            return query(connection, NEWEST)["run_id"].to_list()
+
+    names = answered(store, (), found, tables=tables_named(NEWEST))
+    if not names:
+        raise ConfigError(f"{store.uri} has no run that trains: start one with `genenv run`")
+    return names[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,8 @@ class RunView:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.words}")
         if event.kind in ("tracking", "root", "server"):
             self.note(escape(event.message), "bold yellow")
+        if event.kind == "disk":
+            self.note(escape(event.message))
         if event.kind == "waiting" and not self._live:
             self._line(f"{event.stage} of epoch {event.epoch}: {event.message}")
         if event.kind == "failed" and not self._live:

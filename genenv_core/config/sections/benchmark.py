@@ -41,6 +41,12 @@ class BenchmarkConfig(Section):
     items: int | None = Field(default=None, ge=1, le=1_000_000)
     """Only the first so many items of each category, level or split; None: all. What was left out
     stands in the result."""
+    categories: tuple[str, ...] = ()
+    """Only the items of these categories, levels or splits, such as ["lv1 calls", "lv2 calls"] of
+    api_bank; (): all."""
+    draw: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Only so many items of all categories together, drawn at random by the seed; None: all. Equal
+    seeds draw equal items for every model."""
 
     @property
     def given(self) -> bool:
@@ -55,6 +61,11 @@ class BenchmarkConfig(Section):
             raise ValueError(
                 "benchmark.attempt_seconds is for benchmark.url: a model that is sampled here "
                 "is bounded by rollout.max_turns and rollout.max_length; remove it"
+            )
+        if self.items is not None and self.draw is not None:
+            raise ValueError(
+                "benchmark.items takes the first items of each category and benchmark.draw some at "
+                "random: remove one of them"
             )
         check_endpoint("benchmark", self.url, self.model_name, self.request)
         return self

@@ -148,6 +148,10 @@ class ExecutionConfig(Section):
     updates_at_once: Literal[1, 2] = 2
     """1: pi_env's update begins once pi_agent's is finished, so that an epoch needs the memory of
     the larger one and not of both."""
+    keep_checkpoints: int | None = Field(default=None, ge=1, le=100_000)
+    """Of how many last epochs a run keeps whole weights: at the end of an epoch it removes older
+    ones, but for those of epoch 0, of the best agent and of what goes on. A pinned run keeps all;
+    adapters (training.lora.rank) stay, for they are small. None: only `genenv gc` removes any."""
     gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""

@@ -89,6 +89,16 @@ class ModelsConfig(Section):
         return self
 
 
+def chat_template_kwargs(models: ModelsConfig, policy: Policy) -> dict[str, Any]:
+    """Return the variables for the chat template of a policy; a stage gives its view of `models`.
+
+    A stage reads only the field of this policy, so it declares no other.
+    """
+    if policy is Policy.AGENT:
+        return models.agent_chat_template_kwargs
+    return models.env_chat_template_kwargs
+
+
 def template_variables(field: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the variables of a chat template; raises ValueError for what can be none."""
     given = {

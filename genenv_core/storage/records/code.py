@@ -87,11 +87,7 @@ def is_apart(module: str) -> bool:
 
 
 def source_digest(source: str) -> str:
-    """Return the digest of a module's syntax tree without docstrings, comments and positions.
-
-    Every Python from 3.11 on gives the same digest, so that machines with several of them share
-    what is stored.
-    """
+    """Return the digest of a module's source, as `form_digest` makes it of the syntax tree."""
     return form_digest(_parse(source))
 
 

@@ -43,9 +43,10 @@ class RetiredWeights(SealedRecord):
     def reason(self) -> str:
         """Return what happened and what to do, for an error."""
         return (
-            f"its weights were collected on {self.at:%Y-%m-%d} by `genenv gc`, which kept those of "
-            f"the last {self.kept_epochs} epochs: say `genenv gc --restore RUN` with the name of "
-            "the run that needs them, run the same command again, and they are computed again"
+            f"its weights were collected on {self.at:%Y-%m-%d} by a rule that keeps those of the "
+            f"last {self.kept_epochs} epochs (`genenv gc`, execution.keep_checkpoints): say "
+            "`genenv tag RUN --pin` and `genenv gc --restore RUN` with the name of the run that "
+            "needs them, run the same command again, and they are computed again"
         )
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -42,24 +41,7 @@ from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.leases import TTL_S, Lease
 from genenv_core.storage.store.process import has_ended, identity
 from genenv_core.storage.store.protocol import Store, each
-
-OLDER_THAN_H = 24.0
-"""Longer than any stage's writer works between its first part and its manifest."""
-
-KEEP_CHECKPOINTS = 3
-
-KINDS = {
-    "runs": "dropped runs",
-    "weights": "weights of superseded checkpoints",
-    "manifests": "stages that no run names",
-    "shards": "shard records of finished or abandoned stages",
-    "progress": "what abandoned stages would have continued from",
-    "checkpoints": "laid-out checkpoints that nothing needs",
-    "parts": "orphaned parts",
-    "leases": "dead leases",
-    "temporary": "temporary files",
-}
-"""What is collected, in the order in which it goes."""
+from genenv_core.storage.upkeep.collected import KINDS, Collected, Found, Rule
 
 _START = re.compile(r"(\d+)-(\w+)-(\d+)-start\.json")
 
@@ -71,36 +53,6 @@ R = TypeVar("R")
 D = TypeVar("D", bound=SealedRecord)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What may go: `keep` epochs' checkpoints stay in each run; nothing younger than the age."""
-
-    keep: int = KEEP_CHECKPOINTS
-    older_than_h: float = OLDER_THAN_H
-    drop_run: str = ""
-
-
-@dataclass
-class Found:
-    """How many things of a kind go, and how many bytes they free."""
-
-    count: int = 0
-    bytes: int = 0
-
-
-@dataclass
-class Collected:
-    """What went, or would go, by kind; `paths` names each."""
-
-    kinds: dict[str, Found] = field(default_factory=dict[str, Found])
-    paths: list[str] = field(default_factory=list[str])
-
-    @property
-    def bytes(self) -> int:
-        """Return the bytes of all kinds."""
-        return sum(found.bytes for found in self.kinds.values())
-
-
 def collect(store: Store, rule: Rule, now: datetime, *, dry_run: bool) -> Collected:
     """Remove what nothing needs, or with `dry_run` only list it.
 
@@ -110,6 +62,19 @@ def collect(store: Store, rule: Rule, now: datetime, *, dry_run: bool) -> Collec
     """
     with contextlib.nullcontext() if dry_run else store.collecting():
         return _Collection(store, rule, now, dry_run).collect()
+
+
+def collect_superseded(
+    store: Store, run: str, keep: int, now: datetime, *, until: int
+) -> Collected:
+    """Remove the superseded checkpoints of a run that plays; returns what went.
+
+    Stays what `kept_weights` names, of the run as a whole and of its epochs up to `until`, from
+    which a run that plays its epochs again goes on; and what a pin, another run or any output that
+    keeps its weights needs. Raises IntegrityError as `collect` does.
+    """
+    with store.collecting():
+        return _Collection(store, Rule(keep, older_than_h=0.0), now, False).superseded(run, until)
 
 
 class _Collection:
@@ -141,11 +106,8 @@ class _Collection:
         shards = self._delete_shards(manifests.keys(), unfinished)
         named = {part.path for shard in shards for part in shard.parts}
         named |= self._segment_files(runs)
-        laid_out: set[str] = set()
-        for output, manifest in manifests.items():
-            whole = output not in retired
-            named |= {part.path for part in manifest.parts if whole or part.table}
-            laid_out |= set(manifest.checkpoints.values()) if whole else set()
+        in_parts, laid_out = _needed(manifests, retired)
+        named |= in_parts
         for name in self._store.names("checkpoints"):
             if name not in laid_out:
                 self._delete_tree("checkpoints", paths.checkpoint(name), self._old)
@@ -156,6 +118,21 @@ class _Collection:
         self._delete("temporary", self._store.list("probe"), since)
         for name in self._store.names("tmp"):
             self._delete_tree("temporary", f"tmp/{name}", since)
+        return self._result
+
+    def superseded(self, run: str, until: int) -> Collected:
+        """Do what `collect_superseded` says."""
+        runs, manifests = self._runs(), self._manifests()
+        others = _outputs({name: keys for name, keys in runs.items() if name != run})
+        so_far = {epoch: keys for epoch, keys in runs[run].items() if epoch <= until}
+        kept = self._leases()[1] | others | kept_weights(so_far, manifests, self._rule.keep)
+        retired = self._retire({run: runs[run]}, manifests, kept)
+        named, laid_out = _needed(manifests, retired)
+        for output in sorted(retired):
+            for name in manifests[output].checkpoints.values():
+                if name not in laid_out and self._store.list(paths.checkpoint(name)):
+                    self._delete_tree("checkpoints", paths.checkpoint(name), self._old)
+        self._delete("weights", sorted(self._superseded - named), self._old)
         return self._result
 
     # What is kept.
@@ -393,6 +370,18 @@ class _Collection:
 def _outputs(runs: Runs) -> set[Keyed]:
     """Return every output that runs name."""
     return {output for run in runs.values() for keys in run.values() for output in keys.items()}
+
+
+def _needed(
+    manifests: Mapping[Keyed, Manifest], retired: Collection[Keyed]
+) -> tuple[set[str], set[str]]:
+    """Return the paths of the parts, and the digests of the checkpoints, that outputs keep."""
+    named, laid_out = set[str](), set[str]()
+    for output, manifest in manifests.items():
+        whole = output not in retired
+        named |= {part.path for part in manifest.parts if whole or part.table}
+        laid_out |= set(manifest.checkpoints.values()) if whole else set()
+    return named, laid_out
 
 
 def _keyed(path: str) -> Keyed:

@@ -75,12 +75,18 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
     length, written = config.rollout.max_length, config.generation.max_tokens
     if ARMS[config.arm].trains_agent:
         shape = _shape(given.agent_model, config.bootstrap.agent)
-        made += _need(config, Policy.AGENT, "grpo", shape, length, length)
+        made += _need(config, Policy.AGENT, "grpo", shape, length, length, _allowed("grpo"))
     if ARMS[config.arm].trains_env:
         shape = _shape(given.env_model, config.bootstrap.env)
         prompt = _env_prompt(config, given) if shape else PROMPT
-        made += _need(config, Policy.ENV, "rwr", shape, prompt + written, written)
+        rows = prompt + written
+        made += _need(config, Policy.ENV, "rwr", shape, rows, written, _allowed("rwr"))
     return made
+
+
+def _allowed(loss: LossName) -> str:
+    """Return which rows are the longest ones of an update that has none yet."""
+    return f"that {LENGTHS[loss]} allows"
 
 
 def check_needs(config: RunConfig, found: list[Need]) -> None:
@@ -112,11 +118,8 @@ def _lack_before(here: list[Need], free: float) -> str:
     needed = max(warm, default=0.0)
     if needed <= free:
         return ""
-    return (
-        f"up to {needed / GB:.3g} GB are needed in the {warm[needed]}, and {free / GB:.3g} GB are "
-        "free here: lower warm_start.micro_batch_rows, or set training.lora.rank or "
-        "execution.gradient_checkpointing=full"
-    )
+    remedy = "lower warm_start.micro_batch_rows, or set "
+    return _lack(needed, free, f"in the {warm[needed]}", remedy)
 
 
 def _lack_in_game(config: RunConfig, here: list[Need], free: float) -> str:
@@ -134,12 +137,21 @@ def _lack_in_game(config: RunConfig, here: list[Need], free: float) -> str:
         return ""
     parts = ", ".join(f"{name} {value / GB:.3g}" for name, value in updates.items())
     turns = f"execution.updates_at_once=1 ({in_turn / GB:.3g} GB), " if needed > in_turn else ""
-    return (
-        f"up to {needed / GB:.3g} GB are needed at once, with rows as long as the settings allow "
-        f"({parts}, the run's own process {own / GB:.3g}), and {free / GB:.3g} GB are free here: "
+    return _lack(
+        needed,
+        free,
+        "at once, with rows as long as the settings allow "
+        f"({parts}, the run's own process {own / GB:.3g})",
         "shorten rollout.max_length or generation.max_tokens, lower grpo.micro_batch_rows and "
-        f"rwr.micro_batch_rows, or set {turns}training.lora.rank or "
-        "execution.gradient_checkpointing=full"
+        f"rwr.micro_batch_rows, or set {turns}",
+    )
+
+
+def _lack(needed: float, free: float, when: str, remedy: str) -> str:
+    """Return the line: the bytes that are needed and when, those free, and what to do."""
+    return (
+        f"up to {needed / GB:.3g} GB are needed {when}, and {free / GB:.3g} GB are free here: "
+        f"{remedy}training.lora.rank or execution.gradient_checkpointing=full"
     )
 
 
@@ -202,7 +214,7 @@ def _need(
     shape: Shape | None,
     tokens: int,
     completion: int,
-    longest: str = "",
+    longest: str,
 ) -> list[Need]:
     if shape is None:
         return []
@@ -222,7 +234,6 @@ def _need(
         leash_tokens=config.rwr.kl_rows * completion if loss == "rwr" else 0,
     )
     stage = WARM if loss == "warm_start" else update_of(policy)
-    longest = longest or f"that {LENGTHS[loss]} allows"
     return [Need(stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
 
 

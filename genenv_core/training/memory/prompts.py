@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import SeedData
+from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.domains.registry import get_domain
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.external import Given
@@ -40,7 +40,9 @@ def longest_prompt(config: RunConfig, given: Given) -> int | None:
         drafts = configured_base(data, Path(given.base_file.path), domain, heldout).drafts
     rates = {family: (4, 8) for family in sorted({draft.family for draft in drafts})}
     history = replace(AgentHistory(), success_rate=0.5, by_family=rates)
-    chat = ChatFormat.load(Path(given.env_model.path), config.models.env_chat_template_kwargs)
+    chat = ChatFormat.load(
+        Path(given.env_model.path), chat_template_kwargs(config.models, Policy.ENV)
+    )
     return max(
         len(chat.first_prompt(domain.env_messages(Context("", "", draft, history))))
         for draft in drafts
@@ -53,24 +55,19 @@ def longest_example(config: RunConfig, model: Path, policy: Policy) -> tuple[int
     Measured on all examples of `warm_start.examples`, or on `TRIED` of the domain's own; None for a
     domain without any. Raises as `longest_prompt`, and DataError for a bad file.
     """
-    from genenv_core.epoch.warm_starting import OwnLessons, lesson_rows, tools_of
+    from genenv_core.epoch.warm_starting import lesson_rows, lessons_of, tools_of
     from genenv_core.exchange.examples import read_examples
     from genenv_core.play.chat import ChatFormat
 
     domain, settings = get_domain(config.domain.name, config.domain.options), config.warm_start
-    variables = {
-        Policy.AGENT: config.models.agent_chat_template_kwargs,
-        Policy.ENV: config.models.env_chat_template_kwargs,
-    }
-    chat = ChatFormat.load(model, variables[policy])
-    if settings.examples is not None:
-        examples = read_examples(Path(settings.examples), (policy,))[policy]
-        what = "warm_start.examples"
-    elif isinstance(domain, SeedData):
-        own = OwnLessons(domain, seed_from(config.seed, "lessons"), settings.easy_skew)
-        examples, what = own.taught(policy, 0, TRIED), f"{TRIED} examples of the domain"
-    else:
+    given = settings.examples
+    read = None if given is None else read_examples(Path(given), (policy,))
+    lessons = lessons_of(domain, read, settings.easy_skew, seed_from(config.seed, "lessons"))
+    if lessons is None:
         return None
+    chat = ChatFormat.load(model, chat_template_kwargs(config.models, policy))
+    examples = lessons.to_measure(policy, TRIED)
+    what = "warm_start.examples" if given is not None else f"{TRIED} examples of the domain"
     rows = lesson_rows(chat, examples, tools_of(domain, policy))
     prompt, answer = (rows[name].list.len() for name in ("prompt_ids", "completion_ids"))
     return max((prompt + answer).to_list()), max(answer.to_list()), what

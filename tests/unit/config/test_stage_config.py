@@ -51,7 +51,7 @@ CONFIG = resolve("tiny")
 AT_LEAST = 109
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
 
-READ = ("temperature", "items", "attempt_seconds")
+READ = ("temperature", "items", "categories", "draw", "attempt_seconds")
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
 
 NEVER = {"run_id", "root"}
@@ -115,6 +115,9 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "models.env_chat_template_kwargs": [{"enable_thinking": False}],
         "execution.test_fault": ["rollout:1"],
         "benchmark.items": [8],
+        "benchmark.categories": [("lv1 calls",)],
+        "benchmark.draw": [8],
+        "execution.keep_checkpoints": [2],
         "benchmark.attempt_seconds": [8.0],
         "measure.benchmarks": [("bfcl",)],
         "measure.every": [2],
@@ -258,6 +261,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "epochs",
         "execution.checkpoint_seconds",
         "execution.gradient_checkpointing",
+        "execution.keep_checkpoints",
         *(f"execution.benchmark.{name}" for name in EndpointAsking.model_fields),
         *(f"execution.teacher.{name}" for name in EndpointAsking.model_fields),
         *(f"execution.vllm.{name}" for name in VllmServing.model_fields),

@@ -1,9 +1,10 @@
 """Items as tasks, verdicts on stored attempts, and what they add up to.
 
-Invariants: items are taken in the official order, the first so many of each category; an attempt
-that broke off is wrong, one whose environment broke is not judged, and a scorer that fails costs
-its own item alone; the metrics are those of the same answers as predictions; the table has a row a
-model, an average only over five numbers, and says what was not run.
+Invariants: items are taken in the official order, the first so many of each category or so many of
+all drawn by the seed, of known categories alone; an attempt that broke off is wrong, one whose
+environment broke is not judged, and a scorer that fails costs its own item alone; the metrics are
+those of the same answers as predictions; two models are compared item by item; the table has a row
+a model, an average only over five numbers, and says what was not run.
 """
 
 from __future__ import annotations
@@ -21,16 +22,29 @@ from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.requests_beside import BenchmarkName
+from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.epoch.rows import frame, to_tasks
-from genenv_core.errors import DataError
-from genenv_core.measuring.items import items_of, judged, metric_rows, result_of, stored_result
+from genenv_core.errors import ConfigError, DataError
+from genenv_core.measuring.beside import beside
+from genenv_core.measuring.beside import written as beside_written
+from genenv_core.measuring.items import (
+    check_categories,
+    items_of,
+    judged,
+    metric_rows,
+    result_of,
+    stored_result,
+)
 from genenv_core.measuring.table import COLUMNS, Cell, written
 from genenv_core.play.steps import NOT_STARTED
 from genenv_core.types import Cause, TaskDraft
 from tests.mutations import mutation
 
 ITEMS = "genenv_core/measuring/items.py"
+BESIDE = "genenv_core/measuring/beside.py"
+
+EVERYTHING = BenchmarkConfig()
 
 ANSWERS = ["Ada Lark", "the Orca", "1912", "in Oslo"]
 
@@ -83,15 +97,75 @@ def attempts(tasks: Any, texts: list[str], errors: Errors) -> tuple[Any, Any]:
 
 
 def verdicts(domain: BamboogleDomain, texts: list[str], errors: Errors) -> pl.DataFrame:
-    tasks = to_tasks(items_of(domain, None, "s" * 64))
+    tasks = to_tasks(items_of(domain, EVERYTHING, 0, "s" * 64))
     return judged(domain, tasks, *attempts(tasks, texts, errors))
 
 
 def test_the_first_so_many_of_each_category(domain: BamboogleDomain) -> None:
-    some = items_of(domain, 3, "s" * 64)
+    some = items_of(domain, BenchmarkConfig(items=3), 0, "s" * 64)
     assert [json.loads(spec) for spec in some["spec"]] == [{"item": str(n)} for n in range(3)]
     assert set(some["source"]) == {"benchmark"} and set(some["ground_truth"]) == {""}
-    assert items_of(domain, None, "s" * 64).height == len(ANSWERS)
+    assert items_of(domain, EVERYTHING, 0, "s" * 64).height == len(ANSWERS)
+
+
+def drawn(domain: BamboogleDomain, seed: int, count: int) -> list[str]:
+    rows = items_of(domain, BenchmarkConfig(draw=count), seed, "s" * 64)
+    return [json.loads(spec)["item"] for spec in rows["spec"]]
+
+
+@mutation(
+    "items are drawn in any order", ITEMS, "for place in sorted(places)", "for place in places"
+)
+@mutation("every seed draws the same items", ITEMS, "Random(seed).sample(", "Random(0).sample(")
+def test_items_are_drawn_by_the_seed_in_the_official_order(domain: BamboogleDomain) -> None:
+    found = [drawn(domain, seed, 2) for seed in range(20)]
+    assert found == [drawn(domain, seed, 2) for seed in range(20)]
+    assert all(len(set(items)) == 2 and items == sorted(items) for items in found)
+    assert {item for items in found for item in items} == {"0", "1", "2", "3"}
+    assert drawn(domain, 0, 9) == ["0", "1", "2", "3"]
+
+
+@mutation(
+    "a category that is not asked for is measured", ITEMS,
+    "wanted = not asked.categories or draft.family in asked.categories", "wanted = True",
+)  # fmt: skip
+def test_only_the_categories_that_are_asked_for(domain: BamboogleDomain) -> None:
+    other = BenchmarkConfig(categories=("others",))
+    assert items_of(domain, other, 0, "s" * 64).is_empty()
+    asked = BenchmarkConfig(categories=("questions",), items=2)
+    assert items_of(domain, asked, 0, "s" * 64).height == 2
+    check_categories(domain, asked.categories)
+    with pytest.raises(ConfigError, match="'others': the download of bamboogle has questions"):
+        check_categories(domain, other.categories)
+
+
+def test_the_first_items_and_drawn_ones_are_two_choices() -> None:
+    with pytest.raises(ValueError, match=r"benchmark\.items .* benchmark\.draw"):
+        BenchmarkConfig(items=3, draw=3)
+
+
+@mutation(
+    "an item without a verdict is compared", BESIDE,
+    '        if row["valid"] is None:\n            continue\n', "",
+)  # fmt: skip
+@mutation(
+    "the first model is better where the second is", BESIDE,
+    "second[name][item] - first[name][item]", "first[name][item] - second[name][item]",
+)  # fmt: skip
+def test_two_models_beside_each_other(domain: BamboogleDomain) -> None:
+    """Of three items with two verdicts, one is won and none lost: 1/3, by Student's t +-1.434."""
+    lost = {1: ("environment: broke", Cause.ENVIRONMENT)}
+    before = verdicts(domain, ["wrong", "wrong", "1912", "wrong"], lost)
+    after = verdicts(domain, ["Ada Lark", "wrong", "1912", "wrong"], {})
+    row = next(one for one in beside(domain, before, after) if one.metric == "exact_match")
+    assert (row.items, row.before.items, row.after.items) == (3, 3, 4)
+    assert (row.before.value, row.after.value) == (pytest.approx(1 / 3), pytest.approx(1 / 2))
+    half = 4.302653 * (1 / 3) ** 0.5 / 3**0.5
+    assert row.difference == pytest.approx((1 / 3, 1 / 3 - half, 1 / 3 + half))
+    lines = beside_written([row], "a", "run:b@1").splitlines()
+    assert lines[0] == "| benchmark | metric | items | a | run:b@1 | difference |"
+    assert lines[2].startswith("| bamboogle | exact_match | 3 | 33.3 [")
+    assert lines[2].endswith("| +33.3 [-110.1, 176.8] |")
 
 
 def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleDomain) -> None:

@@ -20,8 +20,9 @@ from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.draws import close_draws, force_draw, next_draws, read_draws
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.copying import copy_run
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import DRAWS, verify
 from tasks.stage.key import parts_of
 from tests.mutations import mutation

@@ -3,7 +3,8 @@
 Invariants: files and rows that a run names stay, to the byte; files younger than the longest writer
 stay, by the store's clock, and so do all that a live lease's stage has written; an interrupted
 stage keeps the files it continues from; superseded weights go, those of bootstrap, of the latest
-and best checkpoints and of the last epochs stay; a run without its old weights is a full hit, whole
+and best checkpoints and of the last epochs stay; a run that removes its own leaves what others
+need; a run without its old weights is a full hit, whole
 to `verify`, and the error on reading them names the remedy; `restore` brings them back; a dropped
 run's stages go unless another run names them; a writer that uses an old orphan keeps it; a stage
 that loses its manifest under a reader is computed again; dry-run changes nothing; damage stops
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from flows.cli.app import app
 from genenv_core.errors import ConfigError, IntegrityError, Retired
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
+from genenv_core.storage.records.labels import Change, change_labels
 from genenv_core.storage.records.manifest import Shard
 from genenv_core.storage.records.retention import restore
 from genenv_core.storage.records.runs import RunLog
@@ -33,8 +36,9 @@ from genenv_core.storage.store.leases import Lease, Leases
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity
 from genenv_core.storage.upkeep import compaction
+from genenv_core.storage.upkeep.collected import KINDS, Collected, Rule
 from genenv_core.storage.upkeep.compaction import compact
-from genenv_core.storage.upkeep.gc import KINDS, Collected, Rule, collect
+from genenv_core.storage.upkeep.gc import collect, collect_superseded
 from genenv_core.storage.upkeep.verify import COLLECTED, verify
 from tests.mutations import mutation
 from tests.unit.builders_runs import (
@@ -211,6 +215,60 @@ def test_nothing_young_goes(store: LocalStore) -> None:
     assert counts(gc(store, keep=EPOCHS, older_than_h=0)).keys() == {
         "manifests", "parts", "leases", "temporary",
     }  # fmt: skip
+
+
+def superseded(store: LocalStore, keep: int = 1, until: int = EPOCHS) -> Collected:
+    return collect_superseded(store, "run-a", keep, NOW, until=until)
+
+
+@mutation(
+    "a run removes weights that another run names", GC,
+    "self._leases()[1] | others |", "self._leases()[1] |",
+)  # fmt: skip
+@mutation(
+    "a run removes files that kept weights share", GC,
+    "sorted(self._superseded - named)", "sorted(self._superseded)",
+)  # fmt: skip
+@mutation(
+    "a run keeps the laid-out checkpoints of weights that went", GC,
+    "if name not in laid_out and self._store.list(paths.checkpoint(name)):", "if False:",
+)  # fmt: skip
+def test_a_run_removes_its_own_superseded_weights_of_any_age(store: LocalStore) -> None:
+    """Epoch 3 is the best one, 8 the last; another run names the update of epoch 2."""
+    open_run(store, "run-b", 1)
+    RunLog(store, "run-b").note_key(1, "grpo_update", key_of("grpo_update", 2))
+    for policy, stage in (("agent", "grpo_update"), ("env", "rwr_update")):
+        Artifacts(store).checkpoint(manifest_of(store, RunLog(store, "run-a"), 5, stage), policy)
+    a_minute_ago = time.time() - 60
+    for path in files(store):
+        os.utime(store.root / path, (a_minute_ago, a_minute_ago))
+    found = superseded(store)
+    assert with_weights(store) == {"agent": [2, 3, 8], "env": [3, 8]}
+    assert counts(found) == {"checkpoints": 2, "weights": 11}  # all have one tokenizer
+    assert found.bytes > 11 * 900
+    assert misses(store) == [] and verify(store).damaged == []
+    assert counts(superseded(store)) == {}
+
+
+@mutation(
+    "a run that plays again loses the weights that it goes on from", GC,
+    "kept_weights(so_far, manifests, self._rule.keep)", "set()",
+)  # fmt: skip
+def test_a_run_that_plays_its_epochs_again_keeps_what_it_goes_on_from(store: LocalStore) -> None:
+    superseded(store, until=5)
+    assert with_weights(store) == {"agent": [3, 5, 8], "env": [3, 5, 8]}
+    superseded(store, keep=2, until=8)
+    assert with_weights(store) == {"agent": [3, 8], "env": [3, 8]}
+
+
+def test_a_pinned_run_keeps_its_weights(store: LocalStore) -> None:
+    change_labels(store, "run-a", Change(pinned=True))
+    assert counts(superseded(store)) == {}
+    manifest = manifest_of(store, RunLog(store, "run-a"), 5, "grpo_update")
+    change_labels(store, "run-a", Change(pinned=False))
+    superseded(store)
+    with pytest.raises(Retired, match=r"genenv tag RUN --pin. and .genenv gc --restore RUN"):
+        Artifacts(store).checkpoint(manifest, "agent")
 
 
 def test_leftovers_go(store: LocalStore) -> None:

@@ -24,8 +24,9 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables, source
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep import compaction
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.compaction import compact
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
 from tests.unit.builders_runs import open_run, rows_of, without_fsync, write_epoch
 from tests.waiting import BOUND_S, until

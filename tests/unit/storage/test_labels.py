@@ -24,8 +24,9 @@ from genenv_core.storage.records.runs import RunLog, list_runs
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.copying import copy_run
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import LABELS, verify
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root

@@ -29,8 +29,9 @@ from genenv_core.storage.records.readers import Readers, check_readers
 from genenv_core.storage.records.retention import restore
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.copying import copy_run
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
 from tests.mutations import mutation
 from tests.unit.builders_runs import START, age, key_of, open_run, spoil, write_epoch, write_stage

@@ -20,8 +20,9 @@ from genenv_core.storage import paths
 from genenv_core.storage.records.origins import Origin, find_origin
 from genenv_core.storage.records.runs import Attempt, RunLog
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.copying import copy_run
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import ORIGIN, verify
 from schemas.enums import StageState
 from tasks.stage import Stage, StageContext, execution

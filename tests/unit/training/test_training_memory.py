@@ -298,6 +298,24 @@ def models_of(folder: Path, sizes: dict[str, Any]) -> Given:
     return Given(None, given, given)
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> Given:
+    """Return small models of both policies, in the folder `small`, without a tokenizer."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300}
+    return models_of(tmp_path / "small", sizes)
+
+
+class Words:
+    """A chat format whose tokens are words; an answer has one more, its end."""
+
+    def first_prompt(self, messages: list[dict[str, str]], tools: Any = ()) -> tuple[int, ...]:
+        return (0,) * len(" ".join(message["content"] for message in messages).split())
+
+    def completion(self, answer: str) -> tuple[int, ...]:
+        return (0,) * (len(answer.split()) + 1)
+
+
 def checked(config: RunConfig, given: Given) -> list[needs.Need]:
     """Return what the updates need, once that is checked."""
     found = needs.needs(config, given)
@@ -371,19 +389,9 @@ def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
     "return PROMPT",
 )  # fmt: skip
 def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is counted by the tokenizer of the given model on the base data of the run."""
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
-    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300}
-    models = models_of(tmp_path / "env", sizes)
-
-    class Words:
-        """Counts the words of all messages."""
-
-        def first_prompt(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
-            return (0,) * len(" ".join(message["content"] for message in messages).split())
-
     loaded: list[tuple[Path, dict[str, Any]]] = []
 
     def load(folder: Path, variables: dict[str, Any]) -> Words:
@@ -392,19 +400,19 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
 
     def length(preset: str, *overrides: str) -> int:
         config = resolve(preset, overrides=list(overrides))
-        return needs.needs(config, models)[-1].job.row_tokens - config.generation.max_tokens
+        return needs.needs(config, small)[-1].job.row_tokens - config.generation.max_tokens
 
     assert length("tiny") == needs.PROMPT  # without a tokenizer
     monkeypatch.setattr(ChatFormat, "load", load)
     variables = "models.env_chat_template_kwargs={enable_thinking: false}"
     short = length("tiny", f"models.env={tmp_path}", variables)
     assert 0 < short < 60
-    assert loaded == [(tmp_path / "env", {"enable_thinking": False})]
+    assert loaded == [(tmp_path / "small", {"enable_thinking": False})]
     explained = length("tiny", "domain.options.explain=true")
     assert explained > 4 * short
     data = tmp_path / "base.jsonl"
     data.write_text('{"program": "+ 3 bolts 4"}\n')
-    given = Given(FileRef(path=str(data), sha256="0" * 64), None, models.env_model)
+    given = Given(FileRef(path=str(data), sha256="0" * 64), None, small.env_model)
     config = resolve("tiny", overrides=[f"data.base_file={data}"])
     one = longest_prompt(config, given)
     assert one is not None and 0 < one <= short  # of the single base task
@@ -424,21 +432,8 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
     "for need in here if need.stage != WARM", "for need in here",
 )  # fmt: skip
 def test_a_warm_start_needs_what_its_examples_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
-    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300}
-    models = models_of(tmp_path / "given", sizes)
-
-    class Words:
-        """Counts words; an answer has one more token, its end."""
-
-        def first_prompt(self, messages: list[dict[str, str]], tools: Any = ()) -> tuple[int, ...]:
-            return (0,) * len(" ".join(message["content"] for message in messages).split())
-
-        def completion(self, answer: str) -> tuple[int, ...]:
-            return (0,) * (len(answer.split()) + 1)
-
     monkeypatch.setattr(ChatFormat, "load", lambda *_: Words())
     examples = tmp_path / "examples.jsonl"
     example = {"messages": [{"role": "user", "content": "one two three"}], "answer": "four five"}
@@ -448,7 +443,7 @@ def test_a_warm_start_needs_what_its_examples_need(
     given = [f"models.{policy}={tmp_path}" for policy in Policy]
     steps = ["warm_start.steps=3", "warm_start.micro_batch_rows=5"]
     config = resolve("tiny", overrides=[*given, *steps, f"warm_start.examples={examples}"])
-    found = needs.needs(config, models)
+    found = needs.needs(config, small)
     assert [need.name for need in found] == [
         "warm_start of pi_agent", "warm_start of pi_env", "grpo_update", "rwr_update",
     ]  # fmt: skip
@@ -463,14 +458,14 @@ def test_a_warm_start_needs_what_its_examples_need(
     with pytest.raises(ConfigError, match=r"^warm_start of pi_agent: the warm start needs about "):
         needs.check_needs(tight, found)
     # It is over when the updates begin.
-    game = needs.needs(resolve("tiny", overrides=given), models)
+    game = needs.needs(resolve("tiny", overrides=given), small)
     assert needs.lack_of_memory(config, found, 0) == needs.lack_of_memory(config, game, 0)
     alone = found[0].estimate.total(5) + 2 * 0.7 * GB
     assert needs.lack_of_memory(config, found[:2], alone + 1) == ""
     line = needs.lack_of_memory(config, found[:2], alone - 1)
     assert line.startswith(f"up to {alone / GB:.3g} GB are needed in the warm_start of pi_agent, ")
     own = resolve("tiny", overrides=[*given, *steps])
-    assert needs.needs(own, models)[0].longest == "of 64 examples of the domain"
+    assert needs.needs(own, small)[0].longest == "of 64 examples of the domain"
 
 
 SMOL = Shape(

@@ -31,9 +31,10 @@ from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 from genenv_core.storage.store.s3.store import S3Store
 from genenv_core.storage.upkeep import compaction
+from genenv_core.storage.upkeep.collected import Rule
 from genenv_core.storage.upkeep.compaction import compact
 from genenv_core.storage.upkeep.copying import copy_run
-from genenv_core.storage.upkeep.gc import Rule, collect
+from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
 from schemas.registry import TABLES, schema
 from schemas.relations import sql_name, views

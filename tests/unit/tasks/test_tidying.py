@@ -1,0 +1,79 @@
+"""What a run does for its disk at the end of an epoch.
+
+Invariants: whole weights go where the configuration says so, and adapters stay; what went is told;
+a failure is a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
+from genenv_core.errors import IntegrityError
+from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.upkeep.collected import Collected, Found
+from tasks.stage.progress import listening
+from tasks.upkeep import tidying
+from tests.mutations import mutation
+
+TIDYING = "tasks/upkeep/tidying.py"
+
+KEEP = "execution.keep_checkpoints=2"
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *overrides: str, answer: Any = None
+) -> tuple[list[Any], list[str]]:
+    """Return what was asked of the collection at the end of epoch 5, and what was told."""
+    calls: list[Any] = []
+    told: list[str] = []
+
+    def collect(store: Any, run: str, keep: int, now: Any, *, until: int) -> Collected:
+        calls.append((run, keep, until))
+        if answer:
+            raise answer
+        return Collected({"weights": Found(2, 3_000_000_000)})
+
+    monkeypatch.setattr(tidying, "collect_superseded", collect)
+    config: RunConfig = resolve("tiny", overrides=overrides, fields={"run_id": "r"})
+    with listening(lambda event: told.append(event.message)):
+        tidying.drop_superseded(config, 5, Artifacts(LocalStore(tmp_path)))
+    return calls, told
+
+
+def test_whole_weights_go_where_the_configuration_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls, (line,) = asked(monkeypatch, tmp_path, KEEP)
+    assert calls == [("r", 2, 5)]
+    assert line.startswith("epoch 5: ") and "3.00 GB (execution.keep_checkpoints 2)" in line
+    assert asked(monkeypatch, tmp_path) == ([], [])
+
+
+@mutation("a run removes its old adapters", TIDYING, "keep is None or adapters", "keep is None")
+def test_adapters_stay_unless_they_are_merged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert asked(monkeypatch, tmp_path, KEEP, "training.lora.rank=4") == ([], [])
+    merged = asked(monkeypatch, tmp_path, KEEP, "training.lora={rank: 4, merge: true}")
+    assert len(merged[0]) == 1
+
+
+def test_a_failure_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "genenv.stage")
+    _, told = asked(monkeypatch, tmp_path, KEEP, answer=IntegrityError("a record is damaged"))
+    assert told == []
+    (record,) = caplog.records
+    assert "kept all weights: a record is damaged" in record.getMessage()
+
+
+def test_the_preset_laptop_keeps_few_weights() -> None:
+    assert resolve("laptop").execution.keep_checkpoints == 1
