@@ -42,6 +42,11 @@ class TrainingConfig(Section):
     memory_gb: float | None = Field(default=None, gt=0, le=10_000)
     """Memory of one device (GB = 1e9 bytes) that an update may fill; None: all that a GPU has, and
     on CPUs no limit. micro_batch_rows is lowered to what fits."""
+    share_prefixes: bool = False
+    """Whether each beginning that rows of a micro-batch have in common is computed once, as the
+    prompt of a group's attempts is; else each row is computed whole and padded. It changes rounding
+    alone. It pays where rows are short, or share more than they differ in: attention is over all
+    tokens of a micro-batch. It needs full attention, and no sharding."""
     lora: LoraConfig = Field(default_factory=lambda: LoraConfig())
     """Adapters in place of all weights."""
 
@@ -72,6 +77,11 @@ class TrainingConfig(Section):
             raise ValueError(
                 f"training.strategy {self.strategy} needs training.device cuda: accelerate shards "
                 "on GPUs only; use ddp on CPUs"
+            )
+        if self.sharded and self.share_prefixes:
+            raise ValueError(
+                f"training.share_prefixes was not tried with training.strategy {self.strategy}: "
+                "set training.share_prefixes=false, or training.strategy=ddp"
             )
         if self.kernels == "liger" and self.device == "cpu":
             raise ValueError(
