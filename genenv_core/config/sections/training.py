@@ -42,11 +42,11 @@ class TrainingConfig(Section):
     memory_gb: float | None = Field(default=None, gt=0, le=10_000)
     """Memory of one device (GB = 1e9 bytes) that an update may fill; None: all that a GPU has, and
     on CPUs no limit. micro_batch_rows is lowered to what fits."""
-    share_prefixes: bool = False
-    """Whether each beginning that rows of a micro-batch have in common is computed once, as the
-    prompt of a group's attempts is; else each row is computed whole and padded. It changes rounding
+    rows: Literal["padded", "shared"] = "padded"
+    """How the rows of a micro-batch are computed. padded: each whole. shared: what several rows
+    begin with is computed once, such as the prompt of a group's attempts; that changes rounding
     alone. It pays where rows are short, or share more than they differ in: attention is over all
-    tokens of a micro-batch. It needs full attention, and no sharding."""
+    tokens of a micro-batch. It needs full attention, and no zero3."""
     lora: LoraConfig = Field(default_factory=lambda: LoraConfig())
     """Adapters in place of all weights."""
 
@@ -54,6 +54,11 @@ class TrainingConfig(Section):
     def own_processes(self) -> bool:
         """Whether an update has processes of its own, started by `accelerate launch`."""
         return self.device == "cuda" or self.processes > 1
+
+    @property
+    def share_prefixes(self) -> bool:
+        """Whether what rows begin with in common is computed once."""
+        return self.rows == "shared"
 
     @property
     def yields(self) -> bool:
@@ -78,10 +83,10 @@ class TrainingConfig(Section):
                 f"training.strategy {self.strategy} needs training.device cuda: accelerate shards "
                 "on GPUs only; use ddp on CPUs"
             )
-        if self.sharded and self.share_prefixes:
+        if self.strategy == "zero3" and self.share_prefixes:
             raise ValueError(
-                f"training.share_prefixes was not tried with training.strategy {self.strategy}: "
-                "set training.share_prefixes=false, or training.strategy=ddp"
+                "training.rows shared was not tried with training.strategy zero3: "
+                "set training.rows=padded, or training.strategy=fsdp2"
             )
         if self.kernels == "liger" and self.device == "cpu":
             raise ValueError(

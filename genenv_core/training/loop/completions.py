@@ -1,7 +1,7 @@
 """Rows of a prompt and its completion as tensors, and the logits that predict the completions.
 
 Rows are laid out in one of two ways. Padded, each row is computed whole. Shared
-(`training.share_prefixes`), each beginning that several rows have in common is computed once: the
+(`training.rows`), each beginning that several rows have in common is computed once: the
 rows of a micro-batch are one sequence of the nodes of their prefix tree, in which a token attends
 to the tokens on its own path alone and has the position that it has in its row. Both give the same
 logits but for rounding, so losses and gradients are the same functions of the weights.

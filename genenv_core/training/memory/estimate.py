@@ -6,7 +6,7 @@ micro-batch what the backward pass needs. The coefficients of a layer were measu
 the tensors that transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures
 them again); those of bfloat16 are bounds. None was compared with a GPU yet (docs/training.md).
 
-Rows with shared prefixes (`training.share_prefixes`) count as if they shared nothing: an upper
+Rows with shared prefixes (`training.rows`) count as if they shared nothing: an upper
 bound of what they need.
 """
 

@@ -18,7 +18,7 @@ _ROWS = ((3, 4), (3, 4), (3, 2), (5, 3))
 
 
 def check_prefixes(model: Any, checkpoint: object) -> None:
-    """Raise `TrainingError` unless a model can compute shared prefixes (`share_prefixes`).
+    """Raise `TrainingError` unless a model can compute shared prefixes (`training.rows`).
 
     What transformers says of its attention decides first: it takes any mask, and each layer attends
     to all tokens before (a window may be longer than any row that could be tried). Then its numbers
@@ -26,8 +26,8 @@ def check_prefixes(model: Any, checkpoint: object) -> None:
     """
     if why := _attention(model) or _difference(model):
         raise TrainingError(
-            f"training.share_prefixes: the model of {checkpoint} cannot compute shared prefixes "
-            f"({why}): set training.share_prefixes=false"
+            f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
+            f"({why}): set training.rows=padded"
         )
 
 

@@ -49,7 +49,7 @@ PREFIXES = "genenv_core/training/policies/prefixes.py"
 UPDATE = "genenv_core/training/loop/update.py"
 ESTIMATE = "genenv_core/training/memory/estimate.py"
 
-SHARED = TrainingConfig(share_prefixes=True)
+SHARED = TrainingConfig(rows="shared")
 PROMPTS = [[5, 6, 7], [5, 6, 7], [5, 9], [5, 6, 7], [5, 6]]
 """Two attempts of one prompt are equal, one prompt is the beginning of another."""
 COMPLETIONS_OF = [[8, 3, 1], [8, 4, 1], [7, 1], [8, 3, 1], [7, 8, 2]]
@@ -175,7 +175,7 @@ def test_grpo_has_the_loss_and_the_gradient_of_padded_rows(
         )
         for name, config in (
             ("padded", TrainingConfig(lora=lora)),
-            ("shared", TrainingConfig(lora=lora, share_prefixes=True)),
+            ("shared", TrainingConfig(lora=lora, rows="shared")),
         )
     ]
     (padded, many), (shared, few) = done
@@ -265,7 +265,7 @@ def test_bfloat16_products_are_near_those_of_float32(
 ) -> None:
     rows = grpo_rows(2, 4, sampler=load(policy))
     for name, precision in (("exact", "float32"), ("half", "bfloat16")):
-        training = TrainingConfig.model_validate({"share_prefixes": True, "precision": precision})
+        training = TrainingConfig.model_validate({"rows": "shared", "precision": precision})
         run_update(grpo_of(tmp_path, name, rows, policy, passes=1, training=training))
     assert 1e-6 < relative_error(gradients[1], gradients[0]) < 0.1
 
@@ -289,8 +289,8 @@ def test_a_model_with_a_window_is_refused_before_the_first_step(
     path.write_text(text.replace('"full_attention",', '"sliding_attention",'), encoding="utf-8")
     rows = grpo_rows(2, 4, sampler=load(policy))
     message = (
-        r"^training\.share_prefixes: the model of .*windowed cannot compute shared prefixes "
-        r"\(layer_types sliding_attention\): set training\.share_prefixes=false$"
+        r"^training\.rows is shared: the model of .*windowed cannot compute shared prefixes "
+        r"\(layer_types sliding_attention\): set training\.rows=padded$"
     )
     with pytest.raises(TrainingError, match=message):
         run_update(grpo_of(tmp_path, "out", rows, windowed, training=SHARED))
@@ -329,9 +329,10 @@ def test_what_cannot_share_prefixes_is_refused(monkeypatch: pytest.MonkeyPatch) 
         check_prefixes(deaf, "it")
 
 
-def test_sharding_with_shared_prefixes_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"share_prefixes was not tried with .* fsdp2"):
-        TrainingConfig(device="cuda", processes=2, strategy="fsdp2", share_prefixes=True)
+def test_shared_prefixes_with_deepspeed_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"rows shared was not tried with .* zero3"):
+        TrainingConfig(device="cuda", processes=2, strategy="zero3", rows="shared")
+    TrainingConfig(device="cuda", processes=2, strategy="fsdp2", rows="shared")
 
 
 @mutation(
