@@ -56,11 +56,6 @@ class TrainingConfig(Section):
         return self.device == "cuda" or self.processes > 1
 
     @property
-    def share_prefixes(self) -> bool:
-        """Whether what rows begin with in common is computed once."""
-        return self.rows == "shared"
-
-    @property
     def yields(self) -> bool:
         """Whether an update that runs out of memory continues with smaller micro-batches. On CPUs
         it does not: there a result is equal to the bit only with the configured size."""
@@ -83,7 +78,7 @@ class TrainingConfig(Section):
                 f"training.strategy {self.strategy} needs training.device cuda: accelerate shards "
                 "on GPUs only; use ddp on CPUs"
             )
-        if self.strategy == "zero3" and self.share_prefixes:
+        if self.strategy == "zero3" and self.rows == "shared":
             raise ValueError(
                 "training.rows shared was not tried with training.strategy zero3: "
                 "set training.rows=padded, or training.strategy=fsdp2"
