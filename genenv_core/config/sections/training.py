@@ -42,6 +42,11 @@ class TrainingConfig(Section):
     memory_gb: float | None = Field(default=None, gt=0, le=10_000)
     """Memory of one device (GB = 1e9 bytes) that an update may fill; None: all that a GPU has, and
     on CPUs no limit. micro_batch_rows is lowered to what fits."""
+    rows: Literal["padded", "shared"] = "padded"
+    """How the rows of a micro-batch are computed. padded: each whole. shared: what several rows
+    begin with is computed once, such as the prompt of a group's attempts; that changes rounding
+    alone. It pays where rows are short, or share more than they differ in: attention is over all
+    tokens of a micro-batch. It needs full attention, and no zero3."""
     lora: LoraConfig = Field(default_factory=lambda: LoraConfig())
     """Adapters in place of all weights."""
 
@@ -72,6 +77,11 @@ class TrainingConfig(Section):
             raise ValueError(
                 f"training.strategy {self.strategy} needs training.device cuda: accelerate shards "
                 "on GPUs only; use ddp on CPUs"
+            )
+        if self.strategy == "zero3" and self.rows == "shared":
+            raise ValueError(
+                "training.rows shared was not tried with training.strategy zero3: "
+                "set training.rows=padded, or training.strategy=fsdp2"
             )
         if self.kernels == "liger" and self.device == "cpu":
             raise ValueError(

@@ -65,6 +65,7 @@ from genenv_core.engines.adapters import has_adapter
 from genenv_core.errors import TrainingError
 from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
 from genenv_core.training.loop import ranks
+from genenv_core.training.loop.completions import completion_logprobs
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
 from genenv_core.training.loop.update import carry_out
@@ -299,8 +300,15 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         in_turn = zip(*ranks.collected(own), strict=True)
         return [row for turn in in_turn for batch in turn for row in batch]
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        scored = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
+    ) -> Any:
+        rows = model, input_ids, attention_mask, logits_to_keep
+        if self.training.rows == "shared":
+            with self.accelerator.autocast():
+                scored = (*completion_logprobs(*rows, self.temperature), None)
+        else:
+            scored = super()._get_per_token_logps_and_entropies(*rows, **options)
         if torch.is_grad_enabled():
             self._scored = (scored[0].detach(), scored[1].detach())
         return scored

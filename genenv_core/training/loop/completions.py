@@ -1,4 +1,11 @@
-"""Rows of a prompt and its completion as tensors, and the logits that predict the completions."""
+"""Rows of a prompt and its completion as tensors, and the logits that predict the completions.
+
+Rows are laid out in one of two ways. Padded, each row is computed whole. Shared
+(`training.rows`), each beginning that several rows have in common is computed once: the
+rows of a micro-batch are one sequence of the nodes of their prefix tree, in which a token attends
+to the tokens on its own path alone and has the position that it has in its row. Both give the same
+logits but for rounding, so losses and gradients are the same functions of the weights.
+"""
 
 # torch has partial types only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -7,13 +14,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 import torch
 
+Rows = Sequence[list[int]]
 
-def padded(prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> dict[str, Any]:
-    """Return right-padded tensors (B, L); `scored` (B, L - 1) marks what predicts a completion."""
+
+def laid_out(prompts: Rows, completions: Rows, *, shared: bool) -> dict[str, Any]:
+    """Return rows as tensors: `inputs` of the model, and what reads its output.
+
+    `targets` (tokens,) are the ids of all completions, row by row, and `lengths` (rows,) their
+    numbers. `chosen` finds the logits that predict each target: the model's output for padded rows
+    has the shape (rows, keep, V) and `chosen` is a mask (rows, keep - 1); for shared ones the
+    output has the shape (1, nodes, V) and `chosen` holds indices of nodes (tokens,).
+    """
+    layout = _tree(prompts, completions) if shared else _padded(prompts, completions)
+    targets = [token for completion in completions for token in completion]
+    lengths = torch.tensor([len(completion) for completion in completions])
+    return layout | {"targets": torch.tensor(targets), "lengths": lengths}
+
+
+def in_order(rows: Sequence[int], prompts: Rows, completions: Rows, *, shared: bool) -> list[int]:
+    """Return indices of rows in the order whose micro-batches cost least.
+
+    Rows of about the same length need little padding; rows with a common beginning share it.
+    """
+    if shared:
+        return sorted(rows, key=lambda row: (prompts[row], completions[row], row))
+    return sorted(rows, key=lambda row: (len(prompts[row]) + len(completions[row]), row))
+
+
+def completion_logits(model: Any, batch: dict[str, Any]) -> Any:
+    """Return the logits at each completion position of such rows, shape (tokens, V), float32."""
+    inputs, chosen = batch["inputs"], batch["chosen"]
+    if "ends" not in inputs:
+        return model(**inputs, use_cache=False).logits[:, :-1][chosen].float()
+    logits = model(
+        input_ids=inputs["input_ids"],
+        position_ids=inputs["position_ids"],
+        attention_mask=_paths(inputs["ends"]),
+        logits_to_keep=inputs["logits_to_keep"],
+        use_cache=False,
+    ).logits
+    return logits[0, chosen].float()
+
+
+def completion_logprobs(
+    model: Any, ids: Any, mask: Any, completion: int, temperature: float
+) -> tuple[Any, Any]:
+    """Return logprobs and entropies of the last `completion` columns of rows, with shared prefixes.
+
+    `ids` and `mask` have the shape (rows, columns): prompts padded on the left, completions on the
+    right. Both results have the shape (rows, completion), with 0 where the mask is 0. Entropies
+    have no gradient.
+    """
+    split = ids.size(1) - completion
+    real = mask.bool()
+    rows = [(row.tolist(), kept.tolist()) for row, kept in zip(ids, real, strict=True)]
+    prompts = [_kept(row[:split], kept[:split]) for row, kept in rows]
+    completions = [_kept(row[split:], kept[split:]) for row, kept in rows]
+    batch = on_device(laid_out(prompts, completions, shared=True), ids.device)
+    logprobs = (completion_logits(model, batch) / temperature).log_softmax(-1)
+    found = logprobs.gather(1, batch["targets"].unsqueeze(1)).squeeze(1)
+    with torch.no_grad():
+        entropies = -(logprobs.exp() * logprobs).sum(-1)
+    empty, scored = found.new_zeros(real[:, split:].shape), real[:, split:]
+    return empty.masked_scatter(scored, found), empty.masked_scatter(scored, entropies)
+
+
+def on_device(batch: dict[str, Any], device: Any) -> dict[str, Any]:
+    """Return a batch with its tensors on a device."""
+    return {
+        name: on_device(value, device)
+        if isinstance(value, dict)
+        else value.to(device)
+        if isinstance(value, torch.Tensor)
+        else value
+        for name, value in batch.items()
+    }
+
+
+def _padded(prompts: Rows, completions: Rows) -> dict[str, Any]:
+    """Return right-padded rows."""
     lengths = torch.tensor([[len(p), len(c)] for p, c in zip(prompts, completions, strict=True)])
     width = int(lengths.sum(1).max())
     position = torch.arange(width)
@@ -21,22 +106,67 @@ def padded(prompts: Sequence[list[int]], completions: Sequence[list[int]]) -> di
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         input_ids[row, : len(prompt) + len(completion)] = torch.tensor(prompt + completion)
     first, end = lengths[:, :1], lengths.sum(1, keepdim=True)
-    return {
+    scored = (position[1:] >= first) & (position[1:] < end)
+    # Logits before the first completion of the batch are never needed.
+    keep = width - int(lengths[:, 0].min()) + 1
+    inputs = {
         "input_ids": input_ids,
         "attention_mask": (position < end).long(),
-        "scored": (position[1:] >= first) & (position[1:] < end),
-        # Logits before the first completion of the batch are never needed.
-        "keep": width - int(lengths[:, 0].min()) + 1,
+        "logits_to_keep": keep,
     }
+    return {"inputs": inputs, "chosen": scored[:, scored.size(1) + 1 - keep :]}
 
 
-def completion_logits(model: Any, batch: dict[str, Any]) -> Any:
-    """Return the logits at each completion position of such rows, shape (tokens, V), float32."""
-    keep, scored = batch["keep"], batch["scored"]
-    output = model(
-        input_ids=batch["input_ids"],
-        attention_mask=batch["attention_mask"],
-        logits_to_keep=keep,
-        use_cache=False,
-    )
-    return output.logits[:, :-1][scored[:, scored.size(1) + 1 - keep :]].float()
+def _tree(prompts: Rows, completions: Rows) -> dict[str, Any]:
+    """Return the prefix tree of rows, without their last tokens: those predict nothing.
+
+    Nodes are in preorder, so `ends` (1, nodes) says all about the paths: the nodes below a node
+    are those behind it and before its end.
+    """
+    rows = [[*p, *c[:-1]] for p, c in zip(prompts, completions, strict=True)]
+    ids: list[int] = []
+    positions: list[int] = []
+    ends: list[int] = []
+    paths: dict[int, list[int]] = {}
+    before: list[int] = []
+    path: list[int] = []
+    # Sorted, a row shares with the row before it all that it shares with any before.
+    for row in sorted(range(len(rows)), key=rows.__getitem__):
+        common = sum(1 for _ in takewhile(bool, map(eq, before, rows[row])))
+        before = rows[row]
+        path = [*path[:common], *range(len(ids), len(ids) + len(before) - common)]
+        paths[row] = path
+        ids += before[common:]
+        positions += range(common, len(before))
+        ends += [0] * (len(before) - common)
+        for node in path:
+            ends[node] = len(ids)
+    predicting = [
+        node for row, prompt in enumerate(prompts) for node in paths[row][len(prompt) - 1 :]
+    ]
+    keep, chosen = torch.unique(torch.tensor(predicting), return_inverse=True)
+    inputs = {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]),
+        "ends": torch.tensor([ends]),
+        "logits_to_keep": keep,
+    }
+    return {"inputs": inputs, "chosen": chosen}
+
+
+def _paths(ends: Any) -> Any:
+    """Return the additive mask (1, 1, nodes, nodes) by which a node sees its own path alone.
+
+    As a number in the type that attention computes in, so that all layers keep the same one; a mask
+    of booleans would be converted, and kept, by each.
+    """
+    half = torch.is_autocast_enabled(ends.device.type)
+    dtype = torch.get_autocast_dtype(ends.device.type) if half else torch.float32
+    node = torch.arange(ends.size(1), device=ends.device)
+    seen = (node <= node[:, None]) & (node[:, None] < ends)
+    mask = torch.zeros(seen.shape, dtype=dtype, device=ends.device)
+    return mask.masked_fill(~seen, float("-inf"))[None, None]
+
+
+def _kept(tokens: list[int], mask: list[bool]) -> list[int]:
+    return [token for token, one in zip(tokens, mask, strict=True) if one]

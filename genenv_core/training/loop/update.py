@@ -34,6 +34,7 @@ from genenv_core.training.loop import ranks
 from genenv_core.training.loop.checkpoints import CheckpointKeeper
 from genenv_core.training.loop.steps import train_quietly
 from genenv_core.training.memory.estimate import GB, fitted
+from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.policies.weights import LoadedPolicy, load_policy
 from genenv_core.training.requests import UpdateRequest, UpdateResult
 
@@ -86,6 +87,8 @@ def _computed(
     ):
         policy = load_policy(request.checkpoint, request.training)
         rows.check_vocabulary(policy.vocabulary)
+        if request.training.rows == "shared":
+            check_prefixes(policy.model, request.checkpoint)
         trainer = trainer_of(policy, rows, request, keeper.folder or work)
         steps = train_quietly(trainer, keeper)
         outcome = trainer.outcome()

@@ -5,6 +5,9 @@ the leash's way back, DDP's buckets, what FSDP gathers, autocast's casts), and f
 micro-batch what the backward pass needs. The coefficients of a layer were measured in float32 on
 the tensors that transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures
 them again); those of bfloat16 are bounds. None was compared with a GPU yet (docs/training.md).
+
+Rows with shared prefixes (`training.rows`) count as if they shared nothing: an upper
+bound of what they need.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ RUNTIME_BYTES = 1.5 * GB
 
 _LAYER = {"float32": (40, 16, 4), "bfloat16": (40, 11, 2)}
 """Bytes kept of a layer for a token: of each hidden unit, each MLP unit, each position (mask)."""
+_SHARED_MASK = 4
+"""Bytes of each position for a token, once for all layers, of rows with shared prefixes: there a
+position is one of the whole micro-batch."""
 _INPUT_OF_LAYER = 4
 """Bytes of each hidden unit that gradient checkpointing keeps of a layer for a token."""
 _OUTSIDE = 12
@@ -43,7 +49,8 @@ _RWR_LOGITS = 20
 """Bytes of each (completion token, vocabulary entry) in RWR, five values in float32: in a step the
 logprobs, their exponential, the difference from the reference's, and the gradients of these two
 (logits are gone by then, and the reference's logprobs too, where they are not kept for the next
-step); where the KL is measured, both logprobs, the exponential, the difference, the product."""
+step); where the KL is measured, both logprobs, the exponential, the difference, the product.
+GRPO with shared prefixes has no more: the logprobs, their exponential, its product, gradients."""
 REFERENCE_CACHE_VALUES = 2**24
 """Reference logprobs that RWR keeps between steps, 64 MiB in float32; of more it keeps none."""
 _TILE = 32768
@@ -157,6 +164,8 @@ class Job:
     gradient_checkpointing: bool
     reference: KlReference | None
     """The model of a KL that is held beside the policy; None: the KL needs no other weights."""
+    rows: int = 1
+    """Rows of a micro-batch as configured."""
     leash_tokens: int = 0
     """Completion tokens of all rows that the KL of RWR is along."""
 
@@ -246,19 +255,24 @@ def _row(job: Job) -> float:
     shape, tokens = job.shape, job.row_tokens
     per_hidden, per_unit, per_position = _LAYER[job.training.precision]
     wide = max(shape.hidden, shape.queries)
-    layer = per_hidden * wide + per_unit * shape.intermediate + per_position * tokens
+    layer = per_hidden * wide + per_unit * shape.intermediate
+    mask = 0
+    if job.training.rows == "shared":
+        mask = _SHARED_MASK * job.rows * tokens
+    else:
+        layer += per_position * tokens
     layers = (
         shape.layers * _INPUT_OF_LAYER * shape.hidden + layer
         if job.gradient_checkpointing
         else shape.layers * layer
     )
-    return tokens * (layers + _OUTSIDE * shape.hidden) + _logits(job)
+    return tokens * (layers + mask + _OUTSIDE * shape.hidden) + _logits(job)
 
 
 def _logits(job: Job) -> float:
     """Return what the head needs for a row."""
     vocabulary = job.shape.vocabulary
-    if job.loss != "grpo":
+    if job.loss != "grpo" or job.training.rows == "shared":
         return _RWR_LOGITS * vocabulary * job.completion_tokens
     by_torch, by_kernel = _GRPO_TILE[job.training.precision]
     width = by_torch if job.training.device == "cpu" else by_kernel
@@ -312,6 +326,7 @@ def job_of(request: UpdateRequest) -> Job:
         reference=reference_of(
             request.settings, request.training.lora, moved=len(set(request.models)) > 1
         ),
+        rows=request.settings.micro_batch_rows,
         leash_tokens=int(leash_tokens),
     )
 

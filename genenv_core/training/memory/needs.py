@@ -231,6 +231,7 @@ def _need(
         completion_tokens=completion,
         gradient_checkpointing=config.execution.gradient_checkpointing == "full",
         reference=reference_of(settings, training.lora, moved=True),
+        rows=settings.micro_batch_rows,
         leash_tokens=config.rwr.kl_rows * completion if loss == "rwr" else 0,
     )
     stage = WARM if loss == "warm_start" else update_of(policy)

@@ -10,7 +10,7 @@ import polars as pl
 import torch
 
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training.loop.completions import padded
+from genenv_core.training.loop.completions import in_order, laid_out
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
@@ -71,14 +71,16 @@ def _check(frame: pl.DataFrame) -> None:
 
 
 class RowBatches(StepBatches):
-    """All rows as padded micro-batches, rows of about the same length together.
+    """All rows as micro-batches, those together that cost least together (`in_order`).
 
-    Several processes take them in turn, so the rows of one turn have about the same length. Rows on
+    Several processes take them in turn, so those of one turn cost about the same. Rows on
     the leash are in batches of their own, the first ones: only these need a reference, and a turn
     needs it in all processes or in none.
     """
 
-    def __init__(self, rows: StoredGenerations, micro: int, processes: int = 1) -> None:
+    def __init__(
+        self, rows: StoredGenerations, micro: int, processes: int = 1, *, shared: bool = False
+    ) -> None:
         super().__init__()
         ends = [len(ids) for ids in rows.completion_ids]
         learned = [length for length, weight in zip(ends, rows.weight, strict=True) if weight > 0]
@@ -87,28 +89,25 @@ class RowBatches(StepBatches):
         """Those whose likelihood is trained, and their completion tokens."""
         self.leash_rows, self.leash_tokens = len(leashed), sum(leashed)
         """Those that the KL is computed along, and their completion tokens."""
-        lengths = [
-            len(prompt) + len(completion)
-            for prompt, completion in zip(rows.prompt_ids, rows.completion_ids, strict=True)
-        ]
-        # The sum over all rows does not depend on their order, so the order may save padding.
-        order = sorted(range(len(lengths)), key=lambda index: (lengths[index], index))
+        # The sum over all rows does not depend on their order.
+        every = range(len(rows.row_id))
+        order = in_order(every, rows.prompt_ids, rows.completion_ids, shared=shared)
         for leash in (True, False):
             own = [index for index in order if rows.leash[index] is leash]
             for start, stop in cut(len(own), most=micro, processes=processes) if own else ():
                 # With fewer rows than processes, an empty one is a row that does not count.
-                batch = _pad(rows, own[start:stop] or own[:1])
+                batch = _tensors(rows, own[start:stop] or own[:1], shared)
                 counts = 1.0 if stop > start else 0.0
                 about = {"index": len(self.batches), "counts": counts, "leash": leash}
                 self.batches.append(batch | about)
 
 
-def _pad(rows: StoredGenerations, chosen: list[int]) -> dict[str, Any]:
-    """Return the padded tensors of rows, with the weight of each completion token."""
-    batch = padded(
+def _tensors(rows: StoredGenerations, chosen: list[int], shared: bool) -> dict[str, Any]:
+    """Return rows as tensors, with the weight of each completion token."""
+    batch = laid_out(
         [rows.prompt_ids[index] for index in chosen],
         [rows.completion_ids[index] for index in chosen],
+        shared=shared,
     )
-    scored = batch["scored"]
     weight = torch.tensor([rows.weight[index] for index in chosen], dtype=torch.float32)
-    return batch | {"token_weight": weight.unsqueeze(1).expand_as(scored)[scored]}
+    return batch | {"token_weight": weight.repeat_interleave(batch["lengths"])}

@@ -76,7 +76,9 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         settings = request.settings
         self.training = request.training
         processes = self.training.processes
-        self.step_batches = RowBatches(rows, settings.micro_batch_rows, processes)
+        self.step_batches = RowBatches(
+            rows, settings.micro_batch_rows, processes, shared=self.training.rows == "shared"
+        )
         self.kl_coef = settings.kl_coef
         self._cached: dict[int, Any] = {}
         super().__init__(
@@ -122,8 +124,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
     def _terms(self, model: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
         """Return a micro-batch's shares of the weighted token NLL and of the KL a sequence."""
         logprobs = completion_logits(model, batch).log_softmax(-1)
-        targets = batch["input_ids"][:, 1:][batch["scored"]]
-        chosen = logprobs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        chosen = logprobs.gather(1, batch["targets"].unsqueeze(1)).squeeze(1)
         nll = -(batch["token_weight"] * chosen).sum() / self.step_batches.tokens
         kl = 0 * nll  # a number with a slope: a step that follows the KL alone goes back through it
         if batch["leash"]:

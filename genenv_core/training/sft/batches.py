@@ -8,7 +8,7 @@ from functools import partial
 import polars as pl
 
 from genenv_core.errors import TrainingError
-from genenv_core.training.loop.completions import padded
+from genenv_core.training.loop.completions import in_order, laid_out
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
@@ -50,11 +50,13 @@ class Examples:
 class ExampleBatches(StepBatches):
     """The steps one after the other: each has `step_rows` rows, as `per_step` micro-batches.
 
-    Rows of a step have about the same length within a micro-batch. Each micro-batch knows the
+    Rows of a step are in the order that costs least (`in_order`). Each micro-batch knows the
     completion tokens of its whole step.
     """
 
-    def __init__(self, rows: Examples, step_rows: int, micro: int, processes: int) -> None:
+    def __init__(
+        self, rows: Examples, step_rows: int, micro: int, processes: int, *, shared: bool = False
+    ) -> None:
         super().__init__()
         cuts = cut(step_rows, most=micro, processes=processes)
         self.per_step = len(cuts)
@@ -62,15 +64,14 @@ class ExampleBatches(StepBatches):
             step = range(first, first + step_rows)
             tokens = sum(len(rows.completion_ids[row]) for row in step)
             # The sum over a step does not depend on the order of its rows.
-            order = sorted(
-                step, key=lambda row: len(rows.prompt_ids[row]) + len(rows.completion_ids[row])
-            )
+            order = in_order(step, rows.prompt_ids, rows.completion_ids, shared=shared)
             for start, stop in cuts:
                 # With fewer rows than processes, an empty one is a row that does not count.
                 chosen = order[start:stop] or order[:1]
-                batch = padded(
+                batch = laid_out(
                     [rows.prompt_ids[row] for row in chosen],
                     [rows.completion_ids[row] for row in chosen],
+                    shared=shared,
                 )
                 counts = 1.0 if stop > start else 0.0
                 self.batches.append(batch | {"tokens": tokens, "counts": counts})

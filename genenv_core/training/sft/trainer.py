@@ -48,7 +48,11 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
         self.training = request.training
         processes = self.training.processes
         self.step_batches = ExampleBatches(
-            rows, settings.batch_rows, settings.micro_batch_rows, processes
+            rows,
+            settings.batch_rows,
+            settings.micro_batch_rows,
+            processes,
+            shared=self.training.rows == "shared",
         )
         self.follows, self._leaves = request.follows, request.leaves
         super().__init__(
@@ -77,8 +81,7 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
     ) -> Any:
         """Return this micro-batch's share of the step's loss, times the number of processes."""
         del return_outputs, num_items_in_batch
-        targets = inputs["input_ids"][:, 1:][inputs["scored"]]
-        nll = cross_entropy(completion_logits(model, inputs), targets, reduction="sum")
+        nll = cross_entropy(completion_logits(model, inputs), inputs["targets"], reduction="sum")
         loss = nll * inputs["counts"] / inputs["tokens"]
         self.add(loss=checked(loss.item(), "loss of the warm start"))
         return loss * self.training.processes

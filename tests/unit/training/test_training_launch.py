@@ -106,6 +106,11 @@ def adapted(request: Any) -> Any:
     return request.model_copy(update={"training": lora})
 
 
+def sharing(request: Any) -> Any:
+    training = TrainingConfig(rows="shared")
+    return request.model_copy(update={"training": training})
+
+
 def continued(request: Any, home: Path) -> Any:
     """Return the request with trainer checkpoints, which `program_cases` stops and resumes."""
     checkpoints = TrainerCheckpoints(folder=home / f"progress-{request.output.name}", seconds=1e6)
@@ -145,6 +150,8 @@ def cases(home: Path) -> dict[str, Request]:
             home,
         ),
         "rwr-continued": continued(rwr_request(home, "rwr-continued"), home),
+        "grpo-prefixes": sharing(grpo_request(home, "prefixes", kl_coef=0.05, max_mismatch=0.8)),
+        "rwr-prefixes": sharing(rwr_request(home, "rwr-prefixes", make=mixed_rows)),
     }
 
 
@@ -166,6 +173,8 @@ NAMES = (
     "grpo-continued",
     "grpo-near-continued",
     "rwr-continued",
+    "grpo-prefixes",
+    "rwr-prefixes",
 )
 SHARED = {
     "ddp-2": ("program_cases", 2, NAMES),

@@ -1,0 +1,70 @@
+"""Whether a model computes rows with shared prefixes as it computes each row alone."""
+
+# torch and transformers come without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from genenv_core.errors import TrainingError
+from genenv_core.training.loop.completions import completion_logits, laid_out, on_device
+
+_ROWS = ((3, 4), (3, 4), (3, 2), (5, 3))
+"""Tokens of the prompt and of the completion of each row of the comparison."""
+
+
+def check_prefixes(model: Any, checkpoint: object) -> None:
+    """Raise `TrainingError` unless a model can compute shared prefixes (`training.rows`).
+
+    What transformers says of its attention decides first: it takes any mask, and each layer attends
+    to all tokens before (a window may be longer than any row that could be tried). Then its numbers
+    do: logits of a few rows, shared and each alone.
+    """
+    if why := _attention(model) or _difference(model):
+        raise TrainingError(
+            f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
+            f"({why}): set training.rows=padded"
+        )
+
+
+def _attention(model: Any) -> str:
+    """Return what is in the way in a model's attention, '' where nothing is."""
+    if not model.is_backend_compatible():
+        return f"{type(model).__name__} has an attention of its own, which may take no such mask"
+    config = model.config.get_text_config().to_dict()
+    kinds = config.get("layer_types")
+    if kinds is None:
+        window = config.get("sliding_window")
+        return f"sliding_window {window}" if window else ""
+    others = sorted({str(kind) for kind in kinds} - {"full_attention"})
+    return f"layer_types {', '.join(others)}" if others else ""
+
+
+@torch.no_grad()
+def _difference(model: Any) -> str:
+    """Return how shared rows differ from rows that are computed alone, '' where they do not."""
+    weight = next(model.parameters())
+    vocabulary = model.get_input_embeddings().num_embeddings
+    prompts = [[7 * i % vocabulary for i in range(tokens)] for tokens, _ in _ROWS]
+    completions = [
+        [(11 * i + row // 2) % vocabulary for i in range(tokens)]
+        for row, (_, tokens) in enumerate(_ROWS)
+    ]
+
+    def logits(rows: slice, *, shared: bool) -> Any:
+        batch = laid_out(prompts[rows], completions[rows], shared=shared)
+        return completion_logits(model, on_device(batch, weight.device))
+
+    training = model.training
+    model.eval()
+    together = logits(slice(None), shared=True)
+    alone = torch.cat([logits(slice(row, row + 1), shared=False) for row in range(len(_ROWS))])
+    model.train(training)
+    apart = float((together - alone).abs().max() / alone.std())
+    # Far above rounding, 5e-6 in float32; a wrong path or position changes a tenth and more.
+    most = min(0.1, 1e4 * torch.finfo(weight.dtype).eps)
+    return "" if apart <= most else f"its logits differ by {apart:.2g} of their spread"
