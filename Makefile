@@ -163,7 +163,7 @@ bench-gpu: $(DEV_STAMP) ## Measure the GRPO and RWR steps beside TRL's and the c
 crash-storm: $(DEV_STAMP) ## Kill runs 200 times, continue them, and compare them with one never killed
 	@$(BIN)/python -m tests.storm --kills 200 --seed 0 --jobs 2
 
-fuzz: $(DEV_STAMP) ## Give every option of every command 200 random inputs; a quarter of an hour
+fuzz: $(DEV_STAMP) ## Give every option of every command 200 random inputs (3 min)
 	@GENENV_FUZZ_EACH=100 $(BIN)/python -m pytest -m slow -n 2 tests/unit/flows/test_fuzz.py -k test_many_inputs
 
 mutations: $(DEV_STAMP) ## Break one rule after the other in a copy and see that a test notices

@@ -24,6 +24,7 @@ from typing import Any
 
 from flows.running.blank import lay
 from flows.running.outcome import ending, explained, full
+from flows.running.server_program import GRACE_S
 from flows.up.previous import live_api
 from genenv_core.errors import GenenvError
 
@@ -32,16 +33,18 @@ log = logging.getLogger("genenv.server")
 START_TIMEOUT_S = 300.0
 """A start takes 4 to 15 s; on a busy machine it took minutes."""
 
-GRACE_S = 10.0
-
 RESTARTS = 3
 """How often in a row a server that dies is started again."""
 
 STEADY_S = 60.0
 """A server that lived this long was well; its death begins the count anew."""
 
-BRIEF = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}
-"""A run uses no blocks, and a server that lists their types on a new root starts 3 s later."""
+BRIEF = {
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+}
+"""A run uses no blocks. A server that lists their types on a new root starts 3 s later; to compare
+them with the last list, it would import every integration of Prefect, Kubernetes' client too."""
 
 
 class LocalServer:
@@ -71,7 +74,7 @@ class LocalServer:
         self._launched = time.monotonic()
         with self._log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "flows.running.local_server", str(self._port)],
+                [sys.executable, "-m", "flows.running.server_program", str(self._port)],
                 env={**BRIEF, **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -177,31 +180,6 @@ def _tell(text: str) -> None:
     emit(Event("server", message=text))
 
 
-def create_app(ephemeral: bool = False) -> Any:
-    """Return Prefect's API with our changes."""
-    from prefect.server.api.server import create_app
-
-    _lock_before_reading()
-    return create_app(ephemeral=ephemeral)
-
-
-def _lock_before_reading() -> None:
-    """Let every transaction that may write take SQLite's write lock first, and wait for it.
-
-    Prefect takes it at the first write. If another connection has written since the first read,
-    SQLite refuses that at once, whatever the busy timeout; the API answers 503, and the client
-    tries again after two seconds. That happened about once an epoch.
-    """
-    from prefect.server.database.configurations import AioSqliteConfiguration
-
-    begin = AioSqliteConfiguration.begin_transaction
-
-    def immediate(self: Any, session: Any, with_for_update: bool = False) -> Any:
-        return begin(self, session, with_for_update=True)
-
-    AioSqliteConfiguration.begin_transaction = immediate
-
-
 @contextlib.contextmanager
 def in_process(server: LocalServer | None) -> Generator[None]:
     """Use a server, if one was started, for flows of this process; waits until it answers.
@@ -246,24 +224,3 @@ def _patient() -> Generator[None]:
                 del kind._has_connected
             else:
                 kind._has_connected = old
-
-
-def _serve(port: int) -> None:
-    import uvicorn
-
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(ephemeral=True), host="127.0.0.1", port=port, log_level="warning")
-    )
-
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        server.should_exit = True
-        time.sleep(GRACE_S)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
-    server.run()
-
-
-if __name__ == "__main__":
-    _serve(int(sys.argv[1]))

@@ -106,7 +106,7 @@ def server_environment(settings: Settings) -> dict[str, str]:
 
 def server_command(settings: Settings) -> list[str]:
     """Return the command of the Prefect server."""
-    app = "flows.running.local_server:create_app"
+    app = "flows.running.server_program:create_app"
     where = ["--host", HOST, "--port", str(settings.port)]
     return [sys.executable, "-m", "uvicorn", "--factory", app, *where, "--log-level", "warning"]
 

@@ -19,9 +19,9 @@ os.environ.setdefault(
 os.environ.setdefault("PREFECT_SERVER_DATABASE_TIMEOUT", "60")
 
 from tests.infra.servers import Up
-from tests.pipeline.conftest import api, tiny_root
+from tests.pipeline.conftest import api
 
-__all__ = ["api", "tiny_root"]
+__all__ = ["api"]
 
 KUBERNETES = Path(__file__).parents[2] / "infra" / "kubernetes"
 NAMESPACE = "genenv"
@@ -37,6 +37,12 @@ def granted() -> dict[str, list[dict[str, Any]]]:
         if item["kind"] == "RoleBinding"
         for subject in item["subjects"]
     }
+
+
+@pytest.fixture(scope="session")
+def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the root that tests share; pods evaluate in it too, so it begins empty."""
+    return tmp_path_factory.mktemp("root")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from flows.running.environment import prepare
 from genenv_core.config.until import Until
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.copying import copy_run
+from genenv_core.storage.upkeep.verify import verify
 from tests.pipeline.builders import tiny
 
 prepare()
@@ -35,27 +37,54 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             drain()
 
 
+BEGUN = "begun"
+START = Until(stage="evaluate", epoch=0)
+"""Half of a short run, and the part that a test of a later stage only waits for."""
+
+
+def holds_start(root: Path) -> bool:
+    """Return whether a root has the start of the preset tiny under the keys of this code, whole."""
+    if not root.exists():
+        return False
+    from flows.planner import plan_run
+
+    stages = plan_run(tiny(root, run_id=BEGUN), until=START)
+    return {one.status for one in stages} == {"hit"} and not verify(LocalStore(root)).damaged
+
+
 @pytest.fixture(scope="session")
-def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def begun_root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root in which the preset tiny is bootstrapped and evaluated; no test writes in it.
+
+    It lies in pytest's cache, so that sessions after this one have it too, as long as keys stay.
+    """
+    lasting = request.config.pluginmanager.has_plugin("cacheprovider")
+    cache = request.config.cache.mkdir(BEGUN) if lasting else tmp_path_factory.mktemp(BEGUN)
+    kept = cache / "root"
+    with (cache / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not holds_start(kept):
+            request.getfixturevalue("api")
+            from flows.coevolution import coevolution
+
+            shutil.rmtree(kept, ignore_errors=True)
+            made = tmp_path_factory.mktemp("made")
+            coevolution(tiny(made, run_id=BEGUN), START)
+            copy_run(LocalStore(made), LocalStore(kept), BEGUN)
+    return kept
+
+
+@pytest.fixture(scope="session")
+def tiny_root(begun_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the root that the tests of this folder share, so that bootstrap runs once.
 
     A test that needs a computed stage uses settings of its own, and every run has a name of its
     own. No test may rely on another one or on their order.
     """
-    return tmp_path_factory.mktemp("root")
+    return shutil.copytree(begun_root, tmp_path_factory.mktemp("shared") / "root")
 
 
 @pytest.fixture(scope="session")
-def begun(
-    api: None, tiny_root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Path], None]:
-    """Return what makes a folder a root in which the preset tiny is bootstrapped and evaluated.
-
-    That is half of a short run, and the part that a test of a later stage only waits for.
-    """
-    from flows.coevolution import coevolution
-
-    coevolution(tiny(tiny_root, run_id="begun"), Until(stage="evaluate", epoch=0))
-    stored = tmp_path_factory.mktemp("begun")
-    copy_run(LocalStore(tiny_root), LocalStore(stored), "begun")
-    return lambda root: shutil.copytree(stored, root) and None
+def begun(api: None, begun_root: Path) -> Callable[[Path], None]:
+    """Return what makes a folder a root in which the preset tiny is bootstrapped and evaluated."""
+    return lambda root: shutil.copytree(begun_root, root) and None

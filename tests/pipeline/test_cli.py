@@ -92,11 +92,9 @@ def wait_for(root: Path, run_id: str, stage: str, process: subprocess.Popen[byte
 
 
 SAYS_WHEN_IT_ENDS = """
-import signal
 from flows.cli import app
 from flows.running import signals
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 end = signals._end
 signals._end = lambda *given, **named: (print("ending", flush=True), end(*given, **named))
 app.main()
@@ -122,7 +120,7 @@ def interrupted(folder: Path, stage: str, number: int, status: int, words: str) 
     wait_for(folder / "r", "x", stage, process)
     # As a terminal does, and as a container's init may: everybody gets it, the workers too.
     os.killpg(process.pid, number)
-    if number in (signal.SIGTERM, signal.SIGHUP):
+    if number == signal.SIGTERM:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, b"")
         assert b"ending\n" in lines, process.communicate(timeout=BOUND_S)
@@ -150,11 +148,9 @@ def computed_once(root: Path, stage: str) -> None:
 @pytest.mark.parametrize(
     ("stage", "number", "status", "words"),
     [
-        ("bootstrap", signal.SIGINT, 130, "interrupted"),
         ("bootstrap", signal.SIGTERM, 143, "SIGTERM"),
         ("grpo_update", signal.SIGINT, 130, "interrupted"),
         ("grpo_update", signal.SIGTERM, 143, "continues from"),
-        ("grpo_update", signal.SIGHUP, 129, "stopped by SIGHUP"),
         ("grpo_update", signal.SIGKILL, -9, ""),
     ],
 )

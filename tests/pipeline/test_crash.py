@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,8 +49,9 @@ def zygote(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygo
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
-    zygote: Zygote, tmp_path: Path
+    zygote: Zygote, begun: Callable[[Path], None], tmp_path: Path
 ):
+    begun(tmp_path / "reference")
     settings = ("tracking.enabled=true", "execution.checkpoint_seconds=0")
     reference = tiny(tmp_path / "reference", *settings, epochs=1, run_id=RUN)
     run(reference)
@@ -66,9 +67,10 @@ def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
 
 @pytest.mark.slow
 def test_sigterm_ends_a_rollout_after_its_shard_and_an_update_after_its_step(
-    zygote: Zygote, tmp_path: Path
+    zygote: Zygote, begun: Callable[[Path], None], tmp_path: Path
 ):
     root, output, census = tmp_path / "root", tmp_path / "log", tmp_path / "census"
+    begun(root)
     census.mkdir()
     store = LocalStore(root)
     options = ("--epochs", "1", "--set", "rollout.shard_groups=2", "--set", "grpo.passes=8")

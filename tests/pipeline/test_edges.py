@@ -4,8 +4,7 @@ Invariants: nothing passes the filter -> both updates that depend on it are skip
 every generation invalid, or every attempt broken -> the epoch ends with its counts, and a second
 such epoch stops the run;
 an agent that no update changed is evaluated once, and every epoch has the result;
-each arm trains what it should and no more; the size of shards changes no id; an offline file with a
-broken line is refused with its place.
+an offline file with a broken line is refused with its place.
 """
 
 from __future__ import annotations
@@ -106,40 +105,6 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     assert row["agent_action"] == row["env_action"] == "skipped"
     shown = said("status", "broken", "--root", str(tiny_root), cwd=tiny_root)
     assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
-
-
-@pytest.mark.parametrize(
-    ("arm", "agent_trains", "env_trains"),
-    [
-        pytest.param("random", True, False, marks=pytest.mark.slow),
-        pytest.param("static", True, False, marks=pytest.mark.slow),
-        ("base", False, False),
-    ],
-)
-def test_each_arm_trains_what_it_should(api, tiny_root: Path, arm, agent_trains, env_trains):
-    config = tiny(tiny_root, f"arm={arm}", run_id=f"arm-{arm}")
-    run(config)
-    found = manifests(config)
-    for epoch in (1, 2):
-        assert found[(epoch, "rwr_update")].facts["action"] == "skipped"
-        assert "arm" in found[(epoch, "rwr_update")].facts["note"]
-    actions = {found[(epoch, "grpo_update")].facts["action"] for epoch in (1, 2)}
-    assert ("updated" in actions) == agent_trains
-    rows = sql(config, "SELECT arm, env_checkpoint FROM epochs")
-    assert rows["arm"].unique().to_list() == [arm]
-    assert rows["env_checkpoint"].n_unique() == 1
-    if arm == "base":  # the same weights in every epoch: epoch 0 measured them
-        told = sql(config, "SELECT * EXCLUDE (epoch) FROM evaluations ORDER BY ALL")
-        assert told.unique().height * 3 == told.height
-        assert told["measured_epoch"].unique().to_list() == [0]
-        counted = "SELECT tokens > 0 AS any FROM cost WHERE stage = 'evaluate' ORDER BY epoch"
-        assert sql(config, counted)["any"].to_list() == [True, False, False]
-        gains = sql(config, "SELECT DISTINCT gain, gain_low, gain_high FROM test_gains")
-        assert gains.rows() == [(0.0, 0.0, 0.0)]
-    if arm == "static":
-        generated = sql(config, "SELECT DISTINCT epoch FROM tasks WHERE source = 'generated'")
-        assert generated["epoch"].to_list() == [1]
-    assert {entry.status for entry in plan_run(config)} == {"hit"}
 
 
 def test_the_offline_arm_reads_its_tasks_from_a_file(

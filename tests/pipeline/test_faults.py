@@ -162,10 +162,12 @@ def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatc
 
 
 @pytest.mark.slow
-def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
+def test_permission_that_is_lost_while_a_run_works(begun: Callable[[Path], None], tmp_path: Path):
     """The command runs as root without the capability to override permissions."""
     root = tmp_path / "root"
+    begun(root)
     arguments = ("run", "tiny", "--root", str(root), "--run-id", "x", "--epochs", "1")
+    arguments += ("--set", "tracking.enabled=false")
     plain = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
     if os.getuid() or subprocess.run([*plain, "true"], capture_output=True, check=False).returncode:
         pytest.skip("setpriv needs root")
@@ -176,7 +178,7 @@ def test_permission_that_is_lost_while_a_run_works(tmp_path: Path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: (root / "stages" / "bootstrap").is_dir())
+    until(lambda: (root / "stages" / "generate_tasks").is_dir())
     (root / "tmp").chmod(0o555)
     _, error = process.communicate(timeout=BOUND_S)
     (root / "tmp").chmod(0o755)
@@ -223,9 +225,10 @@ app.main()
     ],
 )
 def test_a_signal_in_a_shard_that_takes_longer_than_the_grace(
-    tmp_path: Path, number: int, status: int, words: str
+    begun: Callable[[Path], None], tmp_path: Path, number: int, status: int, words: str
 ):
     root = tmp_path / "root"
+    begun(root)
     arguments = ("run", "tiny", "--root", str(root), "--run-id", "x", "--epochs", "1")
     arguments += ("--set", "tracking.enabled=false")
     process = subprocess.Popen(

@@ -10,6 +10,7 @@ are those of the view `cost`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,15 @@ def stopped(config: RunConfig, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("api")
-def test_it_has_the_bits_of_a_run_without_a_limit(tmp_path: Path) -> None:
+def test_it_has_the_bits_of_a_run_without_a_limit(
+    begun: Callable[[Path], None], tiny_root: Path, tmp_path: Path
+) -> None:
+    begun(tmp_path / "a")
     config = tiny(tmp_path / "a", run_id="same", epochs=1)
     assert coevolution(limited(config, 1800)) is None
     assert coevolution(limited(config, 10**9)) is not None
     assert coevolution(limited(config, 1)) is not None  # a finished run is reused, at any limit
-    other = tiny(tmp_path / "b", run_id="same", epochs=1)
+    other = tiny(tiny_root, run_id="same", epochs=1)
     run(other)
     bits = [{at: (m.key, m.digest) for at, m in manifests(one).items()} for one in (config, other)]
     assert bits[0] == bits[1]

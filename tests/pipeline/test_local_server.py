@@ -2,7 +2,8 @@
 
 Invariant: requests that write side by side are all served at the first attempt. SQLite refuses a
 transaction that has read before another one wrote, and the client then waits two seconds. A new
-root's database is the one that Prefect's own migrations make, and one that is there stays.
+root's database is the one that Prefect's own migrations make, and one that is there stays. The
+server imports none of Prefect's integrations.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from flows.running.blank import NAME, URL_VARIABLE, blank, lay, make
@@ -22,6 +24,10 @@ from tests.mutations import mutation
 from tests.waiting import BOUND_S
 
 
+@mutation(
+    "a run's server imports every integration of Prefect", "flows/running/local_server.py",
+    '    "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",\n', "",
+)  # fmt: skip
 @pytest.mark.slow
 def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
     from flows.running.environment import QUIET
@@ -33,6 +39,8 @@ def test_requests_side_by_side_are_served_at_once(tmp_path: Path, monkeypatch):
     server = LocalServer(tmp_path / "prefect")
     try:
         server.wait()
+        parts = psutil.Process(server._process.pid).memory_maps()
+        assert not [part for part in parts if "aiohttp" in part.path]  # Kubernetes' client has it
         with httpx.Client(base_url=server.url, timeout=BOUND_S) as client:
             flow = client.post("/flows/", json={"name": "x"}).json()["id"]
 

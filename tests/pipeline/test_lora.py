@@ -7,6 +7,7 @@ gradient checkpointing changes no result and no key, the rank changes both.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ WEIGHTS, ADAPTER = "model.safetensors", "adapter_model.safetensors"
 
 
 @pytest.mark.slow
-def test_a_run_with_adapters_stores_the_base_once(tmp_path: Path, api: None) -> None:
+def test_a_run_with_adapters_stores_the_base_once(
+    begun: Callable[[Path], None], tmp_path: Path
+) -> None:
+    begun(tmp_path / "root")
     config = tiny(tmp_path / "root", *LORA, run_id="lora")
     run(config)
     found = manifests(config)

@@ -19,7 +19,7 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.lookup import look_up
 from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import manifests, run, sql, tiny
-from tests.pipeline.commands import genenv, refused, said
+from tests.pipeline.commands import refused, said
 
 
 @pytest.fixture(scope="module")
@@ -84,20 +84,20 @@ def test_an_unknown_id_says_what_ids_look_like(played: RunConfig, tmp_path: Path
 
 @pytest.mark.slow
 def test_report_and_export_of_a_real_run(played: RunConfig, tmp_path: Path) -> None:
-    done = genenv("report", "read", "-o", "r.html", "--root", played.root, cwd=tmp_path)
+    done = said("report", "read", "-o", "r.html", "--root", played.root, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2/2 epochs" in done.stdout and (tmp_path / "r.html").stat().st_size > 50_000
-    refused(genenv("report", "nope", "--root", played.root, cwd=tmp_path), 2, "'nope'", "read")
+    refused(said("report", "nope", "--root", played.root, cwd=tmp_path), 2, "'nope'", "read")
     command = ("export", "read", "--pool", "d_env", "--root", played.root)
-    done = genenv(*command, cwd=tmp_path)
+    done = said(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = pl.read_parquet(tmp_path / "read-d_env-hf" / "data" / "*.parquet")
     store = LocalStore(Path(played.root))
     for row in (rows.row(0, named=True), rows.row(-1, named=True)):
         shown = look_up(store, row["generation_id"], "read").shown
         assert row["prompt"][0]["content"] in shown
-    refused(genenv(*command, cwd=tmp_path), 2, "is there already")
-    refused(genenv(*command, "--epochs", "5:3", cwd=tmp_path), 2, "'5:3'")
+    refused(said(*command, cwd=tmp_path), 2, "is there already")
+    refused(said(*command, "--epochs", "5:3", cwd=tmp_path), 2, "'5:3'")
 
 
 @pytest.mark.slow
@@ -106,9 +106,9 @@ def test_a_run_plays_with_imported_base_tasks(
 ) -> None:
     programs = sql(played, "SELECT program FROM tasks WHERE source = 'base'")["program"].to_list()
     (tmp_path / "mine.csv").write_text("\n".join(["text", *programs[:5], "no task"]) + "\n")
-    done = genenv("import", "mine.csv", "--map", "program=text", "-o", "b.jsonl", cwd=tmp_path)
+    done = said("import", "mine.csv", "--map", "program=text", "-o", "b.jsonl", cwd=tmp_path)
     refused(done, 2, "mine.csv:7", '"text"', "no task", "skip")
-    done = genenv(
+    done = said(
         *("import", "mine.csv", "--map", "program=text", "-o", "b.jsonl", "--skip-bad"),
         cwd=tmp_path,
     )

@@ -1,8 +1,8 @@
 """Runs that start together, each in its own process, on one root.
 
-Invariants: two identical runs both end well and compute every stage once between them; two
-different ones share their common stages; the root is whole afterwards; each MLflow run and model
-version is made once.
+Invariants: two identical runs and a different one all end well, and compute every stage once
+between them, also those that differing runs have in common; the root is whole afterwards; each
+MLflow run and model version is made once.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog, list_runs
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.verify import verify
-from tests.pipeline.builders import sql, tiny
+from tests.pipeline.builders import manifests, tiny
 from tests.pipeline.commands import environment
 
 
@@ -47,43 +47,30 @@ def computed_keys(store: LocalStore) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_two_identical_runs_compute_every_stage_once(tmp_path: Path):
+def test_runs_that_start_together_compute_every_stage_once(
+    begun: Callable[[Path], None], tmp_path: Path
+):
+    root = tmp_path / "root"
+    begun(root)
     command = ("--run-id", "x", "--epochs", "1")
-    together(tmp_path, command, command)
-    store = LocalStore(tmp_path)
-    log = RunLog(store, "x")
-    keys = {key for epoch in (0, 1) for s, key in log.keys(epoch).items() if s != "tracked"}
-    assert computed_keys(store) == dict.fromkeys(keys, 1)
-    assert len(keys) == 3 + 9
-    for epoch in (0, 1):
-        for stage, key in log.keys(epoch).items():
-            assert stage == "tracked" or Artifacts(store).find(stage, key) is not None
+    together(root, command, command, ("--run-id", "y", *command[2:], "--set", "rwr.steps=1"))
+    store = LocalStore(root)
+    x, y = (
+        {(epoch, stage): manifest.key for (epoch, stage), manifest in manifests(one).items()}
+        for one in (tiny(root, epochs=1, run_id=run) for run in ("x", "y"))
+    )
+    assert (len(x), len(y)) == (3 + 9, 3 + 9)
+    assert computed_keys(store) == dict.fromkeys({*x.values(), *y.values()}, 1)
+    own = {stage for (_, stage), key in x.items() if key not in y.values()}
+    assert "rwr_update" in own and not own & {"generate_tasks", "rollout", "grpo_update"}
     assert verify(store).damaged == []
     assert store.list("leases") == []
-    config = tiny(tmp_path, epochs=1, run_id="x")
-    assert sql(config, "SELECT * FROM stage_runs WHERE state = 'computed'").height == len(keys)
 
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow' / 'mlflow.db'}")
+    client = MlflowClient(tracking_uri=f"sqlite:///{root / 'mlflow' / 'mlflow.db'}")
     (experiment,) = [e for e in client.search_experiments() if e.name != "Default"]
-    assert len(client.search_runs([experiment.experiment_id])) == 1
+    assert len(client.search_runs([experiment.experiment_id])) == 2
     versions = client.search_model_versions()
-    made = {(v.name, v.tags["genenv.stage_key"]) for v in versions}
+    made = {(v.run_id, v.name, v.tags["genenv.stage_key"]) for v in versions}
     assert len(made) == len(versions) > 0
-
-
-@pytest.mark.slow
-def test_two_different_runs_share_bootstrap(tmp_path: Path):
-    off = ("--epochs", "1", "--set", "tracking.enabled=false")
-    together(
-        tmp_path,
-        ("--run-id", "x", *off),
-        ("--run-id", "y", *off, "--set", "curriculum.alpha=0.6"),
-    )
-    store = LocalStore(tmp_path)
-    here, there = (RunLog(store, run) for run in ("x", "y"))
-    assert here.keys(0)["bootstrap"] == there.keys(0)["bootstrap"]
-    assert here.keys(1)["score"] != there.keys(1)["score"]
-    assert set(computed_keys(store).values()) == {1}
-    assert verify(store).damaged == []

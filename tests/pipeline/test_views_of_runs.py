@@ -1,8 +1,8 @@
 """The views and what_if on real runs: of each arm, and of a stopped one.
 
-Invariants: every view answers, with the columns of the dictionary; the numbers are those of the
-tables, counted here; an arm shows what it does and nothing else; a stopped run shows its finished
-stages, and no epoch.
+Invariants: each arm trains what it should and no more; every view answers, with the columns of the
+dictionary; the numbers are those of the tables, counted here; an arm shows what it does and nothing
+else; a stopped run shows its finished stages, and no epoch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flows.planner import plan_run
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.errors import StageError
@@ -23,7 +24,7 @@ from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 from schemas.relations import describe
 from tests.examples import some
-from tests.pipeline.builders import run, sql, tiny
+from tests.pipeline.builders import manifests, run, sql, tiny
 
 ASKED = [relation for relation in describe() if relation.kind != "table"]
 TRAINS_AGENT = {"random", "static", "offline"}
@@ -61,7 +62,7 @@ def offline_file(api: None, tiny_root: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(params=some(("static", "random", "base", "offline"), ("base", "offline")))
 def played(request: pytest.FixtureRequest, tiny_root: Path, offline_file: Path) -> RunConfig:
-    """Complete a run of an arm, or reuse the one of `test_edges`."""
+    """Complete a run of an arm, or reuse the one that there is."""
     settings = [f"arm={request.param}"]
     epochs = None
     if request.param == "offline":
@@ -71,6 +72,28 @@ def played(request: pytest.FixtureRequest, tiny_root: Path, offline_file: Path) 
     if not has_played(config):
         run(config)
     return config
+
+
+def test_each_arm_trains_what_it_should(played: RunConfig) -> None:
+    found, arm, epochs = manifests(played), played.arm.value, range(1, played.epochs + 1)
+    for epoch in epochs:
+        assert found[(epoch, "rwr_update")].facts["action"] == "skipped"
+        assert "arm" in found[(epoch, "rwr_update")].facts["note"]
+    actions = {found[(epoch, "grpo_update")].facts["action"] for epoch in epochs}
+    assert ("updated" in actions) == (arm in TRAINS_AGENT)
+    assert sql(played, "SELECT DISTINCT env_checkpoint FROM epochs").height == 1
+    if arm == "base":  # the same weights in every epoch: epoch 0 measured them
+        told = sql(played, "SELECT * EXCLUDE (epoch) FROM evaluations ORDER BY ALL")
+        assert told.unique().height * 3 == told.height
+        assert told["measured_epoch"].unique().to_list() == [0]
+        counted = "SELECT tokens > 0 AS any FROM cost WHERE stage = 'evaluate' ORDER BY epoch"
+        assert sql(played, counted)["any"].to_list() == [True, False, False]
+        gains = sql(played, "SELECT DISTINCT gain, gain_low, gain_high FROM test_gains")
+        assert gains.rows() == [(0.0, 0.0, 0.0)]
+    if arm == "static":
+        generated = sql(played, "SELECT DISTINCT epoch FROM tasks WHERE source = 'generated'")
+        assert generated["epoch"].to_list() == [1]
+    assert {entry.status for entry in plan_run(played)} == {"hit"}
 
 
 def test_the_views_of_an_arm_say_what_its_tables_say(played: RunConfig) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutations import mutation
 from tests.waiting import BOUND_S
 
 REPOSITORY = Path(__file__).parents[2]
@@ -294,3 +295,12 @@ def test_tasks_load_without_torch_and_mlflow() -> None:
     _, names = loaded("\n".join(f"import {name}" for name in sorted(wanted)))
     assert "prefect" in names
     assert names & (HEAVY | {"mlflow"}) == set()
+
+
+@mutation(
+    "a run's server waits for the tables", "flows/running/server_program.py",
+    "import threading\nimport time\n", "import threading\nimport time\nimport schemas.registry\n",
+)  # fmt: skip
+def test_a_server_loads_nothing_else_of_ours() -> None:
+    _, names = loaded("import flows.running.server_program")
+    assert names & (WEIGHTY | {"polars", "pandas", "pydantic", "schemas", "tasks"}) == set()

@@ -25,11 +25,14 @@ from genenv_core.config.load import resolve
 from genenv_core.errors import GenenvError
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
+from tests.examples import many
 from tests.unit.builders_root import START, small_root
 from tests.unit.flows.test_streams import genenv
 
 NEEDS_BAD_ROOT = {"run", "plan", "compare", "eval", "up", "view"}
 NEEDS_BAD_OPTION = {"deploy", "work-pool", "doctor"}
+COMMAND = typer.main.get_command(app)
+"""The command line, which typer would read anew from all signatures at each call."""
 NEVER = {"--watch", "--debug"}
 
 EACH = int(os.environ.get("GENENV_FUZZ_EACH", "8"))
@@ -92,7 +95,7 @@ def commands() -> Iterator[tuple[tuple[str, ...], list[Any]]]:
         for name, one in inner.items():
             yield from below(one, (*words, name))
 
-    yield from below(typer.main.get_command(app), ())
+    yield from below(COMMAND, ())
 
 
 def drawn(
@@ -125,7 +128,7 @@ def unexpected(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> str | N
     """Return what is wrong with the end of a command, in this process; None if nothing is."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 1\xff"), "utf-8"))
     try:
-        app(arguments, standalone_mode=False)
+        COMMAND.main(arguments, standalone_mode=False)
     except (GenenvError, typer.Abort, typer.Exit):
         return None
     except BaseException as error:
@@ -190,7 +193,7 @@ def test_many_inputs(seed: int, area: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("redirect", ["", "| :", ">/dev/full", ">&- 2>&-"])
 def test_inputs_to_processes(redirect: str, area: Path) -> None:
     able = [one for one in attempts(7, 4) if "\0" not in "".join(one)]
-    for arguments in random.Random(redirect).sample(able, 8):
+    for arguments in random.Random(redirect).sample(able, many(160) // 20):
         status, out, said = genenv(
             [os.fsencode(word).decode(errors="surrogateescape") for word in arguments],
             area / "root", redirect, PYTHONPATH=str(Path(__file__).parents[3]),

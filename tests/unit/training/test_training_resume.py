@@ -560,6 +560,10 @@ def test_a_stop_without_a_folder_starts_again_and_one_in_the_last_step_is_late(
     assert len(asked) == 3
 
 
+@mutation(
+    "a closed terminal kills the workers of a run", "genenv_core/training/processes/workers.py",
+    "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)",
+)  # fmt: skip
 @pytest.mark.slow
 def test_workers_stop_on_request_and_leave_signals_to_the_parent(
     tmp_path: Path, home: Path
@@ -581,8 +585,8 @@ def test_workers_stop_on_request_and_leave_signals_to_the_parent(
         folder = tmp_path / "progress"
         until(lambda: list(folder.glob("*/seal.json")))
         for process in trainer._busy[0].processes:
-            os.kill(process.pid or 0, signal.SIGTERM)
-            os.kill(process.pid or 0, signal.SIGINT)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                os.kill(process.pid or 0, number)
         trainer.request_stop()
         thread.join(BOUND_S)
         assert [type(error) for error in caught] == [Stopped], caught
