@@ -29,7 +29,7 @@ from tests.pipeline.builders import run, tiny
 from tests.pipeline.commands import environment, genenv, refused, said
 from tests.waiting import until
 
-ASKED = ("compare", "tiny", "--arms", "genenv,base", "--seeds", "1", "--epochs", "1",
+ASKED = ("compare", "tiny", "--arms", "genenv,base", "--seeds", "2", "--epochs", "1",
          "--set", "tracking.enabled=false")  # fmt: skip
 
 
@@ -58,7 +58,9 @@ def test_arms_are_played_once_and_judged_by_what_they_spent(
     begun(root)
     first = compared(root, "-o", str(out))
     computed = stages_computed(root)
-    assert [(one["arm"], one["seed"]) for one in first["runs"]] == [("genenv", 0), ("base", 0)]
+    assert [(one["arm"], one["seed"]) for one in first["runs"]] == [
+        ("genenv", 0), ("base", 0), ("genenv", 1), ("base", 1),
+    ]  # fmt: skip
     for one in first["runs"]:
         own = f"WHERE run_id = '{one['run_id']}'"
         counted = f"(SELECT count(*) FROM traces {own})"
@@ -75,6 +77,7 @@ def test_arms_are_played_once_and_judged_by_what_they_spent(
         assert (out / "runs" / f"{one['run_id']}.html").is_file()
     base = [one for one in first["runs"] if one["arm"] == "base"]
     assert all(set(one["gains"].values()) == {0.0} and one["spent"]["steps"] == 0 for one in base)
+    assert {verdict["other"] for verdict in first["verdicts"]} == {"base"}
     assert numbers((out / "result.json").read_text()) == first
     assert compared(root) == first
     assert stages_computed(root) == computed
