@@ -48,6 +48,7 @@ STAGE = Stage(
         "curriculum.beta",
         "curriculum.track",
         "generation.max_tokens",
+        "generation.structured",  # the probe holds its texts to the grammars of the rows
         "generation.temperature",
         "generation.top_p",
         "models.env_chat_template_kwargs",

@@ -46,7 +46,8 @@ def parts_of(
         runtime |= {f"environment {name}": value for name, value in deciding(os.environ).items()}
         if on_cpu(stage, config):
             runtime["processor"] = processor()
-    if "compute.vllm" in stage.reads and config.generation.structured:
+    fields = config_fields(config, stage.reads)
+    if fields.get("generation.structured"):
         runtime |= {library: version(library) for library in GRAMMARS[config.compute.engine]}
     domain = domain_of(stage, config)
     if domain:
@@ -54,7 +55,7 @@ def parts_of(
     parts = key_parts(
         stage=stage.name,
         code=code_version(*stage.modules, *chosen_modules(stage, config, domain), *AROUND),
-        config=config_fields(config, stage.reads),
+        config=fields,
         inputs=identities(inputs),
         seed=config.seed,
         epoch=epoch,
