@@ -18,6 +18,7 @@ from llguidance import LLMatcher, LLTokenizer, grammar_from
 from numpy.typing import NDArray
 
 from genenv_core.errors import EngineError
+from genenv_core.play.chat import load_tokenizer
 from genenv_core.types import Grammar
 
 _WHERE = "engine transformers: a grammar"
@@ -30,14 +31,12 @@ class Grammars:
         checkpoint: folder of the checkpoint, whose tokenizer spells the tokens.
         vocabulary: columns of the model's logits.
 
-    Raises EngineError for a tokenizer whose tokens llguidance cannot spell.
+    Raises EngineError for a tokenizer whose tokens llguidance cannot spell, and ModelError for one
+    that cannot be loaded.
     """
 
     def __init__(self, checkpoint: Path, vocabulary: int) -> None:
-        from transformers import AutoTokenizer
-
-        auto: Any = AutoTokenizer
-        tokenizer = auto.from_pretrained(str(checkpoint), trust_remote_code=False)
+        tokenizer = load_tokenizer(checkpoint)
         try:
             # A model may have columns for no token, and a tokenizer tokens without a column.
             self._tokenizer = _spelled(tokenizer, max(vocabulary, len(tokenizer)))
