@@ -27,7 +27,7 @@ def _starve() -> None:
         original = getattr(kind, name)
 
         def hungry(self: Any, model: Any, inputs: Any, _original: Any = original) -> Any:
-            held = len(inputs["input_ids" if "input_ids" in inputs else "completion_ids"])
+            held = len(inputs["lengths" if "lengths" in inputs else "completion_ids"])
             last = ranks.index() == ranks.count() - 1
             if last and torch.is_grad_enabled() and held > rows and self.state.global_step >= step:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
