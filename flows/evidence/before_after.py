@@ -136,7 +136,7 @@ def configured(
 
 
 def compared(one: Measured, other: Measured) -> list[Beside]:
-    """Return the shown metrics of two measurements of a benchmark; none where one has failed."""
+    """Return the metrics that are shown of two measurements, or none where one of them failed."""
     if one.output is None or other.output is None:
         return []
     from tasks.stage.stores import artifacts_of

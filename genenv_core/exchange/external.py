@@ -72,7 +72,7 @@ def probes_of(config: RunConfig) -> dict[str, Probe]:
 def _asked_for(
     models: ModelsConfig,
 ) -> Iterator[tuple[Policy, str, str | None, dict[str, Any]]]:
-    """Yield each policy, its model, that model's commit, and what its chat template is told."""
+    """Yield for each policy its model, the commit, and the variables of the chat template."""
     named = {
         Policy.AGENT: (models.agent, models.agent_revision),
         Policy.ENV: (models.env, models.env_revision),

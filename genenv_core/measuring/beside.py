@@ -2,7 +2,7 @@
 
 The interval of a model's points is that of its measurement, a bootstrap over items. That of the
 difference is Student's t over the items' differences (`genenv_core.algorithm.paired`): both models
-have the same items, so what makes an item hard for both is no part of it.
+attempt the same items, so the difficulty of an item cancels out.
 """
 
 from __future__ import annotations
