@@ -5,13 +5,16 @@ spare columns. It needs an architecture with attention that takes a prepared mas
 positions. `AlignedState` needs only a standard Hugging Face cache, but takes only prompts of one
 length, without padding and mask.
 
-Both prefill a prompt once, however many rows continue it.
+Both prefill a prompt once, however many rows continue it, and `PaddedState` computes once what all
+prompts of a batch begin with.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +32,10 @@ PADDED_ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 
 PREFILL_TOKENS = 8192
 """Prompt tokens in one forward pass: bounds the activations, not the cache."""
+
+SHARED_TOKENS = 16
+"""Fewest tokens at the beginning of all prompts that are computed once: a second forward pass costs
+about as much as a few tokens of each prompt."""
 
 SPARE_COLUMNS = 32
 """Columns a buffer gains at least when it is full: few, because most completions are short."""
@@ -58,6 +65,11 @@ def supports_padding(model: Any) -> bool:
         and config.rope_parameters.get("rope_type", "default") in PADDED_ROPE_TYPES
         and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
     )
+
+
+def keeps_logits(model: Any) -> bool:
+    """Return whether a model can leave out the logits of tokens that are not asked for."""
+    return "logits_to_keep" in inspect.signature(model.forward).parameters
 
 
 class SlabLayer(DynamicLayer):
@@ -112,7 +124,7 @@ class SlabLayer(DynamicLayer):
 
 
 class PaddedState:
-    """Rows of any prompt lengths, left-padded. See `DecodeState`.
+    """Rows of any prompt lengths, left-padded behind their common beginning. See `DecodeState`.
 
     Args:
         model: a causal language model for which `supports_padding` holds.
@@ -138,25 +150,33 @@ class PaddedState:
         device = model.device
         self._positions = torch.as_tensor(lengths, device=device).unsqueeze(1) - 1
         self._mask = None
+        common = common_beginning(prompts)
         if lengths[0] != lengths[-1]:
             total = torch.arange(self._columns + max_tokens, device=device)
             padding = self._columns - self._positions - 1
-            self._mask = _additive(total >= padding, model.dtype)[:, None, None, :]
+            visible = (total < common) | (total >= common + padding)
+            self._mask = _additive(visible, model.dtype)[:, None, None, :]
         layers = [SlabLayer() for _ in range(model.config.get_text_config().num_hidden_layers)]
         self._layers = layers
         self._cache = Cache(layers=[*layers])
+        beginning = Beginning(model, prompts[0][:common])
+        rests = [prompt[common:] for prompt in prompts]
         parts: list[Tensor] = []
-        for first, last in _chunks(prompts, prefill_tokens):
+        for first, last in _chunks(rests, prefill_tokens):
             start, stop = np.searchsorted(prompt_of_row, [first, last]).tolist()
             local = torch.as_tensor(prompt_of_row[start:stop] - first, device=device)
-            cache, logits = _prefill_padded(model, prompts[first:last])
+            cache, logits = _prefill_padded(model, beginning, rests[first:last])
             parts.append(logits[local])
-            columns = slice(self._columns - len(prompts[last - 1]), self._columns)
+            columns = slice(self._columns - len(rests[last - 1]), self._columns)
             for layer, source in zip(layers, cache.layers, strict=True):
                 if not layer.is_initialized:
                     layer.allocate(source.keys, source.values, rows, self._columns)
-                layer.key_slab[start:stop, :, columns] = source.keys[local]
-                layer.value_slab[start:stop, :, columns] = source.values[local]
+                for slab, states in (
+                    (layer.key_slab, source.keys),
+                    (layer.value_slab, source.values),
+                ):
+                    slab[start:stop, :, :common] = states[:1, :, :common]
+                    slab[start:stop, :, columns] = states[local, :, common:]
         self.logits = torch.cat(parts)
 
     def step(self, tokens: Tensor) -> None:
@@ -184,25 +204,75 @@ class PaddedState:
             self._mask = self._mask[index]
 
 
-def _prefill_padded(model: Any, prompts: Sequence[tuple[int, ...]]) -> tuple[Any, Tensor]:
-    """Return the cache of left-padded prompts and the logits after each, `(prompts, vocab)`."""
-    width = len(prompts[-1])
-    ids = torch.tensor([(0,) * (width - len(p)) + p for p in prompts], device=model.device)
-    padding = torch.tensor([width - len(p) for p in prompts], device=model.device)[:, None]
+class Beginning:
+    """Keys and values of what several sequences begin with, computed once; of nothing, if empty.
+
+    Args:
+        model: a causal language model for which `supports_padding` holds.
+        ids: the tokens that the sequences have in common.
+    """
+
+    def __init__(self, model: Any, ids: Sequence[int]) -> None:
+        self.length = len(ids)
+        self._config, self._states = model.config, list[tuple[Tensor, Tensor]]()
+        if ids:
+            cache: Any = DynamicCache(config=model.config)
+            model(
+                input_ids=torch.tensor([ids], device=model.device),
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+            self._states = [(layer.keys, layer.values) for layer in cache.layers]
+
+    def cache(self, rows: int) -> Any:
+        """Return a cache in which each of `rows` sequences has this beginning."""
+        cache: Any = DynamicCache(config=self._config)
+        for index, (keys, values) in enumerate(self._states):
+            shape = (rows, -1, -1, -1)
+            cache.update(keys.expand(shape), values.expand(shape), index)
+        return cache
+
+
+def common_beginning(sequences: Sequence[tuple[int, ...]]) -> int:
+    """Return how many first tokens of these sequences are worth computing once for all.
+
+    The last token of the shortest is never among them, as its logits are asked for.
+    """
+    if len(sequences) == 1:
+        return 0
+    # What the least and the greatest have in common, all have.
+    least, greatest = min(sequences), max(sequences)
+    common = sum(1 for _ in takewhile(bool, map(eq, least, greatest)))
+    common = min(common, *(len(one) - 1 for one in sequences))
+    return common if common >= SHARED_TOKENS else 0
+
+
+def _prefill_padded(
+    model: Any, beginning: Beginning, rests: Sequence[tuple[int, ...]]
+) -> tuple[Any, Tensor]:
+    """Return the cache of left-padded prompts and the logits after each, `(prompts, vocab)`.
+
+    The columns of the cache are the beginning, padding, and the rest of each prompt.
+    """
+    known, width = beginning.length, len(rests[-1])
+    ids = torch.tensor([(0,) * (width - len(p)) + p for p in rests], device=model.device)
+    padding = torch.tensor([width - len(p) for p in rests], device=model.device)[:, None]
     columns = torch.arange(width, device=model.device)
     mask = None
-    if len(prompts[0]) != width:
+    if known or len(rests[0]) != width:
         causal = columns[:, None] >= columns
         visible = causal & (columns >= padding)[:, None, :]
         # A padding token sees itself: in float16 the mask's minimum plus a score can be -inf, and
         # a row of attention with nothing else would be NaN.
         visible |= torch.eye(width, dtype=torch.bool, device=model.device)
+        visible = pad(visible, (known, 0), value=True)
         mask = _additive(visible, model.dtype)[:, None]
-    cache = DynamicCache(config=model.config)
+    cache = beginning.cache(len(rests))
     output = model(
         input_ids=ids,
         attention_mask=mask,
-        position_ids=(columns - padding).clamp_(min=0),
+        position_ids=known + (columns - padding).clamp_(min=0),
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
@@ -240,7 +310,7 @@ class AlignedState:
         self._model = model
         self._cache: Any = DynamicCache(config=model.config)
         self._options: dict[str, Any] = {"past_key_values": self._cache, "use_cache": True}
-        if "logits_to_keep" in inspect.signature(model.forward).parameters:
+        if keeps_logits(model):
             self._options["logits_to_keep"] = 1
         self._forward(torch.tensor(list(prompts), device=model.device))
         self.keep(prompt_of_row)

@@ -8,7 +8,13 @@ from typing import Any
 import torch
 
 from genenv_core.engines.protocol import TokenSequence
-from genenv_core.engines.transformers.kv_cache import PREFILL_TOKENS
+from genenv_core.engines.transformers.kv_cache import (
+    PREFILL_TOKENS,
+    Beginning,
+    common_beginning,
+    keeps_logits,
+    supports_padding,
+)
 from genenv_core.engines.transformers.sampling import MAX_BLOCK_ELEMENTS, sampling_logprobs
 from genenv_core.types import SamplingParams
 
@@ -19,32 +25,44 @@ def score_tokens(
     """Return the logprob of each token of each sequence, under what is sampled from.
 
     Sequences of like lengths share a forward pass. Shorter ones are padded at their end, where a
-    causal model does not look, so any architecture will do.
+    causal model does not look, so any architecture will do. Where `supports_padding` holds, what
+    all prompts begin with is computed once.
     """
     found: list[list[float]] = [[] for _ in sequences]
+    if not sequences:
+        return found
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
-    for batch in _batches(sequences, min(PREFILL_TOKENS, MAX_BLOCK_ELEMENTS // vocabulary)):
-        rows = [(*sequences[i].prompt_ids, *sequences[i].token_ids) for i in batch]
+    prompts = [sequence.prompt_ids for sequence in sequences]
+    known = common_beginning(prompts) if supports_padding(model) else 0
+    beginning = Beginning(model, prompts[0][:known])
+    rests = [(*one.prompt_ids[known:], *one.token_ids) for one in sequences]
+    for batch in _batches(rests, min(PREFILL_TOKENS, MAX_BLOCK_ELEMENTS // vocabulary)):
+        rows = [rests[index] for index in batch]
         longest = max(map(len, rows))
         ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
-        logits: torch.Tensor = model(input_ids=ids.to(model.device), use_cache=False).logits
+        # Logits before the first token that is asked for are never needed.
+        unread = min(len(prompts[index]) for index in batch) - known - 1
+        options: dict[str, Any] = {"use_cache": False}
+        if keeps_logits(model):
+            options["logits_to_keep"] = longest - unread
+        else:
+            unread = 0
+        if known:
+            options |= {"use_cache": True, "past_key_values": beginning.cache(len(rows))}
+        logits: torch.Tensor = model(input_ids=ids.to(model.device), **options).logits
         for place, index in enumerate(batch):
-            first = len(sequences[index].prompt_ids)
+            first = len(prompts[index]) - known - unread
             tokens = torch.tensor(sequences[index].token_ids, device=logits.device)
-            here = sampling_logprobs(logits[place, first - 1 : len(rows[place]) - 1], params)
+            here = sampling_logprobs(logits[place, first - 1 : first - 1 + len(tokens)], params)
             found[index] = [float(value) for value in here.gather(1, tokens[:, None])[:, 0]]
     return found
 
 
-def _batches(sequences: Sequence[TokenSequence], most: int) -> Iterator[list[int]]:
+def _batches(rows: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
     """Yield indices in batches of at most `most` tokens with padding, shortest first."""
-
-    def length(index: int) -> int:
-        return len(sequences[index].prompt_ids) + len(sequences[index].token_ids)
-
     batch: list[int] = []
-    for index in sorted(range(len(sequences)), key=length):
-        if batch and (len(batch) + 1) * length(index) > most:
+    for index in sorted(range(len(rows)), key=lambda row: len(rows[row])):
+        if batch and (len(batch) + 1) * len(rows[index]) > most:
             yield batch
             batch = []
         batch.append(index)

@@ -41,7 +41,8 @@ def sampled(
 
 @mutation(
     "scored tokens are off by one", "genenv_core/engines/transformers/token_logprobs.py",
-    "logits[place, first - 1 : len(rows[place]) - 1]", "logits[place, first : len(rows[place])]",
+    "logits[place, first - 1 : first - 1 + len(tokens)]",
+    "logits[place, first : first + len(tokens)]",
 )  # fmt: skip
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_tokens_have_the_logprobs_that_they_were_sampled_with(
