@@ -193,12 +193,17 @@ class AgentHistory:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one batch of generations is conditioned on: the agent's history and a base task."""
+    """What one batch of generations is conditioned on: the agent's history and a base task.
+
+    Where `shown` has tasks, pi_env sees them as examples: a request to vary one, and the program of
+    the next as the answer.
+    """
 
     context_id: str
     base_task_id: str
     base: TaskDraft
     history: AgentHistory
+    shown: tuple[TaskDraft, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

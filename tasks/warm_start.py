@@ -54,6 +54,7 @@ STAGE = Stage(
         "domain",
         "generation.guard",
         "generation.max_tokens",
+        "generation.shots",
         "generation.structured",
         "generation.temperature",
         "generation.top_p",

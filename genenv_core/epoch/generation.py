@@ -30,7 +30,7 @@ from genenv_core.epoch.rows import (
 from genenv_core.epoch.trouble import NO_TASK, narrow_tasks
 from genenv_core.errors import ConfigError
 from genenv_core.ids import task_id
-from genenv_core.play.asked import parsed
+from genenv_core.play.asked import env_prompt, parsed
 from genenv_core.play.certificate import certify
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import canonical_json
@@ -165,7 +165,7 @@ class Intake:
                 "context_id": context.context_id,
                 "epoch": self.epoch,
                 "base_task_id": context.base_task_id,
-                "messages": canonical_json(list(self.domain.env_messages(context))).decode(),
+                "messages": canonical_json(env_prompt(self.domain, context)).decode(),
             }
             for context in {one.context_id: one for one in asked}.values()
         ]
@@ -209,11 +209,18 @@ def grammar_of(domain: Domain, settings: GenerationConfig) -> GrammarOf:
 
 
 def make_contexts(
-    base: Sequence[Task], history: AgentHistory, *, count: int, seed: int, epoch: int
+    base: Sequence[Task],
+    history: AgentHistory,
+    *,
+    count: int,
+    seed: int,
+    epoch: int,
+    shots: int = 0,
 ) -> list[Context]:
     """Return `count` contexts of an epoch, each with its own base task while there are enough.
 
-    Ids are unique within a run and sort by (epoch, index).
+    Ids are unique within a run and sort by (epoch, index). All contexts show pi_env the same
+    `shots` examples, fewer where there are not enough base tasks.
     """
     if not base:
         raise ValueError("make_contexts needs at least one base task")
@@ -221,12 +228,16 @@ def make_contexts(
     order: list[int] = []
     while len(order) < count:
         order.extend(int(index) for index in rng.permutation(len(base)))
+    drawn = np.random.default_rng([seed, epoch, 0x7368]).permutation(len(base))
+    # Each example takes two tasks, and the second one begins the next.
+    shown = tuple(base[int(index)].draft for index in drawn[: shots + 1]) if shots else ()
     return [
         Context(
             context_id=f"c{epoch:06d}-{index:06d}",
             base_task_id=base[choice].task_id,
             base=base[choice].draft,
             history=history,
+            shown=shown,
         )
         for index, choice in enumerate(order[:count])
     ]
@@ -242,6 +253,7 @@ def asked_contexts(
         count=math.ceil(settings.max_generations / settings.tasks_per_context),
         seed=seed,
         epoch=epoch,
+        shots=settings.shots,
     )
     wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
     return wanted[: settings.max_generations]
@@ -302,7 +314,7 @@ def write_tasks(
         asked = wanted[start : start + enough - intake.valid]
         requests = [
             SampleRequest(
-                chat.first_prompt(domain.env_messages(context)),
+                chat.first_prompt(env_prompt(domain, context)),
                 seed_for("generation", start + offset),
                 writer.grammar(context),
             )

@@ -18,7 +18,7 @@ from genenv_core.domains.protocol import Domain
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.generation import GrammarOf, Intake, asked_contexts
 from genenv_core.epoch.rows import Output, Progress, SeedFor
-from genenv_core.play.asked import parsed
+from genenv_core.play.asked import env_prompt, parsed
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
     AgentHistory,
@@ -133,7 +133,7 @@ def teach(
     while intake.valid < count and done < len(wanted):
         progress(intake.valid, count, "tasks")
         asked = [
-            Asked(context, domain.env_messages(context), seed_for("generation", done + offset))
+            Asked(context, env_prompt(domain, context), seed_for("generation", done + offset))
             for offset, context in enumerate(wanted[done : done + count - intake.valid])
         ]
         for one, answer in zip(asked, teacher.write(asked), strict=True):

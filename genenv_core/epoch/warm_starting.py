@@ -22,6 +22,7 @@ from genenv_core.epoch.reached import warm_start_line
 from genenv_core.epoch.rows import SeedFor, of_source, to_tasks
 from genenv_core.epoch.trouble import SHORT
 from genenv_core.ids import seed_from
+from genenv_core.play.asked import env_prompt
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
     AgentHistory,
@@ -185,13 +186,20 @@ def valid_texts(
     pi_env is asked as in epoch 1: with base tasks, and without a history of the agent.
     """
     base = to_tasks(of_source(data, TaskSource.BASE))
-    asked = make_contexts(base, AgentHistory(), count=count, seed=seed_for("contexts"), epoch=0)
+    asked = make_contexts(
+        base,
+        AgentHistory(),
+        count=count,
+        seed=seed_for("contexts"),
+        epoch=0,
+        shots=settings.shots,
+    )
     params = SamplingParams(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
     )
     requests = [
         SampleRequest(
-            chat.first_prompt(domain.env_messages(context)),
+            chat.first_prompt(env_prompt(domain, context)),
             seed_for("text", index),
             grammar(context),
         )

@@ -217,7 +217,8 @@ class PoolReader:
 
     def _env_hf(self, row: Row, index: int) -> list[Row]:
         answer: Message = {"role": "assistant", "content": row["generation_text"]}
-        return [{**row, **_conversation(self._env_prompt(row), [answer])}]
+        prompt = self._env_prompt(row)
+        return [{**row, **_conversation(prompt, [answer])}]
 
     def _env_jsonl(self, row: Row, index: int) -> list[Row]:
         answer: Message = {"role": "assistant", "content": row["generation_text"]}
@@ -241,7 +242,9 @@ class PoolReader:
         ]
 
     def _env_prompt(self, row: Row) -> list[Message]:
-        """Return the messages that pi_env was given: the base task, and how the agent had fared."""
+        """Return the messages that pi_env read, built anew for a run that did not keep them."""
+        if asked := row.pop("asked"):
+            return json.loads(asked)
         families: list[Row] = row["history"] or []
         attempts = sum(family["n"] for family in families)
         solved = sum(family["successes"] for family in families)
@@ -291,6 +294,7 @@ WITH history AS (
     GROUP BY epoch
 )
 SELECT d.*, t.family, t.difficulty, t.program, t.generation_text, t.base_task_id, h.history,
+    c.messages AS asked,
     struct_pack(
         prompt := b.prompt, spec := b.spec, ground_truth := b.ground_truth, program := b.program,
         family := b.family, difficulty := b.difficulty, fingerprint := b.fingerprint,
@@ -299,6 +303,7 @@ SELECT d.*, t.family, t.difficulty, t.program, t.generation_text, t.base_task_id
 FROM {pool} AS d
 JOIN tasks AS t ON t.{own} AND t.task_id = d.task_id
 JOIN tasks AS b ON b.{own} AND b.task_id = t.base_task_id
+LEFT JOIN contexts AS c ON c.{own} AND c.context_id = d.context_id
 LEFT JOIN history AS h ON h.epoch = t.epoch - 1
 ORDER BY d.generation_id, d.epoch
 """

@@ -11,7 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from genenv_core.errors import DomainError, GenenvError, one_line
 from genenv_core.importing import HOME
 from genenv_core.play.steps import FAILURES, error_line, storable
 from genenv_core.storage.canonical import no_json
-from genenv_core.types import Message, Rejected, Rejection, TaskDraft, Verdict
+from genenv_core.types import Context, Message, Rejected, Rejection, TaskDraft, Verdict
 
 SHOWN = 100
 """Characters of a value that are shown."""
@@ -112,6 +112,21 @@ def wrong_chance(chance: object) -> Wrong | None:
         f"gives a task the chance {shown(chance)}",
         "say how often a guess is right, from 0 (never) to below 1",
     )
+
+
+def env_prompt(domain: Domain, context: Context) -> list[Message]:
+    """Return pi_env's prompt: the domain's own, with the examples of `context.shown` before it.
+
+    They stand behind the domain's system message, whose rules hold for all requests.
+    """
+    asked = domain.env_messages(context)
+    system = list(takewhile(lambda message: message["role"] == "system", asked))
+    turns: list[Message] = []
+    for base, answer in pairwise(context.shown):
+        request = domain.env_messages(Context("", "", base, context.history))
+        turns += [message for message in request if message["role"] != "system"]
+        turns.append({"role": "assistant", "content": answer.program})
+    return [*system, *turns, *asked[len(system) :]]
 
 
 def judged(

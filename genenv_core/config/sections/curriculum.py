@@ -58,6 +58,10 @@ class GenerationConfig(Section):
     """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)
     """Generations conditioned on one context (one base task and the agent's history)."""
+    shots: int = Field(default=0, ge=0, le=64)
+    """Examples in pi_env's prompt, each a turn: a request to vary one base task, and the program of
+    another as the answer. They are the same for a whole epoch, so the engine computes them once. A
+    given model writes tasks with them before it has learned anything."""
     condition_on_agent: bool = True
     """Whether pi_env is told how the agent did at the tasks of the epoch before."""
     max_generations: int = Field(default=1440, ge=1, le=1_000_000)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from genenv_core.epoch.generation import make_contexts
 from genenv_core.types import AgentHistory, Task, TaskDraft, TaskSource
+from tests.mutations import mutation
 
 HISTORY = AgentHistory(success_rate=0.6, by_family={"k1": (3, 5)})
 
@@ -61,6 +62,25 @@ def test_ids_of_different_epochs_differ_and_sort_by_epoch() -> None:
     ]
     assert len(set(ids)) == len(ids)
     assert ids == sorted(ids)
+
+
+@mutation(
+    "examples change within an epoch", "genenv_core/epoch/generation.py",
+    "shown = tuple(base[int(index)].draft for index in drawn[: shots + 1]) if shots else ()",
+    "shown = tuple(task.draft for task in base[: shots + 1])",
+)  # fmt: skip
+def test_an_epoch_shows_the_same_examples_in_every_context() -> None:
+    def shown(tasks: int, shots: int, epoch: int = 1, seed: int = 0) -> tuple[TaskDraft, ...]:
+        contexts = make_contexts(base(tasks), HISTORY, count=9, seed=seed, epoch=epoch, shots=shots)
+        (only,) = {tuple(draft.program for draft in context.shown) for context in contexts}
+        assert len(set(only)) == len(only)
+        return contexts[0].shown
+
+    assert len(shown(20, 4)) == 5  # a task to vary for each answer
+    assert shown(20, 0) == ()
+    assert len(shown(3, 8)) == 3
+    programs = {tuple(one.program for one in shown(20, 4, epoch)) for epoch in range(1, 6)}
+    assert len(programs) == 5 and shown(20, 4) == shown(20, 4) != shown(20, 4, seed=1)
 
 
 def test_no_base_task_is_refused() -> None:

@@ -72,8 +72,8 @@ class Chat:
     stop_token_ids = (0,)
 
     def first_prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the characters of the last message."""
-        return tuple(map(ord, messages[-1]["content"]))
+        """Return the characters of the messages, each in a line."""
+        return tuple(map(ord, "\n".join(message["content"] for message in messages)))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the characters."""

@@ -120,6 +120,28 @@ def test_pi_env_reads_how_the_agent_did_unless_it_should_not(told: bool, rate: s
 
 
 @mutation(
+    "pi_env does not read the examples of its prompt", GENERATION,
+    "chat.first_prompt(env_prompt(domain, context)),",
+    "chat.first_prompt(domain.env_messages(context)),",
+)  # fmt: skip
+@mutation(
+    "the table does not show the examples", GENERATION,
+    "canonical_json(env_prompt(self.domain, context))",
+    "canonical_json(self.domain.env_messages(context))",
+)  # fmt: skip
+def test_pi_env_reads_as_many_examples_as_are_asked_for() -> None:
+    engine = Says(["aa", "bb"])
+    output = write(engine, settings={"shots": 1})
+    prompts = ["".join(map(chr, request.prompt_ids)) for request in engine.calls[0]]
+    (stored,) = map(json.loads, output.tables["contexts"]["messages"])
+    assert [message["role"] for message in stored] == ["user", "assistant", "user"]
+    said = [message["content"] for message in stored]
+    assert prompts == ["\n".join(said)] * 2
+    # Of two base tasks, one is varied and the other is the answer.
+    assert {said[0].removesuffix(" None"), said[1]} == {"one", "two"}
+
+
+@mutation(
     "pi_env writes more than is missing", GENERATION,
     "start + enough - intake.valid", "start + enough",
 )  # fmt: skip

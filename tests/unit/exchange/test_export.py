@@ -24,6 +24,7 @@ from genenv_core.exchange.base_data import read_base
 from genenv_core.exchange.export import Selection, export
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
+from tests.mutations import mutation
 from tests.unit.builders_tables import world
 
 DRAFTS = DeskDomain().base_tasks(3, 60)
@@ -139,8 +140,30 @@ def test_filters(tmp_path: Path) -> None:
         exported(tmp_path, "d_train", "jsonl", kept=True)
 
 
+@mutation(
+    "an export makes up what pi_env read", "genenv_core/exchange/rows.py",
+    'if asked := row.pop("asked"):', 'if row.pop("asked") is False:',
+)  # fmt: skip
+@pytest.mark.parametrize("format_", ["hf", "verl", "jsonl"])
+def test_pi_envs_prompt_is_the_one_that_it_read(tmp_path: Path, format_: str) -> None:
+    folder = exported(tmp_path, "d_env", format_)
+    contexts = tables()["contexts"]
+    read = {contents[-1]["content"] for contents in map(json.loads, contexts["messages"])}
+    if format_ == "jsonl":
+        lines = (folder / "train.jsonl").read_text().splitlines()
+        shown = {json.loads(line)["messages"][0]["content"] for line in lines}
+    else:
+        rows = parquet(folder)
+        assert "asked" not in rows.columns
+        shown = {prompt[0]["content"] for prompt in rows["prompt"]}
+    assert shown and shown <= read
+
+
 def test_pi_envs_prompt_tells_the_success_of_the_epoch_before(tmp_path: Path) -> None:
-    rows = parquet(exported(tmp_path, "d_env", "hf")).sort("generation_id")
+    """A run from before prompts were kept has none stored."""
+    given = tables()
+    given["contexts"] = given["contexts"].clear()
+    rows = parquet(exported(tmp_path, "d_env", "hf", given)).sort("generation_id")
     prompts = {row["epoch"]: row["prompt"][0]["content"] for row in rows.iter_rows(named=True)}
     assert prompts[1].startswith("success none; base:")
     # Epoch 1: 0, 1 and 2 of 4 attempts at each of three new tasks.

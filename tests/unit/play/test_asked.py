@@ -13,10 +13,19 @@ from typing import Any
 
 import pytest
 
+from genenv_core.domains.arithmetic import Arithmetic
 from genenv_core.epoch.evaluating import _row
 from genenv_core.errors import ConfigError, DomainError
-from genenv_core.play.asked import judged, parsed
-from genenv_core.types import FinishReason, Rejected, Rejection, Rollout, Verdict
+from genenv_core.play.asked import env_prompt, judged, parsed
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    FinishReason,
+    Rejected,
+    Rejection,
+    Rollout,
+    Verdict,
+)
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import task
 
@@ -54,6 +63,32 @@ def test_what_is_no_verdict_is_named(method: Any, words: str) -> None:
     ) as caught:
         judged(own(method), task("a").draft, SAID, "t-7")
     assert "\n" not in str(caught.value) and "genenv domain check" in str(caught.value)
+
+
+@mutation(
+    "an example repeats the program that it should vary", "genenv_core/play/asked.py",
+    '"content": answer.program', '"content": base.program',
+)  # fmt: skip
+@mutation(
+    "each example has the rules again", "genenv_core/play/asked.py",
+    'turns += [message for message in request if message["role"] != "system"]', "turns += request",
+)  # fmt: skip
+@pytest.mark.parametrize("explain", [True, False])
+def test_pi_env_reads_examples_before_its_request(explain: bool) -> None:
+    domain = Arithmetic({"explain": explain})
+    base, *shown = domain.base_tasks(0, 4)
+    context = Context("c", "t", base, AgentHistory(0.5), tuple(shown))
+    prompt = env_prompt(domain, context)
+    alone = domain.env_messages(replace(context, shown=()))
+    assert (prompt[: len(alone) - 1], prompt[-1]) == (alone[:-1], alone[-1])
+    requests = [domain.env_messages(replace(context, base=one))[-1] for one in shown]
+    assert prompt[len(alone) - 1 : -1] == [
+        requests[0],
+        {"role": "assistant", "content": shown[1].program},
+        requests[1],
+        {"role": "assistant", "content": shown[2].program},
+    ]
+    assert env_prompt(domain, replace(context, shown=())) == alone
 
 
 def test_drafts_go_through() -> None:

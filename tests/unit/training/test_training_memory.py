@@ -410,6 +410,7 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
     assert loaded == [(tmp_path / "small", {"enable_thinking": False})]
     explained = length("tiny", "domain.options.explain=true")
     assert explained > 4 * short
+    assert length("tiny", "generation.shots=3") > 3 * short
     data = tmp_path / "base.jsonl"
     data.write_text('{"program": "+ 3 bolts 4"}\n')
     given = Given(FileRef(path=str(data), sha256="0" * 64), None, small.env_model)
