@@ -38,6 +38,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _WORD_SCALE = 0.3  # prior deviation of a word's weight; that of families and numbers is 1
 _MOST_WORDS = 1000
 _MOST_DRIFT = 3.0  # in log-odds
+_LARGEST = 700.0  # log-odds whose exponential is a float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def drift(rows: Sequence[Attempts]) -> float:
 
 
 def _rate(odds: Vector) -> Vector:
-    return 1 / (1 + np.exp(-odds))
+    return 1 / (1 + np.exp(np.minimum(-odds, _LARGEST)))
 
 
 def _common_words(texts: Sequence[str]) -> frozenset[str]:

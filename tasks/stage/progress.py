@@ -67,6 +67,10 @@ class Event:
 RATED_S = 2.0
 """Seconds of reports before there is a rate."""
 
+RATED_UNITS = 32
+"""Units finished before there is a rate, or a twentieth of all if that is less: what is attempted
+side by side ends together, so the first of hundreds says nothing."""
+
 LINE_S = 30.0
 """Least time between two plain lines on the progress of one part of a stage."""
 
@@ -81,7 +85,8 @@ class Pace:
     def words(self, done: int, total: int, now: float) -> str:
         """Return the rate since the first report, and the seconds left at that rate, or ''."""
         first, since = self.began = self.began or (done, now)
-        if done <= first or now - since < RATED_S:
+        enough = max(1, min(RATED_UNITS, total // 20))
+        if done - first < enough or now - since < RATED_S:
             return ""
         rate = (done - first) / (now - since)
         return f"{rate:.3g} a second, about {(total - done) / rate:.0f} s left"

@@ -9,6 +9,8 @@ is what earlier predictions missed, zero without any, and bounded.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -143,6 +145,17 @@ def test_the_drift_of_one_rate_by_hand() -> None:
 @pytest.mark.parametrize(("successes", "bound"), [(0, -3.0), (8, 3.0)])
 def test_the_drift_is_bounded(successes: int, bound: float) -> None:
     assert drift([predicted(0.5, successes)] * 5) == bound
+
+
+@mutation(
+    "rates of extreme log-odds overflow", SUCCESS_MODEL,
+    "np.exp(np.minimum(-odds, _LARGEST))", "np.exp(-odds)",
+)  # fmt: skip
+def test_extreme_predictions_warn_of_nothing() -> None:
+    rows = [predicted(0.5, 4), *(Attempts(Features("k"), 4, 8, odds) for odds in (-900.0, 900.0))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert drift(rows) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_without_predictions_there_is_no_drift() -> None:
