@@ -51,6 +51,11 @@ class TrainingConfig(Section):
     """Adapters in place of all weights."""
 
     @property
+    def shares_rows(self) -> bool:
+        """Whether a micro-batch computes once what several of its rows begin with."""
+        return self.rows == "shared"
+
+    @property
     def own_processes(self) -> bool:
         """Whether an update has processes of its own, started by `accelerate launch`."""
         return self.device == "cuda" or self.processes > 1
@@ -78,7 +83,7 @@ class TrainingConfig(Section):
                 f"training.strategy {self.strategy} needs training.device cuda: accelerate shards "
                 "on GPUs only; use ddp on CPUs"
             )
-        if self.strategy == "zero3" and self.rows == "shared":
+        if self.strategy == "zero3" and self.shares_rows:
             raise ValueError(
                 "training.rows shared was not tried with training.strategy zero3: "
                 "set training.rows=padded, or training.strategy=fsdp2"

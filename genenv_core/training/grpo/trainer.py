@@ -304,7 +304,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
     ) -> Any:
         rows = model, input_ids, attention_mask, logits_to_keep
-        if self.training.rows == "shared":
+        if self.training.shares_rows:
             with self.accelerator.autocast():
                 scored = (*completion_logprobs(*rows, self.temperature), None)
         else:

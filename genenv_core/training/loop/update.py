@@ -87,7 +87,7 @@ def _computed(
     ):
         policy = load_policy(request.checkpoint, request.training)
         rows.check_vocabulary(policy.vocabulary)
-        if request.training.rows == "shared":
+        if request.training.shares_rows:
             check_prefixes(policy.model, request.checkpoint)
         trainer = trainer_of(policy, rows, request, keeper.folder or work)
         steps = train_quietly(trainer, keeper)

@@ -257,7 +257,7 @@ def _row(job: Job) -> float:
     wide = max(shape.hidden, shape.queries)
     layer = per_hidden * wide + per_unit * shape.intermediate
     mask = 0
-    if job.training.rows == "shared":
+    if job.training.shares_rows:
         mask = _SHARED_MASK * job.rows * tokens
     else:
         layer += per_position * tokens
@@ -272,7 +272,7 @@ def _row(job: Job) -> float:
 def _logits(job: Job) -> float:
     """Return what the head needs for a row."""
     vocabulary = job.shape.vocabulary
-    if job.loss != "grpo" or job.training.rows == "shared":
+    if job.loss != "grpo" or job.training.shares_rows:
         return _RWR_LOGITS * vocabulary * job.completion_tokens
     by_torch, by_kernel = _GRPO_TILE[job.training.precision]
     width = by_torch if job.training.device == "cpu" else by_kernel

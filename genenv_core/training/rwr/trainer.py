@@ -77,7 +77,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         self.training = request.training
         processes = self.training.processes
         self.step_batches = RowBatches(
-            rows, settings.micro_batch_rows, processes, shared=self.training.rows == "shared"
+            rows, settings.micro_batch_rows, processes, shared=self.training.shares_rows
         )
         self.kl_coef = settings.kl_coef
         self._cached: dict[int, Any] = {}

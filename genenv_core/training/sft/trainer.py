@@ -52,7 +52,7 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
             settings.batch_rows,
             settings.micro_batch_rows,
             processes,
-            shared=self.training.rows == "shared",
+            shared=self.training.shares_rows,
         )
         self.follows, self._leaves = request.follows, request.leaves
         super().__init__(
