@@ -128,8 +128,8 @@ def prepare(
     Args:
         config: the resolved configuration.
         options: what is asked for beside it.
-        computes: False for what only looks at keys, such as a bundle: this machine, the servers
-            and the domain's behaviour are then not asked.
+        computes: False for what only looks at keys, such as a bundle: this machine, the servers,
+            other roots and the domain's behaviour are then not asked.
         judges_memory: False where the needs of the updates are shown first; `check_memory` follows.
     """
     if config.benchmark.given:
@@ -143,9 +143,9 @@ def prepare(
     if computes:
         _check_place(config)
     # No folder is made for a run that is refused before; one with such options has its root.
-    opened = _opened(config, options) if point or options.force else None
+    opened = _opened(config, options, asks=computes) if point or options.force else None
     inputs = Inputs.read(config)
-    store, branch, draws = opened or _opened(config, options)
+    store, branch, draws = opened or _opened(config, options, asks=computes)
     updates: list[Need] = []
     if computes:
         _check_measured(config)
@@ -167,7 +167,7 @@ def prepare_measurement(config: RunConfig, *, computes: bool = True) -> Prepared
         _check_place(config)
     from tasks.policies.measured import named
 
-    store = _root(config)
+    store = _root(config, asks=computes)
     config = named(config)
     made = PreparedMeasurement(config, store, _measured(config))
     if computes:
@@ -206,17 +206,23 @@ def _check_work_pools(config: RunConfig) -> None:
         check_placement(config)
 
 
-def _root(config: RunConfig) -> Store:
-    """Return the root; raises GenenvError for one that cannot be used or one to read from."""
-    from genenv_core.storage.records.readers import check_readers
+def _root(config: RunConfig, *, asks: bool) -> Store:
+    """Return the root; raises GenenvError for one that cannot be used.
 
+    With `asks` so it does for one to read from, which a run at work can do without.
+    """
     check_home(home_of(config.root))  # before the store makes the folder
     store = open_once(config.root)
-    check_readers(config.root, config.roots.read)
+    if asks:
+        from genenv_core.storage.records.readers import check_readers
+
+        check_readers(config.root, config.roots.read)
     return store
 
 
-def _opened(config: RunConfig, options: RunOptions) -> tuple[Store, Branch | None, Draws | None]:
+def _opened(
+    config: RunConfig, options: RunOptions, *, asks: bool
+) -> tuple[Store, Branch | None, Draws | None]:
     """Return the root, what the run takes over in it, and its draws with the forced one.
 
     Raises ConfigError for what cannot be asked of a run: to branch off where the settings do not
@@ -226,8 +232,9 @@ def _opened(config: RunConfig, options: RunOptions) -> tuple[Store, Branch | Non
     from genenv_core.storage.records.draws import next_draws
     from genenv_core.storage.sql.sources import look_at_runs
 
-    store = _root(config)
-    look_at_runs(store)
+    store = _root(config, asks=asks)
+    if asks:
+        look_at_runs(store)
     option = f"{options.said_in}{{}}".format
     branch = find_branch(store, config, options.point, option("from"))
     if branch is not None:

@@ -35,7 +35,7 @@ from genenv_core.errors import ConfigError, NotFound
 from genenv_core.measuring.request import Asked, measurement
 from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
-from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.store.opening import open_once
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
 
 
 def _recorded(run: str, root: str) -> dict[str, Any]:
-    store = open_store(root)
+    store = open_once(root)
     try:
         return RunLog(store, run).info().config
     except NotFound:

@@ -270,6 +270,31 @@ def test_what_is_asked_before_a_run_is_asked_in_one_place() -> None:
     assert found == {name: {ASKS, *others} for name, others in ASKED_BEFORE_A_RUN.items()}
 
 
+OPEN_ANEW = {
+    "flows.cli.machines.doctor",  # tries what the root can do
+    "flows.cli.machines.up",
+    "flows.cli.options",  # to look, without writing
+    "flows.cli.upkeep",  # the other root of a copy
+    "flows.view.serve",
+    "tasks.tracking.references",
+}
+"""Who opens a store of its own; all others take the one that this process has open."""
+
+
+@mutation(
+    "a flow opens the root anew", "tasks/stage/stores.py",
+    "import open_once\n", "import open_once, open_store as open_store\n",
+)  # fmt: skip
+def test_a_root_is_opened_by_few() -> None:
+    found = {
+        module
+        for module, tree in modules().items()
+        for name, _ in imports(tree)
+        if name == "genenv_core.storage.store.opening.open_store"
+    }
+    assert {name for name in found if name.startswith(("flows.", "tasks."))} == OPEN_ANEW
+
+
 def test_there_are_no_relative_imports() -> None:
     found = [
         f"{module}:{line}"

@@ -248,9 +248,9 @@ def _write_report(root: str, report: Path) -> None:
     from genenv_core.measuring.table import read_measured, written
     from genenv_core.storage.files import write_output
     from genenv_core.storage.sql.sources import open_tables
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.store.opening import open_once
 
-    with open_tables(open_store(root)) as connection:
+    with open_tables(open_once(root)) as connection:
         text = written(read_measured(connection))
     try:
         write_output(report, text.encode())

@@ -158,7 +158,7 @@ def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
     from genenv_core.compare.page import PAGE, as_values
     from genenv_core.report.page import MEASURES
     from genenv_core.storage import paths
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.store.opening import open_once
 
     if output is not None:
         copy_pages(made, output)
@@ -172,6 +172,6 @@ def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
                 say(f"  {verdict.words}")
         if not made.judged.verdicts:
             say("\nnothing to decide: it takes two seeds that every arm has finished")
-        place = f"{open_store(made.root).uri}/{paths.comparison(made.name, PAGE)}"
+        place = f"{open_once(made.root).uri}/{paths.comparison(made.name, PAGE)}"
         say(f"\npage: {output / PAGE if output else place}")
     raise_failures(made)

@@ -45,6 +45,9 @@ REFUSED = {
 }
 """What a run is refused for: settings, and how the words begin."""
 
+KEYS_ALONE = ("uploads", "work pool", "memory", "root to read")
+"""Those that do not concern what only looks at keys."""
+
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +137,7 @@ def test_what_only_looks_at_keys_asks_nothing_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (10, 10))
-    settings = [one for case in ("uploads", "work pool", "memory") for one in REFUSED[case][0]]
+    settings = [one for case in KEYS_ALONE for one in REFUSED[case][0]]
     config = resolve("tiny", overrides=settings, fields={"root": str(tmp_path)})
     assert {one.stage for one in plan_run(config)} >= {"bootstrap", "grpo_update"}
     assert "open files: 10" in refusal(lambda: prepare(config))
