@@ -199,11 +199,13 @@ def _check_place(config: RunConfig) -> None:
 
 
 def _check_work_pools(config: RunConfig) -> None:
-    """Raise ConfigError unless the server has what the configured placement needs."""
+    """Raise GenenvError unless a server answers and has what the configured placement needs."""
     if config.placement.work_pools():
+        from flows.running.outcome import explained
         from tasks.placement.api import check_placement  # loads Prefect
 
-        check_placement(config)
+        with explained(None):
+            check_placement(config)
 
 
 def _root(config: RunConfig, *, asks: bool) -> Store:

@@ -179,6 +179,22 @@ def test_a_measurement_is_refused_as_a_run_is(tmp_path: Path) -> None:
     assert not (tmp_path / "root").exists()
 
 
+@mutation("a Prefect API that is away is an error of a library", PREPARING,
+          "        with explained(None):\n", "        if True:\n")  # fmt: skip
+def test_a_prefect_api_that_is_away_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    def away(config: Any) -> None:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks.placement.api.check_placement", away)
+    said = said_by("plan", REFUSED["work pool"][0], tmp_path / "root")
+    assert said.startswith("the Prefect API at http://127.0.0.1:9/api does not answer: start it")
+
+
 @mutation("the root is opened by whoever needs it", "genenv_core/storage/store/opening.py",
           "@cache\ndef _opened", "def _opened")  # fmt: skip
 def test_a_root_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
