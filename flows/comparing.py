@@ -41,7 +41,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.sources import open_tables
-from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.store.opening import open_once
 from tasks.placement.child import state_reason
 from tasks.stage.progress import check
 from tasks.stage.stores import artifacts_of
@@ -205,7 +205,7 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
     `failures` are those of `play_all` on the same runs.
     """
     root = runs[0].config.root
-    store = open_store(root)
+    store = open_once(root)
     name, now = comparison_name(comparison), datetime.now(UTC)
     results: list[Played] = []
     for run, failure in zip(runs, failures, strict=True):
@@ -235,7 +235,7 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
 
 def copy_pages(made: Made, folder: Path) -> None:
     """Copy the pages of a comparison and its JSON to a folder; raises ConfigError."""
-    store = open_store(made.root)
+    store = open_once(made.root)
     files = [PAGE, CLAIM, FIGURE, "result.json", *(run_page(run.run_id) for run in made.results)]
     try:
         for file in files:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import partial
 
-from flows.benchmark import inputs_of
 from flows.coevolution import start
 from flows.epoch import round_of
+from flows.preparing import Prepared, prepare, prepare_measurement
 from flows.state import EpochState
-from genenv_core.config.branching import BranchPoint, branch_name
-from genenv_core.config.load import run_name
+from genenv_core.config.branching import BranchPoint
+from genenv_core.config.run_options import RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.roots import RootsConfig
 from genenv_core.config.stages import EPOCH_STAGES, STAGES
 from genenv_core.config.until import Until, stages_of, start_stages
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.artifacts import reference
-from genenv_core.storage.records.branches import Branch, find_branch, read_branch, taken_over
-from genenv_core.storage.records.draws import Draws, next_draws
+from genenv_core.storage.records.branches import Branch, read_branch, taken_over
+from genenv_core.storage.records.draws import Draws
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
-from genenv_core.storage.store.opening import open_store
 from tasks.benchmark import benchmark
 from tasks.evaluate import standing
 from tasks.stage.drawing import supposing
@@ -34,30 +34,31 @@ def plan_run(
     force: Until | None = None,
     point: BranchPoint | None = None,
 ) -> list[Planned]:
+    """Return what `plan_of` does for a configuration; raises as `prepare` for what decides keys."""
+    if config.benchmark.given:
+        measured = prepare_measurement(config, computes=False)
+        with planning() as entries, contextlib.suppress(NotPlannable):
+            benchmark(measured.config, 0, measured.inputs)
+        return entries
+    options = RunOptions(until, force, point)
+    return plan_of(prepare(config, options, computes=False))
+
+
+def plan_of(prepared: Prepared) -> list[Planned]:
     """Return all stages of all epochs in order: hit, miss, or unknown until upstream is known.
 
     With `until`, only those that a run which ends there carries out; with `force`, after one more
-    draw of that stage, for which ConfigError is raised when there was none before. With `point`,
-    those of a branch; what it takes over is a hit.
+    draw of that stage. Those of a branch begin with what it takes over, which is a hit.
     """
-    name = branch_name(config, point) if point else run_name(config, "run")
-    config = config.model_copy(update={"run_id": name})
-    if config.benchmark.given:
-        with planning() as entries, contextlib.suppress(NotPlannable):
-            benchmark(config, 0, inputs_of(config))
-        return entries
+    config, branch, until = prepared.config, prepared.branch, prepared.options.until
     epochs = until.epoch if until else config.epochs
-    store, run, drawn = open_store(config.root), str(config.run_id), None
-    branch = find_branch(store, config, point)
-    if branch is not None:
-        branch.check_later(until, force)
-    if branch and branch.draws and read_branch(store, run) is None:
+    drawn = prepared.draws
+    unnoted = branch and branch.draws and read_branch(prepared.store, str(config.run_id)) is None
+    if drawn is None and branch and unnoted:
         drawn = Draws(numbers=branch.draws)
-    if force:
-        drawn = next_draws(store, run, force.stage, force.epoch)
     # A run that stops for want of tasks has no more stages to plan.
     with supposing(drawn), planning() as entries, contextlib.suppress(NotPlannable, StageError):
-        _walked(config, epochs, branch)
+        _walked(prepared, epochs)
     seen = {(entry.epoch, entry.stage) for entry in entries}
     after = branch.epoch if branch else -1
     entries += [
@@ -90,49 +91,55 @@ def _manifest(config: RunConfig, ref: ArtifactRef) -> Manifest:
     return artifacts_of(config.root).load(ref)
 
 
-def state_before(config: RunConfig, number: int) -> EpochState:
+def state_before(prepared: Prepared, number: int) -> EpochState:
     """Return the state that an epoch starts from; raises ConfigError if one before is missing.
 
     What lies in another root alone counts as missing, as a run takes it over before.
     """
-    config = config.model_copy(update={"roots": RootsConfig()})
-    branch = _branch_before(config, number)
+    prepared = _by_itself(prepared)
+    _check_own(prepared, number)
     with planning() as entries:
         try:
-            return _walked(config, number - 1, branch)
+            return _walked(prepared, number - 1)
         except NotPlannable:
-            raise _unfinished(config, entries) from None
+            raise _unfinished(prepared.config, entries) from None
 
 
-def planned_stage(config: RunConfig, stage: str, number: int) -> Planned:
+def planned_stage(prepared: Prepared, stage: str, number: int) -> Planned:
     """Return one stage of one epoch with its inputs; raises ConfigError if they are missing."""
-    number = number if STAGES[stage].in_epochs else 0
+    prepared = _by_itself(prepared)
+    config, number = prepared.config, number if STAGES[stage].in_epochs else 0
     if stage not in (EPOCH_STAGES if number else start_stages(config)):
         raise ConfigError(f"there is no {stage} in epoch {number}: epochs count from 1")
-    _branch_before(config, number)
-    config = config.model_copy(update={"roots": RootsConfig()})
-    state = state_before(config, number) if number else None
+    _check_own(prepared, number)
+    state = state_before(prepared, number) if number else None
     with planning() as entries, contextlib.suppress(NotPlannable):
-        _ = round_of(config, number, state) if state else start(config)
+        _ = round_of(config, number, state) if state else start(prepared)
     for entry in entries:
         if entry.stage == stage:
             return entry
     raise _unfinished(config, entries)
 
 
-def _branch_before(config: RunConfig, number: int) -> Branch | None:
-    """Return what a run takes over; raises ConfigError when an epoch is part of that."""
-    branch = find_branch(open_store(config.root), config, None)
+def _by_itself(prepared: Prepared) -> Prepared:
+    """Return a run that reads from no other root."""
+    config = prepared.config.model_copy(update={"roots": RootsConfig()})
+    return replace(prepared, config=config)
+
+
+def _check_own(prepared: Prepared, number: int) -> None:
+    """Raise ConfigError when an epoch is part of what the run takes over."""
+    branch = prepared.branch
     if branch is not None and number <= branch.epoch:
         raise ConfigError(
-            f"epoch {number} of run {config.run_id} is taken over from run {branch.run_id} as it "
-            f"is stored: name an epoch after {branch.epoch}"
+            f"epoch {number} of run {prepared.config.run_id} is taken over from run "
+            f"{branch.run_id} as it is stored: name an epoch after {branch.epoch}"
         )
-    return branch
 
 
-def _walked(config: RunConfig, epochs: int, branch: Branch | None) -> EpochState:
-    state = _taken(config, branch) if branch else start(config)
+def _walked(prepared: Prepared, epochs: int) -> EpochState:
+    config, branch = prepared.config, prepared.branch
+    state = _taken(config, branch) if branch else start(prepared)
     for number in range(branch.epoch + 1 if branch else 1, epochs + 1):
         state = round_of(config, number, state)
     return state

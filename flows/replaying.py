@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.bundling import plugin_modules, portable
+from flows.preparing import Inputs
 from flows.stages import TASKS
 from genenv_core.bundle import sources
 from genenv_core.bundle.comparing import Here, installations, listed, unequal
@@ -34,7 +35,6 @@ from genenv_core.errors import (
     NotFound,
     ReplayError,
 )
-from genenv_core.exchange.external import given_to, offline_input, teacher_input
 from genenv_core.play.transcript import visible
 from genenv_core.storage import paths
 from genenv_core.storage.records.draws import Draws, merge_draws
@@ -167,17 +167,14 @@ def check_given(contents: Contents, config: RunConfig) -> None:
 
 def _given_here(config: RunConfig) -> dict[str, str]:
     """Return the digest of each input that people give, by the field that names it."""
-    inputs = {**identities(given_to(config)), **_named(config)}
-    return {GIVEN[name]: str(value) for name, value in inputs.items() if value is not None}
-
-
-def _named(config: RunConfig) -> dict[str, str | None]:
-    offline, teacher = offline_input(config), teacher_input(config)
-    model = teacher.model if teacher else None
-    return {
-        "offline": offline.sha256 if offline else None,
+    read = Inputs.read(config)
+    model = read.teacher.model if read.teacher else None
+    found = {
+        **identities(read.given),
+        "offline": read.offline.sha256 if read.offline else None,
         "teacher": model.sha256 if model else None,
     }
+    return {GIVEN[name]: str(value) for name, value in found.items() if value is not None}
 
 
 def how_to_install(contents: Contents) -> str:

@@ -37,7 +37,7 @@ from genenv_core.epoch.trouble import troubles
 from genenv_core.report.page import MEASURES
 from genenv_core.storage import paths
 from genenv_core.storage.records.branches import origin_of
-from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.store.opening import open_once
 from schemas.enums import StageState
 from tasks.stage.progress import Event
 from tasks.tracking.news import listed
@@ -255,7 +255,7 @@ def publish_summary(config: RunConfig, publisher: Publisher) -> None:
 
 
 def _origin(config: RunConfig) -> str:
-    point = origin_of(open_store(config.root), str(config.run_id))
+    point = origin_of(open_once(config.root), str(config.run_id))
     return point.words if point else ""
 
 

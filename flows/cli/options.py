@@ -55,13 +55,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def existing(root: str | None, *, writable: bool = False) -> Any:
     """Return the store of a root that is there already; looking must not create one."""
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.store.opening import open_once, open_store
 
     name = root or DEFAULT_ROOT
     missing = f"there is no run under {name}: start one with `genenv run`, or set --root"
     if "://" not in name and not os.path.isdir(Path(name) / "runs"):  # whatever the name
         raise ConfigError(missing)
-    store = open_store(name, writable=writable or "://" not in name)
+    writable = writable or "://" not in name
+    store = open_once(name) if writable else open_store(name, writable=False)
     if "://" in name and not store.names("runs"):
         raise ConfigError(missing)
     return store

@@ -4,46 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from genenv_core.allowances import check_allowances
-from genenv_core.config.schema import RunConfig
-from genenv_core.errors import ConfigError
 from schemas.enums import StageState
 
-
-def check_start(config: RunConfig) -> None:
-    """Raise GenenvError for what would end a run later: limits of this machine, a missing server.
-
-    Stages on work pools need a Prefect server that has them.
-    """
-    check_allowances()
-    places = config.placement.work_pools()
-    if not places or os.environ.get("PREFECT_API_URL"):
-        return
-    from flows.up.previous import live_api
-    from genenv_core.storage.store.opening import home_of
-
-    if live_api(home_of(config.root).resolve()) is None:
-        stage, name = next(iter(places.items()))
-        raise ConfigError(
-            f"placement.{stage} {name!r} is a work pool of a Prefect server, and there is none: "
-            "set PREFECT_API_URL to one's API (http://HOST:4200/api), start `genenv up` on this "
-            f"root, or set placement.{stage}=inline"
-        )
+if TYPE_CHECKING:
+    from genenv_core.storage.store.protocol import Store
 
 
-def last_end(config: RunConfig) -> str:
+def last_end(store: Store, run_id: str) -> str:
     """Return that the last command of a run was killed and in which stages, '' if it was not.
 
     A killed process leaves no word. What is known: a stage that began in the run's newest epoch,
     has no end, and belongs to a process of this machine that is gone.
     """
     from genenv_core.storage.records.runs import RunLog
-    from genenv_core.storage.store.opening import open_store
 
-    log = RunLog(open_store(config.root, writable=False), str(config.run_id))
+    log = RunLog(store, run_id)
     tried = log.attempts({max(log.events(), default=0)})
     killed = [
         f"{one.stage} of epoch {one.epoch}"

@@ -148,13 +148,11 @@ def console(*, width: int = 140) -> Console:
     return found if found.is_terminal else Console(highlight=False, width=width)
 
 
-def show_needs(lines: list[str], problem: str, remarks: list[str]) -> None:
-    """Print the memory that updates will need, why this machine does not have it, and remarks."""
+def show_needs(lines: list[str], remarks: list[str]) -> None:
+    """Print the memory that updates will need, and remarks."""
     out = console()
     for line in lines:
         out.print(f"  memory of {line} (estimated)", markup=False)
-    if problem:
-        out.print(f"  not on this machine: {problem}", markup=False)
     for remark in remarks:
         out.print(f"  warning: {remark}", markup=False, style="bold yellow", soft_wrap=True)
 

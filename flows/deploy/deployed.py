@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from flows.deploy.requests import (
 from flows.deploy.runs_on_pool import MOST_AT_ONCE, OnWorkPool
 from flows.epoch import epoch as play_epoch
 from flows.planner import planned_stage, state_before
+from flows.preparing import prepare, prepare_measurement
 from flows.running.work import do_work
 from flows.shown import Publisher, publish_summary, publish_verdicts
 from flows.stages import TASKS
@@ -49,6 +51,7 @@ from genenv_core.config.requests_beside import (
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
+from genenv_core.storage.records.runs import RunLog
 from tasks.placement.parents import cancel_children
 from tasks.stage import progress
 from tasks.stage.limiting import within_limits
@@ -141,9 +144,9 @@ def coevolution(request: RunRequest) -> State[None] | None:
 
 def _play(work: Work) -> State[None] | None:
     def work_through() -> None:
-        play(work.config, work.said, work.until, work.force, work.point)
+        play(work.run, work.said)
 
-    return _carry_out(work.config, work_through)
+    return _carry_out(work.run.config, work_through)
 
 
 @flow(
@@ -190,8 +193,8 @@ def benchmark(request: BenchmarkRequest) -> None:
 
     Attempts that are there already are reused. The verdict on each is in `benchmark_items`.
     """
-    config = measurement_of(request)
-    _carry_out(config, lambda: measured(config))
+    prepared = prepare_measurement(measurement_of(request))
+    _carry_out(prepared.config, lambda: measured(prepared))
 
 
 @flow(
@@ -202,10 +205,11 @@ def benchmark(request: BenchmarkRequest) -> None:
 )
 def epoch(request: EpochRequest) -> State[None] | None:
     """Carry out one epoch of a run whose earlier epochs are finished."""
-    config = recorded(request)
-    number = request.epoch or next_epoch(config)
-    config = config.model_copy(update={"epochs": max(config.epochs, number)})
-    state = state_before(config, number)
+    prepared = prepare(recorded(request))
+    number = request.epoch or next_epoch(RunLog(prepared.store, request.run_id))
+    epochs = max(prepared.config.epochs, number)
+    config = prepared.config.model_copy(update={"epochs": epochs})
+    state = state_before(replace(prepared, config=config), number)
     open_run(config)
 
     def play_one() -> None:
@@ -221,8 +225,8 @@ def _stage_flow(task: StageTask[Any]) -> Flow[[StageRequest], None]:
     name = task.stage.name
 
     def run(request: StageRequest) -> None:
-        config = recorded(request)
-        stage = planned_stage(config, name, request.epoch)
+        prepared = prepare(recorded(request))
+        config, stage = prepared.config, planned_stage(prepared, name, request.epoch)
         _carry_out(config, lambda: task(config, stage.epoch, stage.inputs))
 
     run.__name__ = run.__qualname__ = name

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from flows.preparing import Prepared, prepare
 from flows.running.environment import ROOT_VARIABLE
 from genenv_core.config.branching import BranchPoint, branch_name, read_point
 from genenv_core.config.comparison import Comparison, read_comparison
@@ -27,42 +28,31 @@ from genenv_core.config.requests_beside import (
     EpochRequest,
     StageRequest,
 )
+from genenv_core.config.run_options import RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
-from genenv_core.config.until import Until, read_forced, read_until
 from genenv_core.errors import ConfigError, NotFound
 from genenv_core.measuring.request import Asked, measurement
-from genenv_core.storage.records.branches import find_branch
 from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
-from genenv_core.storage.store.opening import open_store
-from tasks.policies.measured import named
+from genenv_core.storage.store.opening import open_once
 
 
 @dataclass(frozen=True)
 class Work:
-    """A run as it was asked for: where it branches off and ends, and what is drawn anew."""
+    """A run that may start as it was asked for, and what is said of it."""
 
-    config: RunConfig
+    run: Prepared
     said: Change
-    until: Until | None
-    force: Until | None
-    point: BranchPoint | None
 
 
 def work_of(request: RunRequest | ShortRequest) -> Work:
-    """Return what a request asks for; raises ConfigError with the field."""
+    """Return what a request asks for; raises ConfigError with the field, and as `prepare`."""
     config = configuration(request)
     note, pin = getattr(request, "note", None), getattr(request, "pin", False)
-    work = Work(
-        config,
-        change_of(request.tags, note=note, pinned=pin or None),
-        read_until(request.until, config, "request.until") if request.until else None,
-        read_forced(request.force, config, "request.force") if request.force else None,
-        point_of(request),
-    )
-    _check_branch(work)
-    return work
+    said = change_of(request.tags, note=note, pinned=pin or None)
+    options = RunOptions.read(config, request.until, request.force, point_of(request), "request.")
+    return Work(prepare(config, options), said)
 
 
 def configuration(request: RunRequest | ShortRequest) -> RunConfig:
@@ -92,15 +82,6 @@ def point_of(request: RunRequest | ShortRequest) -> BranchPoint | None:
     return read_point(given, "request.from") if given else None
 
 
-def _check_branch(work: Work) -> None:
-    """Raise ConfigError, before a run is opened, for a branch that cannot be or cannot end so."""
-    store = open_store(work.config.root)
-    branch = find_branch(store, work.config, work.point, "request.from")
-    if branch is not None:
-        branch.point.check_later(work.until, "request.until")
-        branch.point.check_later(work.force, "request.force")
-
-
 def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
     """Return what a request compares, and the root; raises ConfigError."""
     seeds = range(request.first_seed, request.first_seed + request.seeds)
@@ -115,7 +96,7 @@ def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
 
 
 def measurement_of(request: BenchmarkRequest) -> RunConfig:
-    """Return the configuration of a measurement, with a run id; raises ConfigError."""
+    """Return the configuration of a measurement; raises ConfigError."""
     asked = Asked(
         request.model,
         request.model_name,
@@ -130,7 +111,7 @@ def measurement_of(request: BenchmarkRequest) -> RunConfig:
     made = measurement(
         name, asked, overrides=request.changes, fields=fields, option="request.changes"
     )
-    return named(_absolute(made))
+    return _absolute(made)
 
 
 def recorded(request: EpochRequest | StageRequest) -> RunConfig:
@@ -138,11 +119,10 @@ def recorded(request: EpochRequest | StageRequest) -> RunConfig:
     return _known(request.run_id, _root(request.root), {})
 
 
-def next_epoch(config: RunConfig) -> int:
+def next_epoch(run: RunLog) -> int:
     """Return the first epoch of a run that is not finished; after the last one, one more."""
-    log = RunLog(open_store(config.root), str(config.run_id))
     number = 1
-    while LAST in log.keys(number):
+    while LAST in run.keys(number):
         number += 1
     return number
 
@@ -169,7 +149,7 @@ def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
 
 
 def _recorded(run: str, root: str) -> dict[str, Any]:
-    store = open_store(root)
+    store = open_once(root)
     try:
         return RunLog(store, run).info().config
     except NotFound:

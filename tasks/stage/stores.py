@@ -6,27 +6,22 @@ from functools import cache
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage.records.artifacts import Artifacts
-from genenv_core.storage.records.readers import Readers, check_readers
+from genenv_core.storage.records.readers import Readers
 from genenv_core.storage.store.leases import Leases
-from genenv_core.storage.store.opening import open_store
+from genenv_core.storage.store.opening import open_once
 from tasks.stage.progress import Event, emit
 
 
 @cache
 def artifacts_of(root: str) -> Artifacts:
     """Return the artifacts of a root."""
-    return Artifacts(open_store(root))
+    return Artifacts(open_once(root))
 
 
 @cache
 def leases_of(root: str) -> Leases:
     """Return this process's leases in a root."""
     return Leases(artifacts_of(root).store)
-
-
-def check_roots(config: RunConfig) -> None:
-    """Raise ConfigError for a root to read from that cannot be read, or is the run's own."""
-    check_readers(config.root, config.roots.read)
 
 
 def readers_of(config: RunConfig) -> Readers:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.tracking import user_of
-from genenv_core.errors import one_line
+from genenv_core.errors import ConfigError, one_line
 from genenv_core.shortage import shortage
 from genenv_core.storage.files import create
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.storage.store.opening import home_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -67,6 +68,20 @@ def database_of(root: Path) -> str:
 def is_remote(uri: str) -> bool:
     """Return whether a server keeps what is logged."""
     return uri.startswith(("http://", "https://"))
+
+
+def check_tracking(config: RunConfig) -> None:
+    """Raise ConfigError for uploads without a server that takes them."""
+    tracking = config.tracking
+    if not (tracking.enabled and tracking.upload):
+        return
+    uri = tracking_uri(config, home_of(config.root))
+    if not is_remote(uri):
+        raise ConfigError(
+            f"tracking.upload true: only an MLflow server takes uploads, and this run is logged to "
+            f"{shown(uri)}: give tracking.uri or {URI_VARIABLE} as http://..., or leave "
+            "tracking.upload out"
+        )
 
 
 def unreachable(uri: str) -> str | None:

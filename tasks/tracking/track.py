@@ -15,17 +15,15 @@ from genenv_core.addresses import page_of
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST, update_of
-from genenv_core.errors import ConfigError, Retired
+from genenv_core.errors import Retired
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.foreign import find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest, first_maker
 from genenv_core.storage.records.runs import TRACKED, RunLog
-from genenv_core.storage.store.opening import home_of
 from tasks.stage.progress import check
 from tasks.stage.stores import leases_of
 from tasks.tracking.client import (
-    URI_VARIABLE,
     database_of,
     is_remote,
     open_client,
@@ -53,20 +51,6 @@ BEGUN_TAG = "genenv.started_at"
 
 ALIAS_BEST = "best"
 """Set here; the alias `latest` is MLflow's own and always names the newest version."""
-
-
-def check_tracking(config: RunConfig) -> None:
-    """Raise ConfigError for uploads without a server that takes them."""
-    tracking = config.tracking
-    if not (tracking.enabled and tracking.upload):
-        return
-    uri = tracking_uri(config, home_of(config.root))
-    if not is_remote(uri):
-        raise ConfigError(
-            f"tracking.upload true: only an MLflow server takes uploads, and this run is logged to "
-            f"{shown(uri)}: give tracking.uri or {URI_VARIABLE} as http://..., or leave "
-            "tracking.upload out"
-        )
 
 
 def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:

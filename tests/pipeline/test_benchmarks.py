@@ -406,6 +406,7 @@ def test_a_model_that_cannot_be_measured_is_refused_before_any_work(
 
 def test_the_form_makes_the_same_run_as_the_command(trained: RunConfig, data: Path) -> None:
     from flows.deploy.requests import measurement_of
+    from flows.preparing import prepare_measurement
 
     request = BenchmarkRequest.model_validate(
         {
@@ -416,7 +417,8 @@ def test_the_form_makes_the_same_run_as_the_command(trained: RunConfig, data: Pa
             "root": trained.root,
         }
     )
-    assert measurement_of(request) == config_of(trained.root, data, model="run:measured-run")
+    expected = config_of(trained.root, data, model="run:measured-run")
+    assert prepare_measurement(measurement_of(request)).config == expected
 
 
 def test_pi_env_plays_the_search_where_it_is_asked_to(trained: RunConfig, data: Path) -> None:

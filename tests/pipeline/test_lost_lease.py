@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from flows.planner import planned_stage
+from flows.preparing import prepare
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import ArtifactRef
 from genenv_core.storage.store.leases import Leases
@@ -44,7 +45,7 @@ class Stopped:
         self.store.delete_folder("shards")
         for part in self.undisturbed.parts:
             self.store.delete(part.path)
-        self.planned = planned_stage(self.config, "rollout", 1)
+        self.planned = planned_stage(prepare(self.config), "rollout", 1)
         assert self.planned.status == "miss"
         # No lease beats within a test; a waiter takes over after a moment.
         self.leases = {True: Leases(self.store, ttl_s=1e6), False: Leases(self.store, ttl_s=0.5)}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flows.planner import planned_stage, state_before
+from flows.preparing import prepare
 from genenv_core.errors import ConfigError, StageError
 from tasks.stage.inputs import identities
 from tests.pipeline.builders import computed, run, states, tiny
@@ -21,20 +22,21 @@ def test_a_stage_of_a_run_is_found_with_its_inputs(api: None, tiny_root: Path):
     # Settings of its own, so that epoch 2 is nobody's yet.
     config = tiny(tiny_root, "curriculum.beta=4.5", epochs=1, run_id="parts")
     run(config)
-    rollout = planned_stage(config, "rollout", 1)
+    asked = prepare(config)
+    rollout = planned_stage(asked, "rollout", 1)
     assert rollout.status == "hit"
     assert set(identities(rollout.inputs)) == {"tasks", "bootstrap", "agent"}
-    assert planned_stage(config, "bootstrap", 1).epoch == 0
-    following = planned_stage(config, "generate_tasks", 2)
+    assert planned_stage(asked, "bootstrap", 1).epoch == 0
+    following = planned_stage(asked, "generate_tasks", 2)
     assert (following.status, following.epoch) == ("miss", 2)
-    assert following.inputs.env == state_before(config, 2).env
+    assert following.inputs.env == state_before(asked, 2).env
     for stage, number in (("rollout", 2), ("generate_tasks", 3), ("evaluate", 2)):
         with pytest.raises(ConfigError, match="generate_tasks of epoch 2 of run parts is not"):
-            planned_stage(config, stage, number)
+            planned_stage(asked, stage, number)
     with pytest.raises(ConfigError, match="no rollout in epoch 0"):
-        planned_stage(config, "rollout", 0)
+        planned_stage(asked, "rollout", 0)
     with pytest.raises(ConfigError, match="generate_tasks of epoch 2 of run parts is not"):
-        state_before(config, 3)
+        state_before(asked, 3)
 
 
 def test_a_stage_that_fails_on_purpose(api: None, tiny_root: Path, monkeypatch: pytest.MonkeyPatch):

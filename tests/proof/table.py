@@ -195,6 +195,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("flows/benchmark.py", ("measuring", "alfworld")),
     ("flows/bundling.py", ("commands",)),
     ("flows/coevolution.py", (*RUNNING, "measuring")),
+    ("flows/preparing.py", (*RUNNING, "measuring")),
     ("flows/state.py", (*RUNNING, "updates")),
     ("flows/comparing.py", ("commands",)),
     ("flows/replaying.py", ("commands",)),

@@ -124,7 +124,7 @@ def test_no_limit_is_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     check_allowances()
 
 
-@mutation("a run begins under any limit", "flows/cli/session.py",
+@mutation("a run begins under any limit", "flows/preparing.py",
           "    check_allowances()\n", "")  # fmt: skip
 def test_doctor_and_a_run_name_the_number_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,7 +135,7 @@ def test_doctor_and_a_run_name_the_number_that_is_there(
     def begun(_: object) -> None:
         raise AssertionError("the run has begun")
 
-    monkeypatch.setattr("flows.cli.runs.run.open_root", begun)
+    monkeypatch.setattr("flows.preparing.open_once", begun)
     with pytest.raises(MachineError) as said:
         execute(tiny(tmp_path / "root", run_id="x"), as_json=True)
     assert "open files: 22 left by ulimit -n, a run needs 128; raise the limit" in str(said.value)
@@ -168,9 +168,9 @@ def test_processes_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_next_command_says_that_the_last_one_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(tmp_path, run_id="run-a")
-    log = RunLog(LocalStore(tmp_path), "run-a")
-    assert last_end(config) == ""
+    store, run = LocalStore(tmp_path), "run-a"
+    log = RunLog(store, run)
+    assert last_end(store, run) == ""
     at = datetime(2026, 11, 1, tzinfo=UTC)
     for epoch, stage, gone, ends in [
         (1, "score", "a", False),  # of an earlier command
@@ -183,10 +183,10 @@ def test_the_next_command_says_that_the_last_one_was_killed(
         if ends:
             log.end(begun.model_copy(update={"state": StageState.INTERRUPTED, "seconds": 1.0}))
     monkeypatch.setattr(runs, "has_ended", lambda pid, process: False)
-    assert last_end(config) == ""  # it is at work
+    assert last_end(store, run) == ""  # it is at work
     monkeypatch.setattr(runs, "has_ended", lambda pid, process: True)
-    assert last_end(config).startswith(
+    assert last_end(store, run).startswith(
         "the last command of this run was killed in grpo_update of epoch 2: signal 9"
     )
     log.end(begun.model_copy(update={"state": StageState.FAILED, "seconds": 2.0}))
-    assert last_end(config) == ""
+    assert last_end(store, run) == ""

@@ -6,7 +6,7 @@ the rooms before them, and the scorers of benchmarks only words and errors; gene
 import neither prefect nor mlflow, tasks no mlflow and no SDK of OpenTelemetry at import; only
 modules that sample or train import torch, and packages that need it, at load; no relative imports
 (the code version follows absolute ones); help, validation, the algorithm and the tables load
-neither torch nor prefect nor mlflow.
+neither torch nor prefect nor mlflow; what is asked before a run is asked by one module.
 """
 
 from __future__ import annotations
@@ -226,6 +226,73 @@ def test_what_others_may_import_alone_takes_little_from_the_core(
         and not f"{name}.".startswith((f"{package}.", *(f"{one}." for one in known)))
     ]
     assert found == []
+
+
+ASKS = "flows.preparing"
+ASKED_BEFORE_A_RUN: dict[str, set[str]] = {
+    "genenv_core.allowances.check_allowances": set(),
+    "genenv_core.exchange.examples.warm_start_input": set(),
+    "genenv_core.exchange.external.given_to": set(),
+    "genenv_core.exchange.external.offline_input": {"flows.epoch"},
+    "genenv_core.exchange.external.probes_of": set(),
+    "genenv_core.exchange.external.teacher_input": {"flows.epoch"},
+    "genenv_core.measuring.items.check_categories": set(),
+    "genenv_core.play.checking.domain.check_shortly": set(),
+    "genenv_core.storage.records.branches.find_branch": set(),
+    "genenv_core.storage.records.draws.next_draws": set(),
+    "genenv_core.storage.records.readers.check_readers": set(),
+    "genenv_core.storage.sql.sources.look_at_runs": set(),
+    "genenv_core.training.memory.needs.check_needs": set(),
+    "genenv_core.training.memory.needs.needs": set(),
+    "tasks.placement.api.check_placement": set(),
+    "tasks.policies.measured.endpoint_of": set(),
+    "tasks.policies.measured.model_of": set(),
+    "tasks.tracking.client.check_tracking": set(),
+}
+"""What `ASKS` asks -> which other modules of flows and tasks may.
+
+An epoch reads the files of its arm anew, because their content is in the keys of its stages.
+"""
+
+
+@mutation(
+    "a flow asks for itself what a run needs", "flows/coevolution.py",
+    "from tasks.placement.parents import cancel_children\n",
+    "from tasks.placement.api import check_placement\n"
+    "from tasks.placement.parents import cancel_children\n",
+)  # fmt: skip
+def test_what_is_asked_before_a_run_is_asked_in_one_place() -> None:
+    found: dict[str, set[str]] = {name: set() for name in ASKED_BEFORE_A_RUN}
+    for module, tree in modules().items():
+        for name, _ in imports(tree):
+            if name in found and module.startswith(("flows.", "tasks.")):
+                found[name].add(module)
+    assert found == {name: {ASKS, *others} for name, others in ASKED_BEFORE_A_RUN.items()}
+
+
+OPEN_ANEW = {
+    "flows.cli.machines.doctor",  # tries what the root can do
+    "flows.cli.machines.up",
+    "flows.cli.options",  # to look, without writing
+    "flows.cli.upkeep",  # the other root of a copy
+    "flows.view.serve",
+    "tasks.tracking.references",
+}
+"""Who opens a store of its own; all others take the one that this process has open."""
+
+
+@mutation(
+    "a flow opens the root anew", "tasks/stage/stores.py",
+    "import open_once\n", "import open_once, open_store as open_store\n",
+)  # fmt: skip
+def test_a_root_is_opened_by_few() -> None:
+    found = {
+        module
+        for module, tree in modules().items()
+        for name, _ in imports(tree)
+        if name == "genenv_core.storage.store.opening.open_store"
+    }
+    assert {name for name in found if name.startswith(("flows.", "tasks."))} == OPEN_ANEW
 
 
 def test_there_are_no_relative_imports() -> None:

@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
 from flows.cli.json_text import json_text
-from flows.cli.session import check_start, drain, log_to
+from flows.cli.session import drain, log_to
 from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Result, as_json
@@ -27,6 +27,9 @@ from genenv_core.measuring.items import stored_result
 from genenv_core.measuring.request import Asked, measurement
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.types import JsonObject
+
+if TYPE_CHECKING:
+    from flows.preparing import PreparedMeasurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +82,13 @@ def measure_all(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]:
     models that are not there.
     """
     heed_ends()
-    _prepare(configs[0])
-    from tasks.policies.measured import named  # loads Prefect, which is prepared by now
-
-    return _carried_out([named(config) for config in configs], quiet=quiet)
+    return _carried_out(configs, quiet=quiet)
 
 
 def measure_configured(config: RunConfig, *, as_json: bool) -> None:
     """Measure, or go on measuring, what a run was started with, and print the result."""
     heed_ends()
-    _prepare(config)
     _print(_carried_out([config], quiet=as_json), as_json=as_json)
-
-
-def _prepare(config: RunConfig) -> None:
-    from flows.running.environment import prepare
-    from genenv_core.storage.store.opening import open_store
-
-    prepare(open_store(config.root).home)
 
 
 def _print(made: Sequence[Measured], *, as_json: bool) -> None:
@@ -111,37 +103,32 @@ def _print(made: Sequence[Measured], *, as_json: bool) -> None:
 
 def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]:
     """Play the runs one after the other, with a Prefect API and a live view."""
-    from genenv_core.storage.records.readers import check_readers
-    from genenv_core.storage.store.opening import open_store
+    from flows.running import environment
+    from genenv_core.storage.store.opening import home_of
 
-    for config in configs:
-        check_start(config)
-        check_readers(config.root, config.roots.read)
-    home = open_store(configs[0].root).home
-    from flows.benchmark import inputs_of
+    home = home_of(configs[0].root)
+    environment.prepare(home)  # before libraries are loaded, which read it once
+    asked = [_asked(config) for config in configs]
+    first = asked[0]
+    if isinstance(first, GenenvError) and len({str(one) for one in asked}) == 1:
+        raise first
+    if all(isinstance(one, GenenvError) for one in asked):
+        return [Measured(c, failure=str(e)) for c, e in zip(configs, asked, strict=True)]
     from flows.running.local_server import in_process, local_api
 
-    refused: dict[int, str] = {}
-    for place, config in enumerate(configs):
-        try:
-            inputs_of(config)  # before anything is started for it
-        except GenenvError as error:
-            if len(configs) == 1:
-                raise
-            refused[place] = str(error)
     with local_api(Path(os.environ["PREFECT_HOME"]), home) as server:
         from flows.cli.runs.measuring import MeasureView
 
         made: list[Measured] = []
-        for place, config in enumerate(configs):
-            if place in refused:
-                made.append(Measured(config, failure=refused[place]))
+        for config, one in zip(configs, asked, strict=True):
+            if isinstance(one, GenenvError):
+                made.append(Measured(config, failure=str(one)))
                 continue
-            log_to(home / "runs" / str(config.run_id))
-            with in_process(server), MeasureView(config, quiet=quiet) as view:
+            log_to(home / "runs" / str(one.config.run_id))
+            with in_process(server), MeasureView(one.config, quiet=quiet) as view:
                 started = time.perf_counter()
                 try:
-                    made.append(_played(config))
+                    made.append(_played(one))
                 finally:
                     drain()
             view.finish(time.perf_counter() - started)
@@ -150,13 +137,24 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]
     return made
 
 
-def _played(config: RunConfig) -> Measured:
-    from flows.benchmark import measure
+def _asked(config: RunConfig) -> PreparedMeasurement | GenenvError:
+    """Return a measurement that may start, or why it may not."""
+    from flows.preparing import prepare_measurement
+
+    try:
+        return prepare_measurement(config)
+    except GenenvError as error:
+        return error
+
+
+def _played(prepared: PreparedMeasurement) -> Measured:
+    from flows.benchmark import measure_as_flow
     from flows.running.work import do_work
     from tasks.stage.stores import artifacts_of
 
+    config = prepared.config
     try:
-        ref = do_work(lambda: measure(config), Terminated)
+        ref = do_work(lambda: measure_as_flow(prepared), Terminated)
     except GenenvError as error:
         return Measured(config, failure=str(error))
     return Measured(config, artifacts_of(config.root).load(ref))
@@ -250,9 +248,9 @@ def _write_report(root: str, report: Path) -> None:
     from genenv_core.measuring.table import read_measured, written
     from genenv_core.storage.files import write_output
     from genenv_core.storage.sql.sources import open_tables
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.store.opening import open_once
 
-    with open_tables(open_store(root)) as connection:
+    with open_tables(open_once(root)) as connection:
         text = written(read_measured(connection))
     try:
         write_output(report, text.encode())

@@ -116,21 +116,22 @@ def _replay(
     if check:
         print(json_text(told) if as_json else "this installation can replay it")
         return
-    from flows.cli.runs.run import Asked, carry_out
+    from flows.cli.runs.run import carry_out
+    from genenv_core.config.run_options import RunOptions
     from genenv_core.storage.canonical import sha256
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.store.opening import open_once
     from tasks.stage.progress import listening
 
-    store = open_store(place)
+    store = open_once(place)
     replaying.open_root(store, sha256(data), contents)
     if not as_json:
         print(f"replaying it in {place}", flush=True)
     compared = replaying.Comparison(contents, store, here, config)
-    asked = Asked(until=contents.facts.until)
+    options = RunOptions(until=contents.facts.until)
     told |= {"root": place}
     try:
         with listening(compared):
-            carry_out(config, asked, quiet=as_json)
+            carry_out(config, options, quiet=as_json)
         compared.check_all()
     except GenenvError as error:
         if not compared.unequal and not isinstance(error, ReplayError):

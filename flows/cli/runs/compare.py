@@ -99,16 +99,18 @@ def _changes(overrides: list[str], epochs: int | None) -> dict[str, object] | No
 
 def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet: bool) -> Made:
     """Play the runs with a Prefect API of their own, or the one that is there."""
-    from flows.cli.runs.run import open_root
-    from flows.cli.session import check_start, drain, log_to
+    from flows.cli.session import drain, log_to
     from flows.cli.tables import console
-    from flows.running.environment import prepare
+    from flows.running import environment
+    from genenv_core.storage.store.opening import home_of
 
     config = runs[0].config
-    for run in runs:
-        check_start(run.config)
-    home, _ = open_root(config)
-    prepare(home)
+    home = home_of(config.root)
+    environment.prepare(home)  # before libraries are loaded, which read it once
+    from flows.preparing import prepare
+
+    for one in {run.arm: run for run in runs}.values():  # seeds are alike
+        prepare(one.config)
     from flows.running.local_server import in_process, local_api
 
     terminal = console()
@@ -156,7 +158,7 @@ def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
     from genenv_core.compare.page import PAGE, as_values
     from genenv_core.report.page import MEASURES
     from genenv_core.storage import paths
-    from genenv_core.storage.store.opening import open_store
+    from genenv_core.storage.store.opening import open_once
 
     if output is not None:
         copy_pages(made, output)
@@ -170,6 +172,6 @@ def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
                 say(f"  {verdict.words}")
         if not made.judged.verdicts:
             say("\nnothing to decide: it takes two seeds that every arm has finished")
-        place = f"{open_store(made.root).uri}/{paths.comparison(made.name, PAGE)}"
+        place = f"{open_once(made.root).uri}/{paths.comparison(made.name, PAGE)}"
         say(f"\npage: {output / PAGE if output else place}")
     raise_failures(made)

@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,20 +22,19 @@ from flows.cli.options import (
     existing,
 )
 from flows.cli.runs.branching import branched
-from flows.cli.session import check_start, drain, last_end, log_to
+from flows.cli.session import drain, last_end, log_to
 from flows.running.signals import Terminated, heed_ends
-from genenv_core.config.branching import BranchPoint, read_point
+from genenv_core.config.branching import read_point
 from genenv_core.config.load import FREE_SECTIONS, continued, read_override, resolve, run_name
+from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
-from genenv_core.config.until import Until, read_forced, read_until
-from genenv_core.errors import ConfigError
 from schemas.enums import StageState
 
 if TYPE_CHECKING:
     from flows.cli.runs.live import RunView
-    from genenv_core.exchange.external import Given
-    from genenv_core.training.memory.needs import Need
+    from flows.preparing import Prepared
+    from genenv_core.storage.store.protocol import Store
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
 
@@ -75,34 +73,7 @@ FreeOverrides = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a command asks for beside a configuration: it belongs to the command, not to the run.
-
-    `until` is the last stage to carry out, `force` one to draw anew, `point` where a run branches
-    off.
-    """
-
-    until: Until | None = None
-    force: Until | None = None
-    point: BranchPoint | None = None
-
-    @classmethod
-    def read(
-        cls, config: RunConfig, until: str | None, force: str | None, point: BranchPoint | None
-    ) -> Asked:
-        """Return what these texts ask for; raises ConfigError."""
-        return cls(
-            read_until(until, config) if until else None,
-            read_forced(force, config) if force else None,
-            point,
-        )
-
-
-NOTHING = Asked()
-
-
-def _configured(command: Callable[[RunConfig, bool, Asked], None]) -> Callable[..., None]:
+def _configured(command: Callable[[RunConfig, bool, RunOptions], None]) -> Callable[..., None]:
     """Return the command with the options that make its configuration."""
 
     def with_options(
@@ -125,22 +96,17 @@ def _configured(command: Callable[[RunConfig, bool, Asked], None]) -> Callable[.
             config = config.model_copy(update={"run_id": run_name(config, name)})
         else:
             config = branched(point, source, set_ or (), fields)
-        command(config, as_json, Asked.read(config, until, force, point))
+        command(config, as_json, RunOptions.read(config, until, force, point))
 
     with_options.__doc__ = command.__doc__
     return with_options
 
 
 @_configured
-def run(config: RunConfig, as_json: bool, asked: Asked) -> None:
+def run(config: RunConfig, as_json: bool, options: RunOptions) -> None:
     """Run a co-evolution; what is finished already is reused."""
-    if config.benchmark.given:
-        raise ConfigError(
-            "section benchmark: a model is measured by `genenv eval`, which makes such a "
-            "configuration itself: remove the section"
-        )
     heed_ends()
-    execute(config, asked, as_json=as_json)
+    execute(config, options, as_json=as_json)
 
 
 def resume(
@@ -163,187 +129,136 @@ def resume(
     recorded = RunLog(store, run_id).info().config
     changes = dict(read_override(text, "--set") for text in set_ or ())
     config = continued(recorded, run_id, changes, "--set", fields)
-    asked = Asked.read(config, until, force, None)
+    options = RunOptions.read(config, until, force, None)
     if config.benchmark.given:
         from flows.cli.data.measured import measure_configured
 
         measure_configured(config, as_json=as_json)
     else:
-        execute(config, asked, as_json=as_json)
+        execute(config, options, as_json=as_json)
 
 
-def execute(config: RunConfig, asked: Asked = NOTHING, *, as_json: bool) -> None:
+def execute(config: RunConfig, options: RunOptions = NO_OPTIONS, *, as_json: bool) -> None:
     """Run a resolved configuration with a Prefect API and a live view; returns when it is done."""
-    view, start_s, run_s = carry_out(config, asked, quiet=as_json)
-    view.finish(start_s, run_s, asked.until)
+    view, start_s, run_s = carry_out(config, options, quiet=as_json)
+    view.finish(start_s, run_s, options.until)
 
 
-def carry_out(config: RunConfig, asked: Asked, *, quiet: bool) -> tuple[RunView, float, float]:
+def carry_out(
+    config: RunConfig, options: RunOptions, *, quiet: bool
+) -> tuple[RunView, float, float]:
     """Run a resolved configuration; returns its view, and the seconds to start and to run."""
     started = time.perf_counter()
-    check_start(config)
-    home, given = open_root(config)
-    point = _checked(config, asked)
-    from genenv_core.training.memory.needs import check_needs, needs
-
-    updates = needs(config, given)
-    check_needs(config, updates)
-    from flows.running.environment import prepare
-
-    prepare(home)
+    prepared = _prepared(config, options)
+    config, home = prepared.config, prepared.store.home
     from flows.running.local_server import in_process, local_api
     from tasks.policies.trainer import ended
 
     with local_api(Path(os.environ["PREFECT_HOME"]), home) as server, ended():
         from flows.cli.runs.live import RunView
 
-        view = RunView(config, quiet=quiet, point=point)
+        branch = prepared.branch
+        view = RunView(config, quiet=quiet, point=branch.point if branch else None)
         view.note("starting: libraries and the Prefect API" if server else "starting: libraries")
         log_to(home / "runs" / str(config.run_id))
-        if killed := last_end(config):
+        if killed := last_end(prepared.store, str(config.run_id)):
             logging.getLogger("genenv.run").warning("%s", killed)
             view.note(escape(killed), "bold yellow")
-        for need in updates:
+        for need in prepared.updates:
             logging.getLogger("genenv.run").info("memory %s", need.line())
-        for line in _remarks(config, given, updates):
+        for line in _remarks(prepared):
             view.warn(line)
         # The heavy imports, the workers' too, overlap with the server's start.
-        _start_workers(config)
-        from flows.coevolution import coevolution
+        _start_workers(config, prepared.store)
+        from flows.coevolution import play_as_flow
         from flows.running.work import do_work
 
         with in_process(server), view:
             ready = time.perf_counter()
             try:
-                do_work(
-                    lambda: coevolution(config, asked.until, asked.force, asked.point), Terminated
-                )
+                do_work(lambda: play_as_flow(prepared), Terminated)
             except Terminated as error:
-                raise Terminated(_where(config), error.number) from error
+                where = _where(prepared.store, str(config.run_id))
+                raise Terminated(where, error.number) from error
             finally:
                 drain()
     return view, ready - started, time.perf_counter() - ready
 
 
 @_configured
-def plan(config: RunConfig, as_json: bool, asked: Asked) -> None:
-    """Show what a run would reuse and what it would compute."""
-    home, given = open_root(config)
-    from flows.running.environment import prepare
-
-    prepare(home)
+def plan(config: RunConfig, as_json: bool, options: RunOptions) -> None:
+    """Show what a run would reuse and what it would compute; refuse what `genenv run` refuses."""
+    prepared = _prepared(config, options, judges_memory=False)
+    config, branch = prepared.config, prepared.branch
     from flows.cli.runs.predicted import Predicted
     from flows.cli.tables import show_needs, show_plan
-    from flows.planner import plan_run
-    from genenv_core.storage.store.opening import open_store
-    from genenv_core.training.memory.needs import needs
+    from flows.planner import plan_of
 
-    point = _checked(config, asked)
-    entries = plan_run(config, asked.until, asked.force, asked.point)
-    predicted = Predicted(open_store(config.root, writable=False), config, entries)
+    entries = plan_of(prepared)
+    predicted = Predicted(prepared.store, config, entries)
     if not as_json:
-        for line in _asked_models(config):
-            typer.echo(line)
+        for field, probe in prepared.probes.items():
+            typer.echo(f"{field}: {'; '.join(probe.lines)}")
+    point = branch.point if branch else None
     show_plan(entries, config, predicted.values(), point, as_json=as_json)
     if not as_json:
         predicted.show()
-        updates = needs(config, given)
-        show_needs(*_memory_shown(config, given, updates), _remarks(config, given, updates))
+        show_needs(_memory_lines(prepared), _remarks(prepared))
+    prepared.check_memory()
 
 
-def _asked_models(config: RunConfig) -> list[str]:
-    """Return what the given models answered when they were asked how they are used, a line each."""
-    from genenv_core.exchange.external import probes_of
+def _prepared(config: RunConfig, options: RunOptions, *, judges_memory: bool = True) -> Prepared:
+    """Return a run that may start here; raises as `prepare`."""
+    from flows.running import environment
+    from genenv_core.storage.store.opening import home_of
 
-    return [f"{field}: {'; '.join(probe.lines)}" for field, probe in probes_of(config).items()]
+    environment.prepare(home_of(config.root))  # before libraries are loaded, which read it once
+    from flows.preparing import prepare
 
-
-def open_root(config: RunConfig) -> tuple[Path, Given]:
-    """Return this machine's folder of the root, probed for writing, and the inputs, checked."""
-    from flows.running.environment import check_home
-    from genenv_core.exchange.external import given_to, offline_input, teacher_input
-    from genenv_core.storage.records.readers import check_readers
-    from genenv_core.storage.sql.sources import look_at_runs
-    from genenv_core.storage.store.opening import home_of, open_store
-
-    check_home(home_of(config.root))  # before the store makes the folder
-    given = given_to(config)
-    offline_input(config)
-    teacher_input(config)
-    store = open_store(config.root)
-    check_readers(config.root, config.roots.read)
-    look_at_runs(store)
-    return store.home, given
+    return prepare(config, options, judges_memory=judges_memory)
 
 
-def _checked(config: RunConfig, asked: Asked) -> BranchPoint | None:
-    """Return where the run branches off, None for nowhere.
-
-    Raises ConfigError, before anything is started, for what it cannot be asked: to branch off where
-    the settings do not fit, to end in what it takes over, or another draw of what was never drawn.
-    """
-    from genenv_core.storage.records.branches import find_branch
-    from genenv_core.storage.records.draws import next_draws
-    from genenv_core.storage.store.opening import open_store
-
-    store = open_store(config.root)
-    branch = find_branch(store, config, asked.point)
-    if branch:
-        branch.check_later(asked.until, asked.force)
-    if asked.force:
-        next_draws(store, str(config.run_id), asked.force.stage, asked.force.epoch)
-    return branch.point if branch else None
-
-
-def _memory_shown(config: RunConfig, given: Given, updates: list[Need]) -> tuple[list[str], str]:
-    """Return what the updates will need, a line each, and why this machine lacks it, or ''.
+def _memory_lines(prepared: Prepared) -> list[str]:
+    """Return what the updates will need, a line each.
 
     Returns nothing for the tiny models of bootstrap, which fit anywhere.
     """
-    from genenv_core.training.memory.needs import check_needs
-
-    training = config.training
+    training, given = prepared.config.training, prepared.inputs.given
     if not (training.own_processes or training.memory_gb or given.agent_model or given.env_model):
-        return [], ""
-    lines = [need.line() for need in updates]
-    try:
-        check_needs(config, updates)
-    except ConfigError as error:
-        return lines, str(error)
-    return lines, ""
+        return []
+    return [need.line() for need in prepared.updates]
 
 
-def _remarks(config: RunConfig, given: Given, updates: list[Need]) -> list[str]:
+def _remarks(prepared: Prepared) -> list[str]:
     """Return a line for each setting or lack of memory with which a given model will fare badly."""
-    if not (given.agent_model or given.env_model):
+    if not (prepared.inputs.given.agent_model or prepared.inputs.given.env_model):
         return []
     import psutil
 
     from genenv_core.config.meant_for_tiny import meant_for_tiny
     from genenv_core.training.memory.needs import lack_of_memory
 
-    lack = lack_of_memory(config, updates, psutil.virtual_memory().available)
+    config, free = prepared.config, psutil.virtual_memory().available
+    lack = lack_of_memory(config, prepared.updates, free)
     return [*meant_for_tiny(config), *([lack] if lack else [])]
 
 
-def _start_workers(config: RunConfig) -> None:
+def _start_workers(config: RunConfig, store: Store) -> None:
     """Start the training workers, unless the run is finished or its updates are elsewhere."""
     from genenv_core.storage.records.runs import RunLog
-    from genenv_core.storage.store.opening import open_store
     from tasks.policies.trainer import trainer
 
-    finished = RunLog(open_store(config.root), str(config.run_id)).keys(config.epochs)
+    finished = RunLog(store, str(config.run_id)).keys(config.epochs)
     if not (LAST in finished or config.placement.work_pools() or config.training.own_processes):
         trainer().start(config.execution.updates_at_once)
 
 
-def _where(config: RunConfig) -> str:
+def _where(store: Store, run_id: str) -> str:
     """Return which stages of this process the next run continues."""
     from genenv_core.storage.records.runs import RunLog
     from genenv_core.storage.store.process import identity
-    from tasks.stage.stores import artifacts_of
 
-    attempts = RunLog(artifacts_of(config.root).store, str(config.run_id)).attempts()
+    attempts = RunLog(store, run_id).attempts()
     own = identity(os.getpid())
     stages = [
         f"{attempt.stage} of epoch {attempt.epoch}"

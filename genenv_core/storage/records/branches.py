@@ -17,7 +17,6 @@ from genenv_core.config.branching import BranchPoint, check_branch
 from genenv_core.config.load import as_recorded
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import EPOCH_STAGES, LAST, STAGES, START_STAGES
-from genenv_core.config.until import Until
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts
@@ -46,11 +45,6 @@ class Branch(SealedRecord):
     def point(self) -> BranchPoint:
         """Return the run and the epoch."""
         return BranchPoint(run_id=self.run_id, epoch=self.epoch)
-
-    def check_later(self, until: Until | None, force: Until | None) -> None:
-        """Raise ConfigError when a run is asked to end in, or draw anew, what it takes over."""
-        self.point.check_later(until, "--until")
-        self.point.check_later(force, "--force")
 
 
 def read_branch(store: Store, run_id: str) -> Branch | None:

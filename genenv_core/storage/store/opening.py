@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from genenv_core.errors import ConfigError
@@ -22,6 +23,16 @@ def open_store(root: str, *, writable: bool = True) -> Store:
 
         return S3Store(root, writable=writable)
     raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory or s3://")
+
+
+def open_once(root: str) -> Store:
+    """Return the writable store at `root`, opened once a process; raises as `open_store`."""
+    return _opened(root if "://" in root else str(Path(root).expanduser().absolute()))
+
+
+@cache
+def _opened(place: str) -> Store:
+    return open_store(place)
 
 
 def home_of(root: str) -> Path:

@@ -33,6 +33,7 @@ from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.labels import Labels, read_labels
+from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tasks.upkeep.opening import open_run
 from tests.mutations import mutation
@@ -204,7 +205,7 @@ def test_a_run_is_continued_with_its_own_configuration(
     again = configuration(RunRequest.model_validate({"resume": "mine", "epochs": 7}))
     assert again == first.model_copy(update={"epochs": 7})
     assert recorded(EpochRequest(run_id="mine")) == first
-    assert next_epoch(first) == 1
+    assert next_epoch(RunLog(LocalStore(tmp_path), "mine")) == 1
     with pytest.raises(ConfigError, match=r"run_id, rwr: a run goes on with the configuration"):
         configuration(request(tmp_path, resume="mine", rwr={"steps": 1}, run_id="other"))
     with pytest.raises(ConfigError, match=r"no run .nobody.*known: mine"):
@@ -237,8 +238,8 @@ def test_the_form_has_the_end_of_the_run_and_it_is_no_setting(tmp_path: Path):
     ends = request(tmp_path, preset="tiny", until="pool@2")
     config = configuration(ends)
     assert config == configuration(request(tmp_path, preset="tiny"))
-    assert work_of(ends).until == Until(stage="pool", epoch=2)
-    assert work_of(request(tmp_path, preset="tiny")).until is None
+    assert work_of(ends).run.options.until == Until(stage="pool", epoch=2)
+    assert work_of(request(tmp_path, preset="tiny")).run.options.until is None
     with pytest.raises(ConfigError, match=r"request.until 'pool@9'"):
         work_of(request(tmp_path, preset="tiny", until="pool@9"))
 

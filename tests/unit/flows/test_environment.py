@@ -20,7 +20,7 @@ import requests
 from botocore.utils import get_environ_proxies
 
 from flows.cli import app as cli
-from flows.cli.runs.run import open_root
+from flows.preparing import prepare
 from flows.running import environment
 from flows.running.environment import LONGEST, check_home
 from genenv_core.errors import ConfigError, StorageError
@@ -63,7 +63,7 @@ def test_a_link_to_a_long_path_is_as_long(tmp_path: Path) -> None:
 def test_a_root_that_cannot_be_used_is_not_made(name: str, tmp_path: Path) -> None:
     config = tiny(tmp_path / "/".join([name[:200]] * (1 + len(name) // 200)), run_id="x")
     with pytest.raises(ConfigError, match="choose a"):
-        open_root(config)
+        prepare(config)
     assert list(tmp_path.iterdir()) == []
 
 

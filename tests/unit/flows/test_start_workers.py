@@ -35,7 +35,8 @@ def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int
 
     monkeypatch.setattr(services, "trainer", Trainer)
     fields: dict[str, Any] = {"root": str(root), "run_id": "r"}
-    _start_workers(resolve("tiny", overrides=overrides, fields=fields))
+    config = resolve("tiny", overrides=overrides, fields=fields)
+    _start_workers(config, open_store(config.root))
     return sum(calls)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from flows.cli.machines.doctor import checks
-from flows.cli.runs.run import open_root
+from flows.preparing import prepare
 from genenv_core.errors import StorageError
 from genenv_core.storage import paths
 from genenv_core.storage.store import abilities
@@ -94,7 +94,7 @@ def test_an_ability_that_is_missing_is_named_before_work(
     with monkeypatch.context() as patched:
         patched.setattr(module, name, broken)
         with pytest.raises(StorageError, match=words) as said:
-            open_root(tiny(tmp_path / "root", run_id="x"))
+            prepare(tiny(tmp_path / "root", run_id="x"))
         assert str(tmp_path / "root") in str(said.value)
         assert "choose a --root on another file system" in str(said.value)
         doctor = {check.name: check for check in checks(str(tmp_path / "root"))}["root"]

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.preparing import prepare
 from genenv_core.config.branching import BranchPoint
 from genenv_core.config.load import resolve
+from genenv_core.config.run_options import RunOptions
 from genenv_core.config.stages import EPOCH_STAGES, START_STAGES
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError, IntegrityError
@@ -51,6 +53,7 @@ from tests.unit.builders_runs import (
     write_stage,
 )
 
+PREPARING = "flows/preparing.py"
 BRANCHES = "genenv_core/storage/records/branches.py"
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -260,10 +263,18 @@ def test_an_output_that_is_gone_is_named(tmp_path: Path) -> None:
         taken_over(Artifacts(store), branch)
 
 
+@mutation("a run may end in what it takes over", PREPARING,
+          'branch.point.check_later(options.until, option("until"))', "pass")  # fmt: skip
+@mutation("what is taken over may be drawn anew", PREPARING,
+          'branch.point.check_later(options.force, option("force"))', "pass")  # fmt: skip
 def test_what_is_taken_over_is_not_drawn_anew(store: LocalStore) -> None:
     branch = noted(store)
-    branch.check_later(Until(stage="pool", epoch=2), Until(stage="rollout", epoch=2))
-    with pytest.raises(ConfigError, match="--until publish@1"):
-        branch.check_later(Until(stage="publish", epoch=1), None)
-    with pytest.raises(ConfigError, match="--force rollout@1"):
-        branch.check_later(None, Until(stage="rollout", epoch=1))
+    config = CONFIG.model_copy(update={"root": store.uri})
+    later = RunOptions(until=Until(stage="pool", epoch=2))
+    assert prepare(config, later, computes=False).branch == branch
+    end = RunOptions(until=Until(stage="publish", epoch=1))
+    with pytest.raises(ConfigError, match="--until publish@1: epoch 1 is taken over"):
+        prepare(config, end, computes=False)
+    draw = RunOptions(force=Until(stage="rollout", epoch=1), said_in="request.")
+    with pytest.raises(ConfigError, match=r"request\.force rollout@1: epoch 1 is taken over"):
+        prepare(config, draw, computes=False)

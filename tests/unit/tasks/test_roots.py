@@ -15,7 +15,7 @@ import pytest
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError, StorageError
-from genenv_core.storage.records.readers import Readers
+from genenv_core.storage.records.readers import Readers, check_readers
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
@@ -23,7 +23,6 @@ from tasks.stage import Stage, StageContext
 from tasks.stage.execution import Outcome, run_stage
 from tasks.stage.planning import is_stored, planned
 from tasks.stage.progress import Event, listening
-from tasks.stage.stores import check_roots
 from tasks.upkeep.opening import open_run
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS, NoInputs
@@ -54,7 +53,7 @@ def test_a_stage_of_another_root_is_reused_and_says_whose_it_was(tmp_path: Path)
     team, own = tmp_path / "team", tmp_path / "own"
     play(configured(team, "theirs"))
     config = configured(own, "mine", team)
-    check_roots(config)
+    check_readers(config.root, config.roots.read)
     plan = planned(TOY, config, 1, NO_INPUTS)
     assert (plan.status, plan.root) == ("hit", str(team)) and is_stored(TOY, config, 1, NO_INPUTS)
     assert LocalStore(own).list("stages") == []
@@ -112,4 +111,4 @@ def test_what_another_root_has_not_is_computed_and_one_that_is_away_is_told_once
     (told,) = [event.message for event in heard if event.kind == "root"]
     assert told.startswith(f"roots.read {team} cannot be read: no answer")
     with pytest.raises(ConfigError, match=r"^roots\.read .* own root: leave it out"):
-        check_roots(configured(own, "mine", own))
+        check_readers(str(own), [str(own)])

@@ -356,13 +356,13 @@ def test_uploads_need_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     given = {"root": str(tmp_path)}
     config = resolve("tiny", overrides=["tracking.upload=true"], fields=given)
     with pytest.raises(ConfigError, match=r"tracking.upload true: .* give tracking.uri") as refused:
-        tracking.check_tracking(config)
+        mlflow_client.check_tracking(config)
     assert "hunter2" not in str(refused.value)
-    tracking.check_tracking(resolve("tiny", fields=given))
+    mlflow_client.check_tracking(resolve("tiny", fields=given))
     off = ["tracking.upload=true", "tracking.enabled=false"]
-    tracking.check_tracking(resolve("tiny", overrides=off, fields=given))
+    mlflow_client.check_tracking(resolve("tiny", overrides=off, fields=given))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
-    tracking.check_tracking(config)
+    mlflow_client.check_tracking(config)
 
 
 @pytest.mark.slow
