@@ -2,7 +2,8 @@
 
 Invariants: the README is one page, links the architecture on its first screen and shows the two
 commands; every relative link leads to a file; every path, module, function or class that a document
-names in code type is in the repository; every import that it shows works.
+names in code type is in the repository; every import that it shows works; the project file, the
+images and the newest page of the changelog have the version of `genenv_core/__init__.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ import re
 from pathlib import Path
 
 import pytest
+from setuptools.config.pyprojecttoml import read_configuration
+
+from genenv_core import __version__
+from tests.mutations import mutation
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [
@@ -74,3 +79,28 @@ def test_the_walks_name_functions_that_exist_and_count_their_modules() -> None:
                 found = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]
                 assert found, f"{path} has no {name}"
                 tree = found[0]
+
+
+@mutation(
+    "a version in one place only",
+    "genenv_core/__init__.py",
+    '__version__ = "0.2.0"',
+    '__version__ = "0.2.1"',
+)
+def test_the_version_is_the_same_everywhere() -> None:
+    assert read_configuration(REPOSITORY / "pyproject.toml")["project"]["version"] == __version__
+    changes = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (.*)", changes, re.M)
+    assert heads[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(__version__)}, \d{{4}}-\d\d-\d\d", heads[1])
+    files = [one for one in (REPOSITORY / "infra").rglob("*") if one.suffix != ".lock"]
+    texts = [one.read_text(encoding="utf-8") for one in files if one.is_file()]
+    tag = r"genenv-(?:gpu|orchestrator):([\d.]+\d)|newTag: ([\d.]+)"
+    tags = {"".join(found) for text in texts for found in re.findall(tag, text)}
+    assert tags == {__version__}
+
+
+def test_a_change_is_one_line_of_at_most_25_words() -> None:
+    changes = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    long = [line for line in re.findall(r"^- (.*)", changes, re.M) if len(line.split()) > 25]
+    assert not long
