@@ -2,8 +2,9 @@
 
 Invariants: the README is one page, links the architecture on its first screen and shows the two
 commands; every relative link leads to a file; every path, module, function or class that a document
-names in code type is in the repository; every import that it shows works; the project file, the
-images and the newest page of the changelog have the version of `genenv_core/__init__.py`.
+names in code type is in the repository; every import that it shows works; each row of
+docs/where.md names the file to open and its test; the project file, the images and the newest page
+of the changelog have the version of `genenv_core/__init__.py`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,23 @@ def test_what_a_page_names_exists(page: Path) -> None:
         assert (page.parent / link).exists(), f"{page.name} links {link}"
     for path in named_paths(text):
         assert (REPOSITORY / path).exists(), f"{page.name} names {path}"
+
+
+@mutation(
+    "a row of docs/where.md that names no file",
+    "docs/where.md",
+    "`genenv_core/algorithm/admission.py`",
+    "`genenv_core/algorithm/admissions.py`",
+)
+def test_each_row_of_where_names_a_file_and_its_test() -> None:
+    page = (REPOSITORY / "docs" / "where.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!to change)(.+) \| (.+) \| (.+) \|$", page, re.M)
+    assert len(rows) > 40
+    for wish, files, tests in rows:
+        assert named_paths(files) and named_paths(tests), wish
+        assert all(path.startswith("tests/") for path in named_paths(tests)), wish
+        for path in named_paths(files) | named_paths(tests):
+            assert (REPOSITORY / path).exists(), f"{wish}: {path} is gone"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
