@@ -191,7 +191,7 @@ def preset_values(source: str) -> dict[str, Any]:
     first = values.pop(PRESET)
     if first not in preset_names():
         known = ", ".join(preset_names())
-        raise ConfigError(f"{source}: {PRESET} {first!r} is none of {known}")
+        raise ConfigError(f"{source}: {PRESET} {first!r} is not one of {known}")
     return _of_its_domain(preset_values(first), lambda base: changed(base, values))
 
 

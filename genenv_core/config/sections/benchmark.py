@@ -93,7 +93,9 @@ class MeasureConfig(Section):
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name not in known_benchmarks():
-                raise ValueError(f"benchmarks {name!r} is none of {', '.join(known_benchmarks())}")
+                raise ValueError(
+                    f"benchmarks {name!r} is not one of {', '.join(known_benchmarks())}"
+                )
         if len(set(names)) < len(names):
             raise ValueError(f"benchmarks {', '.join(names)}: one of them stands twice, remove it")
         return names
