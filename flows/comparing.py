@@ -134,7 +134,7 @@ def _play(arm: str, seed: int, play: Callable[[], State[None]]) -> State[None]:
 
 
 class _Counter:
-    """Tells what became of each run, and how many are done."""
+    """Reports what became of each run, and how many are done."""
 
     def __init__(self, total: int, tell: Tell) -> None:
         self._total, self._tell, self._done = total, tell, 0

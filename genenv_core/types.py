@@ -264,7 +264,7 @@ class Observation:
     `messages` are appended to the transcript (tool results, a user turn); `done` ends the episode.
     `simulated` marks observations written by a model instead of executed code, `failed` those that
     stand for tools that gave none; both marks are put on the messages. `cause` says whose failure
-    a failed one is. An error that a tool tells the agent of is an observation like any other.
+    a failed one is. An error that a tool reports to the agent is an observation like any other.
     """
 
     messages: tuple[Message, ...] = ()

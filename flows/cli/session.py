@@ -37,8 +37,8 @@ def check_start(config: RunConfig) -> None:
 def last_end(config: RunConfig) -> str:
     """Return that the last command of a run was killed and in which stages, '' if it was not.
 
-    A killed process leaves no word. What is known: a stage that began in the run's newest epoch,
-    has no end, and belongs to a process of this machine that is gone.
+    A killed process leaves no message. The run's records show it: a stage began in the newest
+    epoch, has no end, and belongs to a process of this machine that is gone.
     """
     from genenv_core.storage.records.runs import RunLog
     from genenv_core.storage.store.opening import open_store
@@ -73,7 +73,7 @@ def drain() -> None:
 def log_to(folder: Path) -> None:
     """Send genenv's log lines to run.log in a folder; the terminal shows what people follow.
 
-    That a store is away is said on standard error too, as in commands that keep no log.
+    Warnings that a store is away go to standard error too, as in commands that keep no log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / "run.log", encoding="utf-8")

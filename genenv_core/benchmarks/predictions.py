@@ -1,6 +1,6 @@
 """A file of predictions: its lines are judged one by one, and their verdicts added up.
 
-A line is `{"id": ..., "key": ..., "prediction": ...}`. The key is anything that tells several
+A line is `{"id": ..., "key": ..., "prediction": ...}`. The key is anything that separates several
 answers to one item apart: a model's name, a sample's number. It comes back, and each key has its
 own result. No line stops the others: what cannot be scored has `valid` None and a reason.
 """

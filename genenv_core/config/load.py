@@ -336,6 +336,6 @@ def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[s
 
 
 def closest(name: str, known: list[str]) -> str:
-    """Return a question after the name that was meant, '' when none is near."""
+    """Return a question after the name that was meant, '' when no known name is near."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""

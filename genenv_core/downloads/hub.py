@@ -1,4 +1,4 @@
-"""Where a file of a data set lies on the Hugging Face hub, and the digest that the hub tells."""
+"""Where a file of a data set lies on the Hugging Face hub, and the digest that the hub gives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Found:
 
 
 def hub_file(part: HubFile, origin: Origin) -> Found:
-    """Return where a file is and its digest; a mirror tells none. Raises DownloadError.
+    """Return where a file is and its digest; a mirror gives no digest. Raises DownloadError.
 
     HF_ENDPOINT names another hub, as for huggingface_hub itself.
     """

@@ -39,7 +39,7 @@ def observed(
     Args:
         traces: rows of `traces` with their `messages`, groups in the order of their places.
         tasks: by id; those of all traces.
-        domain: opens the episodes that tell the truth.
+        domain: opens the episodes that give the true answers.
         seed_of: the seed that the stage `rollout` has for an episode.
     """
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Stage `rwr_update`: a new pi_env is sampled, to measure its KL to the first one, and its truth.
+"""Stage `rwr_update`: samples a new pi_env, to measure its KL to the first one, and its truth.
 
 The rows that an update was computed on say too little: pi_env was fitted to them, and after some
 steps it writes other ones. So the new pi_env answers the epoch's prompts again. Summed over the
@@ -99,7 +99,7 @@ def asked_before(
 ) -> list[tuple[TaskDraft, Answered]]:
     """Return `count` turns at which pi_env was asked, evenly spread over `observations`.
 
-    They repeat when there are fewer, and are none when there are none. `traces` are the epoch's,
+    They repeat when there are fewer; without any, the list is empty. `traces` are the epoch's,
     with their `messages`; `seed_of` gives the seed of an episode.
     """
     if observations.is_empty():

@@ -1,7 +1,7 @@
-"""An epoch from which little or nothing can be learned: a warning; two of nothing stop the run.
+"""Warns of an epoch that teaches little or nothing, and stops the run after two that teach nothing.
 
-A stage puts a text into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI and
-`genenv status` show it.
+A stage puts the warning into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI
+and `genenv status` show it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TROUBLES = {
 """By name of the fact: what is said, with what to do, when two epochs in a row have it."""
 
 MANY = 0.5
-"""Share of attempts that end in an error from which on they are told."""
+"""Share of attempts that end in an error from which on the epoch warns."""
 
 NEARLY_ALL = 0.9
 """Share of attempts cut off at a bound from which on a warning says so."""

@@ -1,8 +1,8 @@
-"""Stage `warm_start`: what a given model is taught before the game, and how far it has come.
+"""Stage `warm_start`: what a given model learns before the game, and how far it has come.
 
-pi_agent is looked at on fresh examples, which it answers greedily: an answer counts when it is the
-example's, word for word. pi_env is looked at as the game will ask it, and its texts count as
-`generate_tasks` would count them, but that one may repeat another: a small domain has few tasks.
+pi_agent answers fresh examples greedily: an answer counts when it is the example's, word for word.
+pi_env answers the prompts of the game, and its texts count as `generate_tasks` would count them,
+but that one may repeat another: a small domain has few tasks.
 """
 
 from __future__ import annotations

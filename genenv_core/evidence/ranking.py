@@ -67,7 +67,7 @@ def error_rates(
 def theorem_1(
     found: Mapping[str, Mapping[int, tuple[float, float]]], families: Mapping[str, str]
 ) -> Finding:
-    """Return finding 6 from the error rates on each domain; `families` tells their success."""
+    """Return finding 6 from the error rates on each domain; `families` has their success."""
     rows: list[list[str]] = []
     holds: list[bool | None] = []
     lines: dict[str, list[list[Spot]]] = {}

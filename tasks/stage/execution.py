@@ -79,7 +79,7 @@ def run_stage(
 def _carried_out(
     call: _Call[In], compute: Compute[In], elsewhere: Elsewhere | None, span: Telling
 ) -> Outcome:
-    """Return what `run_stage` does, and tell the stage's span how it came out."""
+    """Return what `run_stage` does, and write how it came out into the stage's span."""
     stage, config, epoch, parts = call.stage, call.config, call.epoch, call.parts
     emit(Event("started", stage.name, epoch))
     record = AttemptRecord(call.run, stage.name, epoch, call.key)

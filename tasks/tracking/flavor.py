@@ -20,7 +20,7 @@ from genenv_core.storage.files import link_or_copy
 
 MLMODEL = "MLmodel"
 BESIDE = (MLMODEL, "registered_model_meta")
-"""Files of a version that are none of the checkpoint's; MLflow adds the second when it fetches."""
+"""Files of a version beside those of the checkpoint; MLflow adds the second when it fetches."""
 
 TOKENIZER = "components/tokenizer"
 WEIGHTS = (".safetensors", ".safetensors.index.json")

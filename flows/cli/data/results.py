@@ -23,9 +23,9 @@ LISTED = 20
 
 @contextmanager
 def verdicts_file(path: Path | None) -> Generator[IO[str] | None]:
-    """Give a file that is there under its name only once it is whole.
+    """Yield a file that appears under its name once it is whole.
 
-    A device and a pipe are written to as they are.
+    Writes into devices and pipes instead of replacing them.
     """
     if path is None:
         yield None

@@ -1,4 +1,4 @@
-"""`genenv tag` and `genenv runs`: what people say of runs, and finding runs by it."""
+"""`genenv tag` and `genenv runs`: label runs, and find runs by their labels."""
 
 from __future__ import annotations
 

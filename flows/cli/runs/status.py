@@ -66,7 +66,7 @@ def show_run(
 ) -> None:
     """Print one run: its epochs, what became of each stage, and how to go on.
 
-    With `predicted`, also what runs before it had let expect, for which their histories are read.
+    With `predicted`, also what earlier runs predicted, for which it reads their histories.
     """
     picture = _picture(store, run)
     told = told_afterwards(store, run) if predicted else []
@@ -113,7 +113,7 @@ class _Picture:
 
     `planned` is None for a run that measures a model, which has no epochs. `said` are its tags,
     note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
-    as asked, if none has taken it on since. `stopped` are the facts of a run that ends at a limit,
+    as asked, unless a later command goes on with it. `stopped` are the facts of a run at a limit,
     else empty. `progress` says how far running stages are, `bootstrap` what the start reached.
     """
 
@@ -132,7 +132,7 @@ class _Picture:
 
     @property
     def open_ends(self) -> list[Attempt]:
-        """Return the newest attempts that did not come to an end, or to a bad one."""
+        """Return the newest attempts that have no end, or failed."""
         return [a for a in self.last.values() if a.state not in DONE]
 
     @property

@@ -1,7 +1,7 @@
 """BFCL's single-turn items as a model plays them: one turn, whose calls are the prediction.
 
 A turn in which a call cannot be read is wrong in every category. The official scorer agrees where
-calls are wanted; where none is, it takes whatever it cannot decode for no call. A model that tries
+calls are wanted; elsewhere it takes whatever it cannot decode for no call. A model that tries
 to call is not one that sees that nothing fits, so that it is wrong here too.
 """
 

@@ -59,7 +59,7 @@ class GenerationConfig(Section):
     tasks_per_context: int = Field(default=4, ge=1, le=1000)
     """Generations conditioned on one context (one base task and the agent's history)."""
     condition_on_agent: bool = True
-    """Whether pi_env is told how the agent did at the tasks of the epoch before."""
+    """Whether pi_env reads how the agent did at the tasks of the epoch before."""
     max_generations: int = Field(default=1440, ge=1, le=1_000_000)
     """Upper bound on generations an epoch, valid or not; at least tasks x candidates."""
     max_tokens: int = Field(default=32, ge=1, le=131_072)

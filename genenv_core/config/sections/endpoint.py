@@ -48,7 +48,7 @@ def check_endpoint(
 
 
 class EndpointAsking(Section):
-    """How an endpoint is asked; none of these is in a stage key."""
+    """How genenv asks an endpoint. No stage key holds these fields."""
 
     key_env: str | None = None
     """Name (in capitals) of the environment variable with the endpoint's key, set where the stage

@@ -43,7 +43,7 @@ def clear_ending(store: Store, run_id: str) -> None:
 def read_ending(store: Store, run_id: str) -> Ending | None:
     """Return where the newest command ended as asked, None where it did not.
 
-    A damaged record is warned about and taken as none.
+    Warns of a damaged record, and ignores it.
     """
     path = paths.run_ending(run_id)
     try:

@@ -154,7 +154,7 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         return Grammar("json", json.dumps(WrittenQuestion.model_json_schema()))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one question that the text spells, or why it spells none."""
+        """Return the one question that the text spells, or why it spells no question."""
         found = read_written(WrittenQuestion, text)
         return [found if isinstance(found, Rejected) else self._draft_of(found)]
 

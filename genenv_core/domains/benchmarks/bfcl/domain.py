@@ -141,7 +141,7 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         return Grammar("json", json.dumps(schema(self.options.hardest)))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one task that a generation is, or why it is none; never raises."""
+        """Return the one task that a generation is, or why it is no task; never raises."""
         program = read_program(text, self.options.hardest)
         return [program if isinstance(program, Rejected) else _draft(program)]
 
