@@ -95,9 +95,10 @@ def past_proxies() -> None:
 
 
 def quiet() -> None:
-    """Keep the libraries' bars and notices off the terminal, where nothing else is asked for.
+    """Keep the libraries' bars and notices off the terminal, unless the environment wants them.
 
-    Some read this when they are first imported, and a given model is looked at before all else.
+    Some libraries read this when they are first imported, and the probe of a given model comes
+    first of all.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)

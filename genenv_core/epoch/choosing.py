@@ -70,7 +70,7 @@ def choose(
         tasks: what pi_env wrote in an epoch.
         known: attempts of earlier epochs. Without any, all of the choice is by lot.
         settings: how many are attempted, and which share of these by lot.
-        curriculum: success rate that is looked for, and how far from it a task may teach.
+        curriculum: the target success rate, and how far from it a task may teach.
         seed: of the lot.
     """
     valid = tasks.filter("valid")

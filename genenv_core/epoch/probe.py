@@ -10,8 +10,8 @@ Both policies are taken at temperature 1, without nucleus or grammar, as the upd
 generations are sampled as configured: with another temperature, a nucleus or a grammar, the number
 is the KL along what pi_env writes under them.
 
-Where pi_env plays the tools, the new one is also asked again what the last one was asked in this
-epoch, and its answers are held against the domain's own code (`genenv_core.play.fidelity`).
+Where pi_env plays the tools, the new one also answers again what the last one answered in this
+epoch, and the probe compares it with the domain's own code (`genenv_core.play.fidelity`).
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def valid_texts(
 ) -> int:
     """Return how many of `count` texts hold a task; `data` are the run's base and held-out tasks.
 
-    pi_env is asked as in epoch 1: with base tasks, and without a history of the agent.
+    pi_env reads prompts as in epoch 1: with base tasks, and without a history of the agent.
     """
     base = to_tasks(of_source(data, TaskSource.BASE))
     asked = make_contexts(base, AgentHistory(), count=count, seed=seed_for("contexts"), epoch=0)

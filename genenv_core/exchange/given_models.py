@@ -199,7 +199,7 @@ def _check_own_code(where: str, folder: Path) -> None:
 def probe_of(
     policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None, field: str = ""
 ) -> tuple[FileRef, Probe]:
-    """Return a checkpoint directory by its content, and what it answered when it was asked.
+    """Return a checkpoint directory by its content, and its probe.
 
     Arguments and errors are those of `model_folder`.
     """

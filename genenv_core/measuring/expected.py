@@ -24,9 +24,9 @@ from genenv_core.types import JsonObject, TaskSource
 def right_answer(store: Store, run: str, task: Mapping[str, Any]) -> str:
     """Return the right answer to a task, '' where nobody can say one.
 
-    That to an item of a benchmark is said where the download lies where the run found it, and is
-    the one that it was judged by. Only genenv's own benchmarks are asked: the root may be
-    anybody's, and names no code here.
+    An item of a benchmark has one where the download still lies where the run found it: the one
+    by which the run judged it. It asks genenv's own benchmarks alone, because the root may be
+    anybody's and must not name code to run here.
 
     Args:
         store: the root.

@@ -65,7 +65,7 @@ def run_stage(
 ) -> Outcome:
     """Return the stage's output, reused, or else computed and committed.
 
-    One that is not in the run's root is looked for in those of `roots.read`, and taken from there.
+    Takes an output that the run's root lacks from the roots of `roots.read`, where one has it.
 
     `elsewhere` replaces `compute`. The process that computes then holds the lease and records the
     attempt. This process records only what that one could not.

@@ -55,7 +55,7 @@ def newest_run(store: Store) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which runs to list; what is empty or None does not count, and all that is given must hold.
+    """Which runs to list: those that fit every field that is neither empty nor None.
 
     `name` is a pattern with * and ?; `finished` is whether all planned epochs are done.
     """

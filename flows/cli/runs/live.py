@@ -216,7 +216,7 @@ class RunView:
             self._line(f"{event.stage} of epoch {event.epoch} {event.state}: {event.message}")
 
     def _limit(self, event: Event) -> None:
-        """Keep why the run stops for its end; a limit that is reached before is said at once."""
+        """Keep why the run stops for its last lines; print a limit reached before work at once."""
         if event.facts:
             self._stopped = event
         else:

@@ -220,7 +220,7 @@ def _each_once(cities: Sequence[str]) -> bool:
 
 
 def diverse_restaurants(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
-    """Return whether no meal is said twice."""
+    """Return whether the plan names no restaurant twice."""
     seen: list[Any] = []
     for day in plan.days:
         for meal in MEALS:
@@ -235,7 +235,7 @@ def diverse_restaurants(query: Query, plan: Plan, database: Database, *, strict:
 
 
 def diverse_attractions(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
-    """Return whether no attraction is said twice."""
+    """Return whether the plan names no attraction twice."""
     seen: set[str | tuple[str, str]] = set()
     for day in plan.days:
         for sight in day.attractions(strict=strict):

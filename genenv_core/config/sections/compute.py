@@ -74,13 +74,13 @@ class VllmServing(Section):
     start_seconds: float = Field(default=900.0, ge=1, le=86_400)
     """Longest wait for a server to answer after its start; large models load for minutes."""
     stop_seconds: float = Field(default=15.0, ge=0, le=3600)
-    """How long a server that was asked to end may take before it is killed."""
+    """How long a server may take to end before genenv kills it."""
     request_seconds: float = Field(default=1800.0, ge=0.1, le=86_400)
     """Longest wait for the answer to one request."""
     stall_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
-    """How long a server with requests at work may send no answer before it is asked for one token;
-    when that takes as long again, the server hangs: ours is killed and started anew, one at a URL
-    is left out until it answers."""
+    """How long a server with requests at work may send no answer before genenv asks it for one
+    token; when that takes as long again, the server hangs: genenv kills its own and starts it anew,
+    and leaves one at a URL out until it answers."""
     stage_seconds: float = Field(default=86_400.0, ge=1, le=2_592_000)
     """Longest life of the engine in one stage."""
     lost_seconds: float = Field(default=300.0, ge=0, le=86_400)
@@ -142,7 +142,7 @@ class ExecutionConfig(Section):
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
     teacher: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
-    """How an endpoint that is the teacher is asked."""
+    """How genenv asks an endpoint that is the teacher."""
     benchmark: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
     """How an endpoint that is measured on a benchmark is asked."""
     updates_at_once: Literal[1, 2] = 2

@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible chat endpoint: what is asked of it, and how."""
+"""A model behind an OpenAI-compatible chat endpoint: what genenv asks of it, and how."""
 
 from __future__ import annotations
 

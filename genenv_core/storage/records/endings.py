@@ -1,4 +1,4 @@
-"""Where a command ended a run before its last epoch, as it was asked to.
+"""Where a command ended a run before its last epoch, by `--until`.
 
 The record lies beside the run's configuration until the next command takes the run on, so whoever
 watches the run from anywhere knows that nobody is at work on it.
@@ -18,7 +18,7 @@ log = logging.getLogger("genenv.storage")
 
 
 class Ending(SealedRecord):
-    """The last stage that a command was asked to carry out."""
+    """The last stage of a command with `--until`."""
 
     stage: str
     epoch: int

@@ -83,7 +83,7 @@ class Session:
         return self._process.poll() is None
 
     def retire(self) -> None:
-        """End the process once nothing is asked of it any more; returns at once."""
+        """End the process after its last question; returns at once."""
 
         def end() -> None:
             with self._lock:
