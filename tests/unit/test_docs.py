@@ -112,8 +112,9 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert heads[0] == "Unreleased"
     assert re.fullmatch(rf"{re.escape(__version__)}, \d{{4}}-\d\d-\d\d", heads[1])
     files = [one for one in (REPOSITORY / "infra").rglob("*") if one.suffix != ".lock"]
+    files.append(REPOSITORY / "docs" / "kubernetes.md")
     texts = [one.read_text(encoding="utf-8") for one in files if one.is_file()]
-    tag = r"genenv-(?:gpu|orchestrator):([\d.]+\d)|newTag: ([\d.]+)"
+    tag = r"genenv-(?:gpu|orchestrator):([\d.]+\d)|newTag: ([\d.]+)|\bV=([\d.]+)"
     tags = {"".join(found) for text in texts for found in re.findall(tag, text)}
     assert tags == {__version__}
 
