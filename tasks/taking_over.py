@@ -76,8 +76,16 @@ def _take(
         record.end(
             StageState.CACHED, rows=manifest.rows, bytes=manifest.bytes, **computed_then(origin)
         )
-    told = str(origin or "")
+    origin_line = str(origin or "")
     cached = StageState.CACHED
     emit(
-        Event("finished", stage, epoch, cached, record.seconds, message=told, facts=manifest.facts)
+        Event(
+            "finished",
+            stage,
+            epoch,
+            cached,
+            record.seconds,
+            message=origin_line,
+            facts=manifest.facts,
+        )
     )

@@ -205,8 +205,8 @@ def probe_of(
     """
     given = model_folder(policy, folder, variables, field)
     where = f"{field or f'models.{policy}'} {folder}"
-    told = json.dumps(dict(variables or {}))
-    return given, _check_template(policy, where, folder, given.sha256, told)
+    as_json = json.dumps(dict(variables or {}))
+    return given, _check_template(policy, where, folder, given.sha256, as_json)
 
 
 @cache

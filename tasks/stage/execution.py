@@ -123,8 +123,12 @@ def _carried_out(
             "genenv.tokens": took.tokens,
         }
     )
-    told = str(origin or "")
-    emit(Event("finished", stage.name, epoch, state, seconds, message=told, facts=manifest.facts))
+    origin_line = str(origin or "")
+    emit(
+        Event(
+            "finished", stage.name, epoch, state, seconds, message=origin_line, facts=manifest.facts
+        )
+    )
     return Outcome(reference(manifest), reused, origin)
 
 

@@ -102,9 +102,9 @@ def scrubbed(error: BaseException, uri: str) -> str:
     ]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    told = f"{type(error).__name__}: {text[:300]}"
+    described = f"{type(error).__name__}: {text[:300]}"
     what = shortage(error)
-    return f"{what} ({told})" if what else told
+    return f"{what} ({described})" if what else described
 
 
 def open_client(config: RunConfig, root: Path) -> MlflowClient:

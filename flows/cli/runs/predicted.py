@@ -107,7 +107,7 @@ class Predicted:
         return table
 
 
-def told_afterwards(store: Store, run: str) -> list[dict[str, Any]]:
+def prediction_errors(store: Store, run: str) -> list[dict[str, Any]]:
     """Return by stage what a run computed, and what earlier runs predicted for it.
 
     Holds the stages with a prediction, and a last row with their sum; empty without a prediction.

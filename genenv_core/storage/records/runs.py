@@ -240,9 +240,9 @@ class EpochKeys(SealedRecord):
 
 def leave_out(store: Store, run_id: str, why: str) -> bool:
     """Return whether a run cannot be read, which `why` says unless it is ''; warn once of each."""
-    told = (store.uri, run_id, why)
-    if why and told not in _said:
-        _said.add(told)
+    warning = (store.uri, run_id, why)
+    if why and warning not in _said:
+        _said.add(warning)
         log.warning(
             "run=%s is left out: %s (genenv gc --drop-run %s removes it)", run_id, why, run_id
         )
