@@ -84,7 +84,7 @@ class ByResume:
             raise GenenvError(child.reason())
 
     def end(self, number: signal.Signals, grace_s: float) -> None:
-        """End what is at work by a signal; what is left after the grace is killed."""
+        """End the runs at work by a signal, and kill those that are left after the grace."""
         children = list(self._children)
         for child in children:
             child.ask(number)

@@ -61,7 +61,7 @@ STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[
 
 
 def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of one epoch's row, '' for what is not there."""
+    """Return the texts of one epoch's row, '' for a missing value."""
     values = dict(row)
     if "grpo_steps" in row:
         values["steps"] = f"{row['grpo_steps']}+{row['rwr_steps']}"

@@ -182,7 +182,7 @@ class Marked:
 def marked(text: str, begin: int = 0) -> Iterator[Marked]:
     """Return what stands between the marks from a place in the text on, in order.
 
-    JSON goes on to the closing mark outside of its strings; what is no JSON, to the first one. In
+    JSON goes on to the closing mark outside of its strings; other text, to the first one. In
     linear time.
     """
     last = text.rfind(CLOSE) + len(CLOSE)

@@ -36,7 +36,7 @@ class Telling:
         self.run = run
 
     def tell(self, attributes: Attributes) -> None:
-        """Add what is known now; None is nothing."""
+        """Add attributes to the span, leaving out those that are None."""
         if self.span is not None:
             for name, value in attributes.items():
                 if value is not None:

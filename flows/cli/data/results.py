@@ -53,7 +53,7 @@ def show_result(
     data: Mapping[str, Any],
     results: Sequence[Result],
 ) -> None:
-    """Print a benchmark's metrics by key, and what was not run; `what` says what the mode does."""
+    """Print a benchmark's metrics by key, and the parts not run; `what` says what the mode does."""
     typer.echo(
         f"{facts['benchmark']}, mode {facts['mode']} ({what})\n"
         f"{counted}; data {data['digest'][:12]} with {data['items']} items"

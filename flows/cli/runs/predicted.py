@@ -80,7 +80,7 @@ class Predicted:
         return found
 
     def show(self) -> None:
-        """Print the predictions by stage, and what is not known."""
+        """Print the predictions by stage, and the stages without one."""
         out = console()
         if any(one for _, _, one in self.stages):
             out.print("\npredicted from stored runs of like shape:")

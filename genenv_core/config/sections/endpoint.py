@@ -67,7 +67,7 @@ class EndpointAsking(Section):
     @field_validator("key_env")
     @classmethod
     def _a_name(cls, name: str | None) -> str | None:
-        """Refuse what is no name, without repeating it: it may be the key itself."""
+        """Refuse an invalid name, without repeating it: it may be the key itself."""
         if name is not None and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
             raise ValueError(
                 "key_env is the name of an environment variable, such as OPENAI_API_KEY, never a "

@@ -54,7 +54,7 @@ def ends_of(rendering: Rendering, declared: Sequence[int]) -> tuple[int, ...]:
     """Return the tokens that end a turn, first the one that closes a turn of text.
 
     `declared` are those that the checkpoint names. Raises ModelError where the template closes
-    turns by what is no token.
+    turns by text that is no token.
     """
     inside = _inside(rendering)
     last = _after(rendering, [ASKED, SAID], opening=False)

@@ -45,7 +45,7 @@ class Mending:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What is written, for the results of what is played so."""
+        """What genenv writes into the messages, for the results to name."""
         found = {TOOLS: self.tools, CALLS: self.calls, ANSWERS: self.answers, SYSTEM: self.system}
         return tuple(words for words, mended in found.items() if mended)
 
