@@ -82,7 +82,7 @@ def past_proxies() -> None:
     """Let every library, here and in child processes, ask this machine's servers directly.
 
     With HTTP_PROXY and its like alone, urllib, requests, httpx and botocore send a request for
-    127.0.0.1 to the proxy, which has other servers there, or none. Names that are in NO_PROXY
+    127.0.0.1 to the proxy, where other servers have that address. Names that are in NO_PROXY
     already stay. Some libraries read the variable in lower case first, others in upper case.
     """
     given = {name: os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")}

@@ -28,7 +28,7 @@ class Judged:
     """The verdict on one line; `id` and `key` are as given, None where the line has none.
 
     `failed` says that the scorer itself raised an error, which is a fault of genenv; `unread` that
-    the line is none with an id of the data and a prediction.
+    the line lacks an id of the data or a prediction.
     """
 
     line: int

@@ -149,7 +149,7 @@ def continued(
             f"{where}: {', '.join(fixed)}: a run goes on with the configuration it was started "
             f"with, except for {', '.join(FREE_SECTIONS)}: leave it out, or start another run"
         )
-    as_recorded(recorded, run, fields)  # its own faults are none of the changes
+    as_recorded(recorded, run, fields)  # its own faults come before those of the changes
     return validated(changed(recorded, changes), where, fields)
 
 

@@ -11,7 +11,7 @@
 -- answer: What the tool answered; null when nothing did.
 -- failed: Whether the step failed or its answer begins with the word error; null without an answer.
 --
--- Calls in examples that a prompt shows are none of the agent's. Attempts at held-out tasks are in
+-- Calls in examples that a prompt shows are not the agent's. Attempts at held-out tasks are in
 -- evaluation_texts, whose messages have the same form.
 WITH attempts AS (
     SELECT

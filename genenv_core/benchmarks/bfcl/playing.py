@@ -58,8 +58,8 @@ class SingleTurn:
     def prediction(self, said: Sequence[Said]) -> Any:
         """Return the calls of the first turn under the item's own names of functions.
 
-        With a call that cannot be read, they are what is wrong for the item: a text where calls are
-        wanted, a call where none is.
+        With a call that cannot be read, the prediction is a wrong one: a text where the item wants
+        calls, a call where it wants no call.
         """
         if not said:
             return []

@@ -198,7 +198,7 @@ def reasonable_city_route(query: Query, plan: Plan, database: Database, *, stric
 
 
 def _each_once(cities: Sequence[str]) -> bool:
-    """Return whether no city comes again after another, save the last, and none is there once.
+    """Return whether no city comes again after another, save the last, or stands there once only.
 
     The first and the last place of the list may be there once. A trip that ends with two days in
     the city where it began is refused.

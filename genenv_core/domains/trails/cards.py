@@ -123,7 +123,7 @@ def draw_trail(rng: random.Random, looks: int) -> Trail:
 
 
 def cards_of(trail: Trail) -> dict[str, Card]:
-    """Return the cards of the people that are visited, in their order; others have none.
+    """Return the cards of the people that are visited, in their order; others have no card.
 
     Each names other people and things, drawn from the program. Nobody is visited twice.
     """

@@ -86,7 +86,7 @@ class Models(BaseModel):
 
 
 def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
-    """Return requests as few HTTP requests, in order, none for more than `most` samples.
+    """Return requests as few HTTP requests, in order, each for at most `most` samples.
 
     Neighbours with one prompt and rising seeds share one: vLLM gives sample i of a request with
     seed s the seed s + i, the seed that it would have had alone.

@@ -187,7 +187,7 @@ class RunLog:
             for file in listed if epochs is None or epoch in epochs else ():
                 name, _, event = file.removesuffix(".json").rpartition("-")
                 if event == "end" or name not in events:
-                    # Without its end an attempt would look like one that has none: left out.
+                    # Left out where its end cannot be read: it would look like one at work.
                     events[name] = self._attempt(f"{paths.attempts(self.run_id)}/{file}")
         latest = [attempt for attempt in events.values() if attempt]
         last: dict[tuple[int, str], int] = {}

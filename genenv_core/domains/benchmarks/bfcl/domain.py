@@ -148,7 +148,7 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
     def calls_of(self, draft: TaskDraft) -> Sequence[Call]:
         """Return the calls of the right answer, with the first values that gold lists.
 
-        Those of a multi-turn item are no answer to one request, so that it has none here.
+        Those of a multi-turn item are no answer to one request, so it returns no calls for one.
         """
         if ITEM not in draft.spec:
             return first_calls(draft.spec["ground_truth"])

@@ -33,7 +33,7 @@ class MadeTask(SingleTurn):
         self._nothing = row.category.kind is Kind.IRRELEVANCE
 
     def prediction(self, said: Sequence[Said]) -> Any:
-        """Return the calls of the first turn, or its text where it has none and needs none."""
+        """Return the calls of the first turn, or its text where it needs and has no call."""
         calls = super().prediction(said)
         return said[0].text if self._nothing and calls == [] and said else calls
 
