@@ -4,7 +4,8 @@ Invariants: the README is one page, links the architecture on its first screen a
 commands; every relative link leads to a file; every path, module, function or class that a document
 names in code type is in the repository; every import that it shows works; each row of
 docs/where.md names the file to open and its test; the project file, the images and the newest page
-of the changelog have the version of `genenv_core/__init__.py`.
+of the changelog have the version of `genenv_core/__init__.py`; no text of the product has a phrase
+in which nobody acts.
 """
 
 from __future__ import annotations
@@ -123,3 +124,33 @@ def test_a_change_is_one_line_of_at_most_25_words() -> None:
     changes = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
     long = [line for line in re.findall(r"^- (.*)", changes, re.M) if len(line.split()) > 25]
     assert not long
+
+
+RIDDLES = re.compile(
+    r"(?<!You )(?:is|are|was|were|be|been) (?:also )?told\b"
+    r"|[Ww]hat is no (?!property)|why it (?:is|spells) none\b|let expect\b"
+)
+"""Phrases without an actor. Prompts say "You are told"; a message of BFCL's rows is in keys."""
+
+
+@mutation(
+    "a docstring in which nobody acts",
+    "flows/cli/streams.py",
+    "so that one error reports it",
+    "so that it is told once",
+)
+def test_sentences_have_a_subject_that_acts() -> None:
+    folders = ("flows", "genenv_core", "tasks", "schemas", "docs", "infra")
+    files = [one for name in folders for one in (REPOSITORY / name).rglob("*.*")]
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in [*files, *PAGES]
+        if path.suffix in {".py", ".md", ".sql", ".j2", ".txt", ".yaml"}
+    }
+    assert len(texts) > 500
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {hit[0]}"
+        for path, text in texts.items()
+        for hit in RIDDLES.finditer(text)
+    ]
+    assert not found
