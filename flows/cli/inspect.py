@@ -19,7 +19,9 @@ def status(
     root: Root = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Show all epochs, not 20.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show all epochs, not the last 20 alone.")
+    ] = False,
     predicted: Annotated[
         bool,
         typer.Option("--predicted", help="Compare what it took with what earlier runs predicted."),

@@ -26,7 +26,9 @@ DryRun = Annotated[
 Keep = Annotated[
     int, typer.Option(min=1, metavar="N", help="Keep the checkpoints of the last N epochs.")
 ]
-Age = Annotated[float, typer.Option(min=0, metavar="HOURS", help="Keep all younger files.")]
+Age = Annotated[
+    float, typer.Option(min=0, metavar="HOURS", help="Keep files younger than this many hours.")
+]
 Drop = Annotated[str, typer.Option(metavar="RUN", help="Forget a run and remove its stages.")]
 Restore = Annotated[
     str, typer.Option(metavar="RUN", help="Remove nothing; let RUN compute its weights again.")

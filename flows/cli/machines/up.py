@@ -50,7 +50,10 @@ def up(
     work_pool: WorkPool = WORK_POOL,
     limit: Annotated[int, typer.Option(help="Most runs at work at once.", min=1)] = 2,
     upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Copy SQLite files, then upgrade old databases.")
+        bool,
+        typer.Option(
+            "--upgrade", help="Copy the SQLite files of older databases, and upgrade these."
+        ),
     ] = False,
 ) -> None:
     """Start Prefect, MLflow, a worker, a view and all deployments on this machine, until Ctrl-C."""
