@@ -1,4 +1,4 @@
-"""What commands that carry out a run have in common: its server, its log, and their end."""
+"""Serves the commands that carry out a run: checks before it, its log, and its end."""
 
 from __future__ import annotations
 

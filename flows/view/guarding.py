@@ -1,4 +1,4 @@
-"""Who may ask the pages, and what a browser may do with them.
+"""Decides who may ask the pages, and what a browser may do with them.
 
 The server listens on this machine alone, and on another `--host` asks for a token. A page of
 another origin must not read or drive it: the server refuses a name that resolves to 127.0.0.1 by

@@ -1,4 +1,4 @@
-"""What pages ask the pools: SQL, answered by a confined process that stays open.
+"""Answers the questions of pages to the pools: SQL, by a confined process that stays open.
 
 The tables are those of a moment at most `FRESH_S` ago: when a run has written since, the next page
 sees it. Nothing is written, to the root or elsewhere.

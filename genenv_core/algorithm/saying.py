@@ -1,4 +1,4 @@
-"""Whether a text says something, such as the answer to the request that it is part of."""
+"""Finds whether a text says something, such as the answer to the request that it is part of."""
 
 from __future__ import annotations
 

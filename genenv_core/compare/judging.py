@@ -1,4 +1,4 @@
-"""What a comparison decides: the first arm against every other, each pair read at an equal budget.
+"""Decides a comparison: the first arm against every other, each pair read at an equal budget.
 
 A pair's budget on a seed is the lesser of what the two spent in all, so that a third arm, cheap or
 dear, changes nothing about it. Seeds are the unit. `genenv_core.algorithm.paired` gives the

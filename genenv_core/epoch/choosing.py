@@ -1,4 +1,4 @@
-"""Which of the tasks that pi_env wrote are attempted: those whose skill is predicted near alpha.
+"""Chooses the tasks of pi_env that the agent attempts: those whose predicted skill is near alpha.
 
 Attempts cost far more than a text, and most tasks that pi_env writes are too easy or too hard to
 teach anything. So it writes several for each one attempted. The prediction learns from the attempts

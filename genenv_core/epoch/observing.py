@@ -1,4 +1,4 @@
-"""Stage `score`: what pi_env said in the place of the tools, and the truth.
+"""Stage `score`: compares what pi_env said in the place of the tools with the truth.
 
 `genenv_core.play.fidelity` has the rule; here are its rows. The stage `rwr_update` asks a new
 pi_env again at the same turns, and needs the same seeds.

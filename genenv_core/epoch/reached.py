@@ -1,4 +1,4 @@
-"""What the start reached: how far each warm start came, and what the first models do then."""
+"""Says what the start reached: how far each warm start came, and what the first models do."""
 
 from __future__ import annotations
 

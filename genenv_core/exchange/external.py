@@ -1,4 +1,4 @@
-"""What a run reads from outside of its store: data files and given models, checked before work.
+"""Checks before work what a run reads from outside of its store: data files and given models.
 
 Their content, not their name, is in the stage keys.
 """

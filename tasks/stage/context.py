@@ -1,4 +1,4 @@
-"""What a stage is, and what its computation may use."""
+"""Defines a stage, and what its computation may use."""
 
 from __future__ import annotations
 

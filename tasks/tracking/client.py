@@ -1,4 +1,4 @@
-"""How MLflow is reached: a database under the root, or a server elsewhere that may be away.
+"""Reaches MLflow: a database under the root, or a server elsewhere that may be away.
 
 A request to a server is sent once. MLflow's own retries would make a thing twice when the first
 answer was lost. Here every thing is looked up before it is made.

@@ -1,4 +1,4 @@
-"""What makes a checkpoint a model that `mlflow.transformers.load_model` takes.
+"""Makes a checkpoint a model that `mlflow.transformers.load_model` takes.
 
 MLflow asks for a file MLmodel beside the weights and for the tokenizer's files in a folder of their
 own. A checkpoint's folder is its content, so both lie elsewhere, with links to its files: weights

@@ -1,4 +1,4 @@
-"""What a benchmark's result looks like in the terminal, and its file of verdicts."""
+"""Prints a benchmark's result, and writes its file of verdicts."""
 
 from __future__ import annotations
 

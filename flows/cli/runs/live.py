@@ -1,4 +1,4 @@
-"""What a person sees while a run works: the stages at work, and a table of epochs that grows."""
+"""Prints a run while it works: the stages at work, and a table of epochs that grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `genenv plan` predicts, and what `genenv status` says of a prediction afterwards."""
+"""Prints the predictions of `genenv plan`, and for `genenv status` how good they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `genenv status` shows."""
+"""Reads and prints the state of a run, for `genenv status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a training task repeats an item of a benchmark.
+"""Finds whether a training task repeats an item of a benchmark.
 
 A task is contaminated when it shares `WORDS` words in a row with an item, says the whole of a
 shorter item, or has the same calls as an item for its right answer. Words are compared in lower

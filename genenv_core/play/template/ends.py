@@ -1,4 +1,4 @@
-"""The tokens that end a turn of the agent, found in what a chat template writes after one.
+"""Finds the tokens that end a turn of the agent, in what a chat template writes after one.
 
 A template is shown a turn that a user follows, one that a tool follows, and one that ends the
 conversation, each as a text and as a call. genenv stops at one token. A closing of several tokens

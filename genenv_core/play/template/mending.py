@@ -1,4 +1,4 @@
-"""What a chat template does not show, written into messages that it shows.
+"""Writes what a chat template does not show into messages that it shows.
 
 - Tools: their JSON schemas and the form of a call go into the system message. They are left out
   where the domain explains the form of a call itself.

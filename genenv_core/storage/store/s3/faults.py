@@ -1,4 +1,4 @@
-"""What goes wrong with a request to a bucket: what passes by itself, and what a person reads."""
+"""Sorts the faults of requests to a bucket: what passes by itself, and what a person reads."""
 
 # s3fs, fsspec and botocore have no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
