@@ -1,4 +1,4 @@
-"""Serves the commands that carry out a run: checks before it, its log, and its end."""
+"""Steps that the commands which carry out a run share, such as its log and its end."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Branch(SealedRecord):
         return BranchPoint(run_id=self.run_id, epoch=self.epoch)
 
     def check_later(self, until: Until | None, force: Until | None) -> None:
-        """Raise ConfigError when a command would end a run in, or draw anew, what it takes over."""
+        """Raise ConfigError when a run is asked to end in, or draw anew, what it takes over."""
         self.point.check_later(until, "--until")
         self.point.check_later(force, "--force")
 
