@@ -84,7 +84,7 @@ class ByResume:
             raise GenenvError(child.reason())
 
     def end(self, number: signal.Signals, grace_s: float) -> None:
-        """End what is at work by a signal; what is left after the grace is killed."""
+        """End the runs at work by a signal, and kill those that are left after the grace."""
         children = list(self._children)
         for child in children:
             child.ask(number)
@@ -134,7 +134,7 @@ def _play(arm: str, seed: int, play: Callable[[], State[None]]) -> State[None]:
 
 
 class _Counter:
-    """Tells what became of each run, and how many are done."""
+    """Reports what became of each run, and how many are done."""
 
     def __init__(self, total: int, tell: Tell) -> None:
         self._total, self._tell, self._done = total, tell, 0

@@ -1,4 +1,4 @@
-"""What a run shows in the Prefect UI: a progress artifact a stage, a table an epoch, a summary.
+"""Sends a run's artifacts to the Prefect UI: progress by stage, a table by epoch, a summary.
 
 A thread of its own sends them, so that no stage waits for the API. An artifact that cannot be sent
 causes a line in the log and nothing worse.

@@ -2,6 +2,6 @@
 
 from genenv_core.importing import check_ours
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 check_ours("schemas")

@@ -1,4 +1,4 @@
-"""Where people find what a text speaks of: pages of `genenv view`, and the root of a command."""
+"""Makes addresses for people: pages of `genenv view`, and the root of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process may use: memory, processes, open files, address space; looked at before work.
+"""Reads before work what this process may use: memory, processes, open files, address space.
 
 A limit that is too low does not refuse a run: it hangs, ends without a word, or breaks a library in
 words that blame something else. Limits are those of the control group (versions 1 and 2, of each

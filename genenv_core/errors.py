@@ -102,7 +102,7 @@ class OutOfMemory(TrainingError):
 
 
 class Stopped(GenenvError):
-    """An update ended early because it was asked to; says from which step it continues."""
+    """An update ended early, as the run wanted; says from which step it continues."""
 
 
 class StageError(GenenvError):
@@ -120,4 +120,4 @@ class QueryError(GenenvError):
 
 
 class TablesError(QueryError):
-    """Files of the tables cannot be read, whatever is asked of them."""
+    """Files of the tables cannot be read, whatever the query."""

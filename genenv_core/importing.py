@@ -1,4 +1,4 @@
-"""Whether Python finds genenv's own packages under their names.
+"""Checks that Python finds genenv's own packages under their names.
 
 `schemas` and `tasks` are names that people give files of their own, and Python looks into the
 working folder first. What it then imports fails somewhere inside genenv, without a reason.

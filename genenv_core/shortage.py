@@ -1,4 +1,4 @@
-"""What the machine ran out of, read from whatever a library raised.
+"""Reads what the machine ran out of from whatever a library raised.
 
 A full disk, or too few processes, open files or bytes, surfaces as an error of the library that met
 it first: an OSError, a line of SQL, "can't start new thread", a loader that cannot map a file. None

@@ -1,4 +1,4 @@
-"""What the surroundings of a process decide: its environment variables and its processor.
+"""Reads what the surroundings of a process decide: environment variables and processor.
 
 A process in which genenv trains or serves a model gets an environment that genenv makes: a list of
 what passes. The variables of launchers (`WORLD_SIZE`, `RANK`, `SLURM_*`, `OMPI_*`, `ACCELERATE_*`)

@@ -268,8 +268,8 @@ class Observation:
 
     `messages` are appended to the transcript (tool results, a user turn); `done` ends the episode.
     `simulated` marks observations written by a model instead of executed code, `failed` those that
-    stand for tools that gave none; both marks are put on the messages. `cause` says whose failure
-    a failed one is. An error that a tool tells the agent of is an observation like any other.
+    stand for tools that gave no answer; the messages get both marks. `cause` says whose failure
+    a failed one is. An error that a tool reports to the agent is an observation like any other.
     """
 
     messages: tuple[Message, ...] = ()
@@ -298,9 +298,10 @@ class Rollout:
 
     `token_ids`, `logprobs` and `loss_mask` cover what follows the first prompt and are equally
     long: mask 1 marks tokens the agent sampled, 0 marks observation tokens, whose logprob is 0.0.
-    `messages` is the whole transcript including the first prompt's messages. A model whose token
-    ids nobody gave has none here; `usage` is what it read of the first prompt, and wrote. `error`
-    says what broke it and `cause` whose failure that was; '' and None where it ran to its end.
+    All three are empty for a model whose token ids nobody gave; `usage` then has the tokens that it
+    read in the first prompt, and wrote. `messages` is the whole transcript including the first
+    prompt's messages. `error` says what broke the attempt and `cause` whose failure that was; ''
+    and None where it ran to its end.
     """
 
     task_id: str

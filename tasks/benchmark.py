@@ -155,7 +155,7 @@ def _opened(
 
 
 class _Told:
-    """Tells how many items are done."""
+    """Reports how many items are done."""
 
     def __init__(self, context: StageContext[BenchmarkInputs], done: int, total: int) -> None:
         self._context, self._done, self._total = context, done, total

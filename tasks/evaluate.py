@@ -78,7 +78,7 @@ def standing(
 
 
 def _again(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dict[str, Any] | None:
-    """Return the facts of the earlier evaluation, its rows written; None where none stands."""
+    """Return the facts of the earlier evaluation that stands, its rows written, or None."""
     key_parts = context.out.key_parts
     earlier = standing(context.inputs, key_parts, context.epoch, context.manifest)
     if earlier is None:

@@ -36,7 +36,7 @@ class ScoreInputs:
 
 
 def compute(context: StageContext[ScoreInputs]) -> dict[str, Any]:
-    """Judge what was not lost, then rate every task; hold what pi_env said against the truth."""
+    """Judge attempts, rate every task, and compare pi_env's answers with the true ones."""
     inputs = context.inputs
     data = [context.frame(ref, "tasks") for ref in (inputs.tasks, inputs.bootstrap)]
     return context.write(

@@ -64,7 +64,7 @@ def _take_over(config: RunConfig, point: BranchPoint) -> State[Taken]:
 def _take(
     artifacts: Artifacts, run_id: str, point: BranchPoint, epoch: int, manifest: Manifest
 ) -> None:
-    """Note an output as this run's own, with who computed it, and tell listeners."""
+    """Note an output as this run's own, with who computed it, and emit its event."""
     run, stage, key = RunLog(artifacts.store, run_id), manifest.stage, manifest.key
     emit(Event("started", stage, epoch))
     record = AttemptRecord(run, stage, epoch, key)
@@ -76,8 +76,16 @@ def _take(
         record.end(
             StageState.CACHED, rows=manifest.rows, bytes=manifest.bytes, **computed_then(origin)
         )
-    told = str(origin or "")
+    origin_line = str(origin or "")
     cached = StageState.CACHED
     emit(
-        Event("finished", stage, epoch, cached, record.seconds, message=told, facts=manifest.facts)
+        Event(
+            "finished",
+            stage,
+            epoch,
+            cached,
+            record.seconds,
+            message=origin_line,
+            facts=manifest.facts,
+        )
     )

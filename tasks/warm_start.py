@@ -1,9 +1,9 @@
 """Stage `warm_start`: a few supervised steps of given models, as many as they need.
 
-A model is looked at before the first step and after each round. It goes on as it is when it has
+The stage measures a model before the first step and after each round, and stops when the model has
 reached its target, so a model that had reached it before keeps its bits. The rounds are one
-optimization: each goes on with the weights and Adam's moments of the one before. Finished ones are
-durable, so a killed stage does none of them again.
+optimization: each goes on with the weights and Adam's moments of the one before. Finished rounds
+are durable, so a killed stage repeats no finished round.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def main_options(
     endpoint_url: Annotated[
         str | None,
         typer.Option(
-            help="Where s3:// roots are, other than AWS; AWS_ENDPOINT_URL does the same.",
+            help="Address of the store of s3:// roots, unless AWS; AWS_ENDPOINT_URL does the same.",
             metavar="URL",
         ),
     ] = None,

@@ -63,15 +63,15 @@ def check(
 
 @app.command("new")
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as units.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the domain, such as units.")],
     into: Annotated[
-        Path, typer.Option(help="The folder for its two files.", metavar="DIR")
+        Path, typer.Option(help="The folder that gets the two files.", metavar="DIR")
     ] = Path(),
     stateful: Annotated[
-        bool, typer.Option(help="One whose tools change a state, which is then judged.")
+        bool, typer.Option(help="Write one whose tools change a state, which it judges.")
     ] = False,
 ) -> None:
-    """Write a small domain that works, and its test, to go on from."""
+    """Write a small domain that works, and its test, as a beginning."""
     if not re.fullmatch("[a-z][a-z0-9_]{0,39}", name):
         raise ConfigError(f"NAME {name!r}: write small letters, digits and _, a letter first")
     template = "stateful.py.txt" if stateful else "domain.py.txt"

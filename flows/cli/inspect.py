@@ -19,9 +19,12 @@ def status(
     root: Root = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the run.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All epochs, not the last 20.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show all epochs, not the last 20 alone.")
+    ] = False,
     predicted: Annotated[
-        bool, typer.Option("--predicted", help="Beside what it took, what runs before let expect.")
+        bool,
+        typer.Option("--predicted", help="Compare what it took with what earlier runs predicted."),
     ] = False,
 ) -> None:
     """Show the runs of a root, or one run: its epochs, and what became of each stage."""
@@ -77,10 +80,10 @@ def doctor(
     root: Root = None,
     as_json: Json = False,
     model: Annotated[
-        Path | None, typer.Option(help="Ask this checkpoint instead: its chat template, its calls.")
+        Path | None, typer.Option(help="Probe this checkpoint instead: chat template, tool calls.")
     ] = None,
 ) -> None:
-    """Check this machine: versions, root, memory, server start; says what to do."""
+    """Check this machine: versions, root, memory, server start; say what to do."""
     from flows.cli.machines.doctor import checks, model_checks
 
     results = checks(root or DEFAULT_ROOT) if model is None else model_checks(model)

@@ -25,7 +25,7 @@ def written(value: Any, *, default: Callable[[Any], Any] | None = None, **form: 
 
 
 def with_odd(written: Any, value: Any) -> Any:
-    """Return what was written of a value, with names in the places of odd numbers."""
+    """Return a value as text, with names in the places of odd numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):

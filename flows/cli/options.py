@@ -38,14 +38,14 @@ RunOrAll = Annotated[
 Root = Annotated[
     str | None,
     typer.Option(
-        help=f"Where everything is kept: a directory or s3:// (default: {DEFAULT_ROOT}).",
+        help=f"The root that keeps all runs: a directory or s3:// (default: {DEFAULT_ROOT}).",
         envvar="GENENV_ROOT",
     ),
 ]
 ConfiguredRoot = Annotated[
     str | None,
     typer.Option(
-        help="Where everything is kept: a directory or s3:// (default: as configured).",
+        help="The root that keeps all runs: a directory or s3:// (default: as configured).",
         envvar="GENENV_ROOT",
     ),
 ]

@@ -1,4 +1,4 @@
-"""What commands that carry out a run have in common: its server, its log, and their end."""
+"""Steps that the commands which carry out a run share, such as its log and its end."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def last_end(store: Store, run_id: str) -> str:
     """Return that the last command of a run was killed and in which stages, '' if it was not.
 
-    A killed process leaves no word. What is known: a stage that began in the run's newest epoch,
-    has no end, and belongs to a process of this machine that is gone.
+    A killed process leaves no message. The run's records show it: a stage began in the newest
+    epoch, has no end, and belongs to a process of this machine that is gone.
     """
     from genenv_core.storage.records.runs import RunLog
 
@@ -51,7 +51,7 @@ def drain() -> None:
 def log_to(folder: Path) -> None:
     """Send genenv's log lines to run.log in a folder; the terminal shows what people follow.
 
-    That a store is away is said on standard error too, as in commands that keep no log.
+    Warnings that a store is away go to standard error too, as in commands that keep no log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / "run.log", encoding="utf-8")

@@ -1,10 +1,10 @@
-"""Standard output, input and error of `genenv`, also when they are closed, full or of few letters.
+"""Replaces standard output, input and error, so that `genenv` bears closed, full and ASCII streams.
 
 A closed pipe ends the command as the signal SIGPIPE would: without a word, with status 141, which
-shells and `set -o pipefail` know. A full disk is an error of one line. A stream that was closed
-from the start counts as /dev/null: nobody wants the output, and the work goes on. A terminal that
-is gone counts so too, whether no SIGHUP comes (`genenv run & disown`) or it comes a moment later.
-Characters that the terminal lacks become question marks.
+shells and `set -o pipefail` know. A full disk ends it with an error of one line. Output to a stream
+that was closed from the start goes nowhere, as into /dev/null, and the work goes on; so does output
+to a terminal that is gone, whether no SIGHUP comes (`genenv run & disown`) or it comes a moment
+later. Characters that the terminal lacks become question marks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OutputLost(Exception):  # no GenenvError: those may be about one part of t
 
 
 class _Out(io.FileIO):
-    """Standard output; what comes after a failure is dropped, so that it is told once."""
+    """Standard output; drops what comes after a failure, so that one error reports it."""
 
     lost: OutputLost | None = None
 

@@ -41,7 +41,7 @@ EVIDENCE_COLUMNS = {
     "epoch": "{epoch:d}",
     "gain": "{gain:+z.3f}",
     "95 % interval": "[{gain_low:+z.3f}, {gain_high:+z.3f}]",
-    "of": "{told}",
+    "of": "{measured}",
     "p_hat": "{p_hat:.2f}",
     "alpha": "{alpha_is}",
     "signal": "{share_signal:.0%}",
@@ -61,7 +61,7 @@ STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[
 
 
 def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
-    """Return the texts of one epoch's row, '' for what is not there."""
+    """Return the texts of one epoch's row, '' for a missing value."""
     values = dict(row)
     if "grpo_steps" in row:
         values["steps"] = f"{row['grpo_steps']}+{row['rwr_steps']}"
@@ -102,8 +102,8 @@ def evidence_table(rows: list[dict[str, Any]]) -> Table:
     cells: list[dict[str, str]] = []
     for row in rows:
         inside = {None: None, True: "inside", False: "outside"}[row["alpha_inside"]]
-        told = "P(answer)" if row["measure"] == "answer_probability" else row["measure"]
-        named = {**row, "alpha_is": inside, "told": told}
+        measured = "P(answer)" if row["measure"] == "answer_probability" else row["measure"]
+        named = {**row, "alpha_is": inside, "measured": measured}
         known = {name: value for name, value in named.items() if value is not None}
         cells.append({title: _formatted(text, known) for title, text in EVIDENCE_COLUMNS.items()})
     shown = [
@@ -184,8 +184,8 @@ def show_plan(
         names = ("epoch", "stage", "status", "key", "changed", "root")
         rows = [{name: getattr(entry, name) for name in names} for entry in entries]
         branch = point.model_dump() if point else None
-        told = {"run_id": config.run_id, "branch": branch, "stages": rows}
-        print(json_text({**told, "predicted": predicted}))
+        values = {"run_id": config.run_id, "branch": branch, "stages": rows}
+        print(json_text({**values, "predicted": predicted}))
         return
     out = console()
     stages = list(dict.fromkeys(entry.stage for entry in entries))

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from genenv_core.storage.upkeep.collected import Collected
     from genenv_core.storage.upkeep.verify import Report
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Remove nothing, list what gc would remove.")
+]
 Keep = Annotated[
     int, typer.Option(min=1, metavar="N", help="Keep the checkpoints of the last N epochs.")
 ]
-Age = Annotated[float, typer.Option(min=0, metavar="HOURS", help="Keep everything younger.")]
+Age = Annotated[
+    float, typer.Option(min=0, metavar="HOURS", help="Keep files younger than this many hours.")
+]
 Drop = Annotated[str, typer.Option(metavar="RUN", help="Forget a run and remove its stages.")]
 Restore = Annotated[
     str, typer.Option(metavar="RUN", help="Remove nothing; let RUN compute its weights again.")

@@ -36,7 +36,7 @@ GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Play, check and tell."""
+    """Play the comparisons, check the findings and print the verdicts."""
     parser = argparse.ArgumentParser(prog="python -m flows.evidence.findings", description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("genenv-data/findings"))
     parser.add_argument(

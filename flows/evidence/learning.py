@@ -1,7 +1,7 @@
 """`make verify-learning`: does co-evolution pay? `genenv compare` on the quickstart, and more.
 
 The comparison decides which arm is better; what is read here of the first arm's runs says whether
-the curriculum did what it is for. What is not met makes the command fail.
+the curriculum did what it is for. A condition that they miss makes the command fail.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def past_proxies() -> None:
     """Let every library, here and in child processes, ask this machine's servers directly.
 
     With HTTP_PROXY and its like alone, urllib, requests, httpx and botocore send a request for
-    127.0.0.1 to the proxy, which has other servers there, or none. Names that are in NO_PROXY
+    127.0.0.1 to the proxy, where other servers have that address. Names that are in NO_PROXY
     already stay. Some libraries read the variable in lower case first, others in upper case.
     """
     given = {name: os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")}
@@ -95,9 +95,10 @@ def past_proxies() -> None:
 
 
 def quiet() -> None:
-    """Keep the libraries' bars and notices off the terminal, where nothing else is asked for.
+    """Keep the libraries' bars and notices off the terminal, unless the environment wants them.
 
-    Some read this when they are first imported, and a given model is looked at before all else.
+    Some libraries read this when they are first imported, and the probe of a given model comes
+    first of all.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)

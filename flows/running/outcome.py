@@ -1,4 +1,4 @@
-"""Why a command failed where Prefect raised: the stage's error, a dead server, a full disk.
+"""Finds why a command failed where Prefect raised: a stage's error, a dead server, a full disk.
 
 Prefect reports each state to its server. When that fails, its error comes after and in place of
 what had happened in the run, and says nothing of a disk that is full.

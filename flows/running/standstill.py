@@ -42,10 +42,10 @@ def standstills_said(config: RunConfig) -> Generator[None]:
         return
     domain = get_domain(config.domain.name, config.domain.options)
     log = home_of(config.root) / "runs" / str(config.run_id) / "run.log"
-    told = [str(os.getpid()), str(log), f"{STILL_S:g}", PATTERNS, *sorted(sources(domain))]
+    arguments = [str(os.getpid()), str(log), f"{STILL_S:g}", PATTERNS, *sorted(sources(domain))]
     # By its path and without site packages: it starts in a moment. In a session of its own, for
     # Ctrl-C is for the run; it ends with its input.
-    command = [sys.executable, "-I", "-S", str(PROGRAM), *told]
+    command = [sys.executable, "-I", "-S", str(PROGRAM), *arguments]
     watch = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
     assert watch.stdin is not None
     over = threading.Event()

@@ -74,7 +74,7 @@ class Child:
                 os.kill(self.pid, number)
 
     def stop(self, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it and all that it started; what is left after the grace is killed."""
+        """End it and all that it started, and kill what is left after the grace."""
         family = self._family()
         self.ask(number)
         deadline = time.monotonic() + grace_s

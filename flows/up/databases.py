@@ -1,4 +1,4 @@
-"""Whether the databases of Prefect and MLflow fit the installed versions.
+"""Checks that the databases of Prefect and MLflow fit the installed versions.
 
 Both tools write the name of their last migration into the table `alembic_version`. The migrations
 that an installed version knows are read from its files, without importing it.

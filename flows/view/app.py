@@ -113,7 +113,7 @@ def application(
 
 
 def pieces(template: Template, values: dict[str, Any]) -> Iterator[str]:
-    """Yield a page as it is made; what goes wrong once it is under way is said where it ends."""
+    """Yield a page as it is made; an error that comes once it is under way stands at its end."""
     stream = template.stream(values)
     stream.enable_buffering(PIECE)
     try:

@@ -1,7 +1,7 @@
-"""Who may ask the pages, and what a browser may do with them.
+"""Decides who may ask the pages, and what a browser may do with them.
 
-The server listens on this machine alone unless it is told otherwise, and then asks for a token. A
-page of another origin must not read or drive it: a name that resolves to 127.0.0.1 is refused by
+The server listens on this machine alone, and on another `--host` asks for a token. A page of
+another origin must not read or drive it: the server refuses a name that resolves to 127.0.0.1 by
 its Host header, and a request that another origin starts by its Origin header.
 """
 

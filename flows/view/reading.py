@@ -1,4 +1,4 @@
-"""What pages ask the pools: SQL, answered by a confined process that stays open.
+"""Answers the questions of pages to the pools: SQL, by a confined process that stays open.
 
 The tables are those of a moment at most `FRESH_S` ago: when a run has written since, the next page
 sees it. Nothing is written, to the root or elsewhere.
@@ -26,7 +26,7 @@ from schemas.registry import TABLES
 Row = dict[str, Any]
 
 FRESH_S = 2.0
-"""Seconds for which a look at what is there is good enough."""
+"""Seconds for which a look at the root's records counts as current."""
 
 PAGE = Limits(timeout_s=20.0, memory="1GB", rows=5000)
 """What one question of a page may use."""
@@ -135,7 +135,7 @@ class Reader:
             self._session = None
 
     def _current(self, *, suspicious: bool = False) -> Session:
-        """Return a session over what is there now; the files are looked at where `suspicious`."""
+        """Return a session over the present tables; `suspicious` also checks each file."""
         with self._lock:
             session, now = self._session, time.monotonic()
             if session is not None and not session.alive:

@@ -78,7 +78,7 @@ def segment(text: object) -> str:
 
 
 def _place(value: str, column: str, run: str) -> str:
-    """Return the page of what an id names, '' for what has none."""
+    """Return the page of what an id names, '' for an id without a page."""
     if column in RUNS:
         return path_of(value)
     if column in BELOW and run:

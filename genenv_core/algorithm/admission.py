@@ -1,4 +1,4 @@
-"""Which tasks are new: no held-out one, no duplicate in the epoch or of earlier epochs.
+"""Finds new tasks: no held-out one, no duplicate in the epoch or of earlier epochs.
 
 Whether a new task is sound, its certificate says; see `genenv_core.play.certificate`.
 """

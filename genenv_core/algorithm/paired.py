@@ -1,4 +1,4 @@
-"""Whether one arm is better than another: paired differences over seeds, which are the unit.
+"""Decides whether one arm is better than another, by paired differences over seeds, the unit.
 
 The tasks and attempts of one run share its luck, so the number of seeds alone says how sure a
 difference is. Both arms play the same seeds. The interval is Student's t over the paired

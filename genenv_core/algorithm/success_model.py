@@ -1,4 +1,4 @@
-"""How likely the agent is to solve a task that nobody attempted, from attempts at others.
+"""Predicts how likely the agent is to solve a new task, from attempts at others.
 
 A beta-binomial regression: a task's rate is Beta(s m, s (1 - m)), where m is the logistic
 regression of its features. The strength s, which says how much tasks with equal features differ, is

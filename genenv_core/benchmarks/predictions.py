@@ -1,6 +1,6 @@
 """A file of predictions: its lines are judged one by one, and their verdicts added up.
 
-A line is `{"id": ..., "key": ..., "prediction": ...}`. The key is anything that tells several
+A line is `{"id": ..., "key": ..., "prediction": ...}`. The key is anything that separates several
 answers to one item apart: a model's name, a sample's number. It comes back, and each key has its
 own result. No line stops the others: what cannot be scored has `valid` None and a reason.
 """
@@ -28,7 +28,7 @@ class Judged:
     """The verdict on one line; `id` and `key` are as given, None where the line has none.
 
     `failed` says that the scorer itself raised an error, which is a fault of genenv; `unread` that
-    the line is none with an id of the data and a prediction.
+    the line lacks an id of the data or a prediction.
     """
 
     line: int

@@ -131,7 +131,7 @@ class NamesGold(Protocol):
     """A suite that says, for people, what an item's right answer is."""
 
     def expected(self, item: str) -> str:
-        """Return the right answer of the item with this id; '' where there is none to be said."""
+        """Return the right answer of the item with this id; '' for an item without one."""
         ...
 
 

@@ -64,7 +64,7 @@ class RepoFolder:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a data set on the Hugging Face hub, whose digest the hub tells with the file."""
+    """A file of a data set on the Hugging Face hub, whose digest the hub gives with the file."""
 
     to: str
     repo: str

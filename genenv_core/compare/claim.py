@@ -1,4 +1,4 @@
-"""What a comparison came to, in a table and one figure: for a README, or for a paper's draft."""
+"""Writes the result of a comparison as a table and one figure, for a README or a paper's draft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison decides: the first arm against every other, each pair read at an equal budget.
+"""Decides a comparison: the first arm against every other, each pair read at an equal budget.
 
 A pair's budget on a seed is the lesser of what the two spent in all, so that a third arm, cheap or
 dear, changes nothing about it. Seeds are the unit. `genenv_core.algorithm.paired` gives the
@@ -135,8 +135,8 @@ def too_few(comparison: Comparison) -> str:
 def judge(comparison: Comparison, results: Sequence[Played]) -> Judged:
     """Return what is decided on the seeds that every arm has finished.
 
-    An arm that spends none of the budget, such as `base` where that is steps, is read at its end,
-    and so is the other one. Raises ConfigError for a measure that the runs do not have.
+    An arm that spends nothing of the budget, such as `base` where that is steps, is read at its
+    end, and so is the other one. Raises ConfigError for a measure that the runs do not have.
     """
     played = {(run.arm, run.seed): run for run in results}
     first, *others = comparison.arms

@@ -1,4 +1,4 @@
-"""What the runs of a comparison came to, epoch by epoch, read through the views."""
+"""Reads the results of a comparison's runs, epoch by epoch, through the views."""
 
 from __future__ import annotations
 

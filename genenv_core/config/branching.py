@@ -50,12 +50,12 @@ class BranchPoint(Record):
     epoch: int
 
     def __str__(self) -> str:
-        """Return it as it is given."""
+        """Return the text that names it, `RUN@EPOCH`."""
         return f"{self.run_id}@{self.epoch}"
 
     @property
     def words(self) -> str:
-        """Return what it means, for people."""
+        """Return a sentence that says what the branch takes over."""
         taken = f"epochs 0 to {self.epoch} are" if self.epoch else "its start is"
         return f"branch of run {self.run_id} at epoch {self.epoch}: {taken} taken over as stored"
 

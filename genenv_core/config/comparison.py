@@ -58,7 +58,7 @@ ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
         {"rwr.kl_coef": 0.0, "rwr.kl_cap": 1e6, "gates.max_kl_env": 1e6},
     ),
     "no_conditioning": (
-        "pi_env is not told how the agent did",
+        "pi_env does not read how the agent did",
         {"generation.condition_on_agent": False},
     ),
     "no_guard": ("tasks with a flaw are not refused", {"generation.guard": False}),
@@ -95,7 +95,7 @@ class Comparison(Section):
     set: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Changes for every arm: sections as in a configuration file, or dotted fields."""
     arms: dict[ArmName, dict[str, Any]]
-    """Arm -> its changes; none for an arm that genenv knows by name."""
+    """Arm -> its changes, empty for an arm that genenv knows by name."""
     seeds: tuple[Seed, ...]
     """Seeds, the unit of the statistics; ten for a claim, six for any decision."""
     budget: Budget = Budget.ROLLOUTS

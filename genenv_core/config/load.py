@@ -149,7 +149,7 @@ def continued(
             f"{where}: {', '.join(fixed)}: a run goes on with the configuration it was started "
             f"with, except for {', '.join(FREE_SECTIONS)}: leave it out, or start another run"
         )
-    as_recorded(recorded, run, fields)  # its own faults are none of the changes
+    as_recorded(recorded, run, fields)  # its own faults come before those of the changes
     return validated(changed(recorded, changes), where, fields)
 
 
@@ -191,7 +191,7 @@ def preset_values(source: str) -> dict[str, Any]:
     first = values.pop(PRESET)
     if first not in preset_names():
         known = ", ".join(preset_names())
-        raise ConfigError(f"{source}: {PRESET} {first!r} is none of {known}")
+        raise ConfigError(f"{source}: {PRESET} {first!r} is not one of {known}")
     return _of_its_domain(preset_values(first), lambda base: changed(base, values))
 
 
@@ -336,6 +336,6 @@ def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[s
 
 
 def closest(name: str, known: list[str]) -> str:
-    """Return a question after the name that was meant, '' when none is near."""
+    """Return a question after the name that was meant, '' when no known name is near."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,4 +1,4 @@
-"""Settings that fit the tiny models of bootstrap and ruin a given one.
+"""Finds settings that fit the tiny models of bootstrap and ruin a given one.
 
 A rate of 1e-4 moves a model of .2 M weights within a few steps. The same three steps took
 SmolLM2-135M to a KL of 6e7, so that it repeats one word.

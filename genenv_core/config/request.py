@@ -46,12 +46,12 @@ RootUri = Annotated[str, Field(pattern=ROOT)]
 
 
 def optional(schema: dict[str, Any]) -> None:
-    """Drop the default of a field that may be left out: None is no value of it."""
+    """Remove the default of a field that may stay empty, because None is not one of its values."""
     schema.pop("default", None)
 
 
 class Request(BaseModel):
-    """What all requests have in common: no field but those that are named."""
+    """The base of all requests, which refuse fields that they do not name."""
 
     model_config = STRICT
 
@@ -85,22 +85,22 @@ class _Usual(Request):
 
 class _Head(_Usual):
     resume: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """A run of this root to continue with the configuration it was started with. Beside it only
+    """A run of this root to continue with the configuration it was started with. genenv then reads
     root, epochs, until, force, labels and the sections execution, placement, tracking, measure,
-    roots, limits and prices count: the preset is not looked at, and other fields are refused."""
+    roots, limits and prices of this form, ignores the preset, and refuses other fields."""
     from_: str | SkipJsonSchema[None] = Field(
         default=None, alias="from", json_schema_extra=optional
     )
     """Branch off: RUN@EPOCH, a run of this root and the last of its epochs to take over as they are
     stored, such as quickstart-genenv-s0-84d952@2. The settings are those of that run, with the
-    fields that are filled in here; the preset is not looked at. Empty: a run of its own."""
+    fields that are filled in here; genenv ignores the preset. Empty: a run of its own."""
     run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Name of the run. Empty: made from the configuration, so that the same request continues the
     same run."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+    """The root that keeps all runs: an absolute directory. Empty: the root of `genenv up`."""
     note: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """A sentence on the run, a label as tags are. Empty: what it has."""
+    """A sentence on the run, a label as tags are. Empty keeps the present one."""
     pin: bool = False
     """Keep the weights of all epochs of the run from gc. Off leaves a pin as it is."""
 

@@ -46,7 +46,7 @@ class RunConfig(Section):
     run_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     """Name of the run; None: made from the configuration, so the same command continues."""
     root: str = Field(default="./genenv-data", min_length=1)
-    """Where everything is kept: a directory or an s3:// prefix."""
+    """The root that keeps all runs: a directory or an s3:// prefix."""
     domain: DomainConfig = Field(default_factory=DomainConfig)
     """The kind of task."""
     models: ModelsConfig = Field(default_factory=lambda: ModelsConfig())
@@ -135,7 +135,7 @@ class RunConfig(Section):
         return given if self.warm_start.steps else []
 
     def _warm(self) -> None:
-        """Refuse a warm start of given models where there are none."""
+        """Refuse a warm start of given models in a run that has no given model."""
         if self.warm_start.steps and not self.warm_started:
             raise ValueError(
                 f"warm_start.steps {self.warm_start.steps} does nothing, because bootstrap makes "

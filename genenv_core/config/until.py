@@ -1,4 +1,4 @@
-"""Where a run is asked to end before its last epoch: `STAGE[@EPOCH]`.
+"""Where a command ends a run before its last epoch: `STAGE[@EPOCH]`.
 
 It belongs to one command, not to the run: it is in no configuration and in no key, and the next
 command without it goes on.
@@ -28,7 +28,7 @@ class Until(Record):
         return (epoch, order.index(stage)) <= (self.epoch, order.index(self.stage))
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return stage and epoch in words."""
         return f"{self.stage} of epoch {self.epoch}"
 
 

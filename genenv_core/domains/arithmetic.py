@@ -61,10 +61,10 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
         return text
 
     def read(self, text: str) -> TaskDraft | Rejected:
-        """Return the task of a program, or why it is none.
+        """Return the task of a program, or why it is no task.
 
-        Nothing falls below zero on the way, and the result is none of the numbers: who repeats one
-        of the request has not worked it out.
+        Nothing falls below zero on the way, and the result is not one of the numbers: who repeats a
+        number of the request has not worked it out.
         """
         numbers = [int(number) for number in re.findall("[0-9]+", text)]
         for number, most in zip(numbers, self._most(len(numbers)), strict=True):

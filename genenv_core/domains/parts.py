@@ -60,7 +60,7 @@ def distinct(
     domain: str,
     bounds: str,
 ) -> list[TaskDraft]:
-    """Return `count` tasks with distinct programs, all of the held-out bucket or none.
+    """Return `count` tasks with distinct programs, all inside or all outside of the held-out part.
 
     Args:
         count: how many tasks.

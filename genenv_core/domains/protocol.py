@@ -162,8 +162,8 @@ class SolutionTurn:
     """What an agent that knows the answer says in one turn.
 
     `reveals` are the parts of the answer that become known in this turn: the agent works them out,
-    or the tools tell them to the right call. They are words or numbers that the request does not
-    say, and that nothing may say before this turn.
+    or the tools answer the right call with them. They are words or numbers that the request does
+    not say, and that nothing may say before this turn.
     """
 
     says: str
@@ -192,7 +192,7 @@ class NamesLeaks(Protocol):
     """
 
     def leaks(self, draft: TaskDraft) -> Sequence[str]:
-        """Return the texts that the request must not say; none when nothing gives it away."""
+        """Return the texts that the request must not say; empty when nothing gives it away."""
         ...
 
 
@@ -204,7 +204,7 @@ class ReadsAnswers(Protocol):
     """
 
     def from_answer(self, prompt: str, ground_truth: str) -> TaskDraft | Rejected:
-        """Return the task, or why it is none; never raises on bad text."""
+        """Return the task, or why the text spells no task; never raises on bad text."""
         ...
 
 

@@ -182,7 +182,7 @@ class Marked:
 def marked(text: str, begin: int = 0) -> Iterator[Marked]:
     """Return what stands between the marks from a place in the text on, in order.
 
-    JSON goes on to the closing mark outside of its strings; what is no JSON, to the first one. In
+    JSON goes on to the closing mark outside of its strings; other text, to the first one. In
     linear time.
     """
     last = text.rfind(CLOSE) + len(CLOSE)
@@ -206,7 +206,7 @@ def written(call: JsonObject) -> str:
 
 
 def between_marks(body: str) -> str:
-    """Return a text as the body of a call, malformed where it is no JSON; marks in it are none."""
+    """Return a text as the body of a call, malformed where it is no JSON; escapes marks in it."""
     return OPEN + _MARK.sub(r"\\u003c", body) + CLOSE
 
 
@@ -227,8 +227,8 @@ def read_one_call(text: str) -> JsonObject:
 def canonical(text: str, calls: Iterable[object]) -> str:
     """Return a turn as policies write it, out of a text and calls in OpenAI's form.
 
-    A call that is none, such as one whose arguments are no JSON, becomes a malformed one. What the
-    text leaves open before a call, a thought or another call, is closed.
+    An invalid call, such as one whose arguments are no JSON, becomes a malformed one. The result
+    closes what the text leaves open before a call: a thought, or another call.
     """
     made = [_written(call) for call in calls]
     before = _closed(text) if made else text
@@ -275,7 +275,7 @@ def in_order(text: str) -> tuple[str, list[Call | str]]:
 
 
 def read_call(value: object) -> Call | None:
-    """Return a call out of parsed JSON, None where it is none.
+    """Return a call out of parsed JSON, None where it is no call.
 
     Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it. A call
     has no arguments where they are missing, null, or a text that is empty or says null.
@@ -294,7 +294,7 @@ def read_call(value: object) -> Call | None:
 
 
 def parsed(text: str) -> object:
-    """Return the value of a JSON text, None where it is none."""
+    """Return the value of a JSON text, None where it is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Whether a folder can be scored: its items, what it lacks, and whether its files are official."""
+"""Checks whether a folder can be scored: its items, what it lacks, which files are official."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class _Fetching:
         self._move(path, part.to)
         sha256 = note(self._folder, part.to)
         if file.sha256 or file.git_id:
-            return f"fetched, verified by the digest that the hub tells; sha256 {sha256}"
+            return f"fetched, verified by the digest that the hub gives; sha256 {sha256}"
         return f"fetched; no digest is published; sha256 {sha256}"
 
     def _archive(self, part: Archive, beside: Path) -> str:

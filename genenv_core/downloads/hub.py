@@ -1,4 +1,4 @@
-"""Where a file of a data set lies on the Hugging Face hub, and the digest that the hub tells."""
+"""Where a file of a data set lies on the Hugging Face hub, and the digest that the hub gives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Found:
 
 
 def hub_file(part: HubFile, origin: Origin) -> Found:
-    """Return where a file is and its digest; a mirror tells none. Raises DownloadError.
+    """Return where a file is and its digest; a mirror gives no digest. Raises DownloadError.
 
     HF_ENDPOINT names another hub, as for huggingface_hub itself.
     """
@@ -35,12 +35,12 @@ def hub_file(part: HubFile, origin: Origin) -> Found:
     )
     try:
         # Public data: no key of the user is sent.
-        told = get_hf_file_metadata(address, token=False, timeout=origin.limits.connect_s)
+        metadata = get_hf_file_metadata(address, token=False, timeout=origin.limits.connect_s)
     except Exception as error:  # the hub client raises its own, HTTP and OS errors
         said = one_line(error, 200)
         raise DownloadError(f"{address}: {type(error).__name__}: {said}") from error
-    tag = told.etag or ""
-    if told.size is not None and told.size > part.most:
-        raise DownloadError(f"{address}: {told.size:,} bytes, more than {part.most:,}")
+    tag = metadata.etag or ""
+    if metadata.size is not None and metadata.size > part.most:
+        raise DownloadError(f"{address}: {metadata.size:,} bytes, more than {part.most:,}")
     git_id, sha256 = (tag if re.fullmatch(f"[0-9a-f]{{{n}}}", tag) else "" for n in (40, 64))
     return Found(address, git_id, sha256)

@@ -21,7 +21,7 @@ MOST = 8_000_000
 
 
 class Commit:
-    """A commit's folders; each listing is asked for once."""
+    """A commit's folders; it asks for each listing once."""
 
     def __init__(self, origin: Origin, repo: str, commit: str) -> None:
         self._origin, self._repo, self._commit = origin, repo, commit

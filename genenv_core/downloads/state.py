@@ -1,4 +1,4 @@
-"""What a folder has of a download, and whether it is what the source pins.
+"""Finds what a folder has of a download, and whether that is what the source pins.
 
 Where nothing is pinned, `RECEIPTS` holds the SHA-256 of what was fetched, so that a later change of
 it is seen.

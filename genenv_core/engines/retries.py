@@ -49,7 +49,7 @@ def batches(engine: Engine) -> bool:
 
 
 class Patient:
-    """An engine that is asked again for what failed, with the same seeds.
+    """An engine that asks another one again for what failed, with the same seeds.
 
     What fails each time is a completion with finish reason `error`. Attempts need no such engine:
     they are made again as a whole. In this process the bits of a batch depend on all of it, so one

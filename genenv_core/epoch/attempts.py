@@ -95,7 +95,7 @@ def attempt(
 def scored_again(
     rows: Sequence[Mapping[str, Any]], logprobs: Sequence[list[float] | None], epoch: int
 ) -> pl.DataFrame:
-    """Return `trainer_logprobs` of these rows of `trace_tokens`, but for those that have none."""
+    """Return `trainer_logprobs` of those rows of `trace_tokens` that have them."""
     scored = [
         {"trace_id": row["trace_id"], "epoch": epoch, "logprobs": made}
         for row, made in zip(rows, logprobs, strict=True)

@@ -1,4 +1,4 @@
-"""Which of the tasks that pi_env wrote are attempted: those whose skill is predicted near alpha.
+"""Chooses the tasks of pi_env that the agent attempts: those whose predicted skill is near alpha.
 
 Attempts cost far more than a text, and most tasks that pi_env writes are too easy or too hard to
 teach anything. So it writes several for each one attempted. The prediction learns from the attempts
@@ -70,7 +70,7 @@ def choose(
         tasks: what pi_env wrote in an epoch.
         known: attempts of earlier epochs. Without any, all of the choice is by lot.
         settings: how many are attempted, and which share of these by lot.
-        curriculum: success rate that is looked for, and how far from it a task may teach.
+        curriculum: the target success rate, and how far from it a task may teach.
         seed: of the lot.
     """
     valid = tasks.filter("valid")

@@ -1,4 +1,4 @@
-"""The generations that an update of pi_env learns from, and those that its KL is along.
+"""The generations that an update of pi_env learns from, and those along which it computes its KL.
 
 It learns from rows of D_env that the filter kept. Those are a choice by reward, from several epochs
 perhaps, and so no samples of pi_env. The KL to pi_env^0 is an expectation under pi_env itself: it
@@ -20,7 +20,7 @@ from schemas.enums import MixtureShare
 
 
 def on_policy(generations: pl.DataFrame, *, epoch: int) -> pl.DataFrame:
-    """Return the rows of `generations` that pi_env wrote in an epoch; failed requests are none."""
+    """Return the rows of `generations` that pi_env wrote in an epoch, without failed requests."""
     whole = pl.col("finish_reason") != FinishReason.ERROR.value
     return generations.filter((pl.col("epoch") == epoch) & whole)
 

@@ -142,7 +142,7 @@ class Intake:
     ) -> Output:
         """Return the tasks, the generations that they are from, and the contexts that were asked.
 
-        A context that is asked several times is one row.
+        A context with several generations is one row.
         """
         rejected = Counter(row["rejection"] for row in self._rows if not row["valid"])
         counts = {"generated": len(self._rows), "valid": self.valid}

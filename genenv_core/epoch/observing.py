@@ -1,4 +1,4 @@
-"""Stage `score`: what pi_env said in the place of the tools, and the truth.
+"""Stage `score`: compares what pi_env said in the place of the tools with the truth.
 
 `genenv_core.play.fidelity` has the rule; here are its rows. The stage `rwr_update` asks a new
 pi_env again at the same turns, and needs the same seeds.
@@ -39,7 +39,7 @@ def observed(
     Args:
         traces: rows of `traces` with their `messages`, groups in the order of their places.
         tasks: by id; those of all traces.
-        domain: opens the episodes that tell the truth.
+        domain: opens the episodes that give the true answers.
         seed_of: the seed that the stage `rollout` has for an episode.
     """
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Stage `rwr_update`: a new pi_env is sampled, to measure its KL to the first one, and its truth.
+"""Stage `rwr_update`: samples a new pi_env, to measure its KL to the first one, and its truth.
 
 The rows that an update was computed on say too little: pi_env was fitted to them, and after some
 steps it writes other ones. So the new pi_env answers the epoch's prompts again. Summed over the
@@ -10,8 +10,8 @@ Both policies are taken at temperature 1, without nucleus or grammar, as the upd
 generations are sampled as configured: with another temperature, a nucleus or a grammar, the number
 is the KL along what pi_env writes under them.
 
-Where pi_env plays the tools, the new one is also asked again what the last one was asked in this
-epoch, and its answers are held against the domain's own code (`genenv_core.play.fidelity`).
+Where pi_env plays the tools, the new one also answers again what the last one answered in this
+epoch, and the probe compares it with the domain's own code (`genenv_core.play.fidelity`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def asked_before(
 ) -> list[tuple[TaskDraft, Answered]]:
     """Return `count` turns at which pi_env was asked, evenly spread over `observations`.
 
-    They repeat when there are fewer, and are none when there are none. `traces` are the epoch's,
+    They repeat when there are fewer; without any, the list is empty. `traces` are the epoch's,
     with their `messages`; `seed_of` gives the seed of an episode.
     """
     if observations.is_empty():

@@ -188,7 +188,7 @@ def publish_first(
 ) -> Output:
     """Return `checkpoints` that the game starts from; no gate can close yet.
 
-    `warm_starts` are the metrics of each warm start, by policy; a given model may have none.
+    `warm_starts` are the metrics of each warm start, by policy; a given model may lack one.
     """
     rows = [
         {

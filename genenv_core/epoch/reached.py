@@ -1,4 +1,4 @@
-"""What the start reached: how far each warm start came, and what the first models do then."""
+"""Says what the start reached: how far each warm start came, and what the first models do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str
     """Return what a warm start reached: `steps` of `steps_planned`, and its own metrics.
 
     Those are loss, parameters and tokens, and for pi_agent accuracy, beside it the `target` at
-    which it stops; accuracy is missing where fewer steps were done than it is looked at after.
+    which it stops; accuracy is missing where the warm start ended before it measured it.
     """
     agent = result.policy is Policy.AGENT
     planned = settings.agent_steps if agent else settings.env_steps

@@ -70,7 +70,7 @@ def score(
 def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any]:
     """Return the row of `scores` of a trace, given with its messages; one cut short gets 0.
 
-    Raises DomainError for a verdict that is none, such as a reward outside of [0, 1] or NaN.
+    Raises DomainError for an invalid verdict, such as a reward outside of [0, 1] or NaN.
     """
     verdict = (
         Verdict(0.0, False, "error")
@@ -96,7 +96,8 @@ def task_rows(
     """Return the rows of `task_scores`, one a group, in order of their first verdict.
 
     `sizes` are the attempts of each group, with and without a verdict.
-    R_env rewards new tasks, so base tasks have none and count in no p_hat of a context or batch.
+    R_env rewards new tasks, so a base task has no R_env and counts in no p_hat of a context or
+    batch.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in scores:

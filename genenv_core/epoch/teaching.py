@@ -1,8 +1,8 @@
 """A model as the teacher of the arm offline: it writes one set of tasks, before epoch 1.
 
-It is asked as pi_env is, by the domain's own messages, and its tasks are admitted by the same
-rules: a text that makes none is a row with its reason, as everywhere. It is not told how the agent
-does, because it writes before the agent has done anything.
+The teacher reads the domain's own messages, as pi_env does, and the same rules admit its tasks: a
+text that spells no task becomes a row with its reason. The messages do not say how the agent does,
+because the teacher writes before the agent has done anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An epoch from which little or nothing can be learned: a warning; two of nothing stop the run.
+"""Warns of an epoch that teaches little or nothing, and stops the run after two that teach nothing.
 
-A stage puts a text into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI and
-`genenv status` show it.
+A stage puts the warning into its facts, under a name of `TROUBLES`. The terminal, the Prefect UI
+and `genenv status` show it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ TROUBLES = {
     "stops: mend the domain (`genenv domain check` plays it without models), its tools or the "
     "engine",
 }
-"""By name of the fact: what is said, with what to do, when two epochs in a row have it."""
+"""By name of the fact: the error, with what to do, when two epochs in a row have it."""
 
 MANY = 0.5
-"""Share of attempts that end in an error from which on they are told."""
+"""Share of attempts that end in an error from which on the epoch warns."""
 
 NEARLY_ALL = 0.9
 """Share of attempts cut off at a bound from which on a warning says so."""
@@ -41,13 +41,13 @@ NEARLY_ALL = 0.9
 BOUNDS = ("max_tokens", "max_turns", "max_length")
 
 ONE_FAMILY = 0.9
-"""Share of an epoch's attempted tasks in one family from which on it is said."""
+"""Share of an epoch's attempted tasks in one family from which on the epoch warns."""
 
 REPEATS = 0.5
-"""Share of an epoch's tasks, or of pi_env's texts, that repeat others, from which on it is said."""
+"""Share of tasks, or of pi_env's texts, that repeat others, from which on the epoch warns."""
 
 LEAST_TASKS = 10
-"""Fewest attempted tasks that such a share is taken of."""
+"""Fewest attempted tasks for which such a share counts."""
 
 SHOWN = 400
 """Characters of an error that are shown."""

@@ -1,8 +1,8 @@
-"""Stage `warm_start`: what a given model is taught before the game, and how far it has come.
+"""Stage `warm_start`: what a given model learns before the game, and how far it has come.
 
-pi_agent is looked at on fresh examples, which it answers greedily: an answer counts when it is the
-example's, word for word. pi_env is looked at as the game will ask it, and its texts count as
-`generate_tasks` would count them, but that one may repeat another: a small domain has few tasks.
+pi_agent answers fresh examples greedily: an answer counts when it is the example's, word for word.
+pi_env answers the prompts of the game, and its texts count as `generate_tasks` would count them,
+but that one may repeat another: a small domain has few tasks.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def valid_texts(
 ) -> int:
     """Return how many of `count` texts hold a task; `data` are the run's base and held-out tasks.
 
-    pi_env is asked as in epoch 1: with base tasks, and without a history of the agent.
+    pi_env reads prompts as in epoch 1: with base tasks, and without a history of the agent.
     """
     base = to_tasks(of_source(data, TaskSource.BASE))
     asked = make_contexts(

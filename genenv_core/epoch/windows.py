@@ -17,7 +17,7 @@ class Window:
     count: int
 
     def places(self, size: int) -> list[int]:
-        """Return the places in a set of `size` tasks, none twice: at most the whole set."""
+        """Return the places in a set of `size` tasks, each once: at most the whole set."""
         return [(self.first + offset) % size for offset in range(min(self.count, size))]
 
 

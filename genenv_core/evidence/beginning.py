@@ -1,4 +1,4 @@
-"""What is stored of a run's beginning, and how far the stages are that are computed now."""
+"""Reads what a run's beginning reached, and how far the stages at work are."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ def proposition_1(found: Mapping[str, Norms]) -> Finding:
     for domain, by_rate in found.items():
         rates = sorted(by_rate)
         for rate in rates:
-            told = (_interval_text([one[place] for one in by_rate[rate]]) for place in (0, 1))
-            rows.append([domain, f"{rate:.3f}", str(len(by_rate[rate])), *told])
+            intervals = (_interval_text([one[place] for one in by_rate[rate]]) for place in (0, 1))
+            rows.append([domain, f"{rate:.3f}", str(len(by_rate[rate])), *intervals])
         means = [{r: mean([one[place] for one in by_rate[r]]) for r in rates} for place in (0, 1)]
         trained, plain = (max(one, key=lambda rate, one=one: one[rate]) for one in means)
         inside = [one[1] for rate in rates if _middle(rate) for one in by_rate[rate]]

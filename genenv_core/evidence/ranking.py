@@ -67,7 +67,7 @@ def error_rates(
 def theorem_1(
     found: Mapping[str, Mapping[int, tuple[float, float]]], families: Mapping[str, str]
 ) -> Finding:
-    """Return finding 6 from the error rates on each domain; `families` tells their success."""
+    """Return finding 6 from the error rates on each domain; `families` has their success."""
     rows: list[list[str]] = []
     holds: list[bool | None] = []
     lines: dict[str, list[list[Spot]]] = {}
@@ -81,13 +81,13 @@ def theorem_1(
         lines[f"{domain}, seen"] = [[(math.log2(n), error) for n, (error, _) in by_n.items()]]
         lines[f"{domain}, bound"] = [[(math.log2(n), bound) for n, (_, bound) in by_n.items()]]
         words.append(f"{domain} {by_n[8][0]:.2f} at n 8 and {errors[-1]:.2f} at n {SIZES[-1]}")
-    told = "; ".join(f"{domain}: {text}" for domain, text in families.items())
+    successes = "; ".join(f"{domain}: {text}" for domain, text in families.items())
     return Finding(
         6,
         "R_env ranks task families (theorem 1)",
         "The rate of wrong rankings falls with the number of attempts, below the theory's curve.",
         all_hold(holds),
-        f"Wrong pairs: {'; '.join(words)}. Success of the first agent by family: {told}.",
+        f"Wrong pairs: {'; '.join(words)}. Success of the first agent by family: {successes}.",
         ["domain", "attempts n", "wrong pairs", "bound"],
         rows,
         [line_chart("Wrong rankings by attempts", "Share of pairs of families; the bound is "

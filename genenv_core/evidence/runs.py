@@ -186,8 +186,8 @@ def efficiency(runs: Sequence[Run]) -> Finding:
             )
             fewer = sum(ratio > 1 for ratio in times)
             holds.append(_sign_test(fewer, len(times)))
-            told = [f"{ratio:.1f}" if ratio else "never" for ratio in times]
-            rows.append([domain, arm, f"{median(times):.1f}", " ".join(told),
+            shown = [f"{ratio:.1f}" if ratio else "never" for ratio in times]
+            rows.append([domain, arm, f"{median(times):.1f}", " ".join(shown),
                          f"{fewer} of {len(times)}"])  # fmt: skip
     said = "; ".join(f"{row[0]}, {row[1]}: {row[2]} ({row[4]} seeds above 1)" for row in rows)
     return Finding(

@@ -32,7 +32,7 @@ LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class BaseData:
-    """What a file gave: tasks in its order, rows that are none, and how many tasks repeated."""
+    """What a file gave: tasks in its order, rows without a task, and how many tasks repeated."""
 
     drafts: list[TaskDraft]
     bad: list[BadRow] = field(default_factory=list[BadRow])

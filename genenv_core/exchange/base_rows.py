@@ -1,7 +1,7 @@
 """Rows of files that others wrote, each with its place: JSON, CSV, Parquet, dataset folders.
 
-Only the columns that are asked for are read, where the form of a file allows it. A folder is read
-as the library `datasets` reads it: its splits, its configurations, no hidden files.
+It reads only the wanted columns, where the form of a file allows it, and a folder as the library
+`datasets` reads it: its splits, its configurations, no hidden files.
 """
 
 # pyarrow has no stubs, and datasets has few types.

@@ -69,7 +69,7 @@ class Unreadable(Lost):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What is asked, and how; `check` is called in every wait and may raise, to end it.
+    """An endpoint and how to ask it; every wait calls `check`, which may raise, to end it.
 
     `section` is that of the configuration which names the endpoint, `where` the stage that asks.
     `request` holds more fields of each request.

@@ -33,7 +33,7 @@ class ChatEndpoint:
     """A `Teacher` behind an endpoint; raises ConfigError where its key is missing."""
 
     def __init__(self, endpoint: Endpoint, settings: GenerationConfig, kept: Path) -> None:
-        """Read what was answered before, in the file `kept`; nothing is asked yet."""
+        """Read earlier answers from the file `kept`, without asking anything yet."""
         self._client, self._settings, self._kept = ChatClient(endpoint), settings, kept
         self._answers = _read(kept)
 

@@ -1,4 +1,4 @@
-"""What a run reads from outside of its store: data files and given models, checked before work.
+"""Checks before work what a run reads from outside of its store: data files and given models.
 
 Their content, not their name, is in the stage keys.
 """
@@ -56,7 +56,7 @@ def given_to(config: RunConfig) -> Given:
 
 
 def probes_of(config: RunConfig) -> dict[str, Probe]:
-    """Return what each given model answered when it was asked how it is used, by its field.
+    """Return the probe of each given model, by its field.
 
     Raises ModelError for one that cannot serve.
     """

@@ -199,14 +199,14 @@ def _check_own_code(where: str, folder: Path) -> None:
 def probe_of(
     policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None, field: str = ""
 ) -> tuple[FileRef, Probe]:
-    """Return a checkpoint directory by its content, and what it answered when it was asked.
+    """Return a checkpoint directory by its content, and its probe.
 
     Arguments and errors are those of `model_folder`.
     """
     given = model_folder(policy, folder, variables, field)
     where = f"{field or f'models.{policy}'} {folder}"
-    told = json.dumps(dict(variables or {}))
-    return given, _check_template(policy, where, folder, given.sha256, told)
+    as_json = json.dumps(dict(variables or {}))
+    return given, _check_template(policy, where, folder, given.sha256, as_json)
 
 
 @cache

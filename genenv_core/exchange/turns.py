@@ -37,7 +37,7 @@ def whole_turns(
 ) -> list[int]:
     """Return the places of the agent's whole turns, the last `turns` assistant messages.
 
-    `changes` counts what is left out with the others.
+    `changes` also counts the turns that it leaves out.
     """
     places = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     own = places[len(places) - turns :]

@@ -29,7 +29,7 @@ def compute_score(
 
     The answer is one turn, and the environment replies to it as in a rollout. Raises DataError for
     rows that no export of D_train wrote: what pi_env writes is rewarded by what the agent makes of
-    it, which one text does not tell. Raises DomainError for a domain whose `score` is broken.
+    it, which one text does not show. Raises DomainError for a domain whose `score` is broken.
     """
     kind, _, rest = data_source.partition("/")
     name, _, pool = rest.rpartition("/")

@@ -1,7 +1,7 @@
-"""What the right answer to a task is. That to an item of a benchmark is read from the download.
+"""Returns the right answer to a task, that to an item of a benchmark from the download.
 
-No root holds the latter: `tasks.ground_truth` of an item is empty, so that no pool, export or
-bundle carries a benchmark's answers.
+No root holds a benchmark's answers: `tasks.ground_truth` of an item is empty, so that no pool,
+export or bundle carries them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from genenv_core.types import JsonObject, TaskSource
 
 
 def right_answer(store: Store, run: str, task: Mapping[str, Any]) -> str:
-    """Return the right answer to a task, '' where none can be said.
+    """Return the right answer to a task, '' where nobody can say one.
 
-    That to an item of a benchmark is said where the download lies where the run found it, and is
-    the one that it was judged by. Only genenv's own benchmarks are asked: the root may be
-    anybody's, and names no code here.
+    An item of a benchmark has one where the download still lies where the run found it: the one
+    by which the run judged it. It asks genenv's own benchmarks alone, because the root may be
+    anybody's and must not name code to run here.
 
     Args:
         store: the root.

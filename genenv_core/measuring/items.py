@@ -103,7 +103,7 @@ def judged(
 
 
 def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
-    """Return what rows of `benchmark_items` add up to; raises DataError for none."""
+    """Return what rows of `benchmark_items` add up to; raises DataError without rows."""
     results = Results(domain.suite)
     for row in verdicts.iter_rows(named=True):
         item, parts = row["item"], json.loads(row["parts"])
@@ -115,7 +115,7 @@ def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
 
 
 def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
-    """Return `benchmark_metrics`, with a row of the headline also where none of it was scored."""
+    """Return `benchmark_metrics`, with a row of the headline also where it has no scored item."""
     headline, metrics = domain.benchmark.headline, list(result.metrics)
     if headline not in [one.name for one in metrics]:
         metrics.append(Metric(headline, 0, None, None, None))

@@ -23,7 +23,7 @@ class Journaled:
         player: makes the attempts.
         kept: the file. It belongs to one stage key, so equal ids are equal tasks.
         wanted: ids of the tasks that may be asked for; others are not read.
-        tell: is called for each task that is finished.
+        tell: the journal calls it for each task that is finished.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Journaled:
 
 
 def _read(kept: Path) -> Iterator[tuple[str, list[Rollout]]]:
-    """Yield each task in a file with its attempts; a line that a crash cut off is none."""
+    """Yield each task in a file with its attempts; skip a line that a crash cut off."""
     if not kept.is_file():
         return
     with kept.open("rb") as file:

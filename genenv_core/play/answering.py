@@ -1,4 +1,4 @@
-"""Who answers the agent: the domain's tools at once or in workers, or pi_env in their place."""
+"""Chooses who answers the agent: the domain's tools, at once or in workers, or pi_env."""
 
 from __future__ import annotations
 

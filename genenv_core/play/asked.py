@@ -1,7 +1,7 @@
-"""What a domain's methods give where a stage asks: checked, and a fault is named with its method.
+"""Checks what a domain's methods return to a stage, and names the method of a fault.
 
-Unchecked it would end a stage as an error of whatever used it, such as "'NoneType' object is not
-iterable". `genenv domain check` finds the same faults by the same rules.
+Unchecked, a fault would end a stage as an error of whatever used it, such as "'NoneType' object is
+not iterable". `genenv domain check` finds the same faults by the same rules.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def env_prompt(domain: Domain, context: Context) -> list[Message]:
 def judged(
     domain: Domain, draft: TaskDraft, messages: Sequence[Message], trace: str = ""
 ) -> Verdict:
-    """Return the verdict on a transcript; raises DomainError for a `score` that gives none."""
+    """Return the verdict on a transcript; raises DomainError where `score` returns no verdict."""
     try:
         verdict = domain.score(draft, messages)
     except GenenvError:
@@ -146,7 +146,7 @@ def judged(
 
 
 def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
-    """Return the tasks in a text of pi_env; raises DomainError for a `parse` that gives none.
+    """Return the tasks in a text of pi_env; raises DomainError for a `parse` that returns no tasks.
 
     A task with half a character, which JSON can bring and no file can hold, is rejected.
     """

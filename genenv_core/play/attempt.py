@@ -224,7 +224,7 @@ class Attempt:
 def opening(
     domain: Domain, task_id: str, draft: TaskDraft
 ) -> tuple[list[Message], Sequence[JsonObject]]:
-    """Return the messages and tools that open an attempt; raises DomainError for none."""
+    """Return the messages and tools that open an attempt; raises DomainError without messages."""
     try:
         return list(domain.agent_messages(draft)), tools_of(domain, draft)
     except Exception as error:

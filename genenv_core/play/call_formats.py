@@ -1,7 +1,7 @@
 """How families of models write tool calls, as response templates of transformers.
 
-Those that TRL has for a whole chat template are used where none of these is found; a format is
-here where TRL has none, or one that reads less than the models write.
+Where no format of these fits, genenv takes the one that TRL has for a whole chat template. A format
+stands here where TRL lacks it, or where TRL's reads less than the models write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WHOLE = {"defaults": {"role": "assistant"}, "start_anchor": "[never in a prompt
 """Only what the model wrote is read, so there is nothing to look for in a prompt."""
 
 _JSON = {"content": "json", "content_args": {"allow_non_json": True}, "transform": _CALL}
-"""Arguments as JSON; what is none stays text, and the call is malformed."""
+"""Arguments as JSON; other text stays text, and the call is malformed."""
 
 
 def _template(calls: Mapping[str, Any], content: Mapping[str, Any] = _TEXT) -> Template:

@@ -50,7 +50,7 @@ SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a certificate: the flaw that was looked for, and what was found, '' if none."""
+    """One check of a certificate: the flaw that it looks for, and what it found, or ''."""
 
     flaw: Flaw
     detail: str = ""

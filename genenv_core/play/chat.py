@@ -118,7 +118,7 @@ class ChatFormat:
         )
 
     def probe(self, policy: Policy) -> Probe:
-        """Return what the checkpoint answered when it was asked how it is used.
+        """Return what a probe of the checkpoint finds: how its template is used.
 
         Raises `ModelError` where its template hides what this policy has to see, and for pi_agent
         where no form of a call is read back.

@@ -60,9 +60,9 @@ def run_episodes(
     A rollout's tokens never exceed `max_length`: an observation that leaves no room for another
     completion stays in `messages` and adds no tokens.
 
-    In step, the bits of a batch depend on all attempts in it. So where some came late and none is
-    lost in the end, all are made once more: they are then those of a run that lost nothing. Groups
-    that were finished before the first loss are yielded at once, as they are the same.
+    In step, the bits of a batch depend on all attempts in it. So where some came late and all came
+    in the end, the driver makes all once more: they are then those of a run that lost nothing. It
+    yields groups that were finished before the first loss at once, as they are the same.
     """
     rounds = _Rounds(retries)
     made = _made(tasks, play, tools, open_attempts, rounds, check)

@@ -90,7 +90,7 @@ def text_of(observation: Observation) -> str:
 def answered(
     domain: Domain, draft: TaskDraft, seed: int, messages: Sequence[Message]
 ) -> Iterator[Answered]:
-    """Yield every turn of a stored attempt at which pi_env was asked; none in other attempts.
+    """Yield every turn of a stored attempt at which pi_env was asked; nothing of other attempts.
 
     `messages` is the whole transcript, `seed` that of the episode. Tools are executed here, one
     after the other and without a time limit. A step of which the agent saw a failure counts as not

@@ -1,9 +1,9 @@
 """Tool calls in a model's own format, rewritten to the one that domains read.
 
 Domains read `<tool_call>` (`genenv_core.domains.tool_calls`), as Hermes and Qwen models write it.
-Other models' texts are read by response templates of transformers. Which one, a trial decides: the
-chat template writes calls, and the first that reads them back equal is taken. Where the template
-writes none, its marks decide.
+Response templates of transformers read other models' texts. A trial decides which one: the chat
+template writes calls, and genenv takes the first that reads them back equal. Where the chat
+template writes no calls, its marks decide.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def native_format(tokenizer: Any) -> NativeFormat | None:
 def written_turn(
     tokenizer: Any, calls: Sequence[Call], tools: Sequence[JsonObject]
 ) -> WrittenTurn | None:
-    """Return a turn of calls as the chat template writes it; None where it writes none.
+    """Return a turn of calls as the chat template writes it; None where it writes no calls.
 
     The text may begin with what opens the turn. Some templates take arguments as JSON text alone.
     """

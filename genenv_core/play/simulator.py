@@ -104,7 +104,7 @@ class Simulator:
 
 
 def checked(schema: JsonObject) -> Any:
-    """Return the validator of a JSON schema, ValueError when it is none; it loads nothing."""
+    """Return the validator of a JSON schema; loads nothing, raises ValueError for a bad schema."""
     kind: Any = validator_for(schema, default=Draft202012Validator)
     try:
         kind.check_schema(schema)

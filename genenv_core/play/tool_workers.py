@@ -91,7 +91,7 @@ class ToolWorkers:
         return max(0.0, min(self._timeout_s, first - time.monotonic()))
 
     def close(self) -> None:
-        """Let free workers end; wait for none."""
+        """Let free workers end, without waiting for them."""
         for _ in range(self._threads):
             self._jobs.put(None)
 

@@ -62,8 +62,8 @@ def turns(messages: Sequence[Message]) -> list[Turn]:
 def openai_messages(messages: Sequence[Message]) -> list[JsonObject]:
     """Return a transcript that names its calls as OpenAI-style APIs take it.
 
-    There `tool_calls` stand beside the text, and an observation answers one. What answers none is
-    said by the user. A call that cannot be read stays text where nobody answered it; else its one
+    There `tool_calls` stand beside the text, and an observation answers one. The user says whatever
+    answers no call. A call that cannot be read stays text where nobody answered it; else its one
     argument is `text`, as it was written.
     """
     answered = {message.get("tool_call_id") for message in messages}

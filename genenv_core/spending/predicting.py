@@ -1,4 +1,4 @@
-"""What stages will take, predicted from those that runs of the root computed before.
+"""Predicts what stages will take, from those that runs of the root computed before.
 
 For each stage: the median of what a unit of its work took in stored stages of a like shape, at the
 nearest epoch that there is, times its units; of memory the most. Stages on this machine count

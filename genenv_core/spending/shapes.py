@@ -1,4 +1,4 @@
-"""When two stages have a like shape, so that one's seconds, tokens and memory tell the other's.
+"""When two stages have a like shape, so that one's seconds, tokens and memory predict the other's.
 
 A stage is like another one of its name when the fields are equal that decide what a unit of its
 work takes; its seconds and tokens grow with the units. Fields that change results and not the work,

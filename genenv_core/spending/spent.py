@@ -1,4 +1,4 @@
-"""What stages spent, what that costs, and which limits it has reached.
+"""Adds up what stages spent and what that costs, and finds the limits that it has reached.
 
 Only what is recorded counts: the seconds and tokens in the history of a run. A reused stage costs
 nothing. An attempt that failed or was interrupted costs its seconds, one that was killed nothing.

@@ -1,4 +1,4 @@
-"""What a run that stops at a limit says: which, what is spent, what is left, how to go on."""
+"""Says why a run stops at a limit: which one, what it spent, what is left, how to go on."""
 
 from __future__ import annotations
 

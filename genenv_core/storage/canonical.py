@@ -73,8 +73,8 @@ def place_of(key: object) -> str:
 def said_odd(path: str, value: object, what: str = "is") -> str:
     """Return a place with the value there, and its type; without an address of memory."""
     kind, text = type(value).__qualname__, repr(value)
-    told = f"of the type {kind}" if " at 0x" in text else f"{text[:_SHOWN]} ({kind})"
-    return f"{path or 'it'} {what} {told}"
+    seen = f"of the type {kind}" if " at 0x" in text else f"{text[:_SHOWN]} ({kind})"
+    return f"{path or 'it'} {what} {seen}"
 
 
 def sha256(data: bytes) -> str:

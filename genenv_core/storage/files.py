@@ -47,9 +47,9 @@ def write_output(path: Path, data: bytes) -> None:
 def open_special(path: Path) -> IO[bytes] | None:
     """Open a device or a pipe that somebody named for output; None for a file, and a new name.
 
-    What is no file is written to in its place: a finished file that is moved there would replace
-    it, /dev/null too. Raises OSError as `write_output`: a named pipe without a reader would wait
-    for one for ever.
+    The caller writes into pipes and devices instead of replacing them: a finished file that it
+    moved there would replace even /dev/null. Raises OSError as `write_output`, also for a named
+    pipe without a reader, which would wait for one for ever.
     """
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)

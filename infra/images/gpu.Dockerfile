@@ -1,5 +1,5 @@
 # The stages that train and sample: the same code with the CUDA build of torch, and vLLM beside it.
-#   docker build -f infra/images/gpu.Dockerfile -t genenv-gpu:0.1.0 .
+#   docker build -f infra/images/gpu.Dockerfile -t genenv-gpu:0.2.0 .
 FROM python:3.11.13-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src

@@ -1,5 +1,5 @@
 # Flows, cheap stages, the Prefect server and worker, MLflow. CPU build of torch.
-#   docker build -f infra/images/orchestrator.Dockerfile -t genenv-orchestrator:0.1.0 .
+#   docker build -f infra/images/orchestrator.Dockerfile -t genenv-orchestrator:0.2.0 .
 FROM python:3.11.13-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src

@@ -11,7 +11,7 @@
 -- answer: What the tool answered; null when nothing did.
 -- failed: Whether the step failed or its answer begins with the word error; null without an answer.
 --
--- Calls in examples that a prompt shows are none of the agent's. Attempts at held-out tasks are in
+-- Calls in examples that a prompt shows are not the agent's. Attempts at held-out tasks are in
 -- evaluation_texts, whose messages have the same form.
 WITH attempts AS (
     SELECT
@@ -63,7 +63,7 @@ answers AS (
     FROM spoken
     WHERE json_extract_string(message, '$.tool_call_id') IS NOT NULL
 ),
-told AS (
+call_fields AS (
     SELECT
         * EXCLUDE (call),
         json_extract_string(call, '$.id') AS id,
@@ -90,7 +90,7 @@ SELECT
     substring(t.said, t.span_start + 1, t.span_end - t.span_start) AS written,
     a.answer,
     a.broke OR lower(ltrim(a.answer)) LIKE 'error%' AS failed
-FROM told AS t
+FROM call_fields AS t
 LEFT JOIN answers AS a ON a.run_id = t.run_id AND a.trace_id = t.trace_id AND a.id = t.id
 UNION ALL BY NAME
 SELECT run_id, arm, epoch, task_id, trace_id, unnest(range(tool_calls)) AS call

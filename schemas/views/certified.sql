@@ -11,7 +11,7 @@
 -- sound: No flaw was found, and no attempt speaks against it.
 --
 -- A flaw is found before any attempt; the other columns say what only attempts can. `improving` is
--- of the whole family and for all that the agent learned since: it tells families that teach
+-- of the whole family and for all that the agent learned since: it separates families that teach
 -- something from those that do not.
 WITH checked AS (
     SELECT

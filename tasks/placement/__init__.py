@@ -1,7 +1,7 @@
 """A stage on a work pool: a flow run of its own, the child of the stage task that wants it.
 
 The child runs the same stage under the same key in another process. The manifest in the store is
-the result and the only truth. The child holds the lease, so the parent takes none.
+the result and the only truth. The child holds the lease, so the parent takes no lease.
 
 `child` starts and follows the child. `parents` are the flow runs that want it. `pods` finds why a
 pod is in trouble. `api` repeats requests that Prefect does not answer, and refuses a placement that

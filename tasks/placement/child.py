@@ -223,7 +223,7 @@ class Child:
     def _attempt(self, tag: str) -> int:
         """Return the number of the child that works or will, or the next one's.
 
-        A child that was asked to end is on its way out: its result would be an error.
+        A child that is being cancelled does not count, because its result would be an error.
         """
         found = self._api.ask(lambda client: runs_with(client, tag))
         numbers = {int((run.idempotency_key or ".0").rpartition(".")[2]): run for run in found}

@@ -1,4 +1,4 @@
-"""Why a stage's pod is in trouble, in words that a person understands.
+"""Finds why a stage's pod is in trouble, and says it in words that a person understands.
 
 Prefect says only that a pod is pending or has crashed; the pod's status says why. Requests go to
 the cluster's API with the pod's own service account or the local kubeconfig. If neither may ask,

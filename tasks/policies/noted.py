@@ -1,4 +1,4 @@
-"""How far a training process is, from the file that grows by the loss of each of its steps."""
+"""Reads how far a training process is from the file to which it adds the loss of each step."""
 
 from __future__ import annotations
 

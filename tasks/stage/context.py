@@ -1,4 +1,4 @@
-"""What a stage is, and what its computation may use."""
+"""Defines a stage, and what its computation may use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StageContext(Generic[In]):
     """What a stage's computation may use: inputs, output, its config fields, a scratch folder.
 
     `scope` is `ids.scope_of` the key's parts; ids start with its head.
-    `tell` takes how far the stage is, in words, to whoever looks from outside of this process.
+    `tell` publishes how far the stage is, in words, to readers outside of this process.
     `execution` is apart from `config` because it is in no key: it may change how and when work is
     done, never the result.
     """

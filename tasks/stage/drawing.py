@@ -1,4 +1,4 @@
-"""Which draw of a stage a run uses."""
+"""Finds which draw of a stage a run uses."""
 
 from __future__ import annotations
 

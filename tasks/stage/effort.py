@@ -1,4 +1,4 @@
-"""What computing a stage took: seconds, tokens, memory. It is history, in no key or manifest."""
+"""Measures what a stage takes: seconds, tokens, memory. This is history, in no key or manifest."""
 
 from __future__ import annotations
 

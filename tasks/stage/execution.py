@@ -65,7 +65,7 @@ def run_stage(
 ) -> Outcome:
     """Return the stage's output, reused, or else computed and committed.
 
-    One that is not in the run's root is looked for in those of `roots.read`, and taken from there.
+    Takes an output that the run's root lacks from the roots of `roots.read`, where one has it.
 
     `elsewhere` replaces `compute`. The process that computes then holds the lease and records the
     attempt. This process records only what that one could not.
@@ -79,7 +79,7 @@ def run_stage(
 def _carried_out(
     call: _Call[In], compute: Compute[In], elsewhere: Elsewhere | None, span: Telling
 ) -> Outcome:
-    """Return what `run_stage` does, and tell the stage's span how it came out."""
+    """Return what `run_stage` does, and write how it came out into the stage's span."""
     stage, config, epoch, parts = call.stage, call.config, call.epoch, call.parts
     emit(Event("started", stage.name, epoch))
     record = AttemptRecord(call.run, stage.name, epoch, call.key)
@@ -123,8 +123,12 @@ def _carried_out(
             "genenv.tokens": took.tokens,
         }
     )
-    told = str(origin or "")
-    emit(Event("finished", stage.name, epoch, state, seconds, message=told, facts=manifest.facts))
+    origin_line = str(origin or "")
+    emit(
+        Event(
+            "finished", stage.name, epoch, state, seconds, message=origin_line, facts=manifest.facts
+        )
+    )
     return Outcome(reference(manifest), reused, origin)
 
 

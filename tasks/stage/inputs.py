@@ -1,4 +1,4 @@
-"""What a stage takes: references to artifacts and files, never the data itself.
+"""Defines what a stage takes: references to artifacts and files, never the data itself.
 
 Each stage's module defines its inputs as a frozen dataclass. The stage's key holds the identity of
 each field. A process on a work pool gets the fields as JSON.

@@ -1,4 +1,4 @@
-"""Who computed what a run reuses: the note beside the manifest, else the run's own history."""
+"""Finds who computed what a run reuses, by the note beside the manifest or the run's history."""
 
 from __future__ import annotations
 

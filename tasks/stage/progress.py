@@ -1,4 +1,4 @@
-"""Progress of stages as small events, for a terminal or a log; nobody has to listen."""
+"""Sends the progress of stages as small events, to a terminal, a log, or nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending a run cleanly before its last stage: where it was asked to, or when a limit is reached.
+"""Ends a run cleanly before its last stage: at the end that a command names, or at a limit.
 
 Inside `stopping`, a stage after the end is not started: the work that would need it ends there,
 once what runs beside it is finished. Nothing has failed, so no flow run or stage task is Failed.

@@ -89,8 +89,8 @@ class StageTask(Generic[In]):
     ) -> Pending:
         """Start the stage; inside `planning` it is only planned.
 
-        It begins once those of `behind` are finished, of whose outputs it needs none. Raises Ended
-        when it comes after the end that `stopping` set.
+        It begins once those of `behind` are finished, though it needs no output of them. Raises
+        Ended when it comes after the end that `stopping` set.
         """
         plan = current_plan()
         if plan is not None:

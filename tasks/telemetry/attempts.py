@@ -1,4 +1,4 @@
-"""Spans of the agent's attempts, told when their shard is stored.
+"""Makes spans of the agent's attempts when their shard is stored.
 
 Attempts of a shard are sampled together, so a span lasts as long as its shard was made. Attempts
 that an earlier process made have theirs from there.
@@ -24,7 +24,7 @@ BATCH = 1000
 def tell_attempts(
     inputs: Inputs, tables: Mapping[str, pl.DataFrame], times_ns: tuple[int, int]
 ) -> None:
-    """Tell of each attempt in a shard's tables; `times_ns` are when it began and ended."""
+    """Make a span of each attempt in a shard's tables; `times_ns` are when it began and ended."""
     stage = current()
     if stage.span is None or "traces" not in tables:
         return

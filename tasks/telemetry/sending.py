@@ -1,8 +1,8 @@
 """OpenTelemetry's SDK, opened once a process as its variables say.
 
-A collector that is away costs a run its spans and nothing else: after a failure none are tried for
-`PAUSE_S`, and people hear of it once. The provider is not the global one, so nobody else's spans
-are sent with ours.
+A collector that is away costs a run its spans and nothing else: after a failure genenv sends
+nothing for `PAUSE_S`, and warns once. The provider is not the global one, so it sends nobody else's
+spans.
 """
 
 from __future__ import annotations

@@ -28,15 +28,15 @@ _ASKING = (
 
 
 class Telling:
-    """An open span, or none; what is told to none is forgotten."""
+    """An open span, or a stand-in without one, which drops what it gets."""
 
     def __init__(self, span: Any = None, run: str = "") -> None:
-        """Tell this span of the SDK's, if there is one, which belongs to a run."""
+        """Hold a span of the SDK, if there is one, and the run that it belongs to."""
         self.span = span  # half untyped, and not to be imported while nobody asks
         self.run = run
 
     def tell(self, attributes: Attributes) -> None:
-        """Add what is known now; None is nothing."""
+        """Add attributes to the span, leaving out those that are None."""
         if self.span is not None:
             for name, value in attributes.items():
                 if value is not None:
@@ -118,7 +118,7 @@ def epoch_span(config: RunConfig, epoch: int) -> contextlib.AbstractContextManag
 def stage_span(
     run_id: str, stage: str, epoch: int, key: str
 ) -> contextlib.AbstractContextManager[Telling]:
-    """Open the span of a stage, which is told later how it came out."""
+    """Open the span of a stage; the caller adds later how it came out."""
     about: Attributes = {
         "genenv.run": run_id,
         "genenv.epoch": epoch,

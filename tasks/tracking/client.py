@@ -1,4 +1,4 @@
-"""How MLflow is reached: a database under the root, or a server elsewhere that may be away.
+"""Reaches MLflow: a database under the root, or a server elsewhere that may be away.
 
 A request to a server is sent once. MLflow's own retries would make a thing twice when the first
 answer was lost. Here every thing is looked up before it is made.
@@ -117,9 +117,9 @@ def scrubbed(error: BaseException, uri: str) -> str:
     ]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    told = f"{type(error).__name__}: {text[:300]}"
+    described = f"{type(error).__name__}: {text[:300]}"
     what = shortage(error)
-    return f"{what} ({told})" if what else told
+    return f"{what} ({described})" if what else described
 
 
 def open_client(config: RunConfig, root: Path) -> MlflowClient:

@@ -1,4 +1,4 @@
-"""What makes a checkpoint a model that `mlflow.transformers.load_model` takes.
+"""Makes a checkpoint a model that `mlflow.transformers.load_model` takes.
 
 MLflow asks for a file MLmodel beside the weights and for the tokenizer's files in a folder of their
 own. A checkpoint's folder is its content, so both lie elsewhere, with links to its files: weights
@@ -20,7 +20,7 @@ from genenv_core.storage.files import link_or_copy
 
 MLMODEL = "MLmodel"
 BESIDE = (MLMODEL, "registered_model_meta")
-"""Files of a version that are none of the checkpoint's; MLflow adds the second when it fetches."""
+"""Files of a version beside those of the checkpoint; MLflow adds the second when it fetches."""
 
 TOKENIZER = "components/tokenizer"
 WEIGHTS = (".safetensors", ".safetensors.index.json")

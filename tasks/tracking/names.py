@@ -1,4 +1,4 @@
-"""What a run is called in MLflow, whose services take fewer characters than the configuration.
+"""Names a run in MLflow, whose services take fewer characters than the configuration.
 
 An experiment may be named as a folder (`team/grpo`); a registered model may not. The keys of
 options and request fields are their authors' own; the names of parameters are not free.

@@ -1,4 +1,4 @@
-"""What people hear of a tracking server: once that it is away, and once that it is back."""
+"""Prints once that a tracking server is away, and once that it is back."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from tasks.stage.progress import Event, emit
 
 _away: set[tuple[str, str]] = set()
-"""(root, run id) whose server was away when it was last asked, as people know."""
+"""(root, run id) for which the terminal shows that the server is away."""
 
 
 def begin(run: tuple[str, str]) -> None:
-    """Forget what people heard of a run in an earlier command of this process."""
+    """Forget what an earlier command of this process printed about a run."""
     _away.discard(run)
 
 
 def tell(
     run: tuple[str, str], epoch: int, server: str, away: str | None, missed: Sequence[int]
 ) -> None:
-    """Tell people that the server is away or back, when that is news to them in this command."""
+    """Print that the server is away or back, unless this command has printed it already."""
     if away is not None and run not in _away:
         _away.add(run)
         text = f"MLflow at {server}: {away}; the run goes on, and is logged there when it is back"

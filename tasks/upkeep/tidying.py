@@ -1,4 +1,4 @@
-"""What a run does for its disk at the end of an epoch: merges small files, removes old weights."""
+"""Tidies a run's disk at the end of an epoch: merges small files, removes old weights."""
 
 from __future__ import annotations
 

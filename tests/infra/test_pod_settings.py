@@ -25,7 +25,7 @@ from tasks.placement.pods import secrets_in
 from tests.infra import checks
 from tests.infra.checks import Pods
 
-IMAGE = "registry.example.com/genenv-gpu:0.1.0"
+IMAGE = "registry.example.com/genenv-gpu:0.2.0"
 
 
 def job(settings: PodSettings) -> dict[str, Any]:

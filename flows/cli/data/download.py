@@ -38,7 +38,7 @@ def fetch(
         typer.Option(
             "--from",
             help="A folder or an http(s) address that has https://HOST/PATH as HOST/PATH; "
-            "nothing else is asked then.",
+            "genenv then asks no other server.",
             metavar="MIRROR",
         ),
     ] = None,
@@ -76,7 +76,7 @@ def check(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Say which items a folder has, what is not scored, and whether its files are the official."""
+    """List the items of a folder, those that cannot be scored, and which files are official."""
     from genenv_core.domains.benchmarks.domain import folder_in
     from genenv_core.downloads.checking import check as checked
 

@@ -43,12 +43,12 @@ def evaluate(
     ] = None,
     key_env: Annotated[
         str | None,
-        typer.Option(help="Variable with the key of that URL, never the key.", metavar="VAR"),
+        typer.Option(help="Environment variable that holds the key of that URL.", metavar="VAR"),
     ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Predictions to score in place of a model: a line of JSON each, with id, key, "
+            help="Score this file in place of a model: JSON lines, each with id, key and "
             "prediction.",
         ),
     ] = None,
@@ -58,18 +58,18 @@ def evaluate(
     samples: Annotated[int, typer.Option(help="Attempts of a model at each item.", min=1)] = 1,
     limit: Annotated[
         int | None,
-        typer.Option(help="Only the first so many items of each category.", min=1),
+        typer.Option(help="Attempt only the first N items of each category.", min=1),
     ] = None,
     set_: Overrides = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     root: ConfiguredRoot = None,
     run_id: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
     items: Annotated[
-        Path | None, typer.Option(help="A file that gets every verdict, a line of JSON each.")
+        Path | None, typer.Option(help="Write every verdict to this file, one JSON line each.")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="A file (.md) that gets the table of all models measured in the root."),
+        typer.Option(help="Write the table of all models measured in the root to this file (.md)."),
     ] = None,
     json_: Json = False,
 ) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run.")],
     pool: Annotated[
-        Pool | None, typer.Option(help="d_train: rollouts; d_env: generations; inspect needs none.")
+        Pool | None, typer.Option(help="d_train: rollouts; d_env: generations; not for inspect.")
     ] = None,
     format_: Annotated[
         Literal[Format, "inspect"],
@@ -37,7 +37,7 @@ def export(
     epochs: Annotated[
         str | None, typer.Option(help="Epochs, both ends included: 3:8, or 5.")
     ] = None,
-    kept: Annotated[bool, typer.Option("--kept", help="d_env: only what the filter kept.")] = False,
+    kept: Annotated[bool, typer.Option("--kept", help="d_env: rows that the filter kept.")] = False,
     min_reward: Annotated[
         float | None, typer.Option(help="Least R_agent (d_train, inspect) or R_env (d_env).")
     ] = None,
@@ -46,7 +46,7 @@ def export(
         typer.Option(
             "--tasks",
             metavar="SOURCE",
-            help="inspect: attempts at these tasks alone: generated, base, teacher, validation, "
+            help="inspect: only attempts at these tasks: generated, base, teacher, validation, "
             "test, benchmark.",
         ),
     ] = None,
@@ -69,7 +69,7 @@ def export(
     if pool is None:
         raise ConfigError(f"--pool is missing: --format {format_} writes d_train or d_env")
     if tasks:
-        raise ConfigError("--tasks is for --format inspect: leave it out")
+        raise ConfigError("--tasks works with --format inspect alone: leave it out")
     selection = core.Selection(_epochs(epochs), kept, min_reward)
     folder = output or Path(f"{run}-{pool}-{format_}")
     with open_tables(existing(root), [run]) as connection:

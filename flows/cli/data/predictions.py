@@ -1,4 +1,4 @@
-"""What `genenv eval` does with a file of predictions: judges it line by line."""
+"""Judges a file of predictions line by line, for `genenv eval`."""
 
 from __future__ import annotations
 

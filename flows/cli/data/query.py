@@ -1,4 +1,4 @@
-"""What `genenv sql` and its prompt share: running a query, listing tables and views."""
+"""Runs a query, and lists tables and views, for `genenv sql` and its prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark's result looks like in the terminal, and its file of verdicts."""
+"""Prints a benchmark's result, and writes its file of verdicts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LISTED = 20
 
 @contextmanager
 def verdicts_file(path: Path | None) -> Generator[IO[str] | None]:
-    """Give a file that is there under its name only once it is whole.
+    """Yield a file that appears under its name once it is whole.
 
-    A device and a pipe are written to as they are.
+    Writes into devices and pipes instead of replacing them.
     """
     if path is None:
         yield None
@@ -53,7 +53,7 @@ def show_result(
     data: Mapping[str, Any],
     results: Sequence[Result],
 ) -> None:
-    """Print a benchmark's metrics by key, and what was not run; `what` says what the mode does."""
+    """Print a benchmark's metrics by key, and the parts not run; `what` says what the mode does."""
     typer.echo(
         f"{facts['benchmark']}, mode {facts['mode']} ({what})\n"
         f"{counted}; data {data['digest'][:12]} with {data['items']} items"

@@ -86,8 +86,8 @@ def _format(given: Format | None, output: Path | None) -> Format:
         return Format.TABLE
     if suffix not in set(Format):
         raise QueryError(
-            f"-o {output}: .{suffix} is none of the formats {', '.join(Format)}: end the name with "
-            "one of them, or set --format"
+            f"-o {output}: .{suffix} is not one of the formats {', '.join(Format)}: end the name "
+            "with one of them, or set --format"
         )
     return Format(suffix)
 

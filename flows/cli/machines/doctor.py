@@ -39,7 +39,7 @@ def checks(root: str) -> list[Check]:
 
 
 def model_checks(folder: Path) -> list[Check]:
-    """Return what a checkpoint answered when it was asked how it is used, as either policy."""
+    """Return what the probes of a checkpoint found, as either policy."""
     from genenv_core.exchange.given_models import probe_of
 
     found: list[Check] = []

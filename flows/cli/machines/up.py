@@ -50,7 +50,10 @@ def up(
     work_pool: WorkPool = WORK_POOL,
     limit: Annotated[int, typer.Option(help="Most runs at work at once.", min=1)] = 2,
     upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Upgrade older databases; SQLite files are copied.")
+        bool,
+        typer.Option(
+            "--upgrade", help="Copy the SQLite files of older databases, and upgrade these."
+        ),
     ] = False,
 ) -> None:
     """Start Prefect, MLflow, a worker, a view and all deployments on this machine, until Ctrl-C."""
@@ -89,7 +92,7 @@ def deploy(
         str | None,
         typer.Option(
             "--gpu-pool",
-            help="Work pool of the GPU stages (default: the same).",
+            help="Work pool of the GPU stages (default: that of the runs).",
             callback=_work_pool,
         ),
     ] = None,
@@ -132,7 +135,7 @@ def work_pool(
             "--stage", metavar="STAGE", help="Only these stages; can be given repeatedly."
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most stages that run at once.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most stages at work at once.")] = None,
 ) -> None:
     """Make or update a work pool on the Prefect server, with a deployment for each stage."""
     if not os.environ.get("PREFECT_API_URL"):
@@ -142,7 +145,7 @@ def work_pool(
         )
     for given in stage or ():
         if given not in STAGES:
-            raise ConfigError(f"--stage {given!r} is none of {', '.join(STAGES)}")
+            raise ConfigError(f"--stage {given!r} is not one of {', '.join(STAGES)}")
     from flows.running.environment import prepare
 
     prepare()

@@ -34,17 +34,17 @@ def compare(
         str | None, typer.Option(help="How many seeds from 0 on, or which: 6, 100-109, 3,5,8.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="What is equal: rollouts, steps or tokens.")
+        str | None, typer.Option(help="What all arms spend equally: rollouts, steps or tokens.")
     ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="What decides: answer_probability, sampled or greedy."),
+        typer.Option(help="The measure that decides: answer_probability, sampled or greedy."),
     ] = None,
     set_: Overrides = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs of every run.")] = None,
-    jobs: Annotated[int, typer.Option(help="Runs played at once.", min=1, max=64)] = 2,
+    jobs: Annotated[int, typer.Option(help="Runs at work at once.", min=1, max=64)] = 2,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A folder that gets the pages as well.")
+        Path | None, typer.Option("--output", "-o", help="Write the pages to this folder as well.")
     ] = None,
     root: ConfiguredRoot = None,
     as_json: Json = False,

@@ -41,8 +41,8 @@ def diff(one: Run, other: Run, root: Root = None, as_json: Json = False) -> None
     found = differing(store, one, other)
     epoch, results = _results(store, one, other)
     if as_json:
-        told = {"runs": [one, other], **asdict(found), "epoch": epoch, "results": results}
-        print(json_text(told))
+        values = {"runs": [one, other], **asdict(found), "epoch": epoch, "results": results}
+        print(json_text(values))
         return
     _show(one, other, found, epoch, results)
 

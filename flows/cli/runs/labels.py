@@ -1,4 +1,4 @@
-"""`genenv tag` and `genenv runs`: what people say of runs, and finding runs by it."""
+"""`genenv tag` and `genenv runs`: label runs, and find runs by their labels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from genenv_core.errors import ConfigError
 
 
 def tag(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run to say something of.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run to label.")],
     tags: Annotated[
         list[str] | None, typer.Argument(metavar="[TAG]...", help="Tags to add.")
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to take away.")
+        list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to remove.")
     ] = None,
-    note: Annotated[
-        str | None, typer.Option(help="A sentence on the run; '' takes it away.")
-    ] = None,
+    note: Annotated[str | None, typer.Option(help="A sentence on the run; '' removes it.")] = None,
     pin: Annotated[
         bool | None,
         typer.Option("--pin/--unpin", help="Keep the weights of all its epochs from gc."),
@@ -54,22 +52,29 @@ def tag(
 def runs(
     tags: Annotated[
         list[str] | None,
-        typer.Option("--tag", metavar="TAG", help="With this tag, and others."),
+        typer.Option(
+            "--tag", metavar="TAG", help="List runs with this tag; give it again for a second one."
+        ),
     ] = None,
-    arm: Annotated[str, typer.Option(help="Of this arm.")] = "",
-    domain: Annotated[str, typer.Option(help="On this domain.")] = "",
+    arm: Annotated[str, typer.Option(help="List runs of this arm.")] = "",
+    domain: Annotated[str, typer.Option(help="List runs on this domain.")] = "",
     name: Annotated[
-        str, typer.Option(metavar="PATTERN", help="With such a name; * and ? are wild.")
+        str,
+        typer.Option(
+            metavar="PATTERN", help="List runs whose name fits; * and ? match any letters."
+        ),
     ] = "",
-    pinned: Annotated[bool | None, typer.Option("--pinned/--not-pinned", help="Pinned.")] = None,
+    pinned: Annotated[
+        bool | None, typer.Option("--pinned/--not-pinned", help="List runs with a pin.")
+    ] = None,
     finished: Annotated[
         bool | None,
-        typer.Option("--finished/--unfinished", help="With all planned epochs done."),
+        typer.Option("--finished/--unfinished", help="List runs that finished their epochs."),
     ] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs of a root, all of them or those that fit."""
+    """List the runs of a root: all of them, or those that every option fits."""
     from flows.cli.runs.listing import Filter, show_runs
     from genenv_core.config.arms import Arm
 

@@ -38,7 +38,7 @@ ORDER BY coalesce(max(s.started_at), any_value(r.started_at)) DESC, r.run_id LIM
 
 
 def newest_run(store: Store) -> str:
-    """Return the run that was at work last; a measurement is none.
+    """Return the run that was at work last, leaving measurements out.
 
     Raises ConfigError for a root without a run.
     """
@@ -55,7 +55,7 @@ def newest_run(store: Store) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which runs to list; what is empty or None does not count, and all that is given must hold.
+    """Which runs to list: those that fit every field that is neither empty nor None.
 
     `name` is a pattern with * and ?; `finished` is whether all planned epochs are done.
     """
@@ -83,7 +83,7 @@ class Filter:
 
 
 def show_runs(store: Store, *, as_json: bool, where: Filter | None = None) -> None:
-    """Print the runs of a root: how far each is, where it stands, and what is said of it."""
+    """Print the runs of a root: how far each is, where it stands, and its labels."""
 
     def listed(found: list[RunSource]) -> list[dict[str, Any]]:
         with connect(found) as connection:
@@ -143,5 +143,5 @@ def printable(text: str) -> str:
 
 
 def number(value: Any, digits: int) -> str:
-    """Return a number for a table, '' for none."""
+    """Return a number for a table, '' for None."""
     return "" if value is None else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""What a person sees while a run works: the stages at work, and a table of epochs that grows."""
+"""Prints a run while it works: the stages at work, and a table of epochs that grows."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class RunView:
         elif event.kind in ("waiting", "advanced"):
             parts, since = self._running.get(key, ({}, time.monotonic()))
             if event.part:  # the stage has more to say than its own line
-                parts = {part: told for part, told in parts.items() if part}
+                parts = {part: event for part, event in parts.items() if part}
             self._running[key] = ({**parts, event.part: event}, since)
         elif event.kind in ("finished", "failed"):
             self._running.pop(key, None)
@@ -216,7 +216,7 @@ class RunView:
             self._line(f"{event.stage} of epoch {event.epoch} {event.state}: {event.message}")
 
     def _limit(self, event: Event) -> None:
-        """Keep why the run stops for its end; a limit that is reached before is said at once."""
+        """Keep why the run stops for its last lines; print a limit reached before work at once."""
         if event.facts:
             self._stopped = event
         else:
@@ -244,8 +244,8 @@ class RunView:
         if self._epochs:
             parts.append(epoch_table([self._epochs[number] for number in sorted(self._epochs)]))
         grid = Table.grid(padding=(0, 2))
-        for told, since in list(self._running.values()):
-            for event in told.values():
+        for events, since in list(self._running.values()):
+            for event in events.values():
                 grid.add_row(
                     Text("▸", style="cyan"),
                     "measuring"

@@ -1,4 +1,4 @@
-"""What a person sees while a model is measured: how many items are done, and how fast."""
+"""Prints a measurement while it works: how many items are done, and how fast."""
 
 from __future__ import annotations
 

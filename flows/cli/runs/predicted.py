@@ -1,4 +1,4 @@
-"""What `genenv plan` predicts, and what `genenv status` says of a prediction afterwards."""
+"""Prints the predictions of `genenv plan`, and for `genenv status` how good they were."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Predicted:
 
     @property
     def total(self) -> Spent:
-        """Return what the predicted ones take together."""
+        """Return the sum over all predicted stages."""
         return sum((one.spent for _, _, one in self.stages if one), Spent())
 
     @property
@@ -55,7 +55,7 @@ class Predicted:
         return [stage for stage in STAGES if stage in missing]
 
     def values(self) -> dict[str, Any]:
-        """Return it for machines: prices only where there are any."""
+        """Return the prediction as plain values, with prices only where the run has some."""
         priced = self.config.prices.given
         rows = [
             {"epoch": epoch, "stage": stage, **(_numbers(one, priced) if one else {})}
@@ -80,7 +80,7 @@ class Predicted:
         return found
 
     def show(self) -> None:
-        """Print the predictions by stage, and what is not known."""
+        """Print the predictions by stage, and the stages without one."""
         out = console()
         if any(one for _, _, one in self.stages):
             out.print("\npredicted from stored runs of like shape:")
@@ -107,10 +107,10 @@ class Predicted:
         return table
 
 
-def told_afterwards(store: Store, run: str) -> list[dict[str, Any]]:
-    """Return by stage what a run computed, and what runs before it had let expect of that.
+def prediction_errors(store: Store, run: str) -> list[dict[str, Any]]:
+    """Return by stage what a run computed, and what earlier runs predicted for it.
 
-    Only stages with a prediction; the last row is all of them. Empty without any.
+    Holds the stages with a prediction, and a last row with their sum; empty without a prediction.
     """
     log = RunLog(store, run)
     try:
@@ -138,7 +138,7 @@ def told_afterwards(store: Store, run: str) -> list[dict[str, Any]]:
 
 
 def afterwards_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Return the table of predictions beside what came."""
+    """Return the table of predictions beside what the run took."""
     table = plain_table()
     table.add_column("predicted")
     for title in ("stages", "seconds", "took", "error", "tokens", "were", "memory", "peak"):

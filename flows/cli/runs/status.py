@@ -1,4 +1,4 @@
-"""What `genenv status` shows."""
+"""Reads and prints the state of a run, for `genenv status`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from flows.cli.json_text import json_text
 from flows.cli.options import check_run
 from flows.cli.runs.listing import MEASURED, point_of, printable, tags_of
-from flows.cli.runs.predicted import afterwards_table, told_afterwards
+from flows.cli.runs.predicted import afterwards_table, prediction_errors
 from flows.cli.tables import console, epoch_table, evidence_table, plain_table
 from flows.up.previous import live_view
 from genenv_core.addresses import at_root, page_of
@@ -66,10 +66,10 @@ def show_run(
 ) -> None:
     """Print one run: its epochs, what became of each stage, and how to go on.
 
-    With `predicted`, also what runs before it had let expect, for which their histories are read.
+    With `predicted`, also what earlier runs predicted, for which it reads their histories.
     """
     picture = _picture(store, run)
-    told = told_afterwards(store, run) if predicted else []
+    predictions = prediction_errors(store, run) if predicted else []
     if as_json:
         found: dict[str, Any] = {"run_id": run, **picture.said, "epochs": picture.epochs}
         found["evidence"], found["reused"] = picture.evidence, picture.reused
@@ -77,7 +77,7 @@ def show_run(
         if picture.ending:
             found["ended_after"] = picture.ending.model_dump(include={"stage", "epoch"})
         if predicted:
-            found["predicted"] = told
+            found["predicted"] = predictions
         if picture.stopped:
             found["status"], found["stopped"] = "stopped", picture.stopped
         found["stages"] = [a.model_dump(mode="json") for a in picture.last.values()]
@@ -90,8 +90,8 @@ def show_run(
     console().print(_rendered(store, picture, everything=everything))
     if page := page_of(run, base=live_view(store.home)):
         console().print(f"in a browser: {page}", soft_wrap=True)
-    if told:
-        console().print("", afterwards_table(told), sep="\n")
+    if predictions:
+        console().print("", afterwards_table(predictions), sep="\n")
     elif predicted:
         console().print("\nno run of like shape began before this one: nothing was predicted")
 
@@ -113,7 +113,7 @@ class _Picture:
 
     `planned` is None for a run that measures a model, which has no epochs. `said` are its tags,
     note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
-    as asked, if none has taken it on since. `stopped` are the facts of a run that ends at a limit,
+    as asked, unless a later command goes on with it. `stopped` are the facts of a run at a limit,
     else empty. `progress` says how far running stages are, `bootstrap` what the start reached.
     """
 
@@ -132,7 +132,7 @@ class _Picture:
 
     @property
     def open_ends(self) -> list[Attempt]:
-        """Return the newest attempts that did not come to an end, or to a bad one."""
+        """Return the newest attempts that have no end, or failed."""
         return [a for a in self.last.values() if a.state not in DONE]
 
     @property
@@ -161,11 +161,11 @@ def _picture(store: Store, run: str) -> _Picture:
     with open_tables(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         evidence = query(connection, "SELECT * FROM evidence ORDER BY epoch").to_dicts()
-        told = (
+        stored = (
             f"SELECT CASE WHEN {MEASURED} IS NULL THEN epochs_planned END AS planned, "
             "tags, note, pinned, branch_of, branch_epoch FROM runs AS r"
         )
-        (said,) = query(connection, told).to_dicts()
+        (said,) = query(connection, stored).to_dicts()
         # The files of attempts are read once, for this table, and not those of merged epochs.
         newest = query(connection, NEWEST).to_dicts()
         reused = query(connection, REUSED).to_dicts()
@@ -241,13 +241,13 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     parts += [Text(f"start: {line}") for line in picture.bootstrap]
     for attempt in picture.open_ends:
         # Only the first line of what went wrong; all of it is in stage_runs.
-        told = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))
+        words = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))
         parts.append(
             Text.assemble(
                 (attempt.state, STATE_STYLES[attempt.state]),
                 f" {attempt.stage} of epoch {attempt.epoch}, attempt {attempt.attempt} "
                 f"({attempt.host} pid {attempt.pid})",
-                f": {told}" if told else "",
+                f": {words}" if words else "",
             )
         )
     parts += [Text(f"warning: {text}", style="bold yellow") for text in picture.troubles]

@@ -1,4 +1,4 @@
-"""The pages: each module says what is asked for its page, and gives it to a template."""
+"""The pages: each module asks the questions of its page, and gives the answers to a template."""
 
 from __future__ import annotations
 

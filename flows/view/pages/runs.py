@@ -11,7 +11,7 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.duck import name, text
 
 MOST = 8
-"""Lines that are compared at once: as many as can be told apart."""
+"""Most lines in one picture: as many as a person can tell apart."""
 
 MOST_OF_ARMS = 200
 """Runs whose arms are compared at once; their names stand in the address."""

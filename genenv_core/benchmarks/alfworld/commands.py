@@ -20,7 +20,7 @@ def normalized(command: str) -> str:
 
 
 def repaired(command: str, admissible: Sequence[str], names: Mapping[str, str]) -> str:
-    """Return the admissible command that is meant, or the command as it is where none is.
+    """Return the admissible command that is meant; without one, the command as it is.
 
     `names` are the objects' names by id. Space around a command is no part of it.
     """

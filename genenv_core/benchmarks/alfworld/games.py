@@ -31,7 +31,7 @@ HANDED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
 """Variables that the game process gets, where they are set."""
 
 STARTS = 3
-"""Starts in a row that may fail before none is tried any more."""
+"""Failed starts in a row after which genenv stops trying."""
 
 LONGEST_ANSWER = 2**22
 """Bytes; official games answer with some 10 kB."""

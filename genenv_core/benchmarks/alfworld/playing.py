@@ -58,7 +58,7 @@ class Household:
     """A game file to play, as `Playable`.
 
     In a game to train on (`before` is no None), a first turn with several right calls is a whole
-    plan: all of them are played, and the attempt ends. So a right answer can be told in one turn.
+    plan: all of them are played, and the attempt ends. So one turn can hold a right answer.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Many games side by side in a few processes, each game named by what was played in it.
 
-Nobody holds a game. What a game shows after some commands is asked for by file and commands; a
-process that has played a beginning of them goes on from there, and otherwise they are played again
-from the start. So processes and their games are bounded whatever is going on, an attempt that is
-given up leaves nothing behind, and no attempt ever waits for another one to end. Games are
-deterministic, so that what was seen once need not be played again.
+Nobody holds a game. A caller asks by file and commands what a game shows; a process that has played
+a beginning of the commands goes on from there, and another one plays them from the start. So the
+number of processes and games is bounded, an abandoned attempt leaves nothing behind, and no attempt
+ever waits for another one to end. Games are deterministic, so that what was seen once need not be
+played again.
 """
 
 from __future__ import annotations

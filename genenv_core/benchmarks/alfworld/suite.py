@@ -50,7 +50,7 @@ class Alfworld:
         Args:
             item: its id.
             strict: whether the game gets the model's commands as they are.
-            admissible: whether the model is told which commands the game knows.
+            admissible: whether the model reads which commands the game knows.
             before: None for the benchmark's own game; for one to train on the commands, as the
                 game shows them, that are carried out before the model begins.
         """

@@ -142,8 +142,8 @@ def _samples(
     """Yield a dialogue's items with the official numbers.
 
     Each call of a dialogue makes two samples: the call, and the turn after it. Where that turn is
-    a call too, it is an item twice; where it is the user's, it is none but has its number. The
-    tools are all of the dialogue's, or those that were found before, where they are searched for.
+    a call too, it is an item twice; where it is the user's, it has a number and makes no item. The
+    tools are all of the dialogue's; where the model has to search for tools, those found before.
     """
     rows = read_lines(path)
     golds = [

@@ -25,7 +25,7 @@ _WORD = re.compile(r"\w++(?:[-./]\w++)*+|[^\w\s]")
 
 
 class Search:
-    """Ranks documents, each given by its words; none finds nothing."""
+    """Ranks documents, each given by its words; a search without documents finds nothing."""
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
         self._counts = [Counter(words) for words in documents]

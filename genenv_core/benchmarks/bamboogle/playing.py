@@ -29,7 +29,7 @@ WITH_SEARCH = _HOW.format(
     how=f"Call the tool {SEARCH} to look things up, one fact after the other. A turn without a "
     "call is your answer. "
 )
-"""What the model is told before the question."""
+"""What the model reads before the question."""
 
 MOST_SEARCHES = 8
 """Searches that one turn may ask for; those beyond are refused."""

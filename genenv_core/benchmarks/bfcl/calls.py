@@ -33,7 +33,7 @@ def are_calls(prediction: object) -> bool:
 
 
 def check_presence(prediction: object, kind: Kind) -> Fault | None:
-    """Return None when a call is there for relevance, or none for irrelevance; else the fault."""
+    """Return None for a call in relevance, or for no call in irrelevance; else the fault."""
     called = are_calls(prediction) and prediction != []
     if kind is Kind.RELEVANCE:
         return None if called else Fault(ErrorType.CALL_ABSENT, "no function is called")

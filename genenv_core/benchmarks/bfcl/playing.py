@@ -1,7 +1,7 @@
 """BFCL's single-turn items as a model plays them: one turn, whose calls are the prediction.
 
 A turn in which a call cannot be read is wrong in every category. The official scorer agrees where
-calls are wanted; where none is, it takes whatever it cannot decode for no call. A model that tries
+calls are wanted; elsewhere it takes whatever it cannot decode for no call. A model that tries
 to call is not one that sees that nothing fits, so that it is wrong here too.
 """
 
@@ -58,8 +58,8 @@ class SingleTurn:
     def prediction(self, said: Sequence[Said]) -> Any:
         """Return the calls of the first turn under the item's own names of functions.
 
-        With a call that cannot be read, they are what is wrong for the item: a text where calls are
-        wanted, a call where none is.
+        With a call that cannot be read, the prediction is a wrong one: a text where the item wants
+        calls, a call where it wants no call.
         """
         if not said:
             return []

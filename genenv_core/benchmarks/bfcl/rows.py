@@ -19,9 +19,9 @@ ANSWERS = "possible_answer"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An item with all that its verdict needs; `gold` is empty where the category has none.
+    """An item with all that its verdict needs; `gold` is empty in a category without gold.
 
-    `messages` are those that put it to a model, none where the download has none.
+    `messages` are those that put it to a model; empty where the download has no question.
     """
 
     id: str

@@ -83,7 +83,7 @@ def _tool(name: str, function: JsonObject, language: Language) -> JsonObject:
 
 
 def _schema(described: object) -> JsonObject:
-    """Return the JSON schema of a described value; of what is no description, an empty one."""
+    """Return the JSON schema of a described value, an empty one for an invalid description."""
     if not is_object(described):
         return {}
     kind: Any = described.get("type")

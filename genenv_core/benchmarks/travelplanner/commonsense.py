@@ -198,7 +198,7 @@ def reasonable_city_route(query: Query, plan: Plan, database: Database, *, stric
 
 
 def _each_once(cities: Sequence[str]) -> bool:
-    """Return whether no city comes again after another, save the last, and none is there once.
+    """Return whether no city comes again after another, save the last, or stands there once only.
 
     The first and the last place of the list may be there once. A trip that ends with two days in
     the city where it began is refused.
@@ -220,7 +220,7 @@ def _each_once(cities: Sequence[str]) -> bool:
 
 
 def diverse_restaurants(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
-    """Return whether no meal is said twice."""
+    """Return whether the plan names no restaurant twice."""
     seen: list[Any] = []
     for day in plan.days:
         for meal in MEALS:
@@ -235,7 +235,7 @@ def diverse_restaurants(query: Query, plan: Plan, database: Database, *, strict:
 
 
 def diverse_attractions(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
-    """Return whether no attraction is said twice."""
+    """Return whether the plan names no attraction twice."""
     seen: set[str | tuple[str, str]] = set()
     for day in plan.days:
         for sight in day.attractions(strict=strict):

@@ -35,7 +35,7 @@ class _Constraint(Protocol):
 
 
 def judged(query: Query, database: Database, prediction: Any, *, strict: bool) -> ItemVerdict:
-    """Return the verdict on a plan; what is no list of days fails every constraint."""
+    """Return the verdict on a plan; anything but a list of days fails every constraint."""
     if not prediction:
         outcomes = dict.fromkeys((*COMMONSENSE, *HARD), NOTHING)
     else:

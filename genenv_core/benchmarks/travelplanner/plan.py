@@ -43,7 +43,7 @@ class Query:
 
     @property
     def trip(self) -> tuple[str, str, date, int]:
-        """Return what tells trips apart, whatever is asked of them: ends, first day, and days."""
+        """Return what identifies a trip, whatever is asked of it: ends, first day, and days."""
         return self.org, self.dest, self.dates[0], self.days
 
     @property

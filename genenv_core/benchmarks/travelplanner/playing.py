@@ -24,7 +24,7 @@ TURNS = {SOLE: 4, TWO_STAGE: 30}
 """Most turns by stage. The official agent has 30 steps; alone, a wrong call can be made again."""
 
 CALLS = 10
-"""Calls of one turn that are looked at."""
+"""Calls of one turn that an attempt carries out."""
 
 SUBMIT = "submit_plan"
 ASKED = f"Call the tool {SUBMIT} with the plan."

@@ -60,7 +60,7 @@ class TravelPlanner:
         self._references = references or {}
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
-        """Return the verdict on a plan; what is no list of days fails every constraint."""
+        """Return the verdict on a plan; anything but a list of days fails every constraint."""
         return judged(self.queries[item], self.database, prediction, strict=mode == "strict")
 
     def reference(self, item: str) -> Sequence[Part] | None:

@@ -39,8 +39,8 @@ class BenchmarkConfig(Section):
     """Longest time of one attempt of a model at `url`, waiting included; what takes longer has
     failed. None: no limit."""
     items: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Only the first so many items of each category, level or split; None: all. What was left out
-    stands in the result."""
+    """Only the first N items of each category, level or split; None: all. The result counts those
+    that it leaves out."""
     categories: tuple[str, ...] = ()
     """Only the items of these categories, levels or splits, such as ["lv1 calls", "lv2 calls"] of
     api_bank; (): all."""
@@ -93,7 +93,9 @@ class MeasureConfig(Section):
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
             if name not in known_benchmarks():
-                raise ValueError(f"benchmarks {name!r} is none of {', '.join(known_benchmarks())}")
+                raise ValueError(
+                    f"benchmarks {name!r} is not one of {', '.join(known_benchmarks())}"
+                )
         if len(set(names)) < len(names):
             raise ValueError(f"benchmarks {', '.join(names)}: one of them stands twice, remove it")
         return names

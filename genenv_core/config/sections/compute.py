@@ -28,8 +28,8 @@ OWN_FLAGS = (
     "--trust-remote-code",
     "--config",
 )
-"""What a server is started with by us, or without; none of it may be said a second time, or at all.
-A file of `--config` could say all of it."""
+"""Arguments that genenv sets itself, or keeps out: a configuration may not give them. A file of
+`--config` could give all of them."""
 
 
 class VllmConfig(Section):
@@ -61,7 +61,7 @@ class VllmConfig(Section):
 
 
 class VllmServing(Section):
-    """How the engine vllm is run; none of these changes a result, so none is in a stage key."""
+    """How genenv runs the engine vllm. No field changes a result, so no stage key holds them."""
 
     urls: tuple[str, ...] = ()
     """Servers that run elsewhere, such as http://gpu-1:8000; requests are spread over them. Empty:
@@ -74,17 +74,17 @@ class VllmServing(Section):
     start_seconds: float = Field(default=900.0, ge=1, le=86_400)
     """Longest wait for a server to answer after its start; large models load for minutes."""
     stop_seconds: float = Field(default=15.0, ge=0, le=3600)
-    """How long a server that was asked to end may take before it is killed."""
+    """How long a server may take to end before genenv kills it."""
     request_seconds: float = Field(default=1800.0, ge=0.1, le=86_400)
     """Longest wait for the answer to one request."""
     stall_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
-    """How long a server with requests at work may send no answer before it is asked for one token;
-    when that takes as long again, the server hangs: ours is killed and started anew, one at a URL
-    is left out until it answers."""
+    """How long a server with requests at work may send no answer before genenv asks it for one
+    token; when that takes as long again, the server hangs: genenv kills its own and starts it anew,
+    and leaves one at a URL out until it answers."""
     stage_seconds: float = Field(default=86_400.0, ge=1, le=2_592_000)
     """Longest life of the engine in one stage."""
     lost_seconds: float = Field(default=300.0, ge=0, le=86_400)
-    """How long none of the URLs may answer before the stage fails."""
+    """How long all URLs may be silent before the stage fails."""
     retries: int = Field(default=5, ge=0, le=100)
     """Further tries of one request after an answer 5xx, a lost connection or a time-out."""
     backoff_seconds: float = Field(default=0.5, ge=0, le=600)
@@ -122,7 +122,7 @@ class ComputeConfig(Section):
 
 
 class ExecutionConfig(Section):
-    """How the work is carried out; none of these changes a result, so none is in a stage key."""
+    """How the work is carried out. These fields change no result, so no stage key holds them."""
 
     checkpoint_seconds: float = Field(default=30.0, ge=0, le=86_400)
     """Least time between two trainer checkpoints of an update, which a killed one continues from;
@@ -142,7 +142,7 @@ class ExecutionConfig(Section):
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
     """How the engine vllm is run."""
     teacher: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
-    """How an endpoint that is the teacher is asked."""
+    """How genenv asks an endpoint that is the teacher."""
     benchmark: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
     """How an endpoint that is measured on a benchmark is asked."""
     updates_at_once: Literal[1, 2] = 2

@@ -63,7 +63,7 @@ class GenerationConfig(Section):
     another as the answer. They are the same for a whole epoch, so the engine computes them once. A
     given model writes tasks with them before it has learned anything."""
     condition_on_agent: bool = True
-    """Whether pi_env is told how the agent did at the tasks of the epoch before."""
+    """Whether pi_env reads how the agent did at the tasks of the epoch before."""
     max_generations: int = Field(default=1440, ge=1, le=1_000_000)
     """Upper bound on generations an epoch, valid or not; at least tasks x candidates."""
     max_tokens: int = Field(default=32, ge=1, le=131_072)

@@ -44,8 +44,8 @@ class DataConfig(Section):
     """Held-out tasks that gates and the choice of the best checkpoint read. Never trained on, and
     no generated task may equal one."""
     test_tasks: int = Field(default=720, ge=1, le=100_000)
-    """Held-out tasks that results are told on. Nothing in the loop reads them; never trained on,
-    and no generated task may equal one."""
+    """Held-out tasks on which reports measure success. Nothing in the loop reads them; no update
+    trains on them, and no generated task may equal one."""
     offline_file: str | None = None
     """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
     set_tasks: int = Field(default=0, ge=0, le=1_000_000)

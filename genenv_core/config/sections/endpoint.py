@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible chat endpoint: what is asked of it, and how."""
+"""A model behind an OpenAI-compatible chat endpoint: what genenv asks of it, and how."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_endpoint(
 
 
 class EndpointAsking(Section):
-    """How an endpoint is asked; none of these is in a stage key."""
+    """How genenv asks an endpoint. No stage key holds these fields."""
 
     key_env: str | None = None
     """Name (in capitals) of the environment variable with the endpoint's key, set where the stage
@@ -67,7 +67,7 @@ class EndpointAsking(Section):
     @field_validator("key_env")
     @classmethod
     def _a_name(cls, name: str | None) -> str | None:
-        """Refuse what is no name, without repeating it: it may be the key itself."""
+        """Refuse an invalid name, without repeating it: it may be the key itself."""
         if name is not None and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
             raise ValueError(
                 "key_env is the name of an environment variable, such as OPENAI_API_KEY, never a "

@@ -57,7 +57,7 @@ class ModelsConfig(Section):
     """Commit of the hub repository of pi_env; a hub id without it is refused."""
     agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3;
-    strftime_now is the date that a template is told which writes today's."""
+    a template that writes today's date gets that of strftime_now."""
     env_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_env."""
 
@@ -100,7 +100,7 @@ def chat_template_kwargs(models: ModelsConfig, policy: Policy) -> dict[str, Any]
 
 
 def template_variables(field: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the variables of a chat template; raises ValueError for what can be none."""
+    """Return the variables of a chat template; raises ValueError for what it cannot take."""
     given = {
         name: value.isoformat() if isinstance(value, date) else value
         for name, value in given.items()
@@ -124,7 +124,7 @@ def _check_date(field: str, value: object) -> None:
         datetime.fromisoformat(str(value))
     except ValueError:
         raise ValueError(
-            f"{field} {DATE!r} is the date that the template is told, such as {EXAMPLE_DATE}, got "
+            f"{field} {DATE!r} is the date that the template gets, such as {EXAMPLE_DATE}, got "
             f"{value!r}"
         ) from None
 

@@ -28,7 +28,7 @@ class RolloutConfig(Section):
     """Groups sampled together and committed together: what a crash can cost."""
     logprob_rows: int = Field(default=16, ge=0, le=10_000)
     """Rollouts whose logprobs are computed again with the trainer's arithmetic and compared with
-    the engine's; 0: none, and no gate."""
+    the engine's; 0: no comparison, and no gate."""
     max_logprob_gap: float = Field(default=0.1, gt=0, le=100)
     """Largest mean difference of the two, nats a token; above it the stage fails, because an update
     would learn from ratios that are wrong."""

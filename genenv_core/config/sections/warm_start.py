@@ -12,8 +12,8 @@ from genenv_core.config.sections.section import Section
 class WarmStartConfig(Section):
     """Supervised steps that teach a given model the form of tasks and answers before epoch 0 ends.
 
-    A model is looked at before the first step and after every round. It ends with the first look at
-    or above its target, and after `steps` at the latest.
+    The stage measures a model before the first step and after every round. It ends with the first
+    measurement at or above the target, and after `steps` at the latest.
     """
 
     steps: int = Field(default=0, ge=0, le=100_000)

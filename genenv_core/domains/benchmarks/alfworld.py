@@ -136,7 +136,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return Grammar("json", json.dumps(schema))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the task that a JSON object chooses, or why it is none; the rest is played."""
+        """Return the task that a JSON object chooses, or why it chooses none; plays the rest."""
         choice = chosen(text)
         if isinstance(choice, Rejected):
             return [choice]

@@ -1,4 +1,4 @@
-"""Whether a training task repeats an item of a benchmark.
+"""Finds whether a training task repeats an item of a benchmark.
 
 A task is contaminated when it shares `WORDS` words in a row with an item, says the whole of a
 shorter item, or has the same calls as an item for its right answer. Words are compared in lower
@@ -62,7 +62,7 @@ def _runs(words: Sequence[str], length: int) -> Iterator[str]:
 
 
 def _spelled(calls: Sequence[Call]) -> tuple[str, ...]:
-    """Return calls without what does not tell them apart: order, case, punctuation, 2 and 2.0."""
+    """Return calls without differences that do not count: order, case, punctuation, 2 and 2.0."""
     return tuple(sorted(json.dumps(_plain([call.name, call.arguments])) for call in calls))
 
 

@@ -29,7 +29,7 @@ _BOUNDS = ("too_long", "too_short", "greater_than", "less_than")
 
 
 def read_written(model: type[Written], text: str) -> Written | Rejected:
-    """Return the object that a generation spells, or why it spells none; raises nothing.
+    """Return the object that a generation spells, or why it spells no object; raises nothing.
 
     A fence of ``` around it is passed over, as models write it unasked.
     """
@@ -62,7 +62,7 @@ def distinct_drafts(
     heldout: bool,
     domain: str,
 ) -> list[TaskDraft]:
-    """Return `count` drawn tasks with distinct fingerprints, all of the held-out bucket or none.
+    """Return `count` distinct drawn tasks, all inside or all outside of the held-out bucket.
 
     Args:
         count: how many tasks.
@@ -92,7 +92,7 @@ def distinct_drafts(
 
 
 def open_draft(rng: random.Random, draw: Callable[[random.Random], TaskDraft]) -> TaskDraft:
-    """Return a drawn task that is none of the held-out bucket."""
+    """Return a drawn task outside of the held-out bucket."""
     while in_heldout((draft := draw(rng)).fingerprint):
         pass
     return draft
@@ -101,7 +101,10 @@ def open_draft(rng: random.Random, draw: Callable[[random.Random], TaskDraft]) -
 def chosen(
     drafts: Sequence[TaskDraft], rng: random.Random, count: int, *, heldout: bool, domain: str
 ) -> list[TaskDraft]:
-    """Return `count` of a user's tasks, all of the held-out bucket or none; else ConfigError."""
+    """Return `count` of a user's tasks, all inside or all outside of the held-out bucket.
+
+    Raises ConfigError where there are fewer.
+    """
     found = {d.fingerprint: d for d in drafts if in_heldout(d.fingerprint) == heldout}
     if len(found) < count:
         raise _too_few(domain, len(found), count, heldout=heldout)

@@ -126,7 +126,7 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         return Grammar("json", json.dumps(SCHEMA))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the task that a JSON object describes, or why it is none."""
+        """Return the task that a JSON object describes, or why it describes no task."""
         record = read_object(text, frozenset(SCHEMA["properties"]))
         if isinstance(record, Rejected):
             return [record]

@@ -103,7 +103,7 @@ class TrainTrips:
     def checked(
         self, row: JsonObject, query: Query, plan: list[JsonObject]
     ) -> TaskDraft | Rejected:
-        """Return the task of a row and a plan that keeps it, or why it is none."""
+        """Return the task of a row and a plan that keeps it, or why it makes no task."""
         wrong = unknown(self._suite, query)
         if wrong:
             return Rejected(Rejection.OUT_OF_RANGE, wrong)

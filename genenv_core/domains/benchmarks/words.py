@@ -1,4 +1,4 @@
-"""Whether a text says some words."""
+"""Finds whether a text says some words."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class DeskDomain:
         return Grammar("regex", pattern)
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one task that the text spells, or why it spells none."""
+        """Return the one task that the text spells, or why it spells no task."""
         program = self._program(text)
         return [program if isinstance(program, Rejected) else _draft(program)]
 

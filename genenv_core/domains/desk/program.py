@@ -90,7 +90,7 @@ Program = tuple[Clause, ...]
 
 
 def parse_program(text: str, *, max_calls: int, max_operand: int) -> Program | Rejected:
-    """Return the program that the text spells, or why it is none; never raises.
+    """Return the program that the text spells, or why it spells no program; never raises.
 
     Spelling is judged first, then ranges, then sense, so each text has one reason.
     """

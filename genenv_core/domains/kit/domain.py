@@ -102,7 +102,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
     bounds = Bounds()
     """Most turns of an attempt, and most calls of a turn."""
     agent_rules = ""
-    """What the agent is told before a request, where `explain` is set; how calls are written
+    """What the agent reads before a request, where `explain` is set; how calls are written
     and which tools there are follow by themselves."""
     env_rules = ""
     """What a program is, for pi_env, where `explain` is set; its aim and an example follow."""
@@ -110,7 +110,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         """Make the domain with options out of a configuration.
 
-        Raises ConfigError on bad ones, and DomainError for a pattern that is none.
+        Raises ConfigError on bad ones, and DomainError for an invalid pattern.
         """
         self.options = read_options(self.options_type, options or {}, self.name)
         try:
@@ -131,7 +131,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
 
     @abstractmethod
     def read(self, text: str) -> TaskDraft | Rejected:
-        """Return the task that a program spells, made by `task`, or why it is none.
+        """Return the task that a program spells, made by `task`, or why it spells no task.
 
         The text fits `pattern`, without blanks around. Reasons are UNPARSEABLE for what is wrongly
         spelled, OUT_OF_RANGE for what is beyond the options, INCONSISTENT for what makes no sense.
@@ -205,7 +205,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         return Grammar("regex", self.pattern)
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the task that the text spells, or why it spells none; never raises."""
+        """Return the task that the text spells, or why it spells no task; never raises."""
         text = text.strip()
         if self.pattern and not re.fullmatch(self.pattern, text):
             return [Rejected(Rejection.UNPARSEABLE, f"no program: {text[:_SHOWN]!a}")]
@@ -289,7 +289,7 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         return found
 
     def draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
-        """Return a drawn task that is none of the held-out bucket; weights are those of levels."""
+        """Return a drawn task outside of the held-out bucket; weights are those of levels."""
         return draw_open(rng, weights, lambda level: self._drawn(rng, level), _program)
 
     def _distinct(

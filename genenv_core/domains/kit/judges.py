@@ -1,8 +1,8 @@
 """Judges of an answer: exact text, numbers with units, sets and lists, words, a choice.
 
 Each takes what the agent said and what is right, and returns a verdict: a reward in [0, 1], whether
-it is a success, and in a word or two why not. None raises on anything that an agent says. Each
-reads one answer: of several numbers the last one, and several choices are none.
+it is a success, and in a word or two why not. No judge raises on anything that an agent says. Each
+reads one answer: the last of several numbers; a text that names several choices has no answer.
 """
 
 from __future__ import annotations

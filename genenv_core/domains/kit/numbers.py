@@ -1,8 +1,8 @@
 """Numbers in what people and models write, read exactly and without evaluating anything.
 
-`-1,234.5`, `1.5e3`, `1.5 × 10^3`, `3/4`, `1 1/2`, and LaTeX's `\\frac{3}{4}` are numbers. What
-could be read in two ways is none: `1,5`, `1.2.3`, `3/4/2020`. A sign counts where no word or number
-stands right before it, so `10-12` ends with 12. Values are fractions, so `0.1` is a tenth.
+`-1,234.5`, `1.5e3`, `1.5 × 10^3`, `3/4`, `1 1/2`, and LaTeX's `\\frac{3}{4}` are numbers. What has
+two readings is no number: `1,5`, `1.2.3`, `3/4/2020`. A sign counts where no word or number stands
+right before it, so `10-12` ends with 12. Values are fractions, so `0.1` is a tenth.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST = 10_000
 """Characters at the end of a text in which numbers are looked for."""
 
 MOST_DIGITS = 60
-"""Digits of a number; a longer one is none."""
+"""Most digits of a number; a text with more spells no number."""
 
 _GROUP = ",'’\u00a0\u2009\u202f"  # between thousands
 _PLAIN = rf"(?:[0-9]{{1,3}}(?:[{_GROUP}][0-9]{{3}})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"

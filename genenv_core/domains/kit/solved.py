@@ -128,7 +128,7 @@ class SolvedDomain(ProgramDomain[OptionsT]):
 
 
 def _is_new(part: str, known: str, heard: list[str]) -> bool:
-    """Return whether an answer tells something: neither request nor calls say it, and it is new.
+    """Return whether an answer adds something: neither request nor calls say it, and it is new.
 
     Certificates look for it in the tools' other answers.
     """

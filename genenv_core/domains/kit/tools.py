@@ -29,7 +29,7 @@ UNREACHED = (ConnectionError, TimeoutError)
 """What a tool raises that did not reach what it asks: no arguments would have helped."""
 
 ERROR = "error:"
-"""What an answer begins with that tells of a call that did not work."""
+"""The beginning of the answer to a call that failed."""
 
 DONE = "done"
 """What a tool answers that returns nothing."""
@@ -136,9 +136,9 @@ def how_to_call(tools: Sequence[JsonObject]) -> str:
 def told(result: object) -> str:
     """Return what a tool's result looks like to the agent: text as it is, else JSON.
 
-    Dates, enums, decimals, dataclasses and models of pydantic are told as pydantic writes them. A
-    set is told in the order of its texts, because Python's own differs between processes. Raises
-    NoJson, which names the place, for all that has no such form: bytes, NaN, arrays.
+    Dates, enums, decimals, dataclasses and models of pydantic look as pydantic writes them. A set
+    comes in the order of its texts, because Python's own differs between processes. Raises NoJson,
+    which names the place, for all that has no such form: bytes, NaN, arrays.
     """
     if result is None:
         return DONE

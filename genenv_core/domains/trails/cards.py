@@ -73,7 +73,7 @@ class Trail:
 
 
 def parse_trail(text: str, *, max_looks: int) -> Trail | Rejected:
-    """Return the trail that the text spells, or why it is none; never raises.
+    """Return the trail that the text spells, or why it spells no trail; never raises.
 
     Spelling is judged first, then range, then sense, so each text has one reason.
     """
@@ -100,7 +100,7 @@ def parse_trail(text: str, *, max_looks: int) -> Trail | Rejected:
 
 
 def parse_request(text: str) -> str | None:
-    """Return start and fields, with blanks between, of a `Trail.request`; None where it is none."""
+    """Return start and fields, with blanks between, of a `Trail.request`; None for another text."""
     found = _REQUEST.fullmatch(text)
     if found is None:
         return None
@@ -123,7 +123,7 @@ def draw_trail(rng: random.Random, looks: int) -> Trail:
 
 
 def cards_of(trail: Trail) -> dict[str, Card]:
-    """Return the cards of the people that are visited, in their order; others have none.
+    """Return the cards of the people that are visited, in their order; others have no card.
 
     Each names other people and things, drawn from the program. Nobody is visited twice.
     """

@@ -1,4 +1,4 @@
-"""The domain `trails`: pi_env writes a trail through a card index, the agent follows it and tells.
+"""The domain `trails`: pi_env writes a trail through a card index, and the agent follows it.
 
 Each look at a card is a turn of its own, and what the tool says decides the next one: nothing in
 the request gives it away. The answer is free text, judged by its similarity to the right one. The
@@ -126,7 +126,7 @@ class TrailsDomain:
         return Grammar("regex", trail_pattern(max_looks=self.options.max_looks))
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one task that the text spells, or why it spells none."""
+        """Return the one task that the text spells, or why it spells no task."""
         trail = parse_trail(text, max_looks=self.options.max_looks)
         return [trail if isinstance(trail, Rejected) else _draft(trail)]
 

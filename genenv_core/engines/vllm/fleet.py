@@ -52,7 +52,7 @@ class Fleet:
     """The replicas and the requests on their way; everything here runs on one event loop."""
 
     def __init__(self, checkpoint: Path, setup: VllmSetup, server: Server | None) -> None:
-        """Take our server, which is not started yet, or none where the setup names URLs."""
+        """Take our server, which is not started yet, or None where the setup names URLs."""
         self._serving = setup.serving
         self._error: EngineError | None = None
         self._closed = False
@@ -67,7 +67,7 @@ class Fleet:
         )  # fmt: skip
 
     async def open(self) -> None:
-        """Return when one replica is ready; raises EngineError when none will be."""
+        """Return when one replica is ready; raises EngineError when all have failed."""
         self._upkeep.open()
         self._spawn(self._end_in(self._serving.stage_seconds))
         while not any(replica.up for replica in self._upkeep.replicas):

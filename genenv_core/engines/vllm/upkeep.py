@@ -1,8 +1,8 @@
 """The replicas of an engine: brought up, watched, taken out when lost, and brought up again.
 
 - A server of ours that is gone or hangs is ended whole and started anew, `restarts` times at most.
-- One at a URL is left out until it answers again; none for `lost_seconds` is the end.
-- One that has forgotten the checkpoint, because somebody started it anew, is given it again.
+- One at a URL is left out until it answers again; without any for `lost_seconds`, the engine fails.
+- One that has forgotten the checkpoint, because somebody started it anew, gets it again.
 
 `fail` is called once, with what cannot be repaired.
 """

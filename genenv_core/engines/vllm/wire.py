@@ -1,7 +1,7 @@
-"""What is asked of a vLLM server, and what its answers must be before a token is taken from them.
+"""Requests to a vLLM server, and the checks of its answers before a token is taken from them.
 
-Every sampling parameter is said, so that no default of a server or of a checkpoint takes part. An
-answer is refused when it is of another model, echoes another prompt, or counts wrong.
+A request names every sampling parameter, so that no default of a server or of a checkpoint takes
+part. The checks refuse an answer that is of another model, echoes another prompt, or counts wrong.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Models(BaseModel):
 
 
 def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
-    """Return requests as few HTTP requests, in order, none for more than `most` samples.
+    """Return requests as few HTTP requests, in order, each for at most `most` samples.
 
     Neighbours with one prompt and rising seeds share one: vLLM gives sample i of a request with
     seed s the seed s + i, the seed that it would have had alone.

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 
+from genenv_core import __version__
 from genenv_core.domains.protocol import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.tool_calls import reader_of
@@ -214,7 +214,7 @@ class _Writer:
             },
             "model": model,
             "config": {"epochs": kind.repeats, "epochs_reducer": ["mean"]},
-            "packages": {"genenv": version("genenv")},
+            "packages": {"genenv": __version__},
             "metadata": {name: value for name, value in chosen.items() if value is not None},
             "scorers": scorers,
         }

@@ -1,4 +1,4 @@
-"""Calls of a domain's methods while it is checked: what they raise is a fault, and so is a hang."""
+"""Calls a domain's methods during a check; whatever they raise, or a hang, becomes a fault."""
 
 from __future__ import annotations
 

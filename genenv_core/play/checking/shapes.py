@@ -1,4 +1,4 @@
-"""What a domain's methods should give, and how a fault is put into words."""
+"""Checks the form of what a domain's methods return, and puts faults into words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a domain makes of texts: those of pi_env in `parse`, and the calls in those of its agent."""
+"""Checks what a domain makes of texts: pi_env's in `parse`, and the calls in its agent's."""
 
 from __future__ import annotations
 

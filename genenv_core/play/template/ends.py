@@ -1,4 +1,4 @@
-"""The tokens that end a turn of the agent, found in what a chat template writes after one.
+"""Finds the tokens that end a turn of the agent, in what a chat template writes after one.
 
 A template is shown a turn that a user follows, one that a tool follows, and one that ends the
 conversation, each as a text and as a call. genenv stops at one token. A closing of several tokens
@@ -54,7 +54,7 @@ def ends_of(rendering: Rendering, declared: Sequence[int]) -> tuple[int, ...]:
     """Return the tokens that end a turn, first the one that closes a turn of text.
 
     `declared` are those that the checkpoint names. Raises ModelError where the template closes
-    turns by what is no token.
+    turns by text that is no token.
     """
     inside = _inside(rendering)
     last = _after(rendering, [ASKED, SAID], opening=False)

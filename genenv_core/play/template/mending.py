@@ -1,4 +1,4 @@
-"""What a chat template does not show, written into messages that it shows.
+"""Writes what a chat template does not show into messages that it shows.
 
 - Tools: their JSON schemas and the form of a call go into the system message. They are left out
   where the domain explains the form of a call itself.
@@ -45,7 +45,7 @@ class Mending:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What is written, for the results of what is played so."""
+        """What genenv writes into the messages, for the results to name."""
         found = {TOOLS: self.tools, CALLS: self.calls, ANSWERS: self.answers, SYSTEM: self.system}
         return tuple(words for words, mended in found.items() if mended)
 

@@ -1,8 +1,8 @@
-"""A checkpoint is asked before it is used: what is played with it is rendered, encoded and read.
+"""Probes a checkpoint before its use: renders, encodes and reads back what a run will play with it.
 
-Each role is shown to the chat template in one conversation, and nothing of it may be hidden. Calls
-of a tool are written as the agent would write them, encoded, and read back. What is not read back
-equal is mended in a way that results name, or the checkpoint is refused.
+One conversation shows each role to the chat template, which may hide nothing of it. The probe
+writes calls of a tool as the agent would, encodes them, and reads them back. Where they do not come
+back equal, genenv mends the messages in a way that results name, or refuses the checkpoint.
 """
 
 from __future__ import annotations

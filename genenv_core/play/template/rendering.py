@@ -36,7 +36,7 @@ class Rendering:
         tokenizer: a Hugging Face tokenizer with a chat template.
         name: what to call the checkpoint in errors.
         variables: what the template is given besides messages and tools, in every rendering;
-            `strftime_now` is the date that it is told.
+            `strftime_now` is the date that it gets.
     """
 
     def __init__(self, tokenizer: Any, *, name: str, variables: Mapping[str, Any]) -> None:

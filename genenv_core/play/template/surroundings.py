@@ -1,6 +1,6 @@
 """What a chat template may ask besides its messages: nothing in which two runs of one key differ.
 
-transformers tells a template today's date (`strftime_now`), and Jinja draws at random for it. Here
+transformers gives a template today's date (`strftime_now`), and Jinja draws at random for it. Here
 a date comes from the configuration, as a variable of the template, so it is in the keys.
 """
 
@@ -13,7 +13,7 @@ from functools import lru_cache
 from genenv_core.config.sections.models import DATE
 
 UNSAID = "no date is set"
-"""What a template's question for the date raises where none is set."""
+"""What a template's question for the date raises where no date is set."""
 
 UNKNOWN = "the date is asked for in a form that is no text in the template"
 

@@ -127,7 +127,7 @@ class Artifacts:
     def __init__(self, store: Store, *, shared: bool = False) -> None:
         """Read from a store; of one that others write, `shared`, messages name the root.
 
-        There the bytes of weights are looked at when they are copied, and not before.
+        Of such a store, copying compares the bytes of weights, and nothing does before.
         """
         self.store = store
         self._shared = shared

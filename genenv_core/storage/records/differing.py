@@ -1,6 +1,6 @@
 """How two runs of a store differ: configuration, data, code, versions, and from which stage on.
 
-Everything is read off the parts of the stages' keys, so a difference that changes no key is none.
+It reads the parts of the stages' keys, so it does not show a difference that changes no key.
 """
 
 from __future__ import annotations

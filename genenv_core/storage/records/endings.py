@@ -1,4 +1,4 @@
-"""Where a command ended a run before its last epoch, as it was asked to.
+"""Where a command ended a run before its last epoch, by `--until`.
 
 The record lies beside the run's configuration until the next command takes the run on, so whoever
 watches the run from anywhere knows that nobody is at work on it.
@@ -18,7 +18,7 @@ log = logging.getLogger("genenv.storage")
 
 
 class Ending(SealedRecord):
-    """The last stage that a command was asked to carry out."""
+    """The last stage of a command with `--until`."""
 
     stage: str
     epoch: int
@@ -43,7 +43,7 @@ def clear_ending(store: Store, run_id: str) -> None:
 def read_ending(store: Store, run_id: str) -> Ending | None:
     """Return where the newest command ended as asked, None where it did not.
 
-    A damaged record is warned about and taken as none.
+    Warns of a damaged record, and ignores it.
     """
     path = paths.run_ending(run_id)
     try:

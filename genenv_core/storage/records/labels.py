@@ -1,4 +1,4 @@
-"""What people say of a run: tags, a note, a pin. It is no part of the run's identity or of a key.
+"""Labels of a run: tags, a note, a pin. They are no part of the run's identity or of a key.
 
 The record lies beside the run's configuration. Every change reads it, changes it, and writes it
 only if nobody wrote it meanwhile, so two people who tag one run at once both see their tag.
@@ -85,7 +85,7 @@ def change_of(
 
 
 def read_labels(store: Store, run_id: str) -> Labels:
-    """Return a run's labels; a damaged record is warned about and taken as none."""
+    """Return a run's labels; warns of a damaged record, and ignores it."""
     return _read(store, run_id)[1]
 
 

@@ -1,4 +1,4 @@
-"""Who computed a stage: the run, when, and what it cost then.
+"""Notes who computed a stage: the run, when, and what it cost then.
 
 A manifest says nothing of it, because equal work must leave equal bytes. The note lies apart, is
 written by the process whose manifest won, and goes when the manifest goes. It is history: without

@@ -1,9 +1,9 @@
-"""Roots that are read from beside a run's own: a stage that is finished there is taken over.
+"""Takes finished stages over from other roots that a run reads beside its own.
 
 The first root that has a stage gives it: its tables are copied, its manifest stays as it is, its
-weights stay there until something needs them (`foreign`). Nothing is ever written to such a root.
+weights stay there until something needs them (`foreign`). genenv never writes to such a root.
 
-A root that cannot be read is said once and left out from then on; the run computes.
+A warning names a root that cannot be read, once; from then on the run computes such stages itself.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Readers:
     def __init__(
         self, own: Artifacts, uris: Sequence[str], tell: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Read from these roots; none is opened before a stage is looked for.
+        """Read from these roots; the first search for a stage opens them.
 
-        `tell` gets a sentence for people when a root cannot be read.
+        `tell` prints a sentence when a root cannot be read.
         """
         self._own, self._uris, self._tell = own, tuple(uris), tell
         self._open: dict[str, Artifacts] = {}

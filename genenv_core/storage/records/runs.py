@@ -187,7 +187,7 @@ class RunLog:
             for file in listed if epochs is None or epoch in epochs else ():
                 name, _, event = file.removesuffix(".json").rpartition("-")
                 if event == "end" or name not in events:
-                    # Without its end an attempt would look like one that has none: left out.
+                    # Left out where its end cannot be read: it would look like one at work.
                     events[name] = self._attempt(f"{paths.attempts(self.run_id)}/{file}")
         latest = [attempt for attempt in events.values() if attempt]
         last: dict[tuple[int, str], int] = {}
@@ -240,9 +240,9 @@ class EpochKeys(SealedRecord):
 
 def leave_out(store: Store, run_id: str, why: str) -> bool:
     """Return whether a run cannot be read, which `why` says unless it is ''; warn once of each."""
-    told = (store.uri, run_id, why)
-    if why and told not in _said:
-        _said.add(told)
+    warning = (store.uri, run_id, why)
+    if why and warning not in _said:
+        _said.add(warning)
         log.warning(
             "run=%s is left out: %s (genenv gc --drop-run %s removes it)", run_id, why, run_id
         )

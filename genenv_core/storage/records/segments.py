@@ -221,7 +221,7 @@ def _mark(store: Store, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str
 
 
 def parts_of(store: Store, stage: str, key: str) -> Iterator[Part]:
-    """Yield the parts of a finished stage; none where it is gone, or damaged, which is said."""
+    """Yield the parts of a finished stage; nothing, and a warning, where it is gone or damaged."""
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:

@@ -1,4 +1,4 @@
-"""What this process may still do, given up for good: for the process that runs people's SQL.
+"""Gives up for good what this process need not do: for the process that runs people's SQL.
 
 Three things, each of which holds by itself, and each on Linux only as far as the kernel has it:
 limits (address space, processor time, no file may grow), capabilities (root then obeys the 0444 of

@@ -44,7 +44,7 @@ class Setup:
 def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Return an empty DuckDB that loads no extension and spills nothing to disk.
 
-    This is when it looks at the machine, in files of the kernel; with one thread it starts none.
+    It looks at the machine here, in files of the kernel; with one thread it starts no further one.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,

@@ -51,7 +51,7 @@ class TraceRecord:
 
     `facts` are its rows of `traces` and `scores`, of a measurement those of `benchmark_items`,
     where `parts` say how it was judged. `sampled_by` is the digest of the checkpoint that wrote it,
-    `shown` what that was given, as its tokenizer reads it back, with all that the chat template
+    `shown` what that one read, as its tokenizer reads it back, with all that the chat template
     adds; '' behind an endpoint. `trained` has a row for each update that used it: epoch, source,
     advantage, checkpoint (what the update made), published.
     """

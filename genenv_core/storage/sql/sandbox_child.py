@@ -92,7 +92,7 @@ def serve_all(questions: BinaryIO, out: BinaryIO) -> int:
 
 
 def _said(work: Callable[[], bool]) -> dict[str, Any]:
-    """Return what is said of an answer: whether it was cut off, or why there is none."""
+    """Return the line about an answer: whether it was cut off, or why there is none."""
     try:
         return {"truncated": work()}
     except (MemoryError, pa.ArrowMemoryError, duckdb.OutOfMemoryException):

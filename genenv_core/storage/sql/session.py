@@ -73,9 +73,9 @@ class Session:
         question = json.dumps({"sql": sql, "rows": self._limits.rows}).encode()
         with self._lock:
             said, rows = self._exchange(question, frames=2, seconds=self._limits.seconds)
-        told = self._raise_for(said)
+        header = self._raise_for(said)
         with pa.ipc.open_stream(rows) as reader:
-            return Answer(frame_of(reader.read_all()), bool(told["truncated"]))
+            return Answer(frame_of(reader.read_all()), bool(header["truncated"]))
 
     @property
     def alive(self) -> bool:
@@ -83,7 +83,7 @@ class Session:
         return self._process.poll() is None
 
     def retire(self) -> None:
-        """End the process once nothing is asked of it any more; returns at once."""
+        """End the process after its last question; returns at once."""
 
         def end() -> None:
             with self._lock:
@@ -130,7 +130,7 @@ class Session:
         return whole
 
     def _raise_for(self, said: bytes) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(said)
-        if "truncated" not in told:
-            raise why_not(told, self._limits)
-        return told
+        header: dict[str, Any] = json.loads(said)
+        if "truncated" not in header:
+            raise why_not(header, self._limits)
+        return header

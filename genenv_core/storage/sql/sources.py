@@ -75,8 +75,8 @@ def answered(
 ) -> Answer:
     """Return what `question` gives for the tables of runs, all of the store's by default.
 
-    Where all are asked, a run whose files cannot be read is left out with a warning: it takes no
-    other run away. Arguments and errors are those of `sources`, and what `question` raises.
+    A question about all runs leaves out, with a warning, a run whose files cannot be read.
+    Arguments and errors are those of `sources`, and what `question` raises.
     """
     found = sources(store, runs, tables=tables, only=only)
     try:

@@ -119,7 +119,7 @@ def _retyped(kind: Any, leaf: Callable[[str], str | None]) -> str:
     if kind.id == "array":
         return f"{_retyped(first, leaf)}[{children[1][1]}]"
     if kind.id == "map":
-        # A key that is a list or a structure is none in Python, and one that is a number in JSON.
+        # Python takes no list or structure as a key, and JSON no number.
         key = TEXT if leaf is _spellable else _retyped(first, leaf)
         return f"MAP({key}, {_retyped(children[1][1], leaf)})"
     named = (

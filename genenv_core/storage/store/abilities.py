@@ -1,4 +1,4 @@
-"""What the file system of a root must be able to do, tried before anything is computed.
+"""Tries before work what the file system of a root must be able to do.
 
 Network mounts and file systems in user space (Azure Files, gcsfuse, blobfuse, exFAT, some NFS
 mounts) lack one or the other; without the trial, a run would find out after its first stage.

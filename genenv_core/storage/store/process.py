@@ -1,4 +1,4 @@
-"""Which process this is, and whether one of this machine has ended."""
+"""Names this process, and finds whether one of this machine has ended."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Store(Protocol):
         ...
 
     def stats(self, paths: Sequence[str]) -> list[Stat | None]:
-        """Return what is known of each object without reading it, None where nothing is."""
+        """Return each object's size and digest, without reading it; None for a missing one."""
         ...
 
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:

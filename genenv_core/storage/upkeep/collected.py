@@ -1,4 +1,4 @@
-"""What a collection of garbage goes by, and what it came to."""
+"""Settings and result of a garbage collection."""
 
 from __future__ import annotations
 

@@ -179,10 +179,11 @@ def test_a_file_may_start_from_a_preset(tmp_path: Path) -> None:
     changes = ["epochs=3", "rwr.learning_rate=0.5"]
     assert resolve(str(file)) == resolve("tiny", overrides=changes)
     file.write_text("preset: tini\n")
-    with pytest.raises(ConfigError, match=r"mine\.yaml: preset 'tini' is none of laptop, paper, "):
+    words = r"mine\.yaml: preset 'tini' is not one of laptop, paper, "
+    with pytest.raises(ConfigError, match=words):
         resolve(str(file))
     file.write_text("preset: [tiny]\n")
-    with pytest.raises(ConfigError, match="is none of laptop"):
+    with pytest.raises(ConfigError, match="is not one of laptop"):
         resolve(str(file))
 
 
@@ -320,7 +321,7 @@ BAD_OVERRIDES = [
         "gates.min_fidelity=0.9",
         ["gates.min_fidelity 0.9", "does nothing", "tools.execution inline", "simulated"],
     ),
-    ("measure.benchmarks=[bfl]", ["measure.benchmarks 'bfl' is none of", "bfcl"]),
+    ("measure.benchmarks=[bfl]", ["measure.benchmarks 'bfl' is not one of", "bfcl"]),
     ("measure.benchmarks=[bfcl, bfcl]", ["measure.benchmarks", "stands twice", "remove"]),
     ("measure.every=2", ["section measure does nothing without measure.benchmarks"]),
     ("measure={benchmarks: [bfcl], every: 0}", ["measure.every", "greater than or equal to 1"]),

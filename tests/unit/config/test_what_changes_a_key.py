@@ -342,9 +342,9 @@ def test_what_the_readme_says_of_bits_is_in_the_key_of_every_stage_with_a_model(
     text = " ".join(Path("README.md").read_text("utf-8").split())
     sentence = (
         "bit for bit, on a CPU with one thread (`compute.threads`), one kind of processor, one set "
-        "of library versions and one set of the variables by which they choose their arithmetic "
-        "(`ATEN_CPU_CAPABILITY`, `MKL_*` and others). All of these are in the key of every stage "
-        "that runs a model on a CPU."
+        "of library versions and one set of the variables that choose their arithmetic "
+        "(`ATEN_CPU_CAPABILITY`, `MKL_*` and others). The key of every stage that runs a model on "
+        "a CPU holds all of these."
     )
     assert sentence in text
 

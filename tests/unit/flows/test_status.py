@@ -129,8 +129,8 @@ def test_a_run_that_was_to_end_early_is_watched_no_longer(
 
 @mutation(
     "status does not say how far a stage is", "flows/cli/runs/status.py",
-    "told = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))",
-    "told = attempt.error",
+    "words = attempt.error or picture.progress.get((attempt.epoch, attempt.stage))",
+    "words = attempt.error",
 )  # fmt: skip
 def test_status_says_how_far_a_stage_is_and_what_bootstrap_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

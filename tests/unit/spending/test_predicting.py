@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.runs.predicted import Predicted, told_afterwards
+from flows.cli.runs.predicted import Predicted, prediction_errors
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.spending.predicting import Prediction, Predictor, first_reached, samples_of
@@ -224,8 +224,8 @@ def test_afterwards_only_runs_that_began_before_count(tmp_path: Path) -> None:
     note(tmp_path, "mine", "score", 1.0, day=1)
     configured(tmp_path, "later", day=2)
     note(tmp_path, "later", "score", 5.0, day=2)
-    rollout, everything = told_afterwards(LocalStore(tmp_path), "mine")
+    rollout, everything = prediction_errors(LocalStore(tmp_path), "mine")
     assert rollout["stage"] == "rollout" and rollout["error"] == pytest.approx(0.5)
     assert (rollout["predicted_tokens"], rollout["tokens"]) == (100, 200)
     assert everything["stage"] == "all" and everything["stages"] == 1
-    assert told_afterwards(LocalStore(tmp_path), "past") == []
+    assert prediction_errors(LocalStore(tmp_path), "past") == []

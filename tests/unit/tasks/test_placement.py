@@ -130,7 +130,7 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigError, match="PREFECT_API_URL names no Prefect server"):
         work_pool("gpu")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    with pytest.raises(ConfigError, match=r"--stage 'roll' is none of bootstrap, .*rollout"):
+    with pytest.raises(ConfigError, match=r"--stage 'roll' is not one of bootstrap, .*rollout"):
         work_pool("gpu", stage=["roll"])
     with pytest.raises(ConfigError, match=r"gpu.yaml: cannot be read"):
         work_pool("gpu", settings=tmp_path / "gpu.yaml")

@@ -52,7 +52,7 @@ def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> Fault 
 
 
 def steps_of(turn: object) -> list[list[str]]:
-    """Return the steps of a turn that call something; what is no list of texts calls nothing."""
+    """Return the steps of a turn that call something, no step for anything but a list of texts."""
     return [step for step in turn if _are_calls(step)] if is_list(turn) else []
 
 

@@ -24,7 +24,7 @@ class TurnsRow:
     """An item with all that its verdict needs; gold has a list of calls for each turn.
 
     `turns` are the messages that open each turn of a conversation. In the turns of `missed` the
-    model is told of functions that were kept from it until then.
+    model first reads functions that were kept from it until then.
     """
 
     id: str

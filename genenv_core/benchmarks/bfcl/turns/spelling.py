@@ -1,6 +1,6 @@
 """A model's call as the text that a multi-turn prediction has of it.
 
-What is written reads back as the same call, or as none: a name or an argument that Python has no
+A reader gets the same call back, or no call: a name or an argument that Python has no
 word for is written so that no reader takes it for another one.
 """
 

@@ -141,7 +141,7 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
         return Grammar("json", json.dumps(WrittenRequest.model_json_schema()))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one request that the text spells, or why it spells none."""
+        """Return the one request that the text spells, or why it spells no request."""
         found = read_written(WrittenRequest, text)
         return [found if isinstance(found, Rejected) else self._requests.draft_of(found)]
 

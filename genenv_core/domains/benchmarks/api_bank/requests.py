@@ -80,7 +80,7 @@ class Requests:
             ) from error
 
     def draft_of(self, found: WrittenRequest, check: Problem = problem) -> TaskDraft | Rejected:
-        """Return the task that a generation spells, or why it is none."""
+        """Return the task that a generation spells, or why it spells no task."""
         if wrong := check(found, self.docs):
             return wrong
         calls = found.calls()

@@ -209,7 +209,7 @@ def _says(text: str, value: str | float) -> bool:
 
 @lru_cache(maxsize=64)
 def _plain(text: str) -> str:
-    """Return a text in lower case with single blanks; one text is asked for many values."""
+    """Return a text in lower case with single blanks; cached, as many values look into one text."""
     return " ".join(text.casefold().split())
 
 

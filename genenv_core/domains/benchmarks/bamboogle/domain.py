@@ -154,7 +154,7 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         return Grammar("json", json.dumps(WrittenQuestion.model_json_schema()))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one question that the text spells, or why it spells none."""
+        """Return the one question that the text spells, or why it spells no question."""
         found = read_written(WrittenQuestion, text)
         return [found if isinstance(found, Rejected) else self._draft_of(found)]
 
@@ -265,7 +265,7 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         return drafts, digest
 
     def _row(self, path: Path, number: int, row: Any) -> TaskDraft:
-        """Return a question of the user's; passages are their business, and it has none."""
+        """Return a question of the user's, which has no passages."""
         record = cast(JsonObject, row) if isinstance(row, dict) else {}
         question, answer = record.get("question"), record.get("answer")
         if not isinstance(question, str) or not isinstance(answer, str) or not answer.strip():

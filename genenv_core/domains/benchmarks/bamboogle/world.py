@@ -101,8 +101,8 @@ class Drawn:
 def draw(rng: random.Random, level: int) -> Drawn:
     """Return a question of a level from 1 to the number of `LEVELS`.
 
-    What is not needed comes first from a twin of the question about other things, its last passage
-    before the others: the kind of the answer alone does not give it away.
+    Passages that nobody needs come first from a twin of the question about other things, its last
+    passage before the others: the kind of the answer alone does not give it away.
     """
     hops, others = LEVELS[level - 1]
     used: set[str] = set()

@@ -78,7 +78,7 @@ def hops(question: str, answer: str, passages: Sequence[Passage]) -> int | Rejec
 
 
 def draft_of(written: WrittenQuestion, asked: Callable[[JsonObject], str]) -> TaskDraft | Rejected:
-    """Return the task that a generation spells, or why it is none; `asked` is the prompt's text."""
+    """Return the task that a generation spells, or why it spells no task; `asked` is the prompt."""
     passages = [Passage(one.title, one.text) for one in written.passages]
     length = hops(written.question, written.answer, passages)
     if isinstance(length, Rejected):

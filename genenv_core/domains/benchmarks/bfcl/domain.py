@@ -141,14 +141,14 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         return Grammar("json", json.dumps(schema(self.options.hardest)))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one task that a generation is, or why it is none; never raises."""
+        """Return the one task that a generation is, or why it is no task; never raises."""
         program = read_program(text, self.options.hardest)
         return [program if isinstance(program, Rejected) else _draft(program)]
 
     def calls_of(self, draft: TaskDraft) -> Sequence[Call]:
         """Return the calls of the right answer, with the first values that gold lists.
 
-        Those of a multi-turn item are no answer to one request, so that it has none here.
+        Those of a multi-turn item are no answer to one request, so it returns no calls for one.
         """
         if ITEM not in draft.spec:
             return first_calls(draft.spec["ground_truth"])

@@ -1,8 +1,8 @@
 """A training task as a model plays it: a single-turn item whose all is in its spec.
 
-Where no call is right, BFCL is content with any text. Then a silent model, or one that says
-anything at all, is paid, so that a training task wants to be told that no function fits, in the
-words that the rules ask for.
+Where no call is right, BFCL is content with any text, so a silent model, or one that says anything
+at all, would earn the reward. A training task therefore wants the answer that no function fits, in
+the words of the rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MadeTask(SingleTurn):
         self._nothing = row.category.kind is Kind.IRRELEVANCE
 
     def prediction(self, said: Sequence[Said]) -> Any:
-        """Return the calls of the first turn, or its text where it has none and needs none."""
+        """Return the calls of the first turn, or its text where it needs and has no call."""
         calls = super().prediction(said)
         return said[0].text if self._nothing and calls == [] and said else calls
 

@@ -1,7 +1,7 @@
-"""What people hear of a store that does not answer: once that, and once that it answers again.
+"""Logs once that a store does not answer, and once that it answers again.
 
-The logger `genenv.storage.s3` says it: on standard error, and in a run's run.log. A request that
-is tried again for less than SILENT_S is not worth a word.
+The logger `genenv.storage.s3` writes to standard error and into a run's run.log. It writes nothing
+of a request that is tried again for less than SILENT_S.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 log = logging.getLogger("genenv.storage.s3")
 
 SILENT_S = 5.0
-"""Seconds of trouble with one request before it is told."""
+"""Seconds of trouble with one request before a warning."""
 
 
 class Away:

@@ -1,8 +1,8 @@
 """Local copies of immutable objects, by their digest: exact for ever, whoever made them.
 
-A file appears whole or not at all, so any number of processes share a cache. What was not used for
-longest goes when it is full; a file that was used in the last minutes never goes, because somebody
-may be about to open it, so the bound can be passed by what is in use.
+A file appears whole or not at all, so any number of processes share a cache. A full cache drops the
+least recently used file, but never one of the last minutes, because somebody may be about to open
+it. So files in use can pass the bound.
 """
 
 from __future__ import annotations

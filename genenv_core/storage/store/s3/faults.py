@@ -1,4 +1,4 @@
-"""What goes wrong with a request to a bucket: what passes by itself, and what a person reads."""
+"""Sorts the faults of requests to a bucket: what passes by itself, and what a person reads."""
 
 # s3fs, fsspec and botocore have no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -111,9 +111,9 @@ def _headers(error: BaseException) -> dict[str, str]:
 
 def _ahead(error: BaseException) -> float | None:
     """Return the seconds that the store's clock is ahead of this machine's, if its answer says."""
-    told = str(_answer(error).get("Error", {}).get("ServerTime", ""))
+    server_time = str(_answer(error).get("Error", {}).get("ServerTime", ""))
     try:
-        there = datetime.fromisoformat(told) if told else None
+        there = datetime.fromisoformat(server_time) if server_time else None
         there = there or parsedate_to_datetime(_headers(error)["date"])
     except (KeyError, ValueError):
         return None

@@ -127,7 +127,7 @@ class Requests:
     """Requests for the objects of one bucket below a prefix, for fsspec's event loop."""
 
     def __init__(self, name: str, prefix: str) -> None:
-        """Name a bucket; nothing is asked yet. Credentials come from the usual chain alone."""
+        """Name a bucket, without a request yet. Credentials come from the usual chain alone."""
         self.name = name
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{name}/{self._prefix}"

@@ -100,7 +100,7 @@ def test_files_are_written_outside_of_the_root_only(root: Path, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["x.xlsx", "x.csv.gz", "x.feather"])
 def test_a_file_of_another_format_is_refused(root: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / name
-    with pytest.raises(QueryError, match="none of the formats table, csv, json, parquet"):
+    with pytest.raises(QueryError, match="not one of the formats table, csv, json, parquet"):
         sql.sql("FROM epochs", root=str(root), output=target)
     assert not target.exists()
     sql.sql("FROM epochs", root=str(root), output=target, format_=sql.Format.CSV)
