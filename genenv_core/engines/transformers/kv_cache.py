@@ -33,7 +33,7 @@ PADDED_ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 PREFILL_TOKENS = 8192
 """Prompt tokens in one forward pass: bounds the activations, not the cache."""
 
-SHARED_TOKENS = 16
+SHARED_TOKENS = 8
 """Fewest tokens at the beginning of all prompts that are computed once: a second forward pass costs
 about as much as a few tokens of each prompt."""
 
