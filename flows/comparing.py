@@ -26,11 +26,11 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.planner import plan_run
-from flows.up.children import Child
+from flows.up.children import ChildProcess
 from genenv_core import __version__
 from genenv_core.compare.claim import CLAIM, FIGURE, claim, figure
 from genenv_core.compare.judging import judge
-from genenv_core.compare.page import PAGE, Made, as_values, render, run_page
+from genenv_core.compare.page import PAGE, PlayedComparison, as_values, render, run_page
 from genenv_core.compare.results import Played, read_results
 from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name
 from genenv_core.config.load import dump
@@ -68,13 +68,13 @@ class ByResume:
     def __init__(self, root: str, logs: Path) -> None:
         """Play in this root; nothing is started yet."""
         self._root, self._logs = root, logs
-        self._children: set[Child] = set()
+        self._children: set[ChildProcess] = set()
 
     def __call__(self, run: PlannedRun) -> None:
         command = [sys.executable, "-m", "flows.cli.app", "resume", run.run_id, "--json"]
         self._logs.mkdir(parents=True, exist_ok=True)
         log = self._logs / f"{run.run_id}.log"
-        child = Child(run.run_id, [*command, "--root", self._root], os.environ, log)
+        child = ChildProcess(run.run_id, [*command, "--root", self._root], os.environ, log)
         self._children.add(child)
         while child.status is None:
             check()  # what it raises leaves the child to `end`
@@ -199,7 +199,9 @@ def _log_of(run: PlannedRun) -> RunLog:
     return RunLog(artifacts_of(run.config.root).store, run.run_id)
 
 
-def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Sequence[str]) -> Made:
+def conclude(
+    comparison: Comparison, runs: Sequence[PlannedRun], failures: Sequence[str]
+) -> PlayedComparison:
     """Return what the runs of a comparison came to, kept in their root as pages and as JSON.
 
     `failures` are those of `play_all` on the same runs.
@@ -217,7 +219,7 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
             report = read_report(connection, [run.run_id])
         page = render_run(report, root=root, now=now, version=__version__)
         store.replace(paths.comparison(name, run_page(run.run_id)), page.encode())
-    made = Made(
+    made = PlayedComparison(
         comparison,
         list(runs),
         results,
@@ -233,7 +235,7 @@ def conclude(comparison: Comparison, runs: Sequence[PlannedRun], failures: Seque
     return made
 
 
-def copy_pages(made: Made, folder: Path) -> None:
+def copy_pages(made: PlayedComparison, folder: Path) -> None:
     """Copy the pages of a comparison and its JSON to a folder; raises ConfigError."""
     store = open_once(made.root)
     files = [PAGE, CLAIM, FIGURE, "result.json", *(run_page(run.run_id) for run in made.results)]
@@ -246,7 +248,7 @@ def copy_pages(made: Made, folder: Path) -> None:
         raise ConfigError(f"--output {folder}: cannot be written: {error.strerror}") from error
 
 
-def raise_failures(made: Made) -> None:
+def raise_failures(made: PlayedComparison) -> None:
     """Raise GenenvError when a run did not finish."""
     if made.failures:
         arm, seed, reason = made.failures[0]

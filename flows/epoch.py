@@ -16,9 +16,9 @@ from tasks.generate_tasks import GenerateTasksInputs, generate_tasks
 from tasks.grpo_update import GrpoUpdateInputs, grpo_update
 from tasks.placement.parents import cancel_children
 from tasks.pool import PoolInputs, pool
-from tasks.publish import Made, PublishInputs, publish
+from tasks.publish import EpochOutputs, PublishInputs, publish
 from tasks.rollout import RolloutInputs, rollout
-from tasks.rwr_update import RwrUpdateInputs, Simulated, rwr_update
+from tasks.rwr_update import RwrUpdateInputs, SimulatedAttempts, rwr_update
 from tasks.score import ScoreInputs, score
 from tasks.stage.stopping import to_the_end
 from tasks.telemetry.spans import epoch_span
@@ -88,7 +88,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         generations=[one.tasks for one in pooled],
         scores=scores,
         train=arm.trains_env,
-        simulated=Simulated(traces, data) if simulator else None,
+        simulated=SimulatedAttempts(traces, data) if simulator else None,
     )
     of_agent = grpo_update.submit(config, epoch, agent_update)
     behind = [of_agent] if config.execution.updates_at_once == 1 else []
@@ -97,7 +97,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     of_candidate = EvaluateInputs(agent, data, grpo, state.evaluated(grpo))
     evaluating = evaluate.submit(config, epoch, of_candidate)
     rwr, evaluation = of_env.result(), evaluating.result()
-    made = Made(
+    made = EpochOutputs(
         tasks=tasks,
         traces=traces,
         scores=scores,

@@ -50,7 +50,7 @@ CHECKED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class RunInputs:
     """What a run reads from outside of its root, None for what nobody gives it.
 
     Args:
@@ -66,7 +66,7 @@ class Inputs:
     teacher: TeacherRef | None
 
     @classmethod
-    def read(cls, config: RunConfig) -> Inputs:
+    def read(cls, config: RunConfig) -> RunInputs:
         """Return those of a configuration; raises GenenvError for what cannot serve."""
         # Models are last, because their libraries take seconds to load.
         examples, offline = warm_start_input(config), offline_input(config)
@@ -90,7 +90,7 @@ class Prepared:
     config: RunConfig
     options: RunOptions
     store: Store
-    inputs: Inputs
+    inputs: RunInputs
     branch: Branch | None
     draws: Draws | None
     updates: list[Need]
@@ -144,7 +144,7 @@ def prepare(
         _check_place(config)
     # No folder is made for a run that is refused before; one with such options has its root.
     opened = _opened(config, options, asks=computes) if point or options.force else None
-    inputs = Inputs.read(config)
+    inputs = RunInputs.read(config)
     store, branch, draws = opened or _opened(config, options, asks=computes)
     updates: list[Need] = []
     if computes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.bundling import plugin_modules, portable
-from flows.preparing import Inputs
+from flows.preparing import RunInputs
 from flows.stages import TASKS
 from genenv_core.bundle import sources
 from genenv_core.bundle.comparing import Here, installations, listed, unequal
@@ -167,7 +167,7 @@ def check_given(contents: Contents, config: RunConfig) -> None:
 
 def _given_here(config: RunConfig) -> dict[str, str]:
     """Return the digest of each input that people give, by the field that names it."""
-    read = Inputs.read(config)
+    read = RunInputs.read(config)
     model = read.teacher.model if read.teacher else None
     found = {
         **identities(read.given),
@@ -213,7 +213,7 @@ def open_root(store: Store, bundle: str, contents: Contents) -> None:
         merge_draws(store, contents.facts.run_id, Draws(numbers=contents.facts.draws))
 
 
-class Comparison:
+class ReplayComparison:
     """Listens to the stages of a replay; raises ReplayError in the first one that differs."""
 
     def __init__(self, contents: Contents, store: Store, here: Here, config: RunConfig) -> None:

@@ -28,7 +28,7 @@ from prefect.context import FlowRunContext, TaskRunContext
 from flows.cli.tables import epoch_cells
 from flows.running.environment import MLFLOW_VARIABLE
 from genenv_core.addresses import at_root, page_of
-from genenv_core.compare.page import PAGE, Made
+from genenv_core.compare.page import PAGE, PlayedComparison
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.config.stages import MEASURES as MEASURED
@@ -64,7 +64,7 @@ QUERIES = (
 
 
 @dataclass(frozen=True)
-class Report:
+class ShownEvent:
     """An event, and the flow run and task run that it came from."""
 
     event: Event
@@ -107,7 +107,7 @@ class Publisher:
     def __post_init__(self) -> None:
         """Start the thread; artifacts on the whole run belong to the current flow run."""
         self._flow_run = _flow_run()
-        self._queue: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ShownEvent | None] = queue.SimpleQueue()
         self._progress: dict[tuple[int, str], Progress] = {}
         self._cached: dict[int, bool] = {}
         self._thread = threading.Thread(target=self._work, name="artifacts", daemon=True)
@@ -122,7 +122,7 @@ class Publisher:
             return
         task = TaskRunContext.get()
         flow_run = task.task_run.flow_run_id if task else _flow_run()
-        self._queue.put(Report(event, flow_run, task.task_run.id if task else None))
+        self._queue.put(ShownEvent(event, flow_run, task.task_run.id if task else None))
 
     def close(self) -> None:
         """Send what is left, and end."""
@@ -144,7 +144,7 @@ class Publisher:
                 if None in batch:
                     return
 
-    def _take(self, client: SyncPrefectClient, report: Report) -> None:
+    def _take(self, client: SyncPrefectClient, report: ShownEvent) -> None:
         event = report.event
         key = (event.epoch, event.stage)
         if event.kind == "advanced":
@@ -379,7 +379,7 @@ def _mlflow(config: RunConfig) -> str:
     return ""
 
 
-def publish_verdicts(made: Made) -> None:
+def publish_verdicts(made: PlayedComparison) -> None:
     """Make the artifact of a comparison; a failure is only a line in the log."""
     _tried(
         create_markdown_artifact,
@@ -389,7 +389,7 @@ def publish_verdicts(made: Made) -> None:
     )
 
 
-def verdicts(made: Made) -> str:
+def verdicts(made: PlayedComparison) -> str:
     """Return what a comparison decides as markdown."""
     parts = [f"# {', '.join(made.comparison.arms)}: {len(made.judged.seeds)} seeds"]
     for measure in made.judged.measures:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.epoch.publishing import Measured, Update, publish_candidates, publish_first
+from genenv_core.epoch.publishing import HeldoutSuccess, Update, publish_candidates, publish_first
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import NARROW
 from genenv_core.storage.records.artifacts import Artifacts
@@ -25,7 +25,7 @@ STAGE = Stage(
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class EpochOutputs:
     """The outputs of an epoch, and the agent's validation success before it."""
 
     tasks: ArtifactRef
@@ -48,14 +48,14 @@ class PublishInputs:
     evaluation: ArtifactRef
     agent: CheckpointRef
     env: CheckpointRef
-    made: Made | None = None
+    made: EpochOutputs | None = None
     warm_start: ArtifactRef | None = None
 
 
 def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
     """Check the gates and write the rows; the facts are what the next epoch starts from."""
     inputs = context.inputs
-    measured = Measured.of(context.manifest(inputs.evaluation))
+    measured = HeldoutSuccess.of(context.manifest(inputs.evaluation))
     before = {Policy.AGENT: inputs.agent, Policy.ENV: inputs.env}
     made = inputs.made
     if made is None:

@@ -63,7 +63,7 @@ STAGE = Stage(
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedAttempts:
     """This epoch's attempts, in which pi_env plays the tools, and the run's base tasks."""
 
     traces: ArtifactRef
@@ -84,7 +84,7 @@ class RwrUpdateInputs:
     generations: Sequence[ArtifactRef]
     scores: ArtifactRef
     train: bool
-    simulated: Simulated | None = None
+    simulated: SimulatedAttempts | None = None
 
 
 def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:

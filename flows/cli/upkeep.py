@@ -18,7 +18,7 @@ from genenv_core.errors import ConfigError
 if TYPE_CHECKING:
     from genenv_core.storage.store.protocol import Store
     from genenv_core.storage.upkeep.collected import Collected
-    from genenv_core.storage.upkeep.verify import Report
+    from genenv_core.storage.upkeep.verify import VerifyReport
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Remove nothing, list what gc would remove.")
@@ -108,7 +108,7 @@ def gc(
     restore: Restore = "",
 ) -> None:
     """Remove what no run needs: leftovers, forgotten stages, weights of superseded checkpoints."""
-    from genenv_core.storage.upkeep.collected import Rule
+    from genenv_core.storage.upkeep.collected import CollectionRule
     from genenv_core.storage.upkeep.gc import collect
 
     store = existing(root, writable=True)
@@ -117,7 +117,7 @@ def gc(
     if restore:
         _restore(store, restore, as_json)
         return
-    rule = Rule(keep_checkpoints, older_than, drop_run)
+    rule = CollectionRule(keep_checkpoints, older_than, drop_run)
     found = collect(store, rule, datetime.now(UTC), dry_run=dry_run)
     if as_json:
         print(json_text({"root": store.uri, "dry_run": dry_run, **asdict(found)}))
@@ -174,7 +174,7 @@ def _show_collected(found: Collected, dry_run: bool) -> None:
     out.print(f"{len(found.paths)} files and folders, {found.bytes / 2**20:.1f} MiB {verb}")
 
 
-def _show_report(report: Report, store: Store, seconds: float) -> None:
+def _show_report(report: VerifyReport, store: Store, seconds: float) -> None:
     from genenv_core.storage.upkeep.verify import OUT_OF_SCOPE
 
     out = console()

@@ -32,7 +32,7 @@ from genenv_core.config.run_options import RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, NotFound
-from genenv_core.measuring.request import Asked, measurement
+from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.storage.store.opening import open_once
@@ -97,7 +97,7 @@ def comparison_of(request: CompareRequest) -> tuple[Comparison, str]:
 
 def measurement_of(request: BenchmarkRequest) -> RunConfig:
     """Return the configuration of a measurement; raises ConfigError."""
-    asked = Asked(
+    asked = MeasuringOptions(
         request.model,
         request.model_name,
         request.key_env,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.cli.data.measured import Measured, measure_all
+from flows.cli.data.measured import MeasuredBenchmark, measure_all
 from flows.cli.options import check_run, existing
 from flows.cli.runs.listing import newest_run
 from genenv_core.addresses import DEFAULT_ROOT
@@ -26,7 +26,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.measuring.beside import Beside, beside, written
 from genenv_core.measuring.items import benchmark_of
-from genenv_core.measuring.request import Asked, measurement
+from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.files import write_output
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.types import JsonObject
@@ -35,17 +35,17 @@ LEVELS = ("lv1 calls", "lv1 responses", "lv2 calls", "lv2 responses")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MeasuredPart:
     """What of a benchmark is measured: its categories, () all of them, and the metrics shown."""
 
     categories: Sequence[str]
     metrics: Sequence[str]
 
 
-PARTS: Mapping[str, Part] = {
-    "bamboogle": Part((), ("exact_match", "f1")),
-    "bfcl": Part([one.name for one in SINGLE_TURN], (PYTHON_AST, "irrelevance")),
-    "api_bank": Part(LEVELS, LEVELS),
+PARTS: Mapping[str, MeasuredPart] = {
+    "bamboogle": MeasuredPart((), ("exact_match", "f1")),
+    "bfcl": MeasuredPart([one.name for one in SINGLE_TURN], (PYTHON_AST, "irrelevance")),
+    "api_bank": MeasuredPart(LEVELS, LEVELS),
 }
 
 TURN_TOKENS = 96
@@ -129,13 +129,13 @@ def configured(
 ) -> RunConfig:
     """Return the measurement of a model on a part of a benchmark; raises ConfigError."""
     part = PARTS[name]
-    asked = Asked(model, data=str(folder_in(data, name)))
+    asked = MeasuringOptions(model, data=str(folder_in(data, name)))
     short = [f"rollout.max_tokens={TURN_TOKENS}", f"rollout.max_length={LENGTH}"]
     drawn = [f"benchmark.draw={items}", f"benchmark.categories={list(part.categories)}"]
     return measurement(name, asked, overrides=[*short, *drawn, *overrides], fields=fields)
 
 
-def compared(one: Measured, other: Measured) -> list[Beside]:
+def compared(one: MeasuredBenchmark, other: MeasuredBenchmark) -> list[Beside]:
     """Return the metrics that are shown of two measurements, or none where one of them failed."""
     if one.output is None or other.output is None:
         return []

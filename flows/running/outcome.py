@@ -27,7 +27,7 @@ _PREFECT = {"prefect", "httpx", "httpcore"}
 """Packages whose errors are Prefect's: its client speaks by httpx."""
 
 
-class Server(Protocol):
+class PrefectServer(Protocol):
     """A Prefect server of this command: its address, the folder of its database, how it ended."""
 
     home: Path
@@ -54,7 +54,7 @@ def full(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def explained(server: Server | None) -> Generator[None]:
+def explained(server: PrefectServer | None) -> Generator[None]:
     """Raise GenenvError in place of an error of Prefect in the block whose cause is known.
 
     An error of a stage wins over that of its report. Without a server of its own, the command uses
@@ -80,7 +80,9 @@ def explained(server: Server | None) -> Generator[None]:
         raise cause from cause.__cause__ or error
 
 
-def cause_of(error: Exception, server: Server | None, failed: list[Event]) -> GenenvError | None:
+def cause_of(
+    error: Exception, server: PrefectServer | None, failed: list[Event]
+) -> GenenvError | None:
     """Return what ended a command, None where that is the error itself, or not Prefect's.
 
     Where the server explains it, Prefect's words add nothing: `genenv --debug` shows them.

@@ -15,7 +15,7 @@ import psutil
 POLL_S = 0.1
 
 
-class Child:
+class ChildProcess:
     """A started process and its log."""
 
     def __init__(

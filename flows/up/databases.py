@@ -28,7 +28,7 @@ MLFLOW_MIGRATIONS = ("mlflow", "store/db_migrations/versions")
 
 
 @dataclass(frozen=True)
-class Database:
+class ToolDatabase:
     """One database: of which tool, where (without a password), and its last migration if any."""
 
     tool: str
@@ -47,7 +47,7 @@ class Database:
         return "older" if order[self.revision] else "current"
 
 
-def sqlite(tool: str, path: Path, migrations: tuple[str, str]) -> Database:
+def sqlite(tool: str, path: Path, migrations: tuple[str, str]) -> ToolDatabase:
     """Return what is known of an SQLite file, which may not exist; raises StorageError."""
     revision = None
     if path.exists() and path.stat().st_size:
@@ -65,10 +65,10 @@ def sqlite(tool: str, path: Path, migrations: tuple[str, str]) -> Database:
             ) from error
         if revision is None and names:
             raise StorageError(f"{path} is no database of {tool}: move it away")
-    return Database(tool, str(path), revision, path, migrations)
+    return ToolDatabase(tool, str(path), revision, path, migrations)
 
 
-def postgresql(url: str) -> Database:
+def postgresql(url: str) -> ToolDatabase:
     """Return what is known of Prefect's PostgreSQL database; raises ConfigError or StorageError."""
     import asyncio
 
@@ -91,12 +91,12 @@ def postgresql(url: str) -> Database:
     except (ValueError, asyncpg.InterfaceError) as error:
         raise ConfigError(f"--database-url {without_password(url)}: {error}") from error
     tool, folder = PREFECT_MIGRATIONS
-    return Database(
+    return ToolDatabase(
         "Prefect", without_password(url), revision, None, (tool, f"{folder}/postgresql")
     )
 
 
-def check(database: Database, *, upgrade: bool) -> str:
+def check(database: ToolDatabase, *, upgrade: bool) -> str:
     """Return a line on what is done with a database, '' for nothing; raises ConfigError.
 
     An older database is upgraded only with `upgrade`; an SQLite file is copied first. A newer one,

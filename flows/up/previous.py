@@ -22,7 +22,7 @@ from genenv_core.storage.store.process import has_ended, identity
 FOLDER = "up"
 
 
-class Known(BaseModel):
+class KnownProcess(BaseModel):
     """A process: its role, its pid, and its start, as a later process may get the same pid."""
 
     name: str
@@ -38,16 +38,16 @@ class Known(BaseModel):
 class Note(BaseModel):
     """What `genenv up` leaves in its root while it runs."""
 
-    up: Known
+    up: KnownProcess
     url: str
     mlflow_url: str
     view_url: str = ""
-    children: list[Known] = []
+    children: list[KnownProcess] = []
 
 
-def known(name: str, pid: int) -> Known:
+def known(name: str, pid: int) -> KnownProcess:
     """Return the note of a live process."""
-    return Known(name=name, pid=pid, identity=identity(pid))
+    return KnownProcess(name=name, pid=pid, identity=identity(pid))
 
 
 def read_note(root: Path) -> Note | None:
@@ -92,7 +92,7 @@ class OneUp:
         self._refuse_leftovers(root)
 
     def note(
-        self, url: str, mlflow_url: str, children: Sequence[Known], *, view_url: str = ""
+        self, url: str, mlflow_url: str, children: Sequence[KnownProcess], *, view_url: str = ""
     ) -> None:
         """Write down which processes there are."""
         own = known("genenv up", os.getpid())

@@ -12,7 +12,7 @@ from types import FrameType
 from flows.deploy.deployments import ensure_automation, ensure_work_pool, register
 from flows.running.blank import NAME, lay
 from flows.up import databases
-from flows.up.children import Child
+from flows.up.children import ChildProcess
 from flows.up.mlflow_server import UPGRADE_VARIABLE
 from flows.up.previous import OneUp, known
 from flows.up.services import (
@@ -45,7 +45,7 @@ WATCH_S = 0.5
 Say = Callable[[str], None]
 
 
-class Stop(BaseException):
+class StopSignal(BaseException):
     """Ctrl-C, SIGTERM or SIGHUP has come."""
 
 
@@ -64,13 +64,13 @@ def up(settings: Settings, *, upgrade: bool, say: Say) -> None:
 
 
 def _run(settings: Settings, one: OneUp, *, old_mlflow: bool, say: Say) -> None:
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     with _stoppable():
         try:
             _start(settings, one, children, old_mlflow=old_mlflow, say=say)
             _announce(settings, say)
             _watch(children)
-        except Stop:
+        except StopSignal:
             say("stopping: active runs end where Retry can continue them, in up to 40 s")
             say("a second Ctrl-C ends them at once")
         finally:
@@ -79,11 +79,11 @@ def _run(settings: Settings, one: OneUp, *, old_mlflow: bool, say: Say) -> None:
 
 
 def _start(
-    settings: Settings, one: OneUp, children: list[Child], *, old_mlflow: bool, say: Say
+    settings: Settings, one: OneUp, children: list[ChildProcess], *, old_mlflow: bool, say: Say
 ) -> None:
-    def start(name: str, command: list[str], environment: dict[str, str]) -> Child:
+    def start(name: str, command: list[str], environment: dict[str, str]) -> ChildProcess:
         log = settings.logs / f"{name.lower().replace(' ', '-')}.log"
-        children.append(Child(name, command, environment, log))
+        children.append(ChildProcess(name, command, environment, log))
         notes = [known(child.name, child.pid) for child in children]
         one.note(settings.url, settings.mlflow_url, notes, view_url=settings.view_url)
         return children[-1]
@@ -109,7 +109,7 @@ def _start(
     _wait(view, children, lambda: healthy(settings.view_url))
 
 
-def _wait(child: Child, children: list[Child], answers: Callable[[], bool]) -> None:
+def _wait(child: ChildProcess, children: list[ChildProcess], answers: Callable[[], bool]) -> None:
     """Return once a child answers; raises GenenvError when it, or another, does not."""
     deadline = time.monotonic() + START_S
     while not answers():
@@ -122,13 +122,13 @@ def _wait(child: Child, children: list[Child], answers: Callable[[], bool]) -> N
         time.sleep(WATCH_S)
 
 
-def _watch(children: list[Child]) -> None:
+def _watch(children: list[ChildProcess]) -> None:
     while True:
         _require_alive(children)
         time.sleep(WATCH_S)
 
 
-def _require_alive(children: list[Child]) -> None:
+def _require_alive(children: list[ChildProcess]) -> None:
     for child in children:
         if child.status is not None:
             raise GenenvError(
@@ -137,14 +137,14 @@ def _require_alive(children: list[Child]) -> None:
             )
 
 
-def _stop(children: list[Child]) -> None:
+def _stop(children: list[ChildProcess]) -> None:
     """Stop the worker's runs, which report to the server; then the rest, the server last."""
     try:
         for child in reversed(children):
             if child.name == WORKER:
                 child.end_children(RUNS_GRACE_S)
             child.stop(GRACE_S)
-    except Stop:  # a second Ctrl-C
+    except StopSignal:  # a second Ctrl-C
         for child in reversed(children):
             child.kill()
 
@@ -182,7 +182,7 @@ def _stoppable() -> Generator[None]:
     """Raise Stop in this thread on Ctrl-C, SIGTERM, and when the terminal is closed."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        raise Stop
+        raise StopSignal
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, on_signal) for number in numbers}

@@ -18,7 +18,7 @@ from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.runs import is_there, left_out
 from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
 from genenv_core.storage.sql.sandbox import Answer, Limits, ask
-from genenv_core.storage.sql.session import Session
+from genenv_core.storage.sql.session import SqlSession
 from genenv_core.storage.sql.sources import answered, sources, with_fitting_files
 from genenv_core.storage.store.protocol import Store
 from schemas.registry import TABLES
@@ -78,7 +78,7 @@ class Reader:
         self.store = store
         self._lock = threading.Lock()
         self._apart = threading.BoundedSemaphore(APART)
-        self._session: Session | None = None
+        self._session: SqlSession | None = None
         self._seen = ""
         self._runs = set[str]()
         self._misfits = set[str]()
@@ -134,7 +134,7 @@ class Reader:
                 self._session.close()
             self._session = None
 
-    def _current(self, *, suspicious: bool = False) -> Session:
+    def _current(self, *, suspicious: bool = False) -> SqlSession:
         """Return a session over the present tables; `suspicious` also checks each file."""
         with self._lock:
             session, now = self._session, time.monotonic()
@@ -148,12 +148,12 @@ class Reader:
             if session and seen == self._seen:
                 return session
             try:
-                newer = Session(found, PAGE)
+                newer = SqlSession(found, PAGE)
             except (TablesError, SchemaError):
                 found = self._found(check=True)
                 if _signature(found) == seen:
                     raise
-                newer = Session(found, PAGE)
+                newer = SqlSession(found, PAGE)
             if self._session is not None:
                 self._session.retire()
             self._session, self._seen = newer, _signature(found)

@@ -24,7 +24,7 @@ SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedLine:
     """The verdict on one line; `id` and `key` are as given, None where the line has none.
 
     `failed` says that the scorer itself raised an error, which is a fault of genenv; `unread` that
@@ -70,7 +70,7 @@ class Result:
     not_run: dict[str, int]
 
 
-def judge_lines(lines: Iterable[bytes], suite: Suite, mode: str) -> Iterator[Judged]:
+def judge_lines(lines: Iterable[bytes], suite: Suite, mode: str) -> Iterator[JudgedLine]:
     """Yield the verdict on each line of a file of predictions; blank lines are no predictions."""
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -88,7 +88,7 @@ class Results:
         self._run: dict[str, set[str]] = defaultdict(set)
         self._groups = Counter(suite.items.values())
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: JudgedLine) -> None:
         """Add a verdict; one on no item of the data belongs to no key."""
         if judged.item is None:
             return
@@ -142,7 +142,7 @@ def as_json(result: Result) -> JsonObject:
     }
 
 
-def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:
+def _judged(number: int, line: bytes, suite: Suite, mode: str) -> JudgedLine:
     try:
         read = read_line(line)
     except ValueError as error:
@@ -162,15 +162,15 @@ def _judged(number: int, line: bytes, suite: Suite, mode: str) -> Judged:
         verdict = suite.judge(item, values["prediction"], mode)
     except Exception as error:  # judge promises not to: one more line must not be lost for it
         why = _unscored(f"line {number}: the scorer failed: {type(error).__name__}: {error}")
-        return Judged(number, ident, key, why, item, failed=True)
-    return Judged(number, ident, key, verdict, item)
+        return JudgedLine(number, ident, key, why, item, failed=True)
+    return JudgedLine(number, ident, key, verdict, item)
 
 
 def _unread(
     number: int, why: str, ident: Any = None, key: Any = None, item: str | None = None
-) -> Judged:
+) -> JudgedLine:
     verdict = _unscored(f"line {number} {why}")
-    return Judged(number, ident, key, verdict, item, unread=True)
+    return JudgedLine(number, ident, key, verdict, item, unread=True)
 
 
 def _unscored(reason: str) -> ItemVerdict:

@@ -144,7 +144,7 @@ class PlayableSuite(Suite, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AttemptLimits:
     """What bounds one attempt: the model's turns, tokens of one turn, tokens of all, and seconds.
 
     The seconds are for a model behind an endpoint. One that is sampled here shares its time with
@@ -171,6 +171,6 @@ class Benchmark:
     """What a prediction looks like, for help and errors."""
 
     load: Callable[[Path], PlayableSuite]
-    limits: Limits
+    limits: AttemptLimits
     headline: str
     """The metric that stands for the benchmark in a table of several."""

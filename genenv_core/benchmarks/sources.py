@@ -150,15 +150,15 @@ Part = RepoFile | RepoFolder | HubFile | Archive | Wheel | ToolDocs | ByHand
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BenchmarkSource:
     """The parts of a download, and the items of each group that the whole of it has."""
 
     parts: Sequence[Part]
     items: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def source_of(name: str) -> Source:
+def source_of(name: str) -> BenchmarkSource:
     """Return where a benchmark's data comes from; raises ConfigError for an unknown name."""
     get_benchmark(name)
-    source: Source = import_module(f"genenv_core.benchmarks.{name}.source").SOURCE
+    source: BenchmarkSource = import_module(f"genenv_core.benchmarks.{name}.source").SOURCE
     return source

@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
 from genenv_core.algorithm.paired import interval
 from genenv_core.algorithm.stats import mean
-from genenv_core.compare.judging import Judged
+from genenv_core.compare.judging import JudgedComparison
 from genenv_core.compare.results import Played
 from genenv_core.config.comparison import Budget, Comparison, Measure
 from genenv_core.report.charts import (
@@ -45,7 +45,7 @@ Spot = tuple[float, float]
 
 
 def draw(
-    comparison: Comparison, judged: Judged, results: Sequence[Played], *, alpha: float
+    comparison: Comparison, judged: JudgedComparison, results: Sequence[Played], *, alpha: float
 ) -> list[Chart]:
     """Return the charts, in the order in which they are read; `alpha` is the first arm's target."""
     runs = _finished(judged, results)
@@ -79,7 +79,11 @@ def draw(
 
 
 def epochs_chart(
-    comparison: Comparison, judged: Judged, results: Sequence[Played], *, alone: bool = False
+    comparison: Comparison,
+    judged: JudgedComparison,
+    results: Sequence[Played],
+    *,
+    alone: bool = False,
 ) -> Chart:
     """Return the chart of the gain by epoch; alone it says what a page around it would say."""
     measure = judged.measure
@@ -93,7 +97,7 @@ def epochs_chart(
     )  # fmt: skip
 
 
-def _finished(judged: Judged, results: Sequence[Played]) -> list[Played]:
+def _finished(judged: JudgedComparison, results: Sequence[Played]) -> list[Played]:
     return [run for run in results if run.seed in judged.seeds]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from genenv_core.compare.charts import BUDGETS, epochs_chart
-from genenv_core.compare.judging import SIGNS, Verdict
-from genenv_core.compare.page import Made
+from genenv_core.compare.judging import SIGNS, ArmVerdict
+from genenv_core.compare.page import PlayedComparison
 from genenv_core.report.page import MEASURES
 
 CLAIM, FIGURE = "claim.md", "gain.svg"
@@ -21,7 +21,7 @@ _ROOT = re.compile(r":root \{(.*?)\}", re.S)
 _BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 
 
-def claim(made: Made, *, version: str) -> str:
+def claim(made: PlayedComparison, *, version: str) -> str:
     """Return the verdicts as Markdown, with the figure and what they rest on."""
     judged, asked = made.judged, made.comparison
     first = next(iter(asked.arms))
@@ -46,7 +46,7 @@ def claim(made: Made, *, version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(verdict: Verdict) -> str:
+def _cell(verdict: ArmVerdict) -> str:
     found = verdict.difference
     sign = SIGNS.get(found.decision)
     numbers = f"{100 * found.mean:+.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
@@ -61,7 +61,7 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{len(seeds)} seeds ({listed})"
 
 
-def figure(made: Made) -> str:
+def figure(made: PlayedComparison) -> str:
     """Return the gain by epoch as an SVG file that needs no page around it, '' without epochs."""
     svg = epochs_chart(made.comparison, made.judged, made.results, alone=True).svg
     box = _BOX.search(svg)

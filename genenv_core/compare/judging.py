@@ -41,7 +41,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ArmVerdict:
     """The first arm against another one, in one measure."""
 
     first: str
@@ -99,7 +99,7 @@ Pair = tuple[Reading, Reading]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedComparison:
     """What a comparison came to.
 
     `seeds` are those that every arm has finished, `ends` their runs at the end, seed by seed,
@@ -111,10 +111,10 @@ class Judged:
     seeds: list[int]
     ends: list[Reading]
     pairs: dict[str, list[Pair]]
-    verdicts: list[Verdict]
+    verdicts: list[ArmVerdict]
     self_checks: list[SelfCheck]
 
-    def of(self, measure: Measure) -> list[Verdict]:
+    def of(self, measure: Measure) -> list[ArmVerdict]:
         """Return the verdicts in one measure."""
         return [verdict for verdict in self.verdicts if verdict.measure is measure]
 
@@ -132,7 +132,7 @@ def too_few(comparison: Comparison) -> str:
     return f"{arms} {fewest} seeds at least; on {seeds} nothing will be decided"
 
 
-def judge(comparison: Comparison, results: Sequence[Played]) -> Judged:
+def judge(comparison: Comparison, results: Sequence[Played]) -> JudgedComparison:
     """Return what is decided on the seeds that every arm has finished.
 
     An arm that spends nothing of the budget, such as `base` where that is steps, is read at its
@@ -144,7 +144,7 @@ def judge(comparison: Comparison, results: Sequence[Played]) -> Judged:
         seed for seed in comparison.seeds if all((arm, seed) in played for arm in comparison.arms)
     ]
     if not seeds:
-        return Judged(comparison.measure or Measure.SAMPLED, [], [], [], {}, [], [])
+        return JudgedComparison(comparison.measure or Measure.SAMPLED, [], [], [], {}, [], [])
     ends = [
         _reading(played[arm, seed], played[arm, seed].points[-1])
         for seed in seeds
@@ -163,7 +163,7 @@ def judge(comparison: Comparison, results: Sequence[Played]) -> Judged:
     }
     verdicts = _verdicts(first, pairs, measures) if len(seeds) > 1 else []
     checks = [_self_check(arm, ends, measure) for arm in comparison.arms]
-    return Judged(
+    return JudgedComparison(
         measure, measures, seeds, ends, pairs, verdicts, [check for check in checks if check]
     )
 
@@ -189,8 +189,8 @@ def _reading(run: Played, point: Point) -> Reading:
 
 def _verdicts(
     first: str, pairs: Mapping[str, Sequence[Pair]], measures: Sequence[Measure]
-) -> list[Verdict]:
-    found: list[Verdict] = []
+) -> list[ArmVerdict]:
+    found: list[ArmVerdict] = []
     for measure in measures:
         differences = compare(
             {
@@ -198,7 +198,7 @@ def _verdicts(
                 for arm, read in pairs.items()
             }
         )
-        found += [Verdict(first, arm, measure, gap) for arm, gap in differences.items()]
+        found += [ArmVerdict(first, arm, measure, gap) for arm, gap in differences.items()]
     return found
 
 

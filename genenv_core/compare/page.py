@@ -13,7 +13,7 @@ from genenv_core.addresses import at_root
 from genenv_core.algorithm.paired import LEVEL
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import BUDGETS, WORDS, draw
-from genenv_core.compare.judging import SIGNS, Judged, Pair, Reading
+from genenv_core.compare.judging import SIGNS, JudgedComparison, Pair, Reading
 from genenv_core.compare.results import EPOCHS, GAINS, Played, statement
 from genenv_core.config.comparison import Budget, Comparison, PlannedRun, comparison_name, does
 from genenv_core.report.charts import GLYPHS, SERIES
@@ -29,7 +29,7 @@ def run_page(run_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PlayedComparison:
     """A comparison that was played: its runs, what they came to, and why some did not finish.
 
     `failures` are (arm, seed, reason). `root` is as commands name it.
@@ -38,7 +38,7 @@ class Made:
     comparison: Comparison
     runs: list[PlannedRun]
     results: list[Played]
-    judged: Judged
+    judged: JudgedComparison
     failures: list[tuple[str, int, str]]
     root: str
 
@@ -58,7 +58,7 @@ class Spending:
     spent: dict[Budget, float]
 
 
-def as_values(made: Made) -> dict[str, Any]:
+def as_values(made: PlayedComparison) -> dict[str, Any]:
     """Return the comparison as plain JSON values."""
     judged = made.judged
     return {
@@ -84,7 +84,7 @@ def as_values(made: Made) -> dict[str, Any]:
     }
 
 
-def render(made: Made, *, now: datetime, version: str) -> str:
+def render(made: PlayedComparison, *, now: datetime, version: str) -> str:
     """Return the page: one HTML file without script and without network."""
     comparison, judged = made.comparison, made.judged
     arms = list(comparison.arms)

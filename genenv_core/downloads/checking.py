@@ -9,7 +9,7 @@ from pathlib import Path
 
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.benchmarks.sources import source_of
-from genenv_core.downloads.state import Look, State, looks, read_receipts
+from genenv_core.downloads.state import FileLook, FileState, looks, read_receipts
 from genenv_core.errors import GenenvError, described
 from genenv_core.types import JsonObject
 
@@ -27,14 +27,14 @@ class Checked:
     digest: str = ""
     items: Mapping[str, int] = field(default_factory=dict[str, int])
     official: Mapping[str, int] = field(default_factory=dict[str, int])
-    files: Sequence[Look] = ()
+    files: Sequence[FileLook] = ()
 
     @property
     def not_scored(self) -> list[str]:
         """Return the groups of the official data without an item here."""
         return [group for group in self.official if group not in self.items]
 
-    def of(self, state: State) -> list[str]:
+    def of(self, state: FileState) -> list[str]:
         """Return the files and folders in a state."""
         return [look.to for look in self.files if look.state is state]
 
@@ -49,7 +49,7 @@ class Checked:
             "items": dict(self.items),
             "official_items": dict(self.official),
             "not_scored": self.not_scored,
-            "files": {state.value: self.of(state) for state in State},
+            "files": {state.value: self.of(state) for state in FileState},
         }
 
 
@@ -57,7 +57,7 @@ def check(name: str, folder: Path) -> Checked:
     """Return what a folder has of a benchmark; raises ConfigError for an unknown name."""
     source = source_of(name)
     receipts = read_receipts(folder)
-    files: list[Look] = []
+    files: list[FileLook] = []
     try:
         files = [look for part in source.parts for look in looks(part, folder, receipts)]
         suite = get_benchmark(name).load(folder)

@@ -11,7 +11,7 @@ FILE_MODE, RUN_MODE, FOLDER_MODE = "100644", "100755", "40000"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A line of a folder as git keeps it; `mode` says what it is."""
 
     mode: str
@@ -40,7 +40,7 @@ def git_id_of_bytes(content: bytes) -> str:
     return _git_id(b"blob", content)
 
 
-def git_id_of_entries(entries: Iterable[Entry]) -> str:
+def git_id_of_entries(entries: Iterable[TreeEntry]) -> str:
     """Return the id that git gives a folder with these entries."""
     lines = [
         f"{entry.mode} {entry.name}".encode() + b"\0" + bytes.fromhex(entry.git_id)
@@ -52,13 +52,13 @@ def git_id_of_entries(entries: Iterable[Entry]) -> str:
 def git_id_of_folder(folder: Path) -> str:
     """Return the id that git gives a folder's files; hidden ones and folders do not count."""
     return git_id_of_entries(
-        Entry(FILE_MODE, path.name, git_id_of(path))
+        TreeEntry(FILE_MODE, path.name, git_id_of(path))
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".")
     )
 
 
-def _order(entry: Entry) -> bytes:
+def _order(entry: TreeEntry) -> bytes:
     return (entry.name + ("/" if entry.mode == FOLDER_MODE else "")).encode()
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from genenv_core.benchmarks.sources import (
     Archive,
+    BenchmarkSource,
     ByHand,
     HubFile,
     Part,
     RepoFile,
     RepoFolder,
-    Source,
     ToolDocs,
     Wheel,
 )
@@ -36,9 +36,9 @@ from genenv_core.downloads.digests import (
 )
 from genenv_core.downloads.hub import hub_file
 from genenv_core.downloads.listings import Commit, is_file
-from genenv_core.downloads.origin import Origin
+from genenv_core.downloads.origin import DownloadOrigin
 from genenv_core.downloads.packages import save_wheel
-from genenv_core.downloads.state import State, looks, name_of, note, read_receipts
+from genenv_core.downloads.state import FileState, looks, name_of, note, read_receipts
 from genenv_core.errors import DownloadError, GenenvError, described
 
 UNFINISHED = ".fetching-"
@@ -50,7 +50,7 @@ BESIDE = "bring your own copy with --data DIR, or name a mirror with --from"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FetchOutcome:
     """What became of a part; `ok` says that the folder has it now."""
 
     to: str
@@ -58,7 +58,7 @@ class Outcome:
     said: str
 
 
-def fetch(source: Source, folder: Path, origin: Origin) -> Iterator[Outcome]:
+def fetch(source: BenchmarkSource, folder: Path, origin: DownloadOrigin) -> Iterator[FetchOutcome]:
     """Yield what became of each part; one that fails does not stop the others.
 
     Raises DownloadError where the folder cannot be written.
@@ -74,17 +74,17 @@ def fetch(source: Source, folder: Path, origin: Origin) -> Iterator[Outcome]:
     for part in source.parts:
         name = name_of(part) if isinstance(part, Archive) else part.to
         try:
-            yield Outcome(name, True, fetching.bring(part))
+            yield FetchOutcome(name, True, fetching.bring(part))
         except OSError as error:
-            yield Outcome(name, False, f"{folder}: {described(error)}")
+            yield FetchOutcome(name, False, f"{folder}: {described(error)}")
         except GenenvError as error:
-            yield Outcome(name, False, str(error))
+            yield FetchOutcome(name, False, str(error))
 
 
 class _Fetching:
     """One call for one folder; commits of several parts are listed once."""
 
-    def __init__(self, folder: Path, origin: Origin) -> None:
+    def __init__(self, folder: Path, origin: DownloadOrigin) -> None:
         self._folder, self._origin = folder, origin
         self._commits: dict[tuple[str, str], Commit] = {}
 
@@ -92,11 +92,11 @@ class _Fetching:
         """Return what was done for a part; raises DownloadError or OSError where it is lacking."""
         found = list(looks(part, self._folder, read_receipts(self._folder)))
         # An archive whose files are not noted may have been cut off while they were moved in.
-        wanted = {State.MISSING, State.DIFFERENT}
-        wanted |= {State.UNKNOWN} if isinstance(part, Archive) else set()
+        wanted = {FileState.MISSING, FileState.DIFFERENT}
+        wanted |= {FileState.UNKNOWN} if isinstance(part, Archive) else set()
         lacking = [one.to for one in found if one.state in wanted]
         if not lacking:
-            verified = all(one.state is State.EQUAL for one in found)
+            verified = all(one.state is FileState.EQUAL for one in found)
             return "there, verified" if verified else f"there, {found[0].found}, none published"
         if isinstance(part, ByHand) and not (self._folder / part.file).is_file():
             raise DownloadError(
@@ -111,7 +111,7 @@ class _Fetching:
                 where = "" if part.address in said else f" ({part.address})"
                 raise DownloadError(f"{said}{where}; {BESIDE}") from error
         for one in looks(part, self._folder, read_receipts(self._folder)):
-            if one.state in (State.MISSING, State.DIFFERENT):
+            if one.state in (FileState.MISSING, FileState.DIFFERENT):
                 raise DownloadError(f"{one.why()}; take away what does not belong to it")
         return done
 

@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 
 from genenv_core.benchmarks.sources import HubFile
-from genenv_core.downloads.origin import Origin
+from genenv_core.downloads.origin import DownloadOrigin
 from genenv_core.errors import DownloadError, one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HubAddress:
     """An address, and a digest of one of two kinds where there is one."""
 
     address: str
@@ -20,13 +20,13 @@ class Found:
     sha256: str = ""
 
 
-def hub_file(part: HubFile, origin: Origin) -> Found:
+def hub_file(part: HubFile, origin: DownloadOrigin) -> HubAddress:
     """Return where a file is and its digest; a mirror gives no digest. Raises DownloadError.
 
     HF_ENDPOINT names another hub, as for huggingface_hub itself.
     """
     if origin.mirror:
-        return Found(part.address)
+        return HubAddress(part.address)
     from huggingface_hub import get_hf_file_metadata, hf_hub_url  # pyright: ignore[reportUnknownVariableType]
 
     endpoint = os.environ.get("HF_ENDPOINT") or None
@@ -43,4 +43,4 @@ def hub_file(part: HubFile, origin: Origin) -> Found:
     if metadata.size is not None and metadata.size > part.most:
         raise DownloadError(f"{address}: {metadata.size:,} bytes, more than {part.most:,}")
     git_id, sha256 = (tag if re.fullmatch(f"[0-9a-f]{{{n}}}", tag) else "" for n in (40, 64))
-    return Found(address, git_id, sha256)
+    return HubAddress(address, git_id, sha256)

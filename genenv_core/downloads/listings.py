@@ -9,8 +9,14 @@ from typing import Any, cast
 
 from genenv_core.benchmarks.sources import raw_file, tree_listing
 from genenv_core.downloads.archives import checked
-from genenv_core.downloads.digests import FILE_MODE, FOLDER_MODE, RUN_MODE, Entry, git_id_of_entries
-from genenv_core.downloads.origin import Origin
+from genenv_core.downloads.digests import (
+    FILE_MODE,
+    FOLDER_MODE,
+    RUN_MODE,
+    TreeEntry,
+    git_id_of_entries,
+)
+from genenv_core.downloads.origin import DownloadOrigin
 from genenv_core.errors import DownloadError
 
 TOGETHER = 32
@@ -23,11 +29,11 @@ MOST = 8_000_000
 class Commit:
     """A commit's folders; it asks for each listing once."""
 
-    def __init__(self, origin: Origin, repo: str, commit: str) -> None:
+    def __init__(self, origin: DownloadOrigin, repo: str, commit: str) -> None:
         self._origin, self._repo, self._commit = origin, repo, commit
-        self._known: dict[str, list[Entry]] = {}
+        self._known: dict[str, list[TreeEntry]] = {}
 
-    def folder(self, path: str) -> list[Entry]:
+    def folder(self, path: str) -> list[TreeEntry]:
         """Return a folder's entries; raises DownloadError where there is none."""
         entries = self._listed(self._commit)
         for part in PurePosixPath(path).parts:
@@ -38,8 +44,8 @@ class Commit:
         return entries
 
     def files(
-        self, path: str, entries: Sequence[Entry], most: int
-    ) -> Iterator[tuple[Entry, bytes]]:
+        self, path: str, entries: Sequence[TreeEntry], most: int
+    ) -> Iterator[tuple[TreeEntry, bytes]]:
         """Yield the contents of a folder's entries, some at a time; raises DownloadError.
 
         `most` bounds their bytes together, and each has the bytes of its entry at most.
@@ -54,18 +60,18 @@ class Commit:
             ]
             yield from zip(some, self._origin.read_all(wanted), strict=True)
 
-    def _listed(self, name: str) -> list[Entry]:
+    def _listed(self, name: str) -> list[TreeEntry]:
         if name not in self._known:
             self._known[name] = self._read(name)
         return self._known[name]
 
-    def _read(self, name: str) -> list[Entry]:
+    def _read(self, name: str) -> list[TreeEntry]:
         address = tree_listing(self._repo, name)
         try:
             value: Any = json.loads(self._origin.read(address, MOST))
             rows = cast("list[dict[str, Any]]", value["tree"])
             entries = [
-                Entry(
+                TreeEntry(
                     str(row["mode"]).lstrip("0"),
                     checked(str(row["path"])),
                     bytes.fromhex(row["sha"]).hex(),
@@ -84,6 +90,6 @@ class Commit:
         return entries
 
 
-def is_file(entry: Entry) -> bool:
+def is_file(entry: TreeEntry) -> bool:
     """Return whether an entry is a plain file."""
     return entry.mode in (FILE_MODE, RUN_MODE)

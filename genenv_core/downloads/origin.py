@@ -22,7 +22,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DownloadLimits:
     """Seconds for a connection, for a pause within an answer, for one request in all, and for pip.
 
     A busy server and an answer that broke off are tried again, after waits that double.
@@ -36,7 +36,7 @@ class Limits:
     wait_s: float = 1.0
 
 
-class Origin:
+class DownloadOrigin:
     """Where addresses are read.
 
     A mirror is a folder or an http(s) address. An address `https://host/path` lies in it as
@@ -44,9 +44,9 @@ class Origin:
     and a password in its address are sent to it, and are in no message.
     """
 
-    def __init__(self, mirror: str | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, mirror: str | None = None, limits: DownloadLimits | None = None) -> None:
         """Take a mirror, None for the net itself; raises ConfigError for one of another kind."""
-        self.limits = limits or Limits()
+        self.limits = limits or DownloadLimits()
         self.mirror = mirror
         self._folder: Path | None = None
         if mirror and not mirror.startswith(("http://", "https://")):

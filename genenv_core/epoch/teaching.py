@@ -36,7 +36,7 @@ from schemas.registry import empty
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TeacherRequest:
     """What a teacher is asked for once: the messages of a context, and a seed of 63 bits."""
 
     context: Context
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TeacherText:
     """A text of a teacher, and the tokens that it read and wrote; 0 where they are not known."""
 
     text: str
@@ -62,7 +62,7 @@ class Teacher(Protocol):
     can be written.
     """
 
-    def write(self, asked: Sequence[Asked]) -> list[Answer]:
+    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
         """Return one answer for each request, in order."""
         ...
 
@@ -76,7 +76,7 @@ class CheckpointTeacher:
     settings: GenerationConfig
     grammar: GrammarOf
 
-    def write(self, asked: Sequence[Asked]) -> list[Answer]:
+    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
         """Return what the engine samples, as text."""
         params = SamplingParams(
             self.settings.max_tokens,
@@ -89,7 +89,7 @@ class CheckpointTeacher:
             for one in asked
         ]
         return [
-            Answer(
+            TeacherText(
                 self.chat.decode(done.token_ids),
                 done.finish_reason,
                 prompt_tokens=len(request.prompt_ids),
@@ -133,7 +133,9 @@ def teach(
     while intake.valid < count and done < len(wanted):
         progress(intake.valid, count, "tasks")
         asked = [
-            Asked(context, env_prompt(domain, context), seed_for("generation", done + offset))
+            TeacherRequest(
+                context, env_prompt(domain, context), seed_for("generation", done + offset)
+            )
             for offset, context in enumerate(wanted[done : done + count - intake.valid])
         ]
         for one, answer in zip(asked, teacher.write(asked), strict=True):
@@ -152,7 +154,7 @@ def teach(
     return intake.output(asked=wanted[:done])
 
 
-def _drafts(domain: Domain, answer: Answer) -> list[TaskDraft | Rejected]:
+def _drafts(domain: Domain, answer: TeacherText) -> list[TaskDraft | Rejected]:
     if answer.finish_reason is FinishReason.ERROR:
         return [Rejected(Rejection.ENGINE_ERROR, answer.error)]
     if answer.finish_reason is FinishReason.LENGTH:

@@ -17,7 +17,7 @@ import numpy as np
 from genenv_core.config.sections.data import BaseField, DataConfig
 from genenv_core.domains.protocol import Domain, ReadsAnswers
 from genenv_core.errors import ConfigError, DataError, DomainError
-from genenv_core.exchange.base_rows import ENDINGS, BadRow, Place, rows_of, value_of
+from genenv_core.exchange.base_rows import ENDINGS, BadRow, RowPlace, rows_of, value_of
 from genenv_core.ids import seed_from
 from genenv_core.types import Rejected, TaskDraft, TaskSource
 
@@ -148,7 +148,7 @@ def _kind(path: Path) -> str:
 
 
 def _tasks(
-    place: Place,
+    place: RowPlace,
     row: dict[str, Any] | BadRow,
     columns: Mapping[BaseField, str],
     domain: Domain,

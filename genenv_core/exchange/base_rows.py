@@ -42,7 +42,7 @@ _BEGINNINGS = {
 }
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """Where a row is: `base.csv:7` (a line, from 1) or `base.parquet: row 7` (from 1)."""
 
     path: Path
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 class BadRow:
     """A row that is no task: where it is, which field ('' for the whole row), and why."""
 
-    place: Place
+    place: RowPlace
     field: str
     reason: str
 
@@ -87,7 +87,7 @@ def value_of(row: dict[str, Any], column: str) -> Any:
 
 def rows_of(
     path: Path, kind: str, columns: Sequence[str]
-) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
+) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     """Yield each row with its place: `file:line` of texts, `file: row n` from 1 of the others.
 
     Raises DataError, which names the file, for one that cannot be read as `kind`, and for a folder
@@ -129,19 +129,19 @@ def _other_form(path: Path, kind: str) -> str:
     return found
 
 
-def _json(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
+def _json(path: Path) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     """Yield the rows of JSON lines, or of one array or object over any number of lines."""
     with path.open(encoding="utf-8-sig") as lines:
         whole = _whole(lines.read) if _not_lines(path) else None
     if whole is not None:
         for number, row in enumerate(whole, start=1):
-            yield _object(Place(path, f": row {number}"), row)
+            yield _object(RowPlace(path, f": row {number}"), row)
         return
     with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            place = Place(path, f":{number}")
+            place = RowPlace(path, f":{number}")
             try:
                 row: Any = json.loads(line)
             except (ValueError, RecursionError) as error:
@@ -169,19 +169,19 @@ def _whole(read: Callable[[], str]) -> list[Any] | None:
     return cast(list[Any], value) if isinstance(value, list) else [value]
 
 
-def _object(place: Place, row: Any) -> tuple[Place, dict[str, Any] | BadRow]:
+def _object(place: RowPlace, row: Any) -> tuple[RowPlace, dict[str, Any] | BadRow]:
     if isinstance(row, dict):
         return place, cast(dict[str, Any], row)
     shown = json.dumps(row, ensure_ascii=False)[:40]
     return place, BadRow(place, "", f"is {shown!r}, expected a JSON object")
 
 
-def _csv(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
+def _csv(path: Path) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     csv.field_size_limit(LONGEST_FIELD)
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, strict=True)
         for row in reader:
-            place = Place(path, f":{reader.line_num}")
+            place = RowPlace(path, f":{reader.line_num}")
             extra = row.pop(cast(Any, None), None)
             if extra is not None:
                 yield place, BadRow(place, "", f"has {len(extra)} more values than the header")
@@ -189,14 +189,16 @@ def _csv(path: Path) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
                 yield place, dict(row)
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
+def _parquet(
+    path: Path, columns: Sequence[str]
+) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     number = 0
     with pq.ParquetFile(path) as file:
         wanted = _tops(file.schema_arrow.names, columns)
         for batch in file.iter_batches(batch_size=4096, columns=wanted):
             for row in batch.to_pylist():
                 number += 1
-                yield Place(path, f": row {number}"), row
+                yield RowPlace(path, f": row {number}"), row
 
 
 def _tops(names: Sequence[str], columns: Sequence[str]) -> list[str]:
@@ -205,7 +207,9 @@ def _tops(names: Sequence[str], columns: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(tops) if name in names]
 
 
-def _folder(path: Path, columns: Sequence[str]) -> Iterator[tuple[Place, dict[str, Any] | BadRow]]:
+def _folder(
+    path: Path, columns: Sequence[str]
+) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     """Yield the rows for training in a dataset folder, or in what `save_to_disk` wrote."""
     if not any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
         for file in training_files(path):
@@ -218,7 +222,7 @@ def _folder(path: Path, columns: Sequence[str]) -> Iterator[tuple[Place, dict[st
         dataset = dataset[_train(path, list(map(str, dataset)))]
     dataset = dataset.select_columns(_tops(dataset.column_names, columns))
     for number, row in enumerate(dataset, start=1):
-        yield Place(path, f": row {number}"), row
+        yield RowPlace(path, f": row {number}"), row
 
 
 def training_files(path: Path) -> list[Path]:

@@ -2,8 +2,8 @@
 
 All of them follow OpenAI's chat completions, and each departs in something: its words for how an
 answer ended, content in parts, arguments that are an object, counts that are null, errors under
-the status 200. What does not matter for the answer is not looked at. An error is a `Fault` with
-the status that it would have had. What holds neither an answer nor an error raises ValueError.
+the status 200. What does not matter for the answer is not looked at. An error is an `EndpointFault`
+with the status that it would have had. What holds neither an answer nor an error raises ValueError.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class EndpointFault:
     """An endpoint's error; `inside` of an answer with the status 200 it names its own `status`."""
 
     status: int
@@ -147,18 +147,18 @@ class Fault:
         return f"200 with an error ({self.status})" if self.inside else str(self.status)
 
 
-def read_answer(status: int, data: bytes) -> Reply | Fault:
+def read_answer(status: int, data: bytes) -> Reply | EndpointFault:
     """Return what an endpoint answered; raises ValueError, with the place, for what is neither."""
     good = 200 <= status < 300
     try:
         body = _body(data)
         if not good:
-            return Fault(status, _shown(_message(body)))
+            return EndpointFault(status, _shown(_message(body)))
         return _fault(body) or _reply(body)
     except (ValueError, RecursionError) as error:
         if good:
             raise ValueError(_shown(str(error))) from None
-    return Fault(status, _shown(data.decode(errors="replace")))
+    return EndpointFault(status, _shown(data.decode(errors="replace")))
 
 
 def _body(data: bytes) -> JsonObject:
@@ -177,18 +177,18 @@ def _body(data: bytes) -> JsonObject:
     return cast(JsonObject, value)
 
 
-def _fault(body: JsonObject) -> Fault | None:
+def _fault(body: JsonObject) -> EndpointFault | None:
     """Return the error in an answer with the status 200, of the whole or of its choice."""
     choice = _first(body)
     for holder in (body, choice):
         if error := holder.get("error"):
             inner = cast(JsonObject, error) if isinstance(error, dict) else {}
             message = _message(holder if error is True else error)
-            return Fault(_status(inner, holder), _shown(message), inside=True)
+            return EndpointFault(_status(inner, holder), _shown(message), inside=True)
     if not choice and (body.get("object") == "error" or set(_MESSAGE_FIELDS) & set(body)):
-        return Fault(_status(body), _shown(_message(body)), inside=True)
+        return EndpointFault(_status(body), _shown(_message(body)), inside=True)
     word = _word(choice)
-    return Fault(503, f"ended with {word}", inside=True) if word in BROKE_OFF else None
+    return EndpointFault(503, f"ended with {word}", inside=True) if word in BROKE_OFF else None
 
 
 def _first(body: JsonObject) -> JsonObject:

@@ -23,7 +23,7 @@ from tenacity import (
 
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.errors import ConfigError, EngineError, one_line
-from genenv_core.exchange.chat_answers import Fault, Reply, read_answer
+from genenv_core.exchange.chat_answers import EndpointFault, Reply, read_answer
 
 SEEDS = 2**31
 """Endpoints differ in the seeds that they take; all take those below this."""
@@ -47,15 +47,15 @@ AGAIN = (408, 409, 424, 425, 429)
 Done = TypeVar("Done")
 
 
-class Refused(Exception):
+class EndpointRefused(Exception):
     """One request has no answer, and another try would not help."""
 
 
-class TooLong(Refused):
+class TooLong(EndpointRefused):
     """The prompt leaves no room in the model's context."""
 
 
-class Lost(Refused):
+class EndpointLost(EndpointRefused):
     """No try had an answer; later ones may, after the pause of `after_s` that was asked for."""
 
     def __init__(self, message: str, after_s: float = 0.0) -> None:
@@ -63,7 +63,7 @@ class Lost(Refused):
         self.after_s = after_s
 
 
-class Unreadable(Lost):
+class EndpointUnreadable(EndpointLost):
     """Each try had something that is neither an answer nor an error."""
 
 
@@ -141,11 +141,11 @@ class ChatClient:
 
         def pause(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
-            wished = error.after_s if isinstance(error, Lost) else 0.0
+            wished = error.after_s if isinstance(error, EndpointLost) else 0.0
             return max(growing(state), min(wished, asking.request_seconds))
 
         tries = AsyncRetrying(
-            retry=retry_if_exception_type(Lost),
+            retry=retry_if_exception_type(EndpointLost),
             stop=stop_after_attempt(asking.retries + 1),
             wait=pause,
             reraise=True,
@@ -158,8 +158,8 @@ class ChatClient:
                 if unbounded == body:
                     raise
                 reply = await tries(self._asked, session, unbounded)
-        except Refused as error:
-            if isinstance(error, Lost) or not self._answered:
+        except EndpointRefused as error:
+            if isinstance(error, EndpointLost) or not self._answered:
                 self._count_lost(str(error))
             raise
         self._answered, self._lost = True, 0
@@ -181,18 +181,18 @@ class ChatClient:
                 status, data = answer.status, await answer.read()
                 after = answer.headers.get("Retry-After", "")
         except TimeoutError:
-            raise Lost(
+            raise EndpointLost(
                 f"no answer in {endpoint.asking.request_seconds:g} s "
                 f"(execution.{endpoint.section}.request_seconds)"
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             said = self._safe(one_line(error))
-            raise Lost(f"{type(error).__name__}: {said}") from None
+            raise EndpointLost(f"{type(error).__name__}: {said}") from None
         try:
             found = read_answer(status, data)
         except ValueError as error:
             said = self._safe(str(error))
-            raise Unreadable(f"the answer is no chat completion ({said})") from None
+            raise EndpointUnreadable(f"the answer is no chat completion ({said})") from None
         if isinstance(found, Reply):
             return found
         self._refuse(found)
@@ -200,10 +200,10 @@ class ChatClient:
         if found.too_long:
             raise TooLong(said)
         if found.status in AGAIN or found.status >= 500:
-            raise Lost(said, _seconds(after))
-        raise Refused(said)
+            raise EndpointLost(said, _seconds(after))
+        raise EndpointRefused(said)
 
-    def _refuse(self, fault: Fault) -> None:
+    def _refuse(self, fault: EndpointFault) -> None:
         """Raise EngineError for an answer that every request would get."""
         endpoint = self.endpoint
         where = f"{endpoint.section}.url {endpoint.url} answers {fault.answers}"

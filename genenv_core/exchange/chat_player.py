@@ -24,14 +24,14 @@ from genenv_core.exchange.chat_client import (
     POLL_S,
     ChatClient,
     Endpoint,
-    Lost,
-    Refused,
+    EndpointLost,
+    EndpointRefused,
+    EndpointUnreadable,
     TooLong,
-    Unreadable,
     all_done,
 )
 from genenv_core.exchange.threads import in_thread
-from genenv_core.play.attempt import Bounds, SeedOf, marked, opening
+from genenv_core.play.attempt import AttemptBounds, SeedOf, marked, opening
 from genenv_core.play.calls import with_calls, with_calls_of
 from genenv_core.play.steps import (
     EPISODE_TURN,
@@ -56,7 +56,7 @@ Finished = tuple[int, list[Rollout]]
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _EndpointAttempt:
     """One attempt; `usage` is (tokens of the first prompt, tokens written)."""
 
     task_id: str
@@ -117,7 +117,7 @@ class ChatPlayer:
         self,
         endpoint: Endpoint,
         domain: Domain,
-        bounds: Bounds,
+        bounds: AttemptBounds,
         *,
         seconds: float | None = None,
         retries: Retries = NEVER,
@@ -182,7 +182,7 @@ class ChatPlayer:
     async def _all(self, asked: _Asked) -> None:
         """Make all attempts, `concurrency` at once, and hand out each finished task."""
         endpoint, waiting = self._client.endpoint, iter(enumerate(asked.tasks))
-        lost: list[Lost] = []
+        lost: list[EndpointLost] = []
         async with self._client.session() as session:
 
             async def work() -> None:
@@ -191,7 +191,7 @@ class ChatPlayer:
                         samples = range(asked.n)
                         played = [await self._patiently(session, asked, *task, n) for n in samples]
                         made = [with_calls_of(one, self._domain) for one in played]
-                    except Lost as error:
+                    except EndpointLost as error:
                         lost.append(error)
                     else:
                         asked.out.put((index, made))
@@ -232,7 +232,7 @@ class ChatPlayer:
     ) -> Rollout:
         """Return one finished attempt; raises Lost, and EngineError as the client does."""
         messages, tools = opening(self._domain, task_id, draft)
-        attempt = _Attempt(task_id, sample_index, messages, list(tools))
+        attempt = _EndpointAttempt(task_id, sample_index, messages, list(tools))
         limit = asyncio.timeout(self._seconds)
         try:
             async with limit:
@@ -244,7 +244,11 @@ class ChatPlayer:
             return attempt.rollout(FinishReason.ERROR, why, Cause.RUN)
 
     async def _played(
-        self, session: aiohttp.ClientSession, asked: _Asked, attempt: _Attempt, draft: TaskDraft
+        self,
+        session: aiohttp.ClientSession,
+        asked: _Asked,
+        attempt: _EndpointAttempt,
+        draft: TaskDraft,
     ) -> Rollout:
         task_id, sample_index = attempt.task_id, attempt.sample_index
         seed = asked.seed_of(task_id, sample_index, EPISODE_TURN)
@@ -258,15 +262,15 @@ class ChatPlayer:
                 reply = await self._client.ask(session, self._body(attempt, asked))
             except TooLong as error:
                 return _without_room(attempt, str(error))
-            except Refused as error:
-                if isinstance(error, Lost) and not isinstance(error, Unreadable):
+            except EndpointRefused as error:
+                if isinstance(error, EndpointLost) and not isinstance(error, EndpointUnreadable):
                     raise
                 return attempt.rollout(FinishReason.ERROR, str(error), Cause.ENGINE)
             ended = await self._take(attempt, episode, reply)
             if ended is not None:
                 return ended
 
-    def _body(self, attempt: _Attempt, asked: _Asked) -> dict[str, Any]:
+    def _body(self, attempt: _EndpointAttempt, asked: _Asked) -> dict[str, Any]:
         params = asked.params
         return self._client.body(
             asked.seed_of(attempt.task_id, attempt.sample_index, attempt.turns),
@@ -277,7 +281,9 @@ class ChatPlayer:
             top_p=params.top_p if params.top_p < 1 else None,
         )
 
-    async def _take(self, attempt: _Attempt, episode: Episode, reply: Reply) -> Rollout | None:
+    async def _take(
+        self, attempt: _EndpointAttempt, episode: Episode, reply: Reply
+    ) -> Rollout | None:
         """Take a turn of the model and the environment's answer; return a finished attempt."""
         text = storable(canonical(reply.text, reply.calls))
         attempt.messages.append({"role": "assistant", "content": text})
@@ -303,7 +309,7 @@ class ChatPlayer:
         return None
 
 
-def _without_room(attempt: _Attempt, why: str) -> Rollout:
+def _without_room(attempt: _EndpointAttempt, why: str) -> Rollout:
     """Return an attempt that the endpoint's context ended, as `rollout.max_length` would end it."""
     if attempt.turns:
         return attempt.rollout(FinishReason.LENGTH)

@@ -10,7 +10,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.protocol import SeedData, SeedExample
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.exchange.base_rows import BadRow, Place, rows_of
+from genenv_core.exchange.base_rows import BadRow, RowPlace, rows_of
 from genenv_core.exchange.external import data_file
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Message, Policy
@@ -70,7 +70,7 @@ def read_examples(path: Path, wanted: Collection[Policy]) -> dict[Policy, list[S
     return found
 
 
-def _bad(place: Place, row: dict[str, Any]) -> BadRow | None:
+def _bad(place: RowPlace, row: dict[str, Any]) -> BadRow | None:
     """Return what is wrong with a row, None for one that is sound."""
     if row.get("policy") not in list(Policy):
         return BadRow(place, "policy", f"is {_short(row.get('policy'))}, expected agent or env")

@@ -38,7 +38,7 @@ _REWARD = {"d_train": "reward", "d_env": "r_env"}
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PoolSelection:
     """Which rows of a pool to export; `epochs` includes both ends."""
 
     epochs: tuple[int, int] | None = None
@@ -80,7 +80,7 @@ def export(
     pool: Pool,
     format_: Format,
     folder: Path,
-    selection: Selection,
+    selection: PoolSelection,
 ) -> Exported:
     """Write a pool of one run into a new folder, from an open connection over the run.
 
@@ -142,7 +142,7 @@ def card(
     run: str,
     pool: Pool,
     format_: Format,
-    selection: Selection,
+    selection: PoolSelection,
     rows: int,
     config: dict[str, Any],
     changes: dict[str, int],

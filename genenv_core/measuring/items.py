@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from genenv_core.benchmarks.predictions import SHOWN, Judged, Result, Results
+from genenv_core.benchmarks.predictions import SHOWN, JudgedLine, Result, Results
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.sections.benchmark import BenchmarkConfig
@@ -108,7 +108,7 @@ def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
     for row in verdicts.iter_rows(named=True):
         item, parts = row["item"], json.loads(row["parts"])
         verdict = ItemVerdict(row["valid"], row["score"], row["reason"], parts)
-        results.add(Judged(0, item, None, verdict, item))
+        results.add(JudgedLine(0, item, None, verdict, item))
     if verdicts.is_empty():
         raise DataError(f"benchmark {domain.name}: the download has no item that can be attempted")
     return results.of_keys()[0]

@@ -17,7 +17,7 @@ from genenv_core.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MeasuringOptions:
     """What to measure; None is not given.
 
     Args:
@@ -41,7 +41,7 @@ class Asked:
 
 def measurement(
     name: str,
-    asked: Asked,
+    asked: MeasuringOptions,
     *,
     overrides: Iterable[str] = (),
     fields: Mapping[str, Any] | None = None,
@@ -105,7 +105,7 @@ def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
     return [
         measurement(
             name,
-            Asked(
+            MeasuringOptions(
                 model,
                 data=str(folder_in(Path(above).absolute(), name)) if above else None,
                 samples=measure.samples,

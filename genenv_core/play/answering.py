@@ -17,7 +17,7 @@ from genenv_core.types import Observation, SampleRequest, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class ToolExecution:
     """How the domain's tools are carried out.
 
     Args:
@@ -116,7 +116,7 @@ class Inline(Answering):
 class ByWorkers(Answering):
     """The domain's own code, executed by workers."""
 
-    def __init__(self, play: Play, tools: Tools, mailbox: Mailbox) -> None:
+    def __init__(self, play: Play, tools: ToolExecution, mailbox: Mailbox) -> None:
         self._play = play
         self._workers = ToolWorkers(tools.workers, tools.timeout_s, mailbox)
         self._asked: dict[int, _Step] = {}

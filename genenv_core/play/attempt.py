@@ -38,7 +38,7 @@ SeedOf = Callable[[str, int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class AttemptBounds:
     """What bounds every attempt.
 
     Args:
@@ -75,7 +75,7 @@ class Play:
     domain: Domain
     engine: Engine
     chat: ChatFormat
-    bounds: Bounds
+    bounds: AttemptBounds
     params: SamplingParams
     seed_of: SeedOf
 
@@ -169,7 +169,7 @@ class Attempt:
         if observation.failed:
             self.end(FinishReason.ERROR, broken(observation, self.task_id, 0), Cause.ENVIRONMENT)
 
-    def observe(self, observation: Observation, chat: ChatFormat, bounds: Bounds) -> None:
+    def observe(self, observation: Observation, chat: ChatFormat, bounds: AttemptBounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
         answered = [marked(message, observation) for message in observation.messages]
         self.messages.extend(answered)

@@ -177,14 +177,16 @@ def _stored(value: Stored) -> Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _CertificateAttempt:
     """What the domain's own attempt came to: why it failed, and what tools said in each turn."""
 
     failure: str = ""
     observed: list[str] = field(default_factory=list[str])
 
 
-def _play(draft: TaskDraft, domain: Domain, turns: Sequence[SolutionTurn], seed: int) -> _Attempt:
+def _play(
+    draft: TaskDraft, domain: Domain, turns: Sequence[SolutionTurn], seed: int
+) -> _CertificateAttempt:
     messages, observed, done = list(domain.agent_messages(draft)), list[str](), False
     try:
         episode = domain.episode(draft, seed)
@@ -198,13 +200,13 @@ def _play(draft: TaskDraft, domain: Domain, turns: Sequence[SolutionTurn], seed:
                 break
         verdict = judged(domain, draft, messages)
     except FAILURES as error:
-        return _Attempt(_why(error), observed)
+        return _CertificateAttempt(_why(error), observed)
     if not done:
-        return _Attempt("the episode goes on after the answer", observed)
-    return _Attempt("" if verdict.success else verdict.failure or "no success", observed)
+        return _CertificateAttempt("the episode goes on after the answer", observed)
+    return _CertificateAttempt("" if verdict.success else verdict.failure or "no success", observed)
 
 
-def _of_attempts(attempts: Sequence[_Attempt]) -> dict[Flaw, str]:
+def _of_attempts(attempts: Sequence[_CertificateAttempt]) -> dict[Flaw, str]:
     failures = [attempt.failure for attempt in attempts if attempt.failure]
     never = len(failures) == len(attempts)
     return {
@@ -219,7 +221,7 @@ def _early(
     draft: TaskDraft,
     domain: Domain,
     turns: Sequence[SolutionTurn],
-    attempts: Sequence[_Attempt],
+    attempts: Sequence[_CertificateAttempt],
 ) -> str:
     """Return which part of the answer the tools say too early, '' if none.
 

@@ -24,7 +24,7 @@ from genenv_core.play.answering import (
     Inline,
     Simulated,
     Simulation,
-    Tools,
+    ToolExecution,
 )
 from genenv_core.play.attempt import Attempt, Play, open_group, with_stops
 from genenv_core.play.calls import with_calls_of
@@ -40,7 +40,7 @@ def run_episodes(
     tasks: Sequence[tuple[str, TaskDraft]],
     play: Play,
     *,
-    tools: Tools | Simulation | None = None,
+    tools: ToolExecution | Simulation | None = None,
     open_attempts: int | None = None,
     retries: Retries = NEVER,
     check: Callable[[], None] = lambda: None,
@@ -107,7 +107,7 @@ def _lost(groups: Sequence[tuple[int, list[Rollout]]]) -> bool:
 def _made(
     tasks: Sequence[tuple[str, TaskDraft]],
     play: Play,
-    tools: Tools | Simulation | None,
+    tools: ToolExecution | Simulation | None,
     open_attempts: int | None,
     rounds: _Rounds,
     check: Callable[[], None],

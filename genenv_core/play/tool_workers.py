@@ -23,7 +23,7 @@ MOST_STUCK = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepAnswer:
     """What a step came to; `lost`: it was given up, and its episode with it."""
 
     tag: int
@@ -32,7 +32,7 @@ class Answer:
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _StepJob:
     tag: int
     work: Callable[[], Observation]
     deadline: float = float("inf")
@@ -49,20 +49,20 @@ class ToolWorkers:
 
     def __init__(self, workers: int, timeout_s: float, mailbox: Mailbox) -> None:
         self._workers, self._timeout_s, self._mailbox = workers, timeout_s, mailbox
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_StepJob | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._running: set[_Job] = set()
+        self._running: set[_StepJob] = set()
         self._threads = self._stuck = self._unfinished = 0
-        self._answers: list[Answer] = []
+        self._answers: list[StepAnswer] = []
 
     def submit(self, tag: int, work: Callable[[], Observation]) -> None:
         """Have a step executed as soon as a worker is free."""
         self._unfinished += 1
         if self._threads < min(self._workers, self._unfinished):
             self._start()
-        self._jobs.put(_Job(tag, work))
+        self._jobs.put(_StepJob(tag, work))
 
-    def collect(self) -> list[Answer]:
+    def collect(self) -> list[StepAnswer]:
         """Return the answers since the last call, and a failure for each step over its limit."""
         now = time.monotonic()
         with self._lock:
@@ -78,7 +78,7 @@ class ToolWorkers:
             self._start()
             self._threads -= 1  # the stuck one no longer counts
             error = TimeoutError(f"the tools gave no answer within {self._timeout_s:g} s")
-            self._answers.append(Answer(job.tag, failure(error), lost=True))
+            self._answers.append(StepAnswer(job.tag, failure(error), lost=True))
         answers = self._answers.copy()
         self._answers.clear()  # in place: the mailbox holds calls that append to it
         self._unfinished -= len(answers)
@@ -105,7 +105,7 @@ class ToolWorkers:
             job.deadline = time.monotonic() + self._timeout_s
             with self._lock:
                 self._running.add(job)
-            answer = Answer(job.tag, job.work())
+            answer = StepAnswer(job.tag, job.work())
             with self._lock:
                 if job not in self._running:  # given up, and another worker took this one's place
                     self._stuck -= 1

@@ -23,7 +23,7 @@ LONGEST_TEXT = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ShownAttempt:
     """One attempt: its turns after the first prompt and its verdict."""
 
     trace_id: str
@@ -45,7 +45,7 @@ class ExampleTask:
     successes: int
     n: int
     r_env: float | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[ShownAttempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +102,13 @@ def _tasks(con: duckdb.DuckDBPyConnection, own: str, epoch: int) -> tuple[Exampl
 def _task(rows: list[dict[str, Any]]) -> ExampleTask:
     first = rows[0]
     opening: tuple[Turn, ...] = ()
-    attempts: list[Attempt] = []
+    attempts: list[ShownAttempt] = []
     for row in rows:
         spoken = tuple(_shortened(turn) for turn in turns(json.loads(row["messages"])))
         start = next((i for i, turn in enumerate(spoken) if turn.role == "assistant"), len(spoken))
         opening = spoken[:start]
         attempts.append(
-            Attempt(
+            ShownAttempt(
                 trace_id=row["trace_id"],
                 success=row["success"],
                 reward=row["reward"],

@@ -29,7 +29,7 @@ MOST = 10
 """Newest runs of a like shape that are read."""
 
 
-class Sample(Record):
+class PaceSample(Record):
     """A stored stage: what it took a unit of its work, and in which epoch, by which machine.
 
     `stood` says that it was an evaluation for which an earlier one stood.
@@ -64,10 +64,10 @@ class Prediction(Record):
 class Predictor:
     """Predicts the stages of a configuration from samples."""
 
-    def __init__(self, config: RunConfig, samples: Sequence[Sample], host: str = "") -> None:
+    def __init__(self, config: RunConfig, samples: Sequence[PaceSample], host: str = "") -> None:
         """Keep the samples of stages that are like the configuration's; `host` is this machine."""
         self._config, self._values = config, dump(config)
-        self._samples: dict[str, list[Sample]] = {}
+        self._samples: dict[str, list[PaceSample]] = {}
         for stage in SHAPES:
             own = [one for one in samples if one.stage == stage]
             here = [one for one in own if one.host == host]
@@ -113,14 +113,14 @@ class Predictor:
 
 def samples_of(
     store: Store, config: RunConfig, *, before: datetime | None = None, but: str = ""
-) -> list[Sample]:
+) -> list[PaceSample]:
     """Return the stages that runs of a root computed and that are like those of a configuration.
 
     With `before`, only those that had begun then; those of the run `but` are left out.
     """
     values = dump(config)
     wanted = {stage: likeness(stage, values) for stage in SHAPES}
-    found: list[Sample] = []
+    found: list[PaceSample] = []
     read = 0
     for info in _newest(store, but):
         like = {s for s in SHAPES if likeness(s, info.config) == wanted[s] is not None}
@@ -159,12 +159,12 @@ def _newest(store: Store, but: str) -> list[RunInfo]:
 
 def _samples(
     store: Store, run: str, values: Values, stages: set[str], before: datetime | None
-) -> list[Sample]:
+) -> list[PaceSample]:
     try:
         frame = source(store, run, tables={"stage_runs"}).frames["stage_runs"]
     except NotFound:
         return []
-    found: list[Sample] = []
+    found: list[PaceSample] = []
     for row in frame.iter_rows(named=True):
         stage, seconds, tokens = row["stage"], row["seconds"], row["tokens"]
         if seconds is None or row["state"] != StageState.COMPUTED or stage not in stages:
@@ -172,7 +172,7 @@ def _samples(
         if before is None or row["started_at"] < before:
             size = units(stage, values)
             found.append(
-                Sample(
+                PaceSample(
                     stage=stage,
                     epoch=row["epoch"],
                     host=row["host"],

@@ -25,7 +25,7 @@ _PLAYED = ("rollout.max_tokens", "rollout.max_turns", "rollout.max_length", "too
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class WorkShape:
     """The fields that must be equal, and the amount of work of a configuration in units."""
 
     same: tuple[str, ...]
@@ -62,15 +62,15 @@ def _heldout(values: Values) -> float:
     )
 
 
-SHAPES: dict[str, Shape] = {
-    "bootstrap": Shape(
+SHAPES: dict[str, WorkShape] = {
+    "bootstrap": WorkShape(
         (
             *_BASE, *_AGENT, *_ENV, "bootstrap.batch_rows", "data.base_tasks",
             "data.validation_tasks", "data.test_tasks",
         ),
         _warm_starts,
     ),
-    "warm_start": Shape(
+    "warm_start": WorkShape(
         (
             *_BASE, *_AGENT, *_ENV, "training", "warm_start.batch_rows",
             "warm_start.micro_batch_rows", "warm_start.probe_rows", "generation.max_tokens",
@@ -78,29 +78,29 @@ SHAPES: dict[str, Shape] = {
         ),
         _taught,
     ),
-    "generate_tasks": Shape(
+    "generate_tasks": WorkShape(
         (
             *_BASE, *_ENV, "generation.tasks_per_context", "generation.candidates",
             "generation.max_tokens", "teacher.model", "teacher.url", "data.offline_file",
         ),
         _written,
     ),
-    "rollout": Shape((*_BASE, *_AGENT, *_PLAYED, "mixture.new", "mixture.base"), _rollouts),
-    "score": Shape(("domain",), _rollouts),
-    "filter": Shape(("domain",), _rollouts),
-    "pool": Shape(("domain",), _rollouts),
-    "grpo_update": Shape(
+    "rollout": WorkShape((*_BASE, *_AGENT, *_PLAYED, "mixture.new", "mixture.base"), _rollouts),
+    "score": WorkShape(("domain",), _rollouts),
+    "filter": WorkShape(("domain",), _rollouts),
+    "pool": WorkShape(("domain",), _rollouts),
+    "grpo_update": WorkShape(
         (*_BASE, *_AGENT, "training", "grpo.micro_batch_rows", "rollout.max_length"), _drawn
     ),
-    "rwr_update": Shape(
+    "rwr_update": WorkShape(
         (
             *_BASE, *_ENV, "training", "rwr.micro_batch_rows", "rwr.kl_rows",
             "rwr.probe_generations", "generation.max_tokens",
         ),
         lambda values: values["rwr"]["steps"],
     ),
-    "evaluate": Shape((*_BASE, *_AGENT, *_PLAYED), _heldout),
-    "publish": Shape(("domain",), lambda values: 1),
+    "evaluate": WorkShape((*_BASE, *_AGENT, *_PLAYED), _heldout),
+    "publish": WorkShape(("domain",), lambda values: 1),
 }  # fmt: skip
 """By stage; a run that measures a model is not predicted."""
 

@@ -13,7 +13,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.config.stages import STAGES
 from genenv_core.record import Record
-from genenv_core.storage.records.runs import Attempt
+from genenv_core.storage.records.runs import StageAttempt
 from schemas.enums import StageState
 
 HOUR_S = 3600.0
@@ -81,7 +81,7 @@ def of_stage(stage: str, seconds: float, tokens: int, config: RunConfig) -> Spen
     return Spent(seconds=seconds, tokens=tokens, cost=cost)
 
 
-def spent_on(attempts: Iterable[Attempt], config: RunConfig) -> Spent:
+def spent_on(attempts: Iterable[StageAttempt], config: RunConfig) -> Spent:
     """Return what attempts at stages spent; those that reused an output spent nothing."""
     total = Spent()
     for one in attempts:

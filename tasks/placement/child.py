@@ -32,7 +32,7 @@ from genenv_core.storage.store.leases import doing
 from tasks.placement.api import PatientApi, runs_with
 from tasks.placement.names import OURS, child_tag, deployment_name
 from tasks.placement.parents import Parents
-from tasks.placement.pods import Look, Pods, pods_of
+from tasks.placement.pods import PodLook, Pods, pods_of
 from tasks.stage.inputs import Inputs, encode
 from tasks.stage.progress import LINE_S, Cancelled, Event, check, emit
 from tasks.stage.stores import artifacts_of
@@ -72,7 +72,7 @@ def compute_on_work_pool(
     flow is to end. A cancelled flow cancels its child too.
     """
     with get_client(sync_client=True) as client:
-        child = Child(client, stage, config, epoch, work_pool, key)
+        child = ChildRun(client, stage, config, epoch, work_pool, key)
         child.start(inputs, parts)
         try:
             child.follow()
@@ -83,7 +83,7 @@ def compute_on_work_pool(
         return child.result(find)
 
 
-class Child:
+class ChildRun:
     """The flow run of one stage on one work pool, followed by the stage task that wants it."""
 
     def __init__(
@@ -243,11 +243,11 @@ class Child:
         """Return how far the child is, as its lease says, '' where it does not."""
         return doing(self._store, self._stage, self._key)
 
-    def _look(self, state: State) -> Look:
+    def _look(self, state: State) -> PodLook:
         """Return how the pod is of a child that has not begun; nothing without a pod."""
-        return self._pods.look(self._run_id) if self._pods and state.is_pending() else Look()
+        return self._pods.look(self._run_id) if self._pods and state.is_pending() else PodLook()
 
-    def _waits_for(self, state: State, look: Look) -> tuple[str, bool]:
+    def _waits_for(self, state: State, look: PodLook) -> tuple[str, bool]:
         """Return what a child that has not begun waits for, and whether it waits in vain."""
         if look.trouble:
             return look.trouble, look.hopeless

@@ -47,7 +47,7 @@ _READ_LINES, _READ_BYTES = 200, 65_536  # of the end of a log; a traceback is lo
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PodLook:
     """What one look at a flow run's newest pod shows.
 
     `runs` says whether a container of it runs, `trouble` what is wrong, or '', `hopeless` whether
@@ -79,7 +79,7 @@ class Pods:
         absent = [name for name, answer in found.items() if answer is _ABSENT]
         return [f"secret {name!r} in namespace {self.namespace}" for name in absent]
 
-    def look(self, flow_run: UUID) -> Look:
+    def look(self, flow_run: UUID) -> PodLook:
         """Return how a flow run's newest pod is, by one listing; without a pod, how its job is."""
         pods = self._items(f"{self._path}/pods", labelSelector=_label(flow_run))
         if pods:
@@ -88,10 +88,10 @@ class Pods:
         for job in self._items(path, labelSelector=_label(flow_run)):
             about = f"involvedObject.name={job['metadata']['name']},type=Warning"
             for event in self._items(f"{self._path}/events", fieldSelector=about):
-                return Look(trouble=f"{event.get('reason')}: {_short(event.get('message'))}")
-        return Look()
+                return PodLook(trouble=f"{event.get('reason')}: {_short(event.get('message'))}")
+        return PodLook()
 
-    def last_words(self, look: Look) -> str:
+    def last_words(self, look: PodLook) -> str:
         """Return the end of what a dead container said, on one line, or '' where nothing is known.
 
         That is the message it left for its end, else the last lines of its log. What looks like a
@@ -176,7 +176,7 @@ def secrets_in(manifest: Any) -> Iterator[str]:
             yield from secrets_in(value)
 
 
-def seen(pod: dict[str, Any]) -> Look:
+def seen(pod: dict[str, Any]) -> PodLook:
     """Return what the listing of a pod shows."""
     status: dict[str, Any] = pod.get("status") or {}
     runs = any("running" in (one.get("state") or {}) for one in _containers(status))
@@ -187,8 +187,8 @@ def seen(pod: dict[str, Any]) -> Look:
         )
         if ended.get("exitCode"):
             name, message = pod["metadata"].get("name", ""), ended.get("message") or ""
-            return Look(runs, trouble, hopeless, name, container.get("name", ""), message)
-    return Look(runs, trouble, hopeless)
+            return PodLook(runs, trouble, hopeless, name, container.get("name", ""), message)
+    return PodLook(runs, trouble, hopeless)
 
 
 def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.play.answer import answer_probabilities
-from genenv_core.play.answering import Simulation, Tools
-from genenv_core.play.attempt import Bounds, Play, SeedOf
+from genenv_core.play.answering import Simulation, ToolExecution
+from genenv_core.play.attempt import AttemptBounds, Play, SeedOf
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import Simulator
@@ -41,7 +41,7 @@ class Sampler:
         self._engine = engine_of(context, folder, digest, top_p=config.rollout.top_p)
         stack.callback(self._engine.close)
         self._domain = context.domain()
-        self._tools: Tools | Simulation | None = None
+        self._tools: ToolExecution | Simulation | None = None
         if simulator is not None:
             folder, digest = _found(context, simulator)
             engine = engine_of(context, folder, digest, top_p=1.0)
@@ -57,7 +57,7 @@ class Sampler:
                 structured=config.compute.engine == "vllm",
             )
         elif config.tools.execution != "inline":
-            self._tools = Tools(context.execution.tool_workers, config.tools.timeout_s)
+            self._tools = ToolExecution(context.execution.tool_workers, config.tools.timeout_s)
 
     def groups(
         self,
@@ -101,9 +101,9 @@ class Sampler:
         return Play(self._domain, self._engine, self.chat, bounds, params, seed_of)
 
 
-def bounds_of(config: RunConfig, n: int) -> Bounds:
+def bounds_of(config: RunConfig, n: int) -> AttemptBounds:
     """Return what bounds each of n attempts at a task."""
-    return Bounds(
+    return AttemptBounds(
         n=n,
         max_turns=config.rollout.max_turns,
         max_length=config.rollout.max_length,

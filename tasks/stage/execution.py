@@ -26,7 +26,7 @@ from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, ref
 from genenv_core.storage.records.keys import stage_key
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
 from genenv_core.storage.records.origins import Origin, note_origin
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.process import identity
 from schemas.enums import StageState
 from tasks.stage.context import Compute, Stage, StageContext, log
@@ -42,7 +42,7 @@ FAULTS_VARIABLE = "GENENV_TEST_FAULTS"
 """Set to 1, it allows a stage that fails on purpose, so that tests can press Retry."""
 
 
-class Outcome(NamedTuple):
+class StageOutcome(NamedTuple):
     """What a stage gave: its output, whether it was reused, and by whom it was computed then."""
 
     ref: ArtifactRef
@@ -62,7 +62,7 @@ def run_stage(
     inputs: In,
     elsewhere: Elsewhere | None = None,
     draw: int = 0,
-) -> Outcome:
+) -> StageOutcome:
     """Return the stage's output, reused, or else computed and committed.
 
     Takes an output that the run's root lacks from the roots of `roots.read`, where one has it.
@@ -78,7 +78,7 @@ def run_stage(
 
 def _carried_out(
     call: _Call[In], compute: Compute[In], elsewhere: Elsewhere | None, span: Telling
-) -> Outcome:
+) -> StageOutcome:
     """Return what `run_stage` does, and write how it came out into the stage's span."""
     stage, config, epoch, parts = call.stage, call.config, call.epoch, call.parts
     emit(Event("started", stage.name, epoch))
@@ -129,7 +129,7 @@ def _carried_out(
             "finished", stage.name, epoch, state, seconds, message=origin_line, facts=manifest.facts
         )
     )
-    return Outcome(reference(manifest), reused, origin)
+    return StageOutcome(reference(manifest), reused, origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class AttemptRecord:
         """Start the clock of an attempt."""
         started, self._clock = datetime.now(UTC), time.perf_counter()
         self._run = run
-        self._attempt = Attempt(
+        self._attempt = StageAttempt(
             run_id=run.run_id,
             epoch=epoch,
             stage=stage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from genenv_core.storage.records.origins import Origin, find_origin, note_origin
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.protocol import Store
 from schemas.enums import StageState
 
@@ -33,7 +33,7 @@ def found_origin(
     return found
 
 
-def origin_of(attempt: Attempt, seconds: float | None) -> Origin:
+def origin_of(attempt: StageAttempt, seconds: float | None) -> Origin:
     """Return an attempt as the one that computed its stage."""
     return Origin(
         stage=attempt.stage,

@@ -25,7 +25,7 @@ class Waitable(Protocol):
         ...
 
 
-class Budget(Protocol):
+class BudgetLeft(Protocol):
     """What a run may still spend."""
 
     def reached(self, epoch: int) -> tuple[Reached, ...]:
@@ -43,7 +43,7 @@ class End:
     `reached` are the limits that ended it, `passed` the (epoch, stage) that came before.
     """
 
-    def __init__(self, until: Until | None, budget: Budget | None = None) -> None:
+    def __init__(self, until: Until | None, budget: BudgetLeft | None = None) -> None:
         """Set the end; None: no end of this kind."""
         self._until, self._budget = until, budget
         self._started: list[Waitable] = []
@@ -77,7 +77,7 @@ _end: ContextVar[End | None] = ContextVar("end", default=None)
 
 
 @contextlib.contextmanager
-def stopping(until: Until | None, budget: Budget | None = None) -> Generator[End | None]:
+def stopping(until: Until | None, budget: BudgetLeft | None = None) -> Generator[End | None]:
     """Start no stage after the end inside the block; yields the end, None if there is none."""
     end = End(until, budget) if until or budget else None
     token = _end.set(end)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from genenv_core.benchmarks.alfworld import BENCHMARK
-from genenv_core.benchmarks.alfworld.games import Games, Limits
+from genenv_core.benchmarks.alfworld.games import GameLimits, GameProcess
 from genenv_core.benchmarks.alfworld.loading import read_games, walkthrough_of
 from genenv_core.benchmarks.alfworld.replay import UNKNOWN
 from genenv_core.benchmarks.alfworld.suite import Alfworld
@@ -121,8 +121,8 @@ def test_a_file_that_is_no_game_costs_one_game(suite: Alfworld, tmp_path: Path) 
 
 
 def test_the_process_stays_small() -> None:
-    limits = Limits(games=5)
-    games, pids, most = Games(limits=limits), set[int](), 0
+    limits = GameLimits(games=5)
+    games, pids, most = GameProcess(limits=limits), set[int](), 0
     files = [game.path for game in read_games(official("alfworld"))[1].values()]
     for number in range(15):
         games.open(files[number % 4])

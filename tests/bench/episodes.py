@@ -21,8 +21,8 @@ import torch
 
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.ids import seed_from
-from genenv_core.play.answering import Tools
-from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.answering import ToolExecution
+from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.types import Observation, Rollout, SampleRequest, SamplingParams, TaskDraft
@@ -33,7 +33,7 @@ EPISODES, LONGEST, SLOWEST_MS = 256, 8, 200
 WORKERS = 128
 REPETITIONS = 3
 PARAMS = SamplingParams(max_tokens=96)
-BOUNDS = Bounds(n=1, max_turns=LONGEST, max_length=500)
+BOUNDS = AttemptBounds(n=1, max_turns=LONGEST, max_length=500)
 
 
 def latency_s(seed: int, turn: int) -> float:
@@ -75,7 +75,9 @@ def bench_episodes(checkpoint: Path) -> list[tuple[str, float, str]]:
         engine = TransformersEngine.load(checkpoint, threads=1)
         start, cpu = time.perf_counter(), time.process_time()
         slow = Play(_SlowDomain(), engine, chat, BOUNDS, PARAMS, seed_from)
-        made = flat(run_episodes(tasks, slow, tools=Tools(WORKERS, 30), open_attempts=EPISODES))
+        made = flat(
+            run_episodes(tasks, slow, tools=ToolExecution(WORKERS, 30), open_attempts=EPISODES)
+        )
         seconds = {"apart": time.perf_counter() - start}
         cpu = time.process_time() - cpu
         start = time.perf_counter()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from genenv_core.config.sections.training import TrainingConfig
-from genenv_core.training.memory.estimate import Job, Shape
+from genenv_core.training.memory.estimate import DecoderShape, Job
 
 QWEN: dict[str, dict[str, Any]] = {
     "tiny": {"h": 64, "i": 176, "l": 2, "heads": 4, "kv": 2, "v": 512, "tied": True},
@@ -69,7 +69,7 @@ def job_of(plan: Plan) -> Job:
     """Return the plan as a job whose memory can be estimated."""
     return Job(
         loss="grpo" if plan.update == "grpo" else "rwr",
-        shape=replace(Shape.of(config_of(plan.shape).to_dict()), attention_bias=True),
+        shape=replace(DecoderShape.of(config_of(plan.shape).to_dict()), attention_bias=True),
         training=training_of(plan),
         row_tokens=plan.prompt + plan.completion,
         completion_tokens=plan.completion,

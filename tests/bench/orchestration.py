@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from genenv_core.storage.records.runs import Attempt, RunLog, list_runs
+from genenv_core.storage.records.runs import RunLog, StageAttempt, list_runs
 from genenv_core.storage.store.local import LocalStore
 
 EPOCHS = 4
 
 
-def overheads(attempts: Sequence[Attempt]) -> list[tuple[int, float, float]]:
+def overheads(attempts: Sequence[StageAttempt]) -> list[tuple[int, float, float]]:
     """Return (epoch, wall seconds, orchestration seconds) of every epoch but the last one."""
     done = [a for a in attempts if a.state == "computed" and a.epoch >= 1]
     starts = {

@@ -21,7 +21,7 @@ import pytest
 from genenv_core import pools
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.s3.store import S3Store
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
@@ -94,7 +94,7 @@ def housekeeping(server: str, remote: S3Store) -> None:
     with proxy(server, faults) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", url)
         store = S3Store(remote.uri)
-        rule = Rule(1, older_than_h=1e-6)
+        rule = CollectionRule(1, older_than_h=1e-6)
         work: dict[str, Callable[[], object]] = {
             "verify": lambda: verify(store),
             "gc --dry-run": lambda: collect(store, rule, datetime.now(UTC), dry_run=True),

@@ -25,7 +25,7 @@ import aiohttp
 from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.engines.vllm.server import PYTHON_VARIABLE, VllmSetup
-from genenv_core.engines.vllm.wire import Asked, body
+from genenv_core.engines.vllm.wire import WireRequest, body
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, write_checkpoint
 from tests.vllm.conftest import SMALL
@@ -98,7 +98,9 @@ async def _bare(url: str, key: str, requests: list[SampleRequest]) -> int:
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
 
         async def one(request: SampleRequest) -> int:
-            content = body("genenv-bench", Asked(request.prompt_ids, request.seed, 1), PARAMS, 64)
+            content = body(
+                "genenv-bench", WireRequest(request.prompt_ids, request.seed, 1), PARAMS, 64
+            )
             async with gate, session.post(f"{url}/v1/completions", json=content) as answer:
                 return len(json.loads(await answer.read())["choices"][0]["token_ids"])
 

@@ -32,7 +32,7 @@ from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, ModelError
 from genenv_core.measuring.expected import right_answer
-from genenv_core.measuring.request import Asked, measurement
+from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog
@@ -78,7 +78,7 @@ def trained(begun: Callable[[Path], None], tmp_path_factory: pytest.TempPathFact
 def config_of(root: str | Path, data: Path, *overrides: str, **asked: Any) -> RunConfig:
     from tasks.policies.measured import named
 
-    given = Asked(**asked, data=str(data))
+    given = MeasuringOptions(**asked, data=str(data))
     fields = {"root": str(root)}
     return named(measurement("bamboogle", given, overrides=(*SHORT, *overrides), fields=fields))
 
@@ -164,7 +164,7 @@ def test_an_agent_is_measured_before_and_after_on_the_same_items(
     trained: RunConfig, data: Path, tmp_path: Path
 ) -> None:
     """The model that bootstrap makes is no folder, so epoch 0 stands for it."""
-    from flows.cli.data.measured import Measured
+    from flows.cli.data.measured import MeasuredBenchmark
     from flows.evidence.before_after import before_of, compared, configured, data_in
     from tasks.policies.measured import named
 
@@ -174,17 +174,17 @@ def test_an_agent_is_measured_before_and_after_on_the_same_items(
     store = LocalStore(Path(trained.root))
     before = before_of("measured-run", RunLog(store, "measured-run").info().config)
     assert before == "run:measured-run@0"
-    made: list[Measured] = []
+    made: list[MeasuredBenchmark] = []
     for model in (before, "run:measured-run"):
         asked = configured(
             "bamboogle", model, tmp_path, 3, fields={"root": trained.root}, overrides=SHORT
         )
-        made.append(Measured(named(asked), Artifacts(store).load(measured(named(asked)))))
+        made.append(MeasuredBenchmark(named(asked), Artifacts(store).load(measured(named(asked)))))
     chosen = [set(sql(one.config, "SELECT item FROM benchmark_items")["item"]) for one in made]
     assert chosen[0] == chosen[1] and len(chosen[0]) == 3
     rows = compared(*made)
     assert [(row.metric, row.items) for row in rows] == [("exact_match", 3), ("f1", 3)]
-    assert compared(made[0], Measured(made[1].config, failure="broke")) == []
+    assert compared(made[0], MeasuredBenchmark(made[1].config, failure="broke")) == []
 
 
 def test_equal_measurements_have_equal_bits_and_only_what_counts_is_in_the_key(
@@ -455,7 +455,7 @@ def test_a_run_measures_its_agent_on_what_is_due(
     # The same measurement by hand is the same run.
     by_hand = measurement(
         "bamboogle",
-        Asked("run:trains", data=str(tmp_path / "all" / "bamboogle"), items=2),
+        MeasuringOptions("run:trains", data=str(tmp_path / "all" / "bamboogle"), items=2),
         fields={"root": config.root, **{"compute": config.compute.model_dump(by_alias=True)}},
     )
     from tasks.policies.measured import named
@@ -485,7 +485,7 @@ def test_a_run_that_could_not_be_measured_later_is_refused_before_any_work(
 
 
 def test_a_key_is_named_beside_other_settings_of_the_endpoint() -> None:
-    asked = Asked("http://127.0.0.1:1/v1", "m", key_env="KEY")
+    asked = MeasuringOptions("http://127.0.0.1:1/v1", "m", key_env="KEY")
     config = measurement("bamboogle", asked, overrides=("execution.benchmark.retries=1",))
     asking = config.execution.benchmark
     assert (asking.key_env, asking.retries) == ("KEY", 1)

@@ -14,7 +14,7 @@ import pytest
 
 from flows.bundling import gather
 from flows.coevolution import coevolution
-from flows.replaying import Comparison
+from flows.replaying import ReplayComparison
 from genenv_core.bundle.comparing import Here
 from genenv_core.bundle.contents import read, write
 from genenv_core.errors import ReplayError
@@ -42,7 +42,7 @@ def test_a_bundle_is_replayed_to_the_bit(tiny_root: Path, tmp_path: Path) -> Non
     facts = {**evaluation.facts, "agent_checkpoint": "0" * 64}
     forged = evaluation.model_copy(update={"facts": facts})
     other = read(write(replace(held, stages={**held.stages, (0, "evaluate"): forged})))
-    compared = Comparison(other, LocalStore(tiny_root), Here((), (), (), ()), config)
+    compared = ReplayComparison(other, LocalStore(tiny_root), Here((), (), (), ()), config)
     with listening(compared), pytest.raises(ReplayError, match="evaluate of epoch 0 is the first"):
         coevolution(config)  # every stage is there, and compared all the same
     assert compared.equal == {(0, "bootstrap")}

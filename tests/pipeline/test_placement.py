@@ -26,7 +26,7 @@ from genenv_core.config.load import dump
 from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.config.stages import EPOCH_STAGES, STAGES
 from genenv_core.errors import ConfigError, StageError
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.opening import open_store
 from tests.holds import Holds
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
@@ -115,7 +115,7 @@ class Command:
         runs = children(self.run_id)
         return tried[-1].pid if tried and runs and runs[-1].state.is_running() else 0
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[StageAttempt]:
         log = RunLog(open_store(str(self.root), writable=False), self.run_id)
         mine = [a for a in log.attempts() if a.stage == "grpo_update"]
         return sorted(mine, key=lambda attempt: attempt.attempt)

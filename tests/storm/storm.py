@@ -19,7 +19,7 @@ from itertools import cycle
 from math import ceil
 from pathlib import Path
 
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity
 from tests.storm import points
@@ -170,7 +170,7 @@ def stage_of(root: Path, ended: Ended) -> str:
     return " + ".join(sorted({a.stage for a in mine})) or "between stages"
 
 
-def _is_open(attempt: Attempt) -> bool:
+def _is_open(attempt: StageAttempt) -> bool:
     return attempt.state in ("running", "interrupted", "failed")
 
 

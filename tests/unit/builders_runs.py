@@ -16,7 +16,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.records.manifest import Manifest
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
 from tests.unit.builders_tables import world
 
@@ -123,11 +123,11 @@ def _write_weights(store: LocalStore, writer: ArtifactWriter, policy: str, text:
 
 def attempt_at(
     run_id: str, epoch: int, stage: str, key: str, *, cached: bool = False, at: datetime = START
-) -> Attempt:
+) -> StageAttempt:
     """Return an attempt at a stage, as it begins."""
     about = {"run_id": run_id, "epoch": epoch, "stage": stage, "stage_key": key, "started_at": at}
     state = "cached" if cached else "running"
-    return Attempt.model_validate({**about, "state": state, "host": "h", "pid": 1})
+    return StageAttempt.model_validate({**about, "state": state, "host": "h", "pid": 1})
 
 
 def write_epoch(

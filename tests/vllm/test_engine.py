@@ -24,7 +24,7 @@ from genenv_core.config.sections.compute import VllmServing
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.engines.vllm.engine import VllmEngine
-from genenv_core.engines.vllm.server import Server, VllmSetup, interpreter, server_command
+from genenv_core.engines.vllm.server import VllmServer, VllmSetup, interpreter, server_command
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 from tests.unit.builders_engine import EOS_ID, random_prompts, requests_of
@@ -144,7 +144,7 @@ def test_a_lost_server_is_started_anew(
 @pytest.fixture(scope="module")
 def elsewhere(
     checkpoints: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+) -> Iterator[VllmServer]:
     """Run a server as another team would: it serves the first model under its own name."""
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     config = CONFIG.model_copy(
@@ -158,7 +158,7 @@ def elsewhere(
         logprobs_mode="processed_logprobs",
         log=log,
     )
-    server = Server(how)
+    server = VllmServer(how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_SERVER_DEV_MODE", "1")
         patch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "1")
@@ -167,13 +167,15 @@ def elsewhere(
     server.stop(15)
 
 
-def engine_at(server: Server, checkpoint: Path, name: str) -> VllmEngine:
+def engine_at(server: VllmServer, checkpoint: Path, name: str) -> VllmEngine:
     os.environ["GENENV_VLLM_API_KEY"] = server.key
     serving = VllmServing(urls=(server.url,), lost_seconds=900, retries=1, backoff_seconds=0.1)
     return VllmEngine(checkpoint, VllmSetup(name, CONFIG, serving, Path("/nowhere")))
 
 
-def test_weights_get_into_a_server_that_runs(elsewhere: Server, checkpoints: list[Path]) -> None:
+def test_weights_get_into_a_server_that_runs(
+    elsewhere: VllmServer, checkpoints: list[Path]
+) -> None:
     asked = requests(8, samples=4)
     for name, checkpoint in (("genenv-a", checkpoints[0]), ("genenv-b", checkpoints[1])):
         engine = engine_at(elsewhere, checkpoint, name)
@@ -232,7 +234,7 @@ def test_a_checkpoint_with_an_adapter_is_served_with_it(
 
 
 def test_adapters_get_into_a_server_that_runs(
-    elsewhere: Server, checkpoints: list[Path], adapted: Path
+    elsewhere: VllmServer, checkpoints: list[Path], adapted: Path
 ) -> None:
     asked = requests(8, samples=4)
     # The server's own weights have to be the base again.

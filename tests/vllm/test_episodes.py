@@ -22,8 +22,8 @@ import pytest
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.ids import seed_from
-from genenv_core.play.answering import Simulation, Tools
-from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.answering import Simulation, ToolExecution
+from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import Simulator
@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 TOLERANCE = 1e-3
 BLOCK = 32
 PARAMS = SamplingParams(max_tokens=90)
-BOUNDS = Bounds(n=2, max_turns=4, max_length=500, max_errors=2)
+BOUNDS = AttemptBounds(n=2, max_turns=4, max_length=500, max_errors=2)
 TASKS = [
     (f"t{i}", TaskDraft(f"abba {i} " * 8, {"turns": 1 + i % 4}, "", "", "", 1.0, str(i)))
     for i in range(12)
@@ -99,7 +99,7 @@ class SimulatedDomain(EchoDomain):
 
 
 def play(
-    engine: VllmEngine, checkpoint: Path, domain: EchoDomain, tools: Tools | Simulation
+    engine: VllmEngine, checkpoint: Path, domain: EchoDomain, tools: ToolExecution | Simulation
 ) -> list[Rollout]:
     chat = ChatFormat.load(checkpoint)
     made = run_episodes(
@@ -140,7 +140,7 @@ def cached_at_least(one: Rollout) -> int:
 def test_attempts_with_slow_tools(engine: VllmEngine, checkpoints: list[Path]) -> None:
     Episode.struck.clear()
     hits, computed = counted(engine, "prefix_cache_hits"), counted(engine, "prompt_tokens")
-    made = play(engine, checkpoints[0], Domain(), Tools(workers=6, timeout_s=3.0))
+    made = play(engine, checkpoints[0], Domain(), ToolExecution(workers=6, timeout_s=3.0))
     Episode.forever.set()
     hits = counted(engine, "prefix_cache_hits") - hits
     computed = counted(engine, "prompt_tokens") - computed

@@ -47,10 +47,10 @@ def fetch(
     from genenv_core.benchmarks.sources import source_of
     from genenv_core.domains.benchmarks.domain import folder_in
     from genenv_core.downloads.fetching import fetch as fetched
-    from genenv_core.downloads.origin import Origin
+    from genenv_core.downloads.origin import DownloadOrigin
 
     names, together, lacking = _names(name), _together(to, "--to"), 0
-    origin = Origin(mirror)
+    origin = DownloadOrigin(mirror)
     for one in names:
         folder = folder_in(together, one)
         typer.echo(f"{one}: {folder}")
@@ -110,7 +110,7 @@ def _together(given: Path | None, option: str) -> Path:
 
 
 def _show(one: Checked) -> None:
-    from genenv_core.downloads.state import State
+    from genenv_core.downloads.state import FileState
 
     typer.echo(f"{one.name}: {one.folder}")
     if one.fault:
@@ -123,11 +123,11 @@ def _show(one: Checked) -> None:
         if one.not_scored:
             typer.echo(f"  not scored, for lack of items: {', '.join(one.not_scored)}")
     meanings = {
-        State.EQUAL: "equal to the official ones",
-        State.DIFFERENT: "DIFFERENT from the official ones, or changed since they were fetched",
-        State.AS_FETCHED: "as they were fetched; no digest is published",
-        State.UNKNOWN: "with nothing to compare them with",
-        State.MISSING: "not there under the official name",
+        FileState.EQUAL: "equal to the official ones",
+        FileState.DIFFERENT: "DIFFERENT from the official ones, or changed since they were fetched",
+        FileState.AS_FETCHED: "as they were fetched; no digest is published",
+        FileState.UNKNOWN: "with nothing to compare them with",
+        FileState.MISSING: "not there under the official name",
     }
     for state, meaning in meanings.items():
         if names := one.of(state):

@@ -93,9 +93,9 @@ def evaluate(
         judge_predictions(name, data, predictions, mode, items, as_json=json_)
         return
     from flows.cli.data.measured import measure_models
-    from genenv_core.measuring.request import Asked
+    from genenv_core.measuring.request import MeasuringOptions
 
-    asked = Asked(str(model), model_name, key_env, None, mode, samples, limit)
+    asked = MeasuringOptions(str(model), model_name, key_env, None, mode, samples, limit)
     fields = {"seed": seed, "root": root, "run_id": run_id}
     names = known_benchmarks() if name == ALL else [name]
     if len(names) > 1 and (mode or run_id or items):

@@ -70,7 +70,7 @@ def export(
         raise ConfigError(f"--pool is missing: --format {format_} writes d_train or d_env")
     if tasks:
         raise ConfigError("--tasks works with --format inspect alone: leave it out")
-    selection = core.Selection(_epochs(epochs), kept, min_reward)
+    selection = core.PoolSelection(_epochs(epochs), kept, min_reward)
     folder = output or Path(f"{run}-{pool}-{format_}")
     with open_tables(existing(root), [run]) as connection:
         done = core.export(connection, run, pool, format_, folder, selection)
@@ -85,11 +85,11 @@ def _export_logs(
     tasks: Sequence[str],
     root: str | None,
 ) -> None:
-    from genenv_core.exchange.inspect_logs.reading import Selection, sources_of
+    from genenv_core.exchange.inspect_logs.reading import LogSelection, sources_of
     from genenv_core.exchange.inspect_logs.writing import export_logs
     from genenv_core.storage.sql.sources import open_tables
 
-    selection = Selection(epochs, sources_of(tasks), min_reward)
+    selection = LogSelection(epochs, sources_of(tasks), min_reward)
     with open_tables(existing(root), [run]) as connection:
         done = export_logs(connection, run, output or Path(f"{run}-inspect"), selection)
     _say(done, "attempts")

@@ -24,7 +24,7 @@ from genenv_core.domains.benchmarks.domain import folder_in
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.measuring.items import stored_result
-from genenv_core.measuring.request import Asked, measurement
+from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.types import JsonObject
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredBenchmark:
     """One benchmark's run: the output of its stage, or why there is none."""
 
     config: RunConfig
@@ -43,7 +43,7 @@ class Measured:
 
 def measure_models(
     names: Sequence[str],
-    asked: Asked,
+    asked: MeasuringOptions,
     overrides: Sequence[str],
     fields: Mapping[str, Any],
     *,
@@ -75,7 +75,7 @@ def measure_models(
         raise GenenvError(f"{len(failed)} of {len(made)} not measured: {'; '.join(failed)}")
 
 
-def measure_all(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]:
+def measure_all(configs: Sequence[RunConfig], *, quiet: bool) -> list[MeasuredBenchmark]:
     """Play measurements of one root one after the other, and name them; returns one for each.
 
     One that cannot be measured does not stop the others. Raises ConfigError and ModelError for
@@ -91,7 +91,7 @@ def measure_configured(config: RunConfig, *, as_json: bool) -> None:
     _print(_carried_out([config], quiet=as_json), as_json=as_json)
 
 
-def _print(made: Sequence[Measured], *, as_json: bool) -> None:
+def _print(made: Sequence[MeasuredBenchmark], *, as_json: bool) -> None:
     if as_json:
         shown = [_facts(one) for one in made]
         typer.echo(json_text(shown if len(made) > 1 else shown[0], indent=2))
@@ -101,7 +101,7 @@ def _print(made: Sequence[Measured], *, as_json: bool) -> None:
             _show(one.config, one.output)
 
 
-def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]:
+def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[MeasuredBenchmark]:
     """Play the runs one after the other, with a Prefect API and a live view."""
     from flows.running import environment
     from genenv_core.storage.store.opening import home_of
@@ -113,16 +113,16 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[Measured]
     if isinstance(first, GenenvError) and len({str(one) for one in asked}) == 1:
         raise first
     if all(isinstance(one, GenenvError) for one in asked):
-        return [Measured(c, failure=str(e)) for c, e in zip(configs, asked, strict=True)]
+        return [MeasuredBenchmark(c, failure=str(e)) for c, e in zip(configs, asked, strict=True)]
     from flows.running.local_server import in_process, local_api
 
     with local_api(Path(os.environ["PREFECT_HOME"]), home) as server:
         from flows.cli.runs.measuring import MeasureView
 
-        made: list[Measured] = []
+        made: list[MeasuredBenchmark] = []
         for config, one in zip(configs, asked, strict=True):
             if isinstance(one, GenenvError):
-                made.append(Measured(config, failure=str(one)))
+                made.append(MeasuredBenchmark(config, failure=str(one)))
                 continue
             log_to(home / "runs" / str(one.config.run_id))
             with in_process(server), MeasureView(one.config, quiet=quiet) as view:
@@ -147,7 +147,7 @@ def _asked(config: RunConfig) -> PreparedMeasurement | GenenvError:
         return error
 
 
-def _played(prepared: PreparedMeasurement) -> Measured:
+def _played(prepared: PreparedMeasurement) -> MeasuredBenchmark:
     from flows.benchmark import measure_as_flow
     from flows.running.work import do_work
     from tasks.stage.stores import artifacts_of
@@ -156,8 +156,8 @@ def _played(prepared: PreparedMeasurement) -> Measured:
     try:
         ref = do_work(lambda: measure_as_flow(prepared), Terminated)
     except GenenvError as error:
-        return Measured(config, failure=str(error))
-    return Measured(config, artifacts_of(config.root).load(ref))
+        return MeasuredBenchmark(config, failure=str(error))
+    return MeasuredBenchmark(config, artifacts_of(config.root).load(ref))
 
 
 def _result(config: RunConfig, output: Manifest) -> Result:
@@ -166,7 +166,7 @@ def _result(config: RunConfig, output: Manifest) -> Result:
     return stored_result(output.facts, artifacts_of(config.root).frame(output, "benchmark_metrics"))
 
 
-def _facts(one: Measured) -> JsonObject:
+def _facts(one: MeasuredBenchmark) -> JsonObject:
     config = one.config
     found: JsonObject = {"benchmark": config.domain.name, "run_id": config.run_id}
     if one.output is None:

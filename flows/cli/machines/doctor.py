@@ -24,7 +24,7 @@ MEMORY_BYTES = 3 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class MachineCheck:
     """One check; `detail` says what was found, and what to do when it is not ok."""
 
     name: str
@@ -32,36 +32,36 @@ class Check:
     detail: str
 
 
-def checks(root: str) -> list[Check]:
+def checks(root: str) -> list[MachineCheck]:
     """Return what was found, in order."""
     machine = [_memory(), _limits(), _cores(), _gpus(), _sandbox()]
     return [_python(), _libraries(), _duckdb(), _root(root), *machine]
 
 
-def model_checks(folder: Path) -> list[Check]:
+def model_checks(folder: Path) -> list[MachineCheck]:
     """Return what the probes of a checkpoint found, as either policy."""
     from genenv_core.exchange.given_models import probe_of
 
-    found: list[Check] = []
+    found: list[MachineCheck] = []
     for policy in Policy:
         name = f"as pi_{policy}"
         try:
             given, probe = probe_of(policy, folder.expanduser(), field="--model")
         except GenenvError as error:
-            found.append(Check(name, False, str(error)))
+            found.append(MachineCheck(name, False, str(error)))
         else:
             found.append(
-                Check(name, True, f"{'; '.join(probe.lines)} (sha256 {given.sha256[:16]})")
+                MachineCheck(name, True, f"{'; '.join(probe.lines)} (sha256 {given.sha256[:16]})")
             )
     return found
 
 
-def _python() -> Check:
+def _python() -> MachineCheck:
     text = ".".join(map(str, sys.version_info[:3]))
-    return Check("python", sys.version_info >= (3, 11), f"{text} (3.11 or later is needed)")
+    return MachineCheck("python", sys.version_info >= (3, 11), f"{text} (3.11 or later is needed)")
 
 
-def _libraries() -> Check:
+def _libraries() -> MachineCheck:
     have: list[str] = []
     missing: list[str] = []
     for name in NEEDED:
@@ -70,58 +70,58 @@ def _libraries() -> Check:
         except PackageNotFoundError:
             missing.append(name)
     if missing:
-        return Check("libraries", False, f"missing {', '.join(missing)}: run `make install`")
-    return Check("libraries", True, ", ".join(have))
+        return MachineCheck("libraries", False, f"missing {', '.join(missing)}: run `make install`")
+    return MachineCheck("libraries", True, ", ".join(have))
 
 
-def _sandbox() -> Check:
+def _sandbox() -> MachineCheck:
     found = landlock_version()
     kernel = f"Landlock {found}" if found else "no Landlock: the other layers remain"
-    return Check("sandbox of genenv sql", True, kernel)
+    return MachineCheck("sandbox of genenv sql", True, kernel)
 
 
-def _duckdb() -> Check:
+def _duckdb() -> MachineCheck:
     found = version("duckdb")
     good = found.startswith("1.5.")
     remedy = "" if good else ": install duckdb 1.5; 2.0 returned wrong rows through fsspec"
-    return Check("duckdb", good, f"{found}{remedy}")
+    return MachineCheck("duckdb", good, f"{found}{remedy}")
 
 
-def _root(root: str) -> Check:
+def _root(root: str) -> MachineCheck:
     try:
         store = open_store(root)
     except GenenvError as error:
-        return Check("root", False, str(error))
+        return MachineCheck("root", False, str(error))
     free = shutil.disk_usage(store.home).free
     good = free > FREE_BYTES
     remedy = "" if good else "; a run needs 2 GB"
     where = f"{store.uri} is writable, {free / 1e9:.1f} GB free in {store.home}"
-    return Check("root", good, f"{where}{remedy}")
+    return MachineCheck("root", good, f"{where}{remedy}")
 
 
-def _memory() -> Check:
+def _memory() -> MachineCheck:
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     total = pages * size
     good = total >= MEMORY_BYTES
     remedy = "" if good else "; the quickstart needs 3 GB"
-    return Check("memory", good, f"{total / 1e9:.1f} GB{remedy}")
+    return MachineCheck("memory", good, f"{total / 1e9:.1f} GB{remedy}")
 
 
-def _limits() -> Check:
+def _limits() -> MachineCheck:
     found = allowances()
     lacking = [one for one in found if not one.enough]
     lines = "; ".join(one.line() for one in lacking or found)
-    return Check("limits", not lacking, lines or "none of memory, processes or open files")
+    return MachineCheck("limits", not lacking, lines or "none of memory, processes or open files")
 
 
-def _gpus() -> Check:
+def _gpus() -> MachineCheck:
     found = gpus()
     if not found:
-        return Check("GPUs", True, "none: training.device=cpu, for tiny models")
+        return MachineCheck("GPUs", True, "none: training.device=cpu, for tiny models")
     listed = ", ".join(f"{gpu.name} {gpu.memory / 1e9:.0f} GB" for gpu in found)
-    return Check("GPUs", True, f"{listed}; `genenv plan` says what updates need of one")
+    return MachineCheck("GPUs", True, f"{listed}; `genenv plan` says what updates need of one")
 
 
-def _cores() -> Check:
+def _cores() -> MachineCheck:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Check("cores", True, f"{count}")
+    return MachineCheck("cores", True, f"{count}")

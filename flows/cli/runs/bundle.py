@@ -126,7 +126,7 @@ def _replay(
     replaying.open_root(store, sha256(data), contents)
     if not as_json:
         print(f"replaying it in {place}", flush=True)
-    compared = replaying.Comparison(contents, store, here, config)
+    compared = replaying.ReplayComparison(contents, store, here, config)
     options = RunOptions(until=contents.facts.until)
     told |= {"root": place}
     try:

@@ -17,7 +17,7 @@ from flows.running.signals import Terminated, heed_ends
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from genenv_core.compare.page import Made
+    from genenv_core.compare.page import PlayedComparison
     from genenv_core.config.comparison import Comparison, PlannedRun
 
 
@@ -97,7 +97,9 @@ def _changes(overrides: list[str], epochs: int | None) -> dict[str, object] | No
     return changes or None
 
 
-def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet: bool) -> Made:
+def _played(
+    comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet: bool
+) -> PlayedComparison:
     """Play the runs with a Prefect API of their own, or the one that is there."""
     from flows.cli.session import drain, log_to
     from flows.cli.tables import console
@@ -152,7 +154,7 @@ def _played(comparison: Comparison, runs: list[PlannedRun], *, jobs: int, quiet:
     return conclude(comparison, runs, failures)
 
 
-def _show(made: Made, output: Path | None, *, as_json: bool) -> None:
+def _show(made: PlayedComparison, output: Path | None, *, as_json: bool) -> None:
     from flows.cli.tables import console
     from flows.comparing import copy_pages, raise_failures
     from genenv_core.compare.page import PAGE, as_values

@@ -16,7 +16,7 @@ from genenv_core.errors import ConfigError, NotFound
 from genenv_core.spending.predicting import Prediction, Predictor, first_reached, samples_of
 from genenv_core.spending.spent import Spent, amount, of_stage, spent_on
 from genenv_core.spending.stop import listed
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.protocol import Store
 from schemas.enums import StageState
 
@@ -159,7 +159,7 @@ def afterwards_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _compared(
-    stage: str, pairs: Sequence[tuple[Attempt, Prediction]], config: RunConfig
+    stage: str, pairs: Sequence[tuple[StageAttempt, Prediction]], config: RunConfig
 ) -> dict[str, Any]:
     came = sum(
         (of_stage(one.stage, one.seconds or 0, one.tokens or 0, config) for one, _ in pairs),

@@ -32,7 +32,7 @@ from genenv_core.spending.stop import facts_of, said_of
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.draws import read_draws
 from genenv_core.storage.records.endings import Ending, read_ending
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query, tables_named
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.protocol import Store
@@ -121,7 +121,7 @@ class _Picture:
     planned: int | None
     epochs: list[dict[str, Any]]
     evidence: list[dict[str, Any]]
-    last: dict[tuple[int, str], Attempt]
+    last: dict[tuple[int, str], StageAttempt]
     said: dict[str, Any]
     reused: list[dict[str, Any]]
     troubles: list[str]
@@ -131,7 +131,7 @@ class _Picture:
     bootstrap: list[str]
 
     @property
-    def open_ends(self) -> list[Attempt]:
+    def open_ends(self) -> list[StageAttempt]:
         """Return the newest attempts that have no end, or failed."""
         return [a for a in self.last.values() if a.state not in DONE]
 
@@ -169,7 +169,7 @@ def _picture(store: Store, run: str) -> _Picture:
         # The files of attempts are read once, for this table, and not those of merged epochs.
         newest = query(connection, NEWEST).to_dicts()
         reused = query(connection, REUSED).to_dicts()
-    last = {(row["epoch"], row["stage"]): Attempt.model_validate(row) for row in newest}
+    last = {(row["epoch"], row["stage"]): StageAttempt.model_validate(row) for row in newest}
     return _Picture(
         run=run,
         planned=said.pop("planned"),
@@ -186,7 +186,9 @@ def _picture(store: Store, run: str) -> _Picture:
     )
 
 
-def _stopped(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) -> dict[str, Any]:
+def _stopped(
+    store: Store, run: str, last: Mapping[tuple[int, str], StageAttempt]
+) -> dict[str, Any]:
     """Return why a run stops at its limits, what is spent and left, and how to go on; else {}."""
     log = RunLog(store, run)
     try:
@@ -203,7 +205,7 @@ def _stopped(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) ->
     return {"message": said_of(limits, left), **facts_of(config, limits, spent, left)}
 
 
-def _troubles(store: Store, run: str, last: Mapping[tuple[int, str], Attempt]) -> list[str]:
+def _troubles(store: Store, run: str, last: Mapping[tuple[int, str], StageAttempt]) -> list[str]:
     """Return what is wrong with the newest epochs."""
     log, artifacts, found = RunLog(store, run), Artifacts(store), dict[str, None]()
     newest = max((epoch for epoch, _ in last), default=0)
@@ -302,7 +304,7 @@ def _computed_by(row: dict[str, Any]) -> str:
     return f"{run} of {row['computed_root']}" if row["computed_root"] else run
 
 
-def _cell(attempt: Attempt | None) -> Text:
+def _cell(attempt: StageAttempt | None) -> Text:
     if attempt is None:
         return Text("")
     text = attempt.state

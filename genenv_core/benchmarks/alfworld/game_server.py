@@ -24,7 +24,7 @@ from typing import Any
 PACKAGES = ("alfworld", "textworld", "fast-downward-textworld")
 
 
-class Games:
+class ServedGames:
     """One environment a game, with the official wrapper that names objects as `mug 1`."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ def main() -> None:
 
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-    games = Games()
+    games = ServedGames()
     say({"ready": {name: version(name) for name in PACKAGES}})
     for request in _each(requests):
         say(_answered(games, request))
 
 
-def _answered(games: Games, request: bytes) -> dict[str, Any]:
+def _answered(games: ServedGames, request: bytes) -> dict[str, Any]:
     try:
         asked: dict[str, Any] = json.loads(request)
         seat = int(asked.pop("seat", 0))

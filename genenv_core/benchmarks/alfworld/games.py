@@ -58,7 +58,7 @@ class GameState:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GameLimits:
     """Seconds for an answer, and games of one process."""
 
     start_s: float = 120.0
@@ -75,17 +75,19 @@ class _Process:
     games: int = 0
 
 
-class Games:
+class GameProcess:
     """One process and the games in its seats; not for several threads at once.
 
     `command` starts the game process; None: `game_server.py` under the environment's interpreter.
     """
 
-    def __init__(self, command: Sequence[str] | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str] | None = None, limits: GameLimits | None = None
+    ) -> None:
         self._command = command
-        self._limits = limits or Limits()
+        self._limits = limits or GameLimits()
         self._process: _Process | None = None
-        self._end: weakref.finalize[..., Games] | None = None
+        self._end: weakref.finalize[..., GameProcess] | None = None
         self._failed_starts = 0
         self._refusal = ""
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from genenv_core.benchmarks.alfworld.games import Games, GameState
+from genenv_core.benchmarks.alfworld.games import GameProcess, GameState
 
 PROCESSES = 4
 SEATS = 80
@@ -41,7 +41,7 @@ class Pool:
 
     def __init__(
         self,
-        make: Callable[[], Games] = Games,
+        make: Callable[[], GameProcess] = GameProcess,
         processes: int = PROCESSES,
         seats: int = SEATS,
         states: int = STATES,
@@ -115,7 +115,7 @@ class _Host:
     and then the one that was used least recently is the very one that is wanted next.
     """
 
-    def __init__(self, games: Games, seats: int) -> None:
+    def __init__(self, games: GameProcess, seats: int) -> None:
         self.games = games
         self.lock = threading.Lock()  # held while the process is asked
         self.waiting = 0

@@ -11,7 +11,7 @@ from genenv_core.benchmarks.alfworld.playing import Household
 from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.replay import STEPS, judged
 from genenv_core.benchmarks.files import digest_of
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.protocol import AttemptLimits, Benchmark, Composite, ItemVerdict, Ratio
 
 MODES = {
     "official": "won within 50 commands; case, spaces, `put X in/on Y` and ids are repaired",
@@ -74,6 +74,6 @@ BENCHMARK = Benchmark(
     MODES,
     "the list of commands",
     load,
-    limits=Limits(turns=STEPS, turn_tokens=1024, tokens=32_768, seconds=3600),
+    limits=AttemptLimits(turns=STEPS, turn_tokens=1024, tokens=32_768, seconds=3600),
     headline="unseen",
 )

@@ -20,7 +20,7 @@ GO_ON = "Go on."
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DialogueTurn:
     """What the user or the assistant said, or a call with its recorded answer."""
 
     who: Literal["user", "assistant", "tool"]
@@ -34,23 +34,23 @@ class Turn:
         return self.text
 
 
-def dialogue_turn(row: Mapping[str, Any]) -> Turn:
+def dialogue_turn(row: Mapping[str, Any]) -> DialogueTurn:
     """Return a turn of a dialogue of level 1 or 2; its row was read before."""
     if row["role"] == "API":
-        return Turn("tool", row["api_name"], row["param_dict"], _answer(row.get("result")))
-    return Turn("user" if row["role"] == "User" else "assistant", str(row.get("text", "")))
+        return DialogueTurn("tool", row["api_name"], row["param_dict"], _answer(row.get("result")))
+    return DialogueTurn("user" if row["role"] == "User" else "assistant", str(row.get("text", "")))
 
 
-def request_turns(request: Mapping[str, Any]) -> list[Turn]:
+def request_turns(request: Mapping[str, Any]) -> list[DialogueTurn]:
     """Return a request of level 3 and its calls, in order."""
     calls = [
-        Turn("tool", call["api_name"], call["input"], _answer(call.get("output")))
+        DialogueTurn("tool", call["api_name"], call["input"], _answer(call.get("output")))
         for call in request["apis"]
     ]
-    return [Turn("user", str(request.get("requirement", "")).strip()), *calls]
+    return [DialogueTurn("user", str(request.get("requirement", "")).strip()), *calls]
 
 
-def chat(turns: Sequence[Turn]) -> list[Message]:
+def chat(turns: Sequence[DialogueTurn]) -> list[Message]:
     """Return the turns as messages, each call in the message of what the assistant said before it.
 
     So users and assistants alternate, and no message has two calls, as some templates want it.
@@ -77,7 +77,7 @@ def written(answer: Any) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
 
-def found_tools(turns: Sequence[Turn]) -> list[str]:
+def found_tools(turns: Sequence[DialogueTurn]) -> list[str]:
     """Return the searcher and the tools that it has found so far, in the order of their finding."""
     named = [SEARCHER]
     for turn in turns:
@@ -86,7 +86,7 @@ def found_tools(turns: Sequence[Turn]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def called_tools(turns: Sequence[Turn]) -> list[str]:
+def called_tools(turns: Sequence[DialogueTurn]) -> list[str]:
     """Return the tools of a whole dialogue."""
     return sorted({turn.name for turn in turns if turn.who == "tool"})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.benchmarks.api_bank.dialogues import (
-    Turn,
+    DialogueTurn,
     called_tools,
     dialogue_turn,
     found_tools,
@@ -18,7 +18,7 @@ from genenv_core.benchmarks.api_bank.reading import UnreadableError
 from genenv_core.benchmarks.api_bank.rules import TOOLS, TOOLS_OF_LEVEL_3, ToolRules
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, Tool, recorded
 from genenv_core.benchmarks.api_bank.searching import Search
-from genenv_core.benchmarks.api_bank.state import State
+from genenv_core.benchmarks.api_bank.state import ApiState
 from genenv_core.benchmarks.files import digest_of, read_json, read_lines, required
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.types import JsonObject
@@ -40,7 +40,7 @@ class Item:
     """What was recorded, the turns before it, and the names of the tools that are known there."""
 
     gold: Gold
-    before: Sequence[Turn]
+    before: Sequence[DialogueTurn]
     tools: Sequence[str]
 
 
@@ -49,7 +49,7 @@ class Download:
     """What the files say; the two sets of tools are those of levels 1 and 2, and of level 3."""
 
     items: Mapping[str, Item]
-    state: State
+    state: ApiState
     docs: Mapping[str, Mapping[str, JsonObject]]
     tools: Mapping[str, Mapping[str, Tool]] = field(repr=False)
     digest: str = ""
@@ -74,7 +74,7 @@ def read_download(data: Path) -> Download:
     files = [docs]
     declared = read_json(docs)
     items: dict[str, Item] = {}
-    state, tools = State({}, {}, Search([])), dict[str, dict[str, Tool]]()
+    state, tools = ApiState({}, {}, Search([])), dict[str, dict[str, Tool]]()
     if levels:
         state, databases = _state(data)
         files += databases
@@ -111,7 +111,7 @@ def _tools(path: Path, declared: Any, key: str, rules: Mapping[str, ToolRules]) 
     return {name: Tool(name, of, rules.get(name, ToolRules())) for name, of in types.items()}
 
 
-def _state(data: Path) -> tuple[State, list[Path]]:
+def _state(data: Path) -> tuple[ApiState, list[Path]]:
     """Return the databases that decide verdicts, and their files."""
     paths = {
         name: required(data, f"init_database/{name}.json")
@@ -127,7 +127,7 @@ def _state(data: Path) -> tuple[State, list[Path]]:
             users.setdefault(account["token"], user)
         documents = read_json(paths["SearchEngine"])["tokenized_documents"]
         search = Search([[str(word) for word in words] for words in documents])
-        return State(users, tables, search), list(paths.values())
+        return ApiState(users, tables, search), list(paths.values())
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{data / 'init_database'}: Account needs a token for each user, Agenda and Reminder a "

@@ -38,7 +38,7 @@ def rules(kind: str, *, searches: bool = False, dated: bool = True) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DialogueSample:
     """One call or response of a dialogue, with all that came before."""
 
     messages: Sequence[Message]
@@ -46,9 +46,9 @@ class Sample:
     kind: str
     verdict: Callable[[Any, str], ItemVerdict]
 
-    def begin(self, seed: int) -> OneTurn:
+    def begin(self, seed: int) -> DialogueAttempt:
         """Return a fresh attempt; nothing in it is random."""
-        return OneTurn()
+        return DialogueAttempt()
 
     def prediction(self, said: Sequence[Said]) -> str:
         """Return the first call of the first turn in the official spelling, else its text.
@@ -67,7 +67,7 @@ class Sample:
         return self.verdict(prediction, mode)
 
 
-class OneTurn:
+class DialogueAttempt:
     """An attempt that any turn ends: what comes after it in the dialogue is an item of its own."""
 
     def answer(self, said: Said) -> Observation:

@@ -40,7 +40,7 @@ def full_arguments(inside: str) -> dict[str, Any]:
 
     A value at the top is a list or a record, which may stand in quotes, or text: quoted, or bare.
     """
-    reader = _Reader(inside)
+    reader = _ValueReader(inside)
     found: dict[str, Any] = {}
     while key := _KEY.match(inside, reader.place):
         if key[1] in found:
@@ -55,14 +55,14 @@ def full_arguments(inside: str) -> dict[str, Any]:
 
 def read_list(text: str) -> list[Any]:
     """Return the list that a text spells, as JSON or Python would; raises UnreadableError."""
-    reader = _Reader(text)
+    reader = _ValueReader(text)
     found = reader.value(0)
     if not isinstance(found, list) or reader.rest():
         raise UnreadableError("no list")
     return found  # pyright: ignore[reportUnknownVariableType]
 
 
-class _Reader:
+class _ValueReader:
     """Reads values from left to right; each character is looked at a bounded number of times."""
 
     def __init__(self, text: str) -> None:

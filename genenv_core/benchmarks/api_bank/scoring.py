@@ -9,7 +9,7 @@ from typing import Any
 from genenv_core.benchmarks.api_bank.finding import find_call, plain_arguments
 from genenv_core.benchmarks.api_bank.reading import UnreadableError, full_arguments
 from genenv_core.benchmarks.api_bank.rules import ToolRules
-from genenv_core.benchmarks.api_bank.state import State
+from genenv_core.benchmarks.api_bank.state import ApiState
 from genenv_core.benchmarks.api_bank.values import LOOSE, anything, exact, typed
 
 PREFIX = "API-Request:"
@@ -61,7 +61,7 @@ def recorded(tool: Tool, arguments: Mapping[str, Any]) -> RecordedCall:
     return RecordedCall(tool, found)
 
 
-def judge_call(text: str, gold: RecordedCall, state: State, strict: bool) -> CallVerdict:
+def judge_call(text: str, gold: RecordedCall, state: ApiState, strict: bool) -> CallVerdict:
     """Return the verdict on the first call of a text; strict wants the text to be the call."""
     found = find_call(text)
     alone = found is not None and found.text == text.strip().removeprefix(PREFIX).lstrip()
@@ -85,7 +85,7 @@ def judge_call(text: str, gold: RecordedCall, state: State, strict: bool) -> Cal
 
 
 def _wrong(
-    said: Mapping[str, Any], gold: RecordedCall, state: State, strict: bool
+    said: Mapping[str, Any], gold: RecordedCall, state: ApiState, strict: bool
 ) -> Sequence[str]:
     """Return the names of the arguments that do not count as the gold ones."""
     rules, need = gold.tool.rules.rules, gold.tool.rules.need

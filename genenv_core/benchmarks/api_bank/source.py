@@ -7,7 +7,7 @@ descriptions are derived from the official classes without running them.
 from __future__ import annotations
 
 from genenv_core.benchmarks.api_bank.loading import DIALOGUES, DOCS, REQUESTS
-from genenv_core.benchmarks.sources import RepoFile, RepoFolder, Source, ToolDocs
+from genenv_core.benchmarks.sources import BenchmarkSource, RepoFile, RepoFolder, ToolDocs
 
 _REPO = "AlibabaResearch/DAMO-ConvAI"
 _COMMIT = "483554eae102996f5ec1f4feab4e78ef29c2a394"
@@ -25,7 +25,7 @@ _FILES = {
     REQUESTS: (_WITH_TEST_DATA, "52f9a648cb5da0d72c2e3abc3707ef54fbe7a461"),
 }
 
-SOURCE = Source(
+SOURCE = BenchmarkSource(
     parts=(
         *(
             RepoFolder(DIALOGUES[level], _REPO, _COMMIT, f"api-bank/{DIALOGUES[level]}", git_id,

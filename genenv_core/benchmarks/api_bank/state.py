@@ -45,7 +45,7 @@ Need = KnownToken | OwnRow | SameDocuments
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ApiState:
     """The user of each token, the rows of each table in their order, and the documents."""
 
     users: Mapping[str, str]

@@ -9,12 +9,19 @@ from typing import Any
 
 from genenv_core.benchmarks.api_bank.dialogues import chat
 from genenv_core.benchmarks.api_bank.loading import Download, Gold, read_download, set_of
-from genenv_core.benchmarks.api_bank.playing import Sample, rules
+from genenv_core.benchmarks.api_bank.playing import DialogueSample, rules
 from genenv_core.benchmarks.api_bank.rouge import rouge_l
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, judge_call
-from genenv_core.benchmarks.api_bank.state import State
+from genenv_core.benchmarks.api_bank.state import ApiState
 from genenv_core.benchmarks.api_bank.tools import schema, spelled
-from genenv_core.benchmarks.protocol import Benchmark, Call, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.protocol import (
+    AttemptLimits,
+    Benchmark,
+    Call,
+    Composite,
+    ItemVerdict,
+    Ratio,
+)
 from genenv_core.types import JsonObject
 
 MODES = {
@@ -48,12 +55,12 @@ class ApiBank:
             return judged_call(prediction, gold, self.download.state, mode)
         return _judge_response(prediction, gold, item)
 
-    def playable(self, item: str) -> Sample:
+    def playable(self, item: str) -> DialogueSample:
         """Return an item with the dialogue before it, and the tools that are known there."""
         one, key = self.download.items[item], set_of(item)
         kind = "call" if isinstance(one.gold, RecordedCall) else "response"
         said = rules(kind, searches=not item.startswith("lv1/"), dated=key != "lv3")
-        return Sample(
+        return DialogueSample(
             [{"role": "system", "content": said}, *chat(one.before)],
             self.schemas(key, one.tools),
             kind,
@@ -84,7 +91,7 @@ def _group(item: str, gold: Gold) -> str:
     return f"{item.partition('/')[0]} {kind}"
 
 
-def judged_call(prediction: Any, gold: RecordedCall, state: State, mode: str) -> ItemVerdict:
+def judged_call(prediction: Any, gold: RecordedCall, state: ApiState, mode: str) -> ItemVerdict:
     """Return the verdict on the first call of a text; anything but text is wrong."""
     if not isinstance(prediction, str):
         return _no_text(prediction, {"kind": "call", "error": "no_call"})
@@ -120,7 +127,7 @@ def load(data: Path) -> ApiBank:
     return ApiBank(read_download(data))
 
 
-LIMITS = Limits(turns=1, turn_tokens=512, tokens=8192, seconds=600)
+LIMITS = AttemptLimits(turns=1, turn_tokens=512, tokens=8192, seconds=600)
 """One turn; the longest dialogue before it has about 6,200 characters, its tools included."""
 
 BENCHMARK = Benchmark(

@@ -52,7 +52,7 @@ TOOL: JsonObject = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class BamboogleQuestion:
     """A question with its verdicts, the passages that are shown before it, and a search engine."""
 
     question: str
@@ -76,9 +76,9 @@ class Question:
         """The tool `search` where there is a search engine."""
         return (TOOL,) if self.search else ()
 
-    def begin(self, seed: int) -> Asked:
+    def begin(self, seed: int) -> QuestionAttempt:
         """Return a fresh attempt; nothing in it is random."""
-        return Asked(self.search)
+        return QuestionAttempt(self.search)
 
     def prediction(self, said: Sequence[Said]) -> str:
         """Return the text of the last turn."""
@@ -89,7 +89,7 @@ class Question:
         return self.verdict(prediction, mode)
 
 
-class Asked:
+class QuestionAttempt:
     """One attempt. Without a search engine any turn ends it, else a turn without a call."""
 
     def __init__(self, search: Search | None) -> None:

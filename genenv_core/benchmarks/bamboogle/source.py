@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from genenv_core.benchmarks.bamboogle.suite import FILE
-from genenv_core.benchmarks.sources import RepoFile, Source
+from genenv_core.benchmarks.sources import BenchmarkSource, RepoFile
 
-SOURCE = Source(
+SOURCE = BenchmarkSource(
     parts=(
         RepoFile(
             to=FILE,

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from genenv_core.benchmarks.bamboogle.playing import Question, Search
+from genenv_core.benchmarks.bamboogle.playing import BamboogleQuestion, Search
 from genenv_core.benchmarks.bamboogle.scoring import judged
 from genenv_core.benchmarks.files import digest_of, required
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.protocol import AttemptLimits, Benchmark, Composite, ItemVerdict, Ratio
 from genenv_core.errors import DataError
 
 FILE = "test.csv"
@@ -43,10 +43,10 @@ class Bamboogle:
         """Return the gold answer."""
         return self.gold[item]
 
-    def playable(self, item: str, search: Search | None = None) -> Question:
+    def playable(self, item: str, search: Search | None = None) -> BamboogleQuestion:
         """Return a question as a model attempts it, with a search engine or without."""
         gold = self.gold[item]
-        return Question(self.questions[item], partial(judged, gold), search=search)
+        return BamboogleQuestion(self.questions[item], partial(judged, gold), search=search)
 
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return all four; the lenient one has a name of its own, whatever the mode."""
@@ -73,7 +73,7 @@ def load(data: Path) -> Bamboogle:
     return Bamboogle([(row["Question"], row["Answer"]) for row in rows], digest_of(data, [path]))
 
 
-LIMITS = Limits(turns=8, turn_tokens=1024, tokens=16_384, seconds=1200)
+LIMITS = AttemptLimits(turns=8, turn_tokens=1024, tokens=16_384, seconds=1200)
 """One turn without a search engine; with one, a search for each hop and as many again."""
 
 BENCHMARK = Benchmark("bamboogle", MODES, "the answer's text", load, LIMITS, "exact_match")

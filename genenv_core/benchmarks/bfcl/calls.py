@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from genenv_core.benchmarks.bfcl.categories import Kind, Language
-from genenv_core.benchmarks.bfcl.faults import ErrorType, Fault, Uncheckable, shown
+from genenv_core.benchmarks.bfcl.categories import Language, Matching
+from genenv_core.benchmarks.bfcl.faults import ErrorType, PredictionFault, Uncheckable, shown
 from genenv_core.benchmarks.bfcl.kinds import Expected, Match, expected_of, match_kind, read
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.benchmarks.bfcl.values import (
@@ -32,42 +32,44 @@ def are_calls(prediction: object) -> bool:
     )
 
 
-def check_presence(prediction: object, kind: Kind) -> Fault | None:
+def check_presence(prediction: object, kind: Matching) -> PredictionFault | None:
     """Return None for a call in relevance, or for no call in irrelevance; else the fault."""
     called = are_calls(prediction) and prediction != []
-    if kind is Kind.RELEVANCE:
-        return None if called else Fault(ErrorType.CALL_ABSENT, "no function is called")
-    return Fault(ErrorType.CALL_PRESENT, "a function is called") if called else None
+    if kind is Matching.RELEVANCE:
+        return None if called else PredictionFault(ErrorType.CALL_ABSENT, "no function is called")
+    return PredictionFault(ErrorType.CALL_PRESENT, "a function is called") if called else None
 
 
 def check_calls(
     prediction: Any,
     functions: Sequence[JsonObject],
     gold: Sequence[JsonObject],
-    kind: Kind,
+    kind: Matching,
     language: Language,
     underscores: bool = False,
-) -> Fault | None:
+) -> PredictionFault | None:
     """Return None when the calls are those of gold, else the first fault; never raises.
 
     With `underscores` a function whose name has dots must be called with underscores in their
     place.
     """
     if not are_calls(prediction):
-        return Fault(ErrorType.FORMAT, "no list of {function: {parameter: value}}")
+        return PredictionFault(ErrorType.FORMAT, "no list of {function: {parameter: value}}")
     if len(prediction) != len(gold):
-        return Fault(ErrorType.CALL_COUNT, f"{len(prediction)} calls where gold has {len(gold)}")
-    if kind is Kind.SIMPLE:
+        return PredictionFault(
+            ErrorType.CALL_COUNT, f"{len(prediction)} calls where gold has {len(gold)}"
+        )
+    if kind is Matching.SIMPLE:
         wanted = [(functions[0], gold[0])]
     else:
         described = {one["name"]: one for one in reversed(functions)}
         wanted = [(described[next(iter(call))], call) for call in gold]
     try:
-        if kind is Kind.PARALLEL:
+        if kind is Matching.PARALLEL:
             return _check_any_order(prediction, wanted, language, underscores)
         return check_call(prediction[0], *wanted[0], language, underscores)
     except Uncheckable as error:
-        return Fault(ErrorType.UNCHECKABLE, f"the official checker raises here: {error}")
+        return PredictionFault(ErrorType.UNCHECKABLE, f"the official checker raises here: {error}")
 
 
 def _check_any_order(
@@ -75,7 +77,7 @@ def _check_any_order(
     wanted: Sequence[tuple[JsonObject, JsonObject]],
     language: Language,
     underscores: bool,
-) -> Fault | None:
+) -> PredictionFault | None:
     """Return None when each gold call takes one of the calls that are left, the first that fits."""
     left = dict(enumerate(prediction))
     for place, (function, gold) in enumerate(wanted):
@@ -89,7 +91,7 @@ def _check_any_order(
         else:
             reason = f"no call is gold's call {place}, of {shown(function['name'])}"
             more = {"gold_call": place, "faults_by_call": faults}
-            return Fault(ErrorType.UNMATCHED_CALL, reason, more)
+            return PredictionFault(ErrorType.UNMATCHED_CALL, reason, more)
     return None
 
 
@@ -99,52 +101,60 @@ def check_call(
     gold: JsonObject,
     language: Language,
     underscores: bool = False,
-) -> Fault | None:
+) -> PredictionFault | None:
     """Return None when a call is gold's call of a function, else the first fault.
 
     Raises Uncheckable where the official checker raises.
     """
     name: str = function["name"].replace(".", "_") if underscores else function["name"]
     if name not in call:
-        return Fault(ErrorType.FUNCTION_NAME, f"not a call of {shown(name)}")
+        return PredictionFault(ErrorType.FUNCTION_NAME, f"not a call of {shown(name)}")
     given: Mapping[str, Any] = call[name]
     accepted: Mapping[str, Sequence[Any]] = next(iter(gold.values()))
     described: Mapping[str, JsonObject] = function["parameters"]["properties"]
     for parameter in function["parameters"]["required"]:
         if parameter not in given:
-            return _of(parameter, Fault(ErrorType.REQUIRED_MISSING, "is required and missing"))
+            return _of(
+                parameter, PredictionFault(ErrorType.REQUIRED_MISSING, "is required and missing")
+            )
     for parameter, value in given.items():
         if parameter not in described or parameter not in accepted:
-            return _of(parameter, Fault(ErrorType.PARAMETER_UNKNOWN, "is not one of gold's"))
+            return _of(
+                parameter, PredictionFault(ErrorType.PARAMETER_UNKNOWN, "is not one of gold's")
+            )
         fault = check_value(value, described[parameter], accepted[parameter], language)
         if fault:
             return _of(parameter, fault)
     for parameter, values in accepted.items():
         if parameter not in given and "" not in values:
-            return _of(parameter, Fault(ErrorType.PARAMETER_MISSING, "may not be left out"))
+            return _of(
+                parameter, PredictionFault(ErrorType.PARAMETER_MISSING, "may not be left out")
+            )
     return None
 
 
 def check_value(
     value: Any, description: JsonObject, accepted: Sequence[Any], language: Language
-) -> Fault | None:
+) -> PredictionFault | None:
     """Return None when a parameter's value is of its type and one of those that gold lists."""
     expected = expected_of(description, language)
     if language is not Language.PYTHON and type(value) is not str:
-        return Fault(ErrorType.NO_SOURCE_TEXT, f"wanted source text, got {shown(value)}")
+        return PredictionFault(ErrorType.NO_SOURCE_TEXT, f"wanted source text, got {shown(value)}")
     value = read(value, expected, language)
     match match_kind(value, accepted, expected):
         case Match.NEITHER:
-            return Fault(ErrorType.TYPE, f"wanted {expected.name}, got {shown(value)}")
+            return PredictionFault(ErrorType.TYPE, f"wanted {expected.name}, got {shown(value)}")
         case Match.OUTER:
-            return Fault(ErrorType.ELEMENT_TYPE, "an element's type is neither wanted nor gold's")
+            return PredictionFault(
+                ErrorType.ELEMENT_TYPE, "an element's type is neither wanted nor gold's"
+            )
         case Match.AS_GOLD:
             return compare_as_is(value, accepted)
         case Match.AS_DESCRIBED:
             return _compare(value, accepted, expected)
 
 
-def _compare(value: Any, accepted: Sequence[Any], expected: Expected) -> Fault | None:
+def _compare(value: Any, accepted: Sequence[Any], expected: Expected) -> PredictionFault | None:
     if expected.type is dict:
         return compare_dict(value, accepted)
     if expected.type is list and expected.element is dict:
@@ -156,6 +166,6 @@ def _compare(value: Any, accepted: Sequence[Any], expected: Expected) -> Fault |
     return compare_as_is(value, accepted)
 
 
-def _of(parameter: str, fault: Fault) -> Fault:
+def _of(parameter: str, fault: PredictionFault) -> PredictionFault:
     more = {"parameter": parameter[:80], **fault.more}
-    return Fault(fault.type, f"parameter {shown(parameter)}: {fault.reason}", more)
+    return PredictionFault(fault.type, f"parameter {shown(parameter)}: {fault.reason}", more)

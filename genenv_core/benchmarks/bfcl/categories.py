@@ -9,7 +9,7 @@ from enum import StrEnum
 from genenv_core.benchmarks.protocol import Composite
 
 
-class Kind(StrEnum):
+class Matching(StrEnum):
     """How the calls of a prediction are compared with gold."""
 
     SIMPLE = "simple"
@@ -22,7 +22,7 @@ class Kind(StrEnum):
     @property
     def has_gold(self) -> bool:
         """Return whether items of this kind have a gold answer."""
-        return self not in (Kind.IRRELEVANCE, Kind.RELEVANCE)
+        return self not in (Matching.IRRELEVANCE, Matching.RELEVANCE)
 
 
 class Language(StrEnum):
@@ -38,7 +38,7 @@ class Category:
     """A category; its files are named after it."""
 
     name: str
-    kind: Kind
+    kind: Matching
     language: Language = Language.PYTHON
 
     @property
@@ -48,27 +48,27 @@ class Category:
 
 
 SINGLE_TURN = (
-    Category("simple_python", Kind.SIMPLE),
-    Category("simple_java", Kind.SIMPLE, Language.JAVA),
-    Category("simple_javascript", Kind.SIMPLE, Language.JAVASCRIPT),
-    Category("multiple", Kind.MULTIPLE),
-    Category("parallel", Kind.PARALLEL),
-    Category("parallel_multiple", Kind.PARALLEL),
-    Category("irrelevance", Kind.IRRELEVANCE),
-    Category("live_simple", Kind.SIMPLE),
-    Category("live_multiple", Kind.MULTIPLE),
-    Category("live_parallel", Kind.PARALLEL),
-    Category("live_parallel_multiple", Kind.PARALLEL),
-    Category("live_irrelevance", Kind.IRRELEVANCE),
-    Category("live_relevance", Kind.RELEVANCE),
+    Category("simple_python", Matching.SIMPLE),
+    Category("simple_java", Matching.SIMPLE, Language.JAVA),
+    Category("simple_javascript", Matching.SIMPLE, Language.JAVASCRIPT),
+    Category("multiple", Matching.MULTIPLE),
+    Category("parallel", Matching.PARALLEL),
+    Category("parallel_multiple", Matching.PARALLEL),
+    Category("irrelevance", Matching.IRRELEVANCE),
+    Category("live_simple", Matching.SIMPLE),
+    Category("live_multiple", Matching.MULTIPLE),
+    Category("live_parallel", Matching.PARALLEL),
+    Category("live_parallel_multiple", Matching.PARALLEL),
+    Category("live_irrelevance", Matching.IRRELEVANCE),
+    Category("live_relevance", Matching.RELEVANCE),
 )
 """In the official order."""
 
 MULTI_TURN = (
-    Category("multi_turn_base", Kind.TURNS),
-    Category("multi_turn_miss_func", Kind.TURNS),
-    Category("multi_turn_miss_param", Kind.TURNS),
-    Category("multi_turn_long_context", Kind.TURNS),
+    Category("multi_turn_base", Matching.TURNS),
+    Category("multi_turn_miss_func", Matching.TURNS),
+    Category("multi_turn_miss_param", Matching.TURNS),
+    Category("multi_turn_long_context", Matching.TURNS),
 )
 WEB_SEARCH = ("web_search_base", "web_search_no_snippet")
 MEMORY = ("memory_kv", "memory_vector", "memory_rec_sum")

@@ -44,7 +44,7 @@ class ErrorType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PredictionFault:
     """Why a prediction is wrong; `more` holds what else a verdict's parts say, as plain JSON."""
 
     type: ErrorType

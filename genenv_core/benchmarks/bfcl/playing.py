@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from genenv_core.benchmarks.bfcl.calls import are_calls
-from genenv_core.benchmarks.bfcl.categories import Kind
+from genenv_core.benchmarks.bfcl.categories import Matching
 from genenv_core.benchmarks.bfcl.rows import Row
 from genenv_core.benchmarks.bfcl.tools import tool_names, tools_of
 from genenv_core.benchmarks.protocol import ItemVerdict, Said
@@ -65,7 +65,7 @@ class SingleTurn:
             return []
         if said[0].malformed:
             text = said[0].malformed[0]
-            return [{text: {}}] if self._row.category.kind is Kind.IRRELEVANCE else text
+            return [{text: {}}] if self._row.category.kind is Matching.IRRELEVANCE else text
         return [{self._names.get(call.name, call.name): call.arguments} for call in said[0].calls]
 
     def judge(self, prediction: Any, mode: str) -> ItemVerdict:

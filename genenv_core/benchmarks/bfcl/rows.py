@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from genenv_core.benchmarks.bfcl.categories import MULTI_TURN, SINGLE_TURN, Category, Kind
+from genenv_core.benchmarks.bfcl.categories import MULTI_TURN, SINGLE_TURN, Category, Matching
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.benchmarks.files import read_lines, required
 from genenv_core.errors import ConfigError, DataError
@@ -143,12 +143,12 @@ def _is_function(function: object) -> bool:
 
 
 def _are_gold_calls(
-    gold: object, functions: Sequence[JsonObject], kind: Kind
+    gold: object, functions: Sequence[JsonObject], kind: Matching
 ) -> TypeGuard[list[JsonObject]]:
-    if not is_list(gold) or not gold or (kind is not Kind.PARALLEL and len(gold) != 1):
+    if not is_list(gold) or not gold or (kind is not Matching.PARALLEL and len(gold) != 1):
         return False
     # A simple item's only function is meant, whatever gold calls it.
-    names = None if kind is Kind.SIMPLE else {function["name"] for function in functions}
+    names = None if kind is Matching.SIMPLE else {function["name"] for function in functions}
     return all(_is_gold_call(call, names) for call in gold)
 
 

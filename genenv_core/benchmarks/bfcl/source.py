@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genenv_core.benchmarks.bfcl.rows import ANSWERS, QUESTIONS
 from genenv_core.benchmarks.bfcl.turns.rows import DOCS
-from genenv_core.benchmarks.sources import Source, Wheel
+from genenv_core.benchmarks.sources import BenchmarkSource, Wheel
 
 _QUESTIONS = {
     "irrelevance": "0077629949f2d52734cef2f110b0d040d8c47554",
@@ -63,7 +63,7 @@ def _member(to: str) -> str:
     return f"bfcl_eval/data/{to.removeprefix(f'{QUESTIONS}/')}"
 
 
-SOURCE = Source(
+SOURCE = BenchmarkSource(
     parts=(
         Wheel(
             project="bfcl-eval",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.benchmarks.bfcl.calls import check_calls, check_presence
-from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, Kind, Language, composites
-from genenv_core.benchmarks.bfcl.faults import Fault
+from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, Language, Matching, composites
+from genenv_core.benchmarks.bfcl.faults import PredictionFault
 from genenv_core.benchmarks.bfcl.playing import SingleTurn
 from genenv_core.benchmarks.bfcl.rows import Row, categories_in, files_of, read_rows
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
@@ -20,10 +20,10 @@ from genenv_core.benchmarks.bfcl.turns.playing import ManyTurns
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow, docs_of, read_docs, read_turns
 from genenv_core.benchmarks.files import digest_of
 from genenv_core.benchmarks.protocol import (
+    AttemptLimits,
     Benchmark,
     Composite,
     ItemVerdict,
-    Limits,
     Playable,
     Ratio,
 )
@@ -99,7 +99,7 @@ class Bfcl:
         """Return the category's accuracy, and that over all Python items with a gold answer."""
         category = self.rows[item].category
         ratio = (verdict.score, 1.0)
-        single = category.kind.has_gold and category.kind is not Kind.TURNS
+        single = category.kind.has_gold and category.kind is not Matching.TURNS
         if single and category.language is Language.PYTHON:
             return {category.name: ratio, PYTHON_AST: ratio}
         return {category.name: ratio}
@@ -111,7 +111,7 @@ def _accepted(parameter: tuple[str, Any]) -> str:
     return f"{name}={' or '.join(json.dumps(one, ensure_ascii=False) for one in every)}"
 
 
-def verdict_of(fault: Fault | None) -> ItemVerdict:
+def verdict_of(fault: PredictionFault | None) -> ItemVerdict:
     """Return the verdict that a fault is."""
     if fault is None:
         return ItemVerdict(True, 1.0, parts={"error_type": ""})
@@ -119,7 +119,7 @@ def verdict_of(fault: Fault | None) -> ItemVerdict:
     return ItemVerdict(False, reason=fault.reason, parts=parts)
 
 
-def check_row(row: Row, prediction: Any, underscores: bool = False) -> Fault | None:
+def check_row(row: Row, prediction: Any, underscores: bool = False) -> PredictionFault | None:
     """Return None when a prediction is right, else what is wrong with it; never raises."""
     kind = row.category.kind
     if not kind.has_gold:
@@ -133,17 +133,17 @@ def load(data: Path) -> Bfcl:
     found = categories_in(data)
     rows: list[Row | TurnsRow] = []
     for category in found:
-        turns = category.kind is Kind.TURNS
+        turns = category.kind is Matching.TURNS
         rows += read_turns(data, category) if turns else read_rows(data, category)
     files = [path for category in found for path in files_of(data, category)]
     docs: dict[str, list[JsonObject]] = {}
-    if any(category.kind is Kind.TURNS for category in found):
+    if any(category.kind is Matching.TURNS for category in found):
         docs = read_docs(data)
         files += [path for name, path in docs_of(data).items() if name in docs]
     return Bfcl(rows, digest_of(data, files), docs)
 
 
-LIMITS = Limits(turns=168, turn_tokens=4_096, tokens=32_768, seconds=3600)
+LIMITS = AttemptLimits(turns=168, turn_tokens=4_096, tokens=32_768, seconds=3600)
 """The turns and the tokens of one are the official ones: 21 messages in each of at most 8 turns.
 32,768 tokens are the context of the smaller models; right attempts take a fifth of it, and up to
 four fifths in the long context."""

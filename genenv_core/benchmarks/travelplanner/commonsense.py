@@ -18,11 +18,11 @@ from genenv_core.benchmarks.travelplanner.plan import (
     HOLDS,
     MEALS,
     NOT_NEEDED,
+    ConstraintOutcome,
     Day,
-    Outcome,
     Plan,
     Query,
-    Unreadable,
+    UnreadablePlan,
     mode_of,
     shown,
 )
@@ -32,11 +32,13 @@ HALF = 0.5
 """Share of six cells a day that has to say something; a plan's other keys count as well."""
 
 
-def _failed(reason: str) -> Outcome:
-    return Outcome(False, reason)
+def _failed(reason: str) -> ConstraintOutcome:
+    return ConstraintOutcome(False, reason)
 
 
-def within_sandbox(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def within_sandbox(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether all flights, roads and places of a plan are in the database."""
     for day in plan.days:
         # Of all that a day says, only transportation has to be there for this constraint.
@@ -61,7 +63,7 @@ def _exists(transport: str, day: Day, query: Query, database: Database, *, stric
     lower = transport.lower()
     if "flight number" in lower:
         if ends is None:
-            raise Unreadable(f"day {day.number}: no cities in {shown(transport)}")
+            raise UnreadablePlan(f"day {day.number}: no cities in {shown(transport)}")
         # The official evaluator takes a flight of any date.
         return any(
             (flight.origin, flight.destination) == ends
@@ -78,11 +80,13 @@ def flight_number(transport: str, day: Day) -> str:
     """Return what follows the first `Flight Number: ` up to a comma or the next such mark."""
     parts = transport.split("Flight Number: ", 2)
     if len(parts) == 1:
-        raise Unreadable(f"day {day.number}: no 'Flight Number: ' in {shown(transport)}")
+        raise UnreadablePlan(f"day {day.number}: no 'Flight Number: ' in {shown(transport)}")
     return parts[1].split(",", 1)[0]
 
 
-def complete_information(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def complete_information(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether a plan has all days, the right number of cities, and no gaps."""
     given = [day for day in plan.days if day.values and day.cell("current_city") != NOT_NEEDED]
     if len(given) != query.days:
@@ -99,7 +103,7 @@ def complete_information(query: Query, plan: Plan, database: Database, *, strict
     return HOLDS
 
 
-def _right_cities(query: Query, plan: Plan) -> Outcome:
+def _right_cities(query: Query, plan: Plan) -> ConstraintOutcome:
     """Return whether the plan starts at the origin and visits as many cities as it should."""
     cities: set[str] = set()
     for day in plan.days:
@@ -113,7 +117,7 @@ def _right_cities(query: Query, plan: Plan) -> Outcome:
     return HOLDS
 
 
-def _gap(query: Query, day: Day, strict: bool) -> Outcome:
+def _gap(query: Query, day: Day, strict: bool) -> ConstraintOutcome:
     """Return whether a day says all that it has to say."""
     for name in CELLS:
         if name not in day.values:
@@ -136,7 +140,9 @@ def _gap(query: Query, day: Day, strict: bool) -> Outcome:
     return HOLDS
 
 
-def within_current_city(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def within_current_city(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether each day's transportation and places are in the cities of that day."""
     for day in plan.days:
         cities: Sequence[str] = day.route
@@ -156,7 +162,7 @@ def within_current_city(query: Query, plan: Plan, database: Database, *, strict:
                 return _failed(f"day {day.number}: {shown(sight)} is not in the day's cities")
         if day.says("accommodation"):
             if not cities:
-                raise Unreadable(f"day {day.number}: current_city is empty")
+                raise UnreadablePlan(f"day {day.number}: current_city is empty")
             if not _names(day, "accommodation", cities[-1]):
                 return _failed(f"day {day.number}: accommodation is not in the day's last city")
     return HOLDS
@@ -166,11 +172,13 @@ def _names(day: Day, name: str, city: str) -> bool:
     value = day.cell(name)
     # Lists and objects are searched like texts, which the official evaluator also does.
     if not isinstance(value, str | list | dict):
-        raise Unreadable(f"day {day.number}: {name} is no text")
+        raise UnreadablePlan(f"day {day.number}: {name} is no text")
     return city in value
 
 
-def reasonable_city_route(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def reasonable_city_route(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether a plan is a round trip through known cities, each visited once."""
     cities: list[str] = []
     for day in plan.days:
@@ -219,7 +227,9 @@ def _each_once(cities: Sequence[str]) -> bool:
     return True
 
 
-def diverse_restaurants(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def diverse_restaurants(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether the plan names no restaurant twice."""
     seen: list[Any] = []
     for day in plan.days:
@@ -234,7 +244,9 @@ def diverse_restaurants(query: Query, plan: Plan, database: Database, *, strict:
     return HOLDS
 
 
-def diverse_attractions(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def diverse_attractions(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether the plan names no attraction twice."""
     seen: set[str | tuple[str, str]] = set()
     for day in plan.days:
@@ -248,7 +260,7 @@ def diverse_attractions(query: Query, plan: Plan, database: Database, *, strict:
 
 def non_conflicting_transportation(
     query: Query, plan: Plan, database: Database, *, strict: bool
-) -> Outcome:
+) -> ConstraintOutcome:
     """Return whether day 1 has transportation and nobody drives who also flies or takes taxis."""
     plan.days[0].cell("transportation")
     if not plan.days[0].says("transportation"):
@@ -259,7 +271,9 @@ def non_conflicting_transportation(
     return HOLDS
 
 
-def minimum_nights(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def minimum_nights(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether every stay is as long as its accommodation wants."""
     stays: list[str] = []
     for day in plan.days:
@@ -267,7 +281,7 @@ def minimum_nights(query: Query, plan: Plan, database: Database, *, strict: bool
             return _failed(f"day {day.number} has no accommodation")
         stay = day.values["accommodation"]
         if not isinstance(stay, str):
-            raise Unreadable(f"day {day.number}: accommodation is no text")
+            raise UnreadablePlan(f"day {day.number}: accommodation is no text")
         stays.append(stay)
     for stay, group in groupby(stays):
         nights = len(list(group))

@@ -10,7 +10,15 @@ import math
 
 from genenv_core.benchmarks.travelplanner.commonsense import flight_number
 from genenv_core.benchmarks.travelplanner.database import Database, Restaurant, Room, found
-from genenv_core.benchmarks.travelplanner.plan import HOLDS, MEALS, Day, Outcome, Plan, Query, shown
+from genenv_core.benchmarks.travelplanner.plan import (
+    HOLDS,
+    MEALS,
+    ConstraintOutcome,
+    Day,
+    Plan,
+    Query,
+    shown,
+)
 from genenv_core.benchmarks.travelplanner.text import name_and_city
 
 IN_A_CAR = 5
@@ -19,7 +27,7 @@ DRIVING = 0.05
 """Dollars for a km of a car that one drives; a taxi costs a dollar."""
 
 RULES = ("smoking", "parties", "children under 10", "visitors", "pets")
-NOT_ASKED = Outcome(None, "the query does not ask for it")
+NOT_ASKED = ConstraintOutcome(None, "the query does not ask for it")
 
 
 def _restaurant(text: str, database: Database, *, strict: bool) -> Restaurant | None:
@@ -37,11 +45,13 @@ def _rooms(plan: Plan, database: Database, *, strict: bool) -> list[tuple[Day, R
     return rooms
 
 
-def budget(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def budget(query: Query, plan: Plan, database: Database, *, strict: bool) -> ConstraintOutcome:
     """Return whether a plan costs no more than the query's budget."""
     cost = total_cost(query, plan, database, strict=strict)
     if cost > query.budget:
-        return Outcome(False, f"it costs {cost:g} dollars, the budget is {query.budget:g}")
+        return ConstraintOutcome(
+            False, f"it costs {cost:g} dollars, the budget is {query.budget:g}"
+        )
     return HOLDS
 
 
@@ -75,17 +85,19 @@ def _fare(query: Query, day: Day, database: Database) -> float:
     return int(length) * math.ceil(query.people / IN_A_TAXI) if "taxi" in lower else 0
 
 
-def room_rule(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def room_rule(query: Query, plan: Plan, database: Database, *, strict: bool) -> ConstraintOutcome:
     """Return whether no accommodation forbids what the query wants to do there."""
     if query.room_rule is None:
         return NOT_ASKED
     for day, room in _rooms(plan, database, strict=strict):
         if query.room_rule in RULES and f"No {query.room_rule}" in room.rules:
-            return Outcome(False, f"day {day.number}: {shown(room.name)} says {room.rules}")
+            return ConstraintOutcome(
+                False, f"day {day.number}: {shown(room.name)} says {room.rules}"
+            )
     return HOLDS
 
 
-def cuisine(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def cuisine(query: Query, plan: Plan, database: Database, *, strict: bool) -> ConstraintOutcome:
     """Return whether every wanted cuisine is had at some meal away from the origin."""
     if not query.cuisines:
         return NOT_ASKED
@@ -101,10 +113,10 @@ def cuisine(query: Query, plan: Plan, database: Database, *, strict: bool) -> Ou
             if restaurant:
                 had.update(one for one in query.cuisines if one in restaurant.cuisines)
     missing = [one for one in query.cuisines if one not in had]
-    return Outcome(False, f"no meal is {', '.join(missing)}") if missing else HOLDS
+    return ConstraintOutcome(False, f"no meal is {', '.join(missing)}") if missing else HOLDS
 
 
-def room_type(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def room_type(query: Query, plan: Plan, database: Database, *, strict: bool) -> ConstraintOutcome:
     """Return whether every accommodation is of the wanted kind."""
     if query.room_type is None:
         return NOT_ASKED
@@ -116,11 +128,15 @@ def room_type(query: Query, plan: Plan, database: Database, *, strict: bool) -> 
     }
     for day, room in _rooms(plan, database, strict=strict):
         if room.kind not in kinds.get(query.room_type, (room.kind,)):
-            return Outcome(False, f"day {day.number}: {shown(room.name)} is a {room.kind}")
+            return ConstraintOutcome(
+                False, f"day {day.number}: {shown(room.name)} is a {room.kind}"
+            )
     return HOLDS
 
 
-def transportation(query: Query, plan: Plan, database: Database, *, strict: bool) -> Outcome:
+def transportation(
+    query: Query, plan: Plan, database: Database, *, strict: bool
+) -> ConstraintOutcome:
     """Return whether no day flies or drives where the query forbids it."""
     if query.transportation is None:
         return NOT_ASKED
@@ -131,7 +147,7 @@ def transportation(query: Query, plan: Plan, database: Database, *, strict: bool
             continue
         # The official evaluator does not know the word in other cases, such as `self-driving`.
         if forbidden in said or (strict and forbidden.lower() in said.lower()):
-            return Outcome(False, f"day {day.number}: {forbidden.lower()} is not wanted")
+            return ConstraintOutcome(False, f"day {day.number}: {forbidden.lower()} is not wanted")
     return HOLDS
 
 

@@ -14,24 +14,24 @@ from genenv_core.benchmarks.travelplanner.database import Database
 from genenv_core.benchmarks.travelplanner.hard import HARD
 from genenv_core.benchmarks.travelplanner.plan import (
     HOLDS,
-    Outcome,
+    ConstraintOutcome,
     Plan,
     Query,
-    Unreadable,
+    UnreadablePlan,
     parsed,
 )
 
 BEFORE_HARD = ("complete_information", "within_sandbox")
 """The commonsense constraints without which no hard one is judged."""
 
-NOTHING = Outcome(None, "no plan was delivered")
-NOT_JUDGED = Outcome(None, f"not judged unless {' and '.join(BEFORE_HARD)} hold")
+NOTHING = ConstraintOutcome(None, "no plan was delivered")
+NOT_JUDGED = ConstraintOutcome(None, f"not judged unless {' and '.join(BEFORE_HARD)} hold")
 
 
 class _Constraint(Protocol):
     def __call__(
         self, query: Query, plan: Plan, database: Database, *, strict: bool
-    ) -> Outcome: ...
+    ) -> ConstraintOutcome: ...
 
 
 def judged(query: Query, database: Database, prediction: Any, *, strict: bool) -> ItemVerdict:
@@ -51,22 +51,22 @@ def judged(query: Query, database: Database, prediction: Any, *, strict: bool) -
 
 def _outcomes(
     query: Query, database: Database, prediction: Any, *, strict: bool
-) -> dict[str, Outcome]:
+) -> dict[str, ConstraintOutcome]:
     try:
         plan = parsed(prediction, query)
-    except Unreadable as error:
-        commonsense = dict.fromkeys(COMMONSENSE, Outcome(False, str(error)))
+    except UnreadablePlan as error:
+        commonsense = dict.fromkeys(COMMONSENSE, ConstraintOutcome(False, str(error)))
         return {**commonsense, **dict.fromkeys(HARD, NOT_JUDGED)}
 
-    def outcome(constraint: _Constraint) -> Outcome:
+    def outcome(constraint: _Constraint) -> ConstraintOutcome:
         # What fails in mode official fails in mode strict as well.
         for closed in (False, True) if strict else (False,):
             try:
                 found = constraint(query, plan, database, strict=closed)
-            except Unreadable as error:
-                found = Outcome(False, str(error))
+            except UnreadablePlan as error:
+                found = ConstraintOutcome(False, str(error))
             except RecursionError:
-                found = Outcome(False, "it is nested too deep")
+                found = ConstraintOutcome(False, "it is nested too deep")
             if found.passed is not True:
                 return found
         return HOLDS

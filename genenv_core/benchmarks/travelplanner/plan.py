@@ -53,17 +53,17 @@ class Query:
         return 1 + sum(constraint is not None for constraint in named)
 
 
-class Outcome(NamedTuple):
+class ConstraintOutcome(NamedTuple):
     """Whether a constraint holds, None when it does not apply, and why not."""
 
     passed: bool | None
     reason: str = ""
 
 
-HOLDS = Outcome(True)
+HOLDS = ConstraintOutcome(True)
 
 
-class Unreadable(Exception):
+class UnreadablePlan(Exception):
     """A plan does not say what a constraint needs; the official evaluator stops here."""
 
 
@@ -82,7 +82,7 @@ class Day:
     def cell(self, name: str) -> Any:
         """Return a value; raises Unreadable when there is none of this name."""
         if name not in self.values:
-            raise Unreadable(f"day {self.number} has no {name}")
+            raise UnreadablePlan(f"day {self.number} has no {name}")
         return self.values[name]
 
     def says(self, name: str) -> bool:
@@ -96,7 +96,7 @@ class Day:
             return None
         value = self.values[name]
         if not isinstance(value, str):
-            raise Unreadable(f"day {self.number}: {name} is no text")
+            raise UnreadablePlan(f"day {self.number}: {name} is no text")
         return value
 
     @property
@@ -104,7 +104,7 @@ class Day:
         """Return the text of its current city; raises Unreadable without one."""
         value = self.cell("current_city")
         if not isinstance(value, str):
-            raise Unreadable(f"day {self.number}: current_city is no text")
+            raise UnreadablePlan(f"day {self.number}: current_city is no text")
         return value
 
     @property
@@ -114,7 +114,7 @@ class Day:
             return (without_state(self.place),)
         ends = from_to(self.place)
         if ends is None:
-            raise Unreadable(f"day {self.number}: no cities in {shown(self.place)}")
+            raise UnreadablePlan(f"day {self.number}: no cities in {shown(self.place)}")
         return without_state(ends[0]), without_state(ends[1])
 
     def attractions(self, *, strict: bool) -> list[str]:
@@ -143,12 +143,12 @@ class Plan:
 def parsed(prediction: Any, query: Query) -> Plan:
     """Return the plan that a JSON value holds; raises Unreadable unless it is a list of objects."""
     if not isinstance(prediction, list):
-        raise Unreadable(f"the plan is no list of days but {type(prediction).__name__}")
+        raise UnreadablePlan(f"the plan is no list of days but {type(prediction).__name__}")
     values = cast("list[Any]", prediction)
     days: list[Day] = []
     for number, value in enumerate(values[: query.days], 1):
         if not isinstance(value, dict):
-            raise Unreadable(f"day {number} is no object but {type(value).__name__}")
+            raise UnreadablePlan(f"day {number} is no object but {type(value).__name__}")
         days.append(Day(number, cast("dict[str, Any]", value)))
     return Plan(days, sum(_is_day(value) for value in values[query.days :]))
 

@@ -7,7 +7,7 @@ in the zip has other line ends than that of the commit, and the same rows.
 
 from __future__ import annotations
 
-from genenv_core.benchmarks.sources import ByHand, HubFile, RepoFile, Source
+from genenv_core.benchmarks.sources import BenchmarkSource, ByHand, HubFile, RepoFile
 from genenv_core.benchmarks.travelplanner.database import (
     ATTRACTIONS,
     DISTANCES,
@@ -26,7 +26,7 @@ _FILES = {
     STATES: "92f6c0a084ee5d7794199f978cd2bd22288694ea",
 }
 
-SOURCE = Source(
+SOURCE = BenchmarkSource(
     parts=(
         *(
             HubFile(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.benchmarks.files import digest_of
-from genenv_core.benchmarks.protocol import Benchmark, Composite, ItemVerdict, Limits, Ratio
+from genenv_core.benchmarks.protocol import AttemptLimits, Benchmark, Composite, ItemVerdict, Ratio
 from genenv_core.benchmarks.travelplanner.annotated import Annotated, gold_files
 from genenv_core.benchmarks.travelplanner.commonsense import COMMONSENSE
 from genenv_core.benchmarks.travelplanner.database import Database, files_of, read_database
@@ -146,6 +146,6 @@ BENCHMARK = Benchmark(
     MODES,
     "the plan's list of days",
     load,
-    limits=Limits(turns=TURNS[TWO_STAGE], turn_tokens=4096, tokens=65_536, seconds=3600),
+    limits=AttemptLimits(turns=TURNS[TWO_STAGE], turn_tokens=4096, tokens=65_536, seconds=3600),
     headline=COMPOSITES[0].name,
 )

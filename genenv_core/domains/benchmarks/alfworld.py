@@ -29,7 +29,7 @@ from genenv_core.domains.benchmarks.alfworld_games import (
     read_spec,
     world_of,
 )
-from genenv_core.domains.benchmarks.contamination import Known
+from genenv_core.domains.benchmarks.contamination import KnownItems
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.domains.parts import AIM, env_request, env_weights, in_heldout, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
@@ -213,10 +213,10 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         )
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> KnownItems:
         """The walkthroughs of the items. Their words are those of every game of the same kind."""
         paths = {item: self._games.games[item].path for item in self._items}
-        return Known((item, "", calls(walkthrough_of(path))) for item, path in paths.items())
+        return KnownItems((item, "", calls(walkthrough_of(path))) for item, path in paths.items())
 
     @cached_property
     def _worlds(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ LEAST = 5
 _WORD = re.compile(r"\w+")
 
 
-class Known:
+class KnownItems:
     """The items of a benchmark: (id, text, calls of the right answer)."""
 
     def __init__(self, items: Iterable[tuple[str, str, Sequence[Call]]]) -> None:

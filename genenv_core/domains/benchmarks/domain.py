@@ -23,7 +23,7 @@ from genenv_core.benchmarks.protocol import (
     PlayableSuite,
     Playing,
 )
-from genenv_core.domains.benchmarks.contamination import Known
+from genenv_core.domains.benchmarks.contamination import KnownItems
 from genenv_core.domains.parts import read_options
 from genenv_core.domains.tool_calls import SaidCall, calls_said, said
 from genenv_core.errors import ConfigError
@@ -186,8 +186,8 @@ class BenchmarkDomain(ABC, Generic[Options]):
         ]
 
     @cached_property
-    def _known(self) -> Known:
-        return Known(
+    def _known(self) -> KnownItems:
+        return KnownItems(
             (draft.spec[ITEM], draft.prompt, self.calls_of(draft)) for draft in self.items()
         )
 

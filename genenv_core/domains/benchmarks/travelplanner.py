@@ -19,7 +19,7 @@ from genenv_core.benchmarks.travelplanner.playing import SOLE, SUBMIT, Trip
 from genenv_core.benchmarks.travelplanner.queries import query_of
 from genenv_core.benchmarks.travelplanner.reference import Part, looked_up, shown
 from genenv_core.benchmarks.travelplanner.suite import TravelPlanner
-from genenv_core.domains.benchmarks.contamination import Known
+from genenv_core.domains.benchmarks.contamination import KnownItems
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.domains.benchmarks.generations import read_object
 from genenv_core.domains.benchmarks.travelplanner_train import (
@@ -205,9 +205,9 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         return looked_up(self._tables, wanted)
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> KnownItems:
         """The words of all validation queries, also of those that cannot be played alone."""
-        return Known((item, self._trips.queries[item].text, ()) for item in self._validation)
+        return KnownItems((item, self._trips.queries[item].text, ()) for item in self._validation)
 
     @cached_property
     def _known_trips(self) -> dict[tuple[Any, ...], str]:

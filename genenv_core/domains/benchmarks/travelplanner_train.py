@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from genenv_core.benchmarks.travelplanner.plan import Query, Unreadable, parsed
+from genenv_core.benchmarks.travelplanner.plan import Query, UnreadablePlan, parsed
 from genenv_core.benchmarks.travelplanner.playing import SUBMIT
 from genenv_core.benchmarks.travelplanner.queries import query_of
 from genenv_core.benchmarks.travelplanner.reference import headings
@@ -159,7 +159,7 @@ def _task(row: JsonObject, query: Query, plan: Sequence[JsonObject]) -> TaskDraf
     plan = days_of(plan)
     try:
         reference = headings(parsed(plan, query), row["date"])
-    except Unreadable:
+    except UnreadablePlan:
         reference = []  # of a plan that does not pass
     return TaskDraft(
         prompt=query.text,

@@ -24,7 +24,7 @@ from genenv_core.domains.desk.program import (
     render_program,
     render_request,
 )
-from genenv_core.domains.desk.scoring import Call, judge, read_calls
+from genenv_core.domains.desk.scoring import DeskCall, judge, read_calls
 from genenv_core.domains.desk.wording import (
     AGENT_RULES,
     DIALOGUE_RULES,
@@ -162,7 +162,7 @@ class DeskDomain:
         """Return the verdict on what the assistant wrote in the transcript."""
         try:
             expected = [
-                Call(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]
+                DeskCall(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]
             ]
         except (KeyError, TypeError) as error:
             raise DomainError(
@@ -316,7 +316,7 @@ def _one_turn(prompt: list[Message], program: Program, turn: int) -> SeedExample
 
 def _told(draft: TaskDraft) -> list[str]:
     """Return the calls of the right answer, each as the agent writes it."""
-    calls = [Call(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]]
+    calls = [DeskCall(call["name"], call["item"], call["total"]) for call in draft.spec["calls"]]
     return [render_call(i, c.name, c.item, c.total) for i, c in enumerate(calls, start=1)]
 
 

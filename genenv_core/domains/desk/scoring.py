@@ -17,7 +17,7 @@ from genenv_core.types import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DeskCall:
     """One tool call, normalised."""
 
     name: str
@@ -25,7 +25,7 @@ class Call:
     total: int
 
 
-def read_calls(text: str) -> list[Call] | str:
+def read_calls(text: str) -> list[DeskCall] | str:
     """Return the calls in an answer, or the name of what is wrong with it; never raises."""
     rest = text.strip()
     if OPEN not in rest:
@@ -44,14 +44,14 @@ def read_calls(text: str) -> list[Call] | str:
     return good if len(good) == len(calls) else "malformed_call"
 
 
-def judge(text: str, expected: Sequence[Call]) -> Verdict:
+def judge(text: str, expected: Sequence[DeskCall]) -> Verdict:
     """Return the verdict: reward 1.0 for the whole chain, else 0.0 and the first flaw."""
     calls = read_calls(text)
     failure = calls if isinstance(calls, str) else _first_difference(calls, expected)
     return Verdict(reward=0.0 if failure else 1.0, success=not failure, failure=failure)
 
 
-def _first_difference(calls: Sequence[Call], expected: Sequence[Call]) -> str:
+def _first_difference(calls: Sequence[DeskCall], expected: Sequence[DeskCall]) -> str:
     if len(calls) != len(expected):
         return "wrong_count"
     for call, wanted in zip(calls, expected, strict=True):
@@ -61,7 +61,7 @@ def _first_difference(calls: Sequence[Call], expected: Sequence[Call]) -> str:
     return ""
 
 
-def _read_call(body: str) -> Call | None:
+def _read_call(body: str) -> DeskCall | None:
     record = _json_object(body)
     if record is None or not record.keys() <= {"id", "name", "arguments"}:
         return None
@@ -80,7 +80,7 @@ def _read_call(body: str) -> Call | None:
         return None
     if isinstance(total, bool) or not isinstance(total, int):
         return None
-    return Call(name.strip().casefold(), item.strip().casefold(), total)
+    return DeskCall(name.strip().casefold(), item.strip().casefold(), total)
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

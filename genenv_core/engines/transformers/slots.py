@@ -44,7 +44,7 @@ Kept = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ForwardPlace:
     """Where one forward pass writes and reads: rows [first, last), columns [0, used).
 
     `rows` and `columns`, `(batch, tokens)`, are the cells that the new tokens go to.
@@ -66,7 +66,7 @@ class SlotLayer(DynamicLayer):
     def __init__(self) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.slabs: list[Tensor] = []
-        self.place: Place | None = None
+        self.place: ForwardPlace | None = None
         self.room: tuple[int, int] = (0, 0)
 
     def update(
@@ -207,7 +207,7 @@ class Slots:
             where = pad(where, (0, 0, 0, missing), value=-1)
         columns = torch.where(where < 0, self._room[1] - 1, where)
         rows = torch.arange(first, last, device=self._device)[:, None].expand_as(columns)
-        place = Place(first, last, used, rows, columns)
+        place = ForwardPlace(first, last, used, rows, columns)
         for layer in self._layers:
             layer.place = place
         # Padding attends to column 0: a row of attention with nothing in it would be NaN.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from genenv_core.engines.protocol import EngineSetup
 from genenv_core.engines.vllm.fleet import Fleet
-from genenv_core.engines.vllm.server import Server, VllmSetup, interpreter, server_command
+from genenv_core.engines.vllm.server import VllmServer, VllmSetup, interpreter, server_command
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, SampleRequest, SamplingParams
 
@@ -118,8 +118,8 @@ class VllmEngine:
             raise
 
 
-def _own(checkpoint: Path, setup: VllmSetup) -> Server:
-    return Server(
+def _own(checkpoint: Path, setup: VllmSetup) -> VllmServer:
+    return VllmServer(
         server_command(
             checkpoint,
             setup.name,

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from genenv_core.engines.vllm.replica import Forgotten, Lost, Refused, Replica
-from genenv_core.engines.vllm.server import Server, VllmSetup
+from genenv_core.engines.vllm.replica import Forgotten, LostAnswer, RefusedRequest, Replica
+from genenv_core.engines.vllm.server import VllmServer, VllmSetup
 from genenv_core.engines.vllm.upkeep import Upkeep
-from genenv_core.engines.vllm.wire import Asked, asked
+from genenv_core.engines.vllm.wire import WireRequest, asked
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingParams
 
@@ -38,10 +38,10 @@ REFUSALS = 16
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _RequestJob:
     """One HTTP request on its way; `since` is when it was first handed out."""
 
-    ask: Asked
+    ask: WireRequest
     params: SamplingParams
     future: asyncio.Future[list[Completion]]
     tries: int = 0
@@ -51,15 +51,15 @@ class _Job:
 class Fleet:
     """The replicas and the requests on their way; everything here runs on one event loop."""
 
-    def __init__(self, checkpoint: Path, setup: VllmSetup, server: Server | None) -> None:
+    def __init__(self, checkpoint: Path, setup: VllmSetup, server: VllmServer | None) -> None:
         """Take our server, which is not started yet, or None where the setup names URLs."""
         self._serving = setup.serving
         self._error: EngineError | None = None
         self._closed = False
         self._good = self._refused = 0
-        self._jobs: set[_Job] = set()
+        self._jobs: set[_RequestJob] = set()
         self._background: set[asyncio.Task[None]] = set()
-        self._queue: asyncio.Queue[_Job] = asyncio.Queue()
+        self._queue: asyncio.Queue[_RequestJob] = asyncio.Queue()
         self._changed = asyncio.Event()
         self._upkeep = Upkeep(
             checkpoint, setup, server,
@@ -118,14 +118,14 @@ class Fleet:
             return f"the prompt has token id {min(request.prompt_ids)}: use the model's tokenizer"
         return ""
 
-    def _enqueue(self, ask: Asked, params: SamplingParams) -> _Job:
+    def _enqueue(self, ask: WireRequest, params: SamplingParams) -> _RequestJob:
         if self._error:
             raise self._error
         longest = self._upkeep.longest
         if longest is not None:
             room = longest - len(ask.prompt_ids)
             params = replace(params, max_tokens=min(params.max_tokens, room))
-        job = _Job(ask, params, asyncio.get_running_loop().create_future())
+        job = _RequestJob(ask, params, asyncio.get_running_loop().create_future())
         self._jobs.add(job)
         job.future.add_done_callback(lambda _: self._jobs.discard(job))
         self._queue.put_nowait(job)
@@ -159,7 +159,7 @@ class Fleet:
                 return min(free, key=lambda r: (r.load, r.given))
             await self._news()
 
-    async def _serve(self, job: _Job, replica: Replica) -> None:
+    async def _serve(self, job: _RequestJob, replica: Replica) -> None:
         """Ask one replica, and see to what comes of it."""
         job.since = job.since or time.monotonic()
         seen = replica.since
@@ -170,15 +170,15 @@ class Fleet:
             self._good += 1
             self._upkeep.answered = time.monotonic()
             _settle(job, made)
-        except Refused as error:
+        except RefusedRequest as error:
             self._upkeep.answered = time.monotonic()
             self._refuse(job, str(error))
-        except Lost as error:
+        except LostAnswer as error:
             self._spawn(self._again(job, replica, seen, error))
         except EngineError as error:
             self._fail(error)
 
-    def _refuse(self, job: _Job, why: str) -> None:
+    def _refuse(self, job: _RequestJob, why: str) -> None:
         """Answer a request that no server will take; that all are of this kind is an error."""
         self._refused += 1
         if not self._good and self._refused >= REFUSALS:
@@ -186,7 +186,7 @@ class Fleet:
             self._fail(EngineError(f"{failed}{self._upkeep.log_end()}"))
         _settle(job, [_error(why, lasting=True)] * job.ask.n)
 
-    def _served(self, job: _Job, replica: Replica, task: asyncio.Task[None]) -> None:
+    def _served(self, job: _RequestJob, replica: Replica, task: asyncio.Task[None]) -> None:
         """Take back what a request held, also of one that was cancelled before it began."""
         replica.load -= job.ask.n
         replica.tasks.discard(task)
@@ -196,7 +196,9 @@ class Fleet:
             self._queue.put_nowait(job)
         self._changed.set()
 
-    async def _again(self, job: _Job, replica: Replica, seen: float, error: Lost) -> None:
+    async def _again(
+        self, job: _RequestJob, replica: Replica, seen: float, error: LostAnswer
+    ) -> None:
         """Try a request again after a pause, or give it up."""
         if isinstance(error, Forgotten):
             self._upkeep.lose(replica, seen, str(error))
@@ -251,7 +253,7 @@ class Fleet:
             self._fail(EngineError(f"engine vllm: {type(error).__name__}: {error}"))
 
 
-def _settle(job: _Job, made: list[Completion]) -> None:
+def _settle(job: _RequestJob, made: list[Completion]) -> None:
     if not job.future.done():
         job.future.set_result(made)
 

@@ -23,8 +23,15 @@ import aiohttp
 from pydantic import ValidationError
 
 from genenv_core.config.sections.compute import VllmConfig
-from genenv_core.engines.vllm.server import Server, adapter_rank
-from genenv_core.engines.vllm.wire import Aborted, Asked, Models, body, completions, wrong_model
+from genenv_core.engines.vllm.server import VllmServer, adapter_rank
+from genenv_core.engines.vllm.wire import (
+    Aborted,
+    Models,
+    WireRequest,
+    body,
+    completions,
+    wrong_model,
+)
 from genenv_core.errors import EngineError, one_line
 from genenv_core.types import Completion, SamplingParams
 
@@ -43,7 +50,7 @@ COMPUTED = re.compile(rb"^vllm:(?:prompt|generation)_tokens_total(?:\{[^}]*\})? 
 """The tokens that a server has computed, in its metrics."""
 
 
-class Lost(Exception):
+class LostAnswer(Exception):
     """No answer: an error of the server, a lost connection or, where `slow`, a time-out."""
 
     def __init__(self, message: str, *, slow: bool = False) -> None:
@@ -51,11 +58,11 @@ class Lost(Exception):
         self.slow = slow
 
 
-class Forgotten(Lost):
+class Forgotten(LostAnswer):
     """It does not have the checkpoint any more: somebody started it anew."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The server refuses the request as wrong."""
 
 
@@ -68,7 +75,7 @@ class Replica:
         *,
         url: str = "",
         key: str = "",
-        server: Server | None = None,
+        server: VllmServer | None = None,
     ) -> None:
         """Take a server that may not be there yet."""
         self._session, self._url, self._key = session, url.rstrip("/"), key
@@ -106,7 +113,7 @@ class Replica:
         """
         status, _ = await self._call("GET", "/health", SHORT_S)
         if status != 200:
-            raise Lost(f"/health answers {status}")
+            raise LostAnswer(f"/health answers {status}")
         await self._check_version(config.version)
         models = await self._models()
         if models.longest and config.max_model_len and models.longest < config.max_model_len:
@@ -130,7 +137,7 @@ class Replica:
         self.last_sign = time.monotonic()
 
     async def complete(
-        self, ask: Asked, params: SamplingParams, max_tokens: int, timeout_s: float
+        self, ask: WireRequest, params: SamplingParams, max_tokens: int, timeout_s: float
     ) -> list[Completion]:
         """Return the completions of one request.
 
@@ -140,19 +147,19 @@ class Replica:
         payload = body(self._model, ask, params, max_tokens)
         status, data = await self._call("POST", "/v1/completions", timeout_s, payload)
         if status >= 500 or status in (408, 429):
-            raise Lost(f"{self.url} answers {status}: {_cut(data)}")
+            raise LostAnswer(f"{self.url} answers {status}: {_cut(data)}")
         if status == 404:
             raise Forgotten(f"{self.url} answers 404 for the model {self._model!r}: {_cut(data)}")
         if status in (401, 403):
             raise EngineError(f"{self.where} answers {status}: set GENENV_VLLM_API_KEY to its key")
         if status != 200:
-            raise Refused(f"the server refused the request with {status}: {_cut(data)}")
+            raise RefusedRequest(f"the server refused the request with {status}: {_cut(data)}")
         try:
             made = completions(
                 data, ask, where=self.where, model=self._model, max_tokens=max_tokens
             )
         except Aborted as error:
-            raise Lost(f"{self.url} {error}") from error
+            raise LostAnswer(f"{self.url} {error}") from error
         self.last_sign = time.monotonic()
         await self._confirm()
         return made
@@ -172,7 +179,7 @@ class Replica:
                 status, _ = await self._call("POST", "/v1/completions", timeout_s, one)
             else:
                 status, _ = await self._call("GET", "/health", min(timeout_s, SHORT_S))
-        except Lost as error:
+        except LostAnswer as error:
             after = await self._computed(timeout_s) if token and error.slow else None
             if before is None or after is None or after <= before:
                 return False
@@ -185,18 +192,18 @@ class Replica:
         """Return how many tokens it has computed so far, None where it has no such metric."""
         try:
             status, data = await self._call("GET", "/metrics", min(timeout_s, SHORT_S))
-        except Lost:
+        except LostAnswer:
             return None
         found = COMPUTED.findall(data) if status == 200 else []
         return sum(map(float, found)) if found else None
 
     async def _warm_up(self) -> None:
         """Sample one token: the first one may compile code for a minute, which is no hanging."""
-        ask = Asked((0,), 0, 1)
+        ask = WireRequest((0,), 0, 1)
         payload = body(self._model, ask, SamplingParams(max_tokens=1), 1)
         status, data = await self._call("POST", "/v1/completions", LOAD_S, payload)
         if status != 200:
-            raise Lost(f"{self.url} answers {status}: {_cut(data)}")
+            raise LostAnswer(f"{self.url} answers {status}: {_cut(data)}")
 
     async def _check_version(self, wanted: str) -> None:
         answer = await self._json("GET", "/version")
@@ -214,7 +221,7 @@ class Replica:
         try:
             models = Models.model_validate_json(data if status == 200 else b"")
         except ValidationError:
-            raise Lost(f"{self.url}/v1/models answers {status}: {_cut(data)}") from None
+            raise LostAnswer(f"{self.url}/v1/models answers {status}: {_cut(data)}") from None
         if not models.data:
             raise EngineError(f"{self.where} serves no model")
         return models
@@ -285,7 +292,7 @@ class Replica:
     async def _json(self, method: str, path: str) -> dict[str, Any]:
         status, data = await self._call(method, path, SHORT_S)
         if status != 200:
-            raise Lost(f"{self.url}{path} answers {status}: {_cut(data)}")
+            raise LostAnswer(f"{self.url}{path} answers {status}: {_cut(data)}")
         return _json(data)
 
     async def _call(
@@ -304,9 +311,11 @@ class Replica:
                 return answer.status, await answer.read()
         except TimeoutError:
             plain = path.partition("?")[0]
-            raise Lost(f"{self.url}{plain}: no answer in {timeout_s:g} s", slow=True) from None
+            raise LostAnswer(
+                f"{self.url}{plain}: no answer in {timeout_s:g} s", slow=True
+            ) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Lost(f"{self.url}: {type(error).__name__}: {error}"[:CUT]) from error
+            raise LostAnswer(f"{self.url}: {type(error).__name__}: {error}"[:CUT]) from error
 
 
 async def until(
@@ -329,8 +338,8 @@ async def until(
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise Lost(f"not ready in {seconds:g} s", slow=True) from None
-        except Lost:
+            raise LostAnswer(f"not ready in {seconds:g} s", slow=True) from None
+        except LostAnswer:
             if time.monotonic() > deadline or not goes_on():
                 raise
         await asyncio.sleep(pause_s)

@@ -182,7 +182,7 @@ def interpreter(given: str | None) -> str:
     )
 
 
-class Server:
+class VllmServer:
     """One started server. `start` may be called again after `stop`."""
 
     def __init__(self, how: ServerCommand) -> None:

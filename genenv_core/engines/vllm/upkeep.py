@@ -20,8 +20,8 @@ from typing import Any
 
 import aiohttp
 
-from genenv_core.engines.vllm.replica import Lost, Replica, until
-from genenv_core.engines.vllm.server import KEY_VARIABLE, Server, VllmSetup
+from genenv_core.engines.vllm.replica import LostAnswer, Replica, until
+from genenv_core.engines.vllm.server import KEY_VARIABLE, VllmServer, VllmSetup
 from genenv_core.errors import EngineError
 
 log = logging.getLogger("genenv.engine")
@@ -47,7 +47,7 @@ class Upkeep:
         self,
         checkpoint: Path,
         setup: VllmSetup,
-        server: Server | None,
+        server: VllmServer | None,
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         changed: Callable[[], None],
@@ -93,7 +93,7 @@ class Upkeep:
             return f"; its log ends: {self._server.log_end()}" if self._server else ""
         return ""
 
-    async def examine(self, replica: Replica, error: Lost) -> bool:
+    async def examine(self, replica: Replica, error: LostAnswer) -> bool:
         """Return whether a replica that failed a request still works; takes it out otherwise."""
         seen = replica.since
         if replica.up and not await replica.alive(self._serving.stall_seconds, token=error.slow):
@@ -126,7 +126,7 @@ class Upkeep:
         replica.up, replica.since = True, time.monotonic()
         self._changed()
 
-    async def _start(self, replica: Replica, server: Server, why: str) -> None:
+    async def _start(self, replica: Replica, server: VllmServer, why: str) -> None:
         if why:
             self._restarts += 1
             self._fruitless = 0 if self.answered > replica.since else self._fruitless + 1
@@ -147,7 +147,7 @@ class Upkeep:
                     goes_on=lambda: server.running,
                 )
                 break
-            except Lost as error:
+            except LostAnswer as error:
                 if port + 1 < PORTS and not server.running and server.port_was_taken():
                     continue
                 waited = f"after {time.monotonic() - begun:.0f} s"
@@ -173,7 +173,7 @@ class Upkeep:
                 goes_on=goes_on,
                 pause_s=min(1.0, max(0.05, self._serving.backoff_seconds)),
             )
-        except Lost as error:
+        except LostAnswer as error:
             raise EngineError(
                 f"engine vllm: none of {', '.join(self._serving.urls)} answers for "
                 f"{self._serving.lost_seconds:g} s (execution.vllm.lost_seconds): {error}"

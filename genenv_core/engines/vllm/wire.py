@@ -29,7 +29,7 @@ ABORTED = ("abort", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WireRequest:
     """One HTTP request: `n` samples of a prompt with the seeds `seed`, `seed` + 1, ..."""
 
     prompt_ids: tuple[int, ...]
@@ -85,13 +85,13 @@ class Models(BaseModel):
         return min(known, default=None)
 
 
-def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
+def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[WireRequest]:
     """Return requests as few HTTP requests, in order, each for at most `most` samples.
 
     Neighbours with one prompt and rising seeds share one: vLLM gives sample i of a request with
     seed s the seed s + i, the seed that it would have had alone.
     """
-    groups: list[Asked] = []
+    groups: list[WireRequest] = []
     for request in requests:
         seed = request.seed % SEEDS
         last = groups[-1] if groups else None
@@ -102,13 +102,13 @@ def asked(requests: Sequence[SampleRequest], most: int = MAX_N) -> list[Asked]:
             and request.prompt_ids == last.prompt_ids
             and request.grammar == last.grammar
         ):
-            groups[-1] = Asked(last.prompt_ids, last.seed, last.n + 1, last.grammar)
+            groups[-1] = WireRequest(last.prompt_ids, last.seed, last.n + 1, last.grammar)
         else:
-            groups.append(Asked(request.prompt_ids, seed, 1, request.grammar))
+            groups.append(WireRequest(request.prompt_ids, seed, 1, request.grammar))
     return groups
 
 
-def body(model: str, ask: Asked, params: SamplingParams, max_tokens: int) -> dict[str, Any]:
+def body(model: str, ask: WireRequest, params: SamplingParams, max_tokens: int) -> dict[str, Any]:
     """Return the JSON body of POST /v1/completions."""
     payload: dict[str, Any] = {
         "model": model,
@@ -139,7 +139,7 @@ def body(model: str, ask: Asked, params: SamplingParams, max_tokens: int) -> dic
 
 
 def completions(
-    data: bytes, ask: Asked, *, where: str, model: str, max_tokens: int
+    data: bytes, ask: WireRequest, *, where: str, model: str, max_tokens: int
 ) -> list[Completion]:
     """Return the `n` completions of an answer.
 
@@ -184,7 +184,7 @@ def wrong_model(where: str, *, wanted: str, found: str) -> EngineError:
     )
 
 
-def _completion(choice: _Choice, ask: Asked, where: str, max_tokens: int) -> Completion:
+def _completion(choice: _Choice, ask: WireRequest, where: str, max_tokens: int) -> Completion:
     ids, logprobs = choice.token_ids, choice.logprobs.token_logprobs
     problem = ""
     if tuple(choice.prompt_token_ids) != ask.prompt_ids:

@@ -24,7 +24,7 @@ CHUNK = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class LogSelection:
     """Which attempts to write; `epochs` includes both ends, no `sources` are all."""
 
     epochs: tuple[int, int] | None = None
@@ -46,7 +46,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LogKind:
     """What one log is of: attempts of one policy version at tasks of one source in one epoch.
 
     `mode` is that of held-out attempts, `sampled` or `greedy`, else None.
@@ -64,11 +64,11 @@ class Kind:
 class AttemptReader:
     """Reads the attempts of one run from an open connection over it."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, run: str, selection: Selection) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, run: str, selection: LogSelection) -> None:
         """Read nothing yet."""
         self._con, self._own, self._where = con, f"run_id = {text(run)}", selection.condition
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[LogKind]:
         """Return what there are logs of, in the order of epochs."""
         found = query(
             self._con,
@@ -78,9 +78,9 @@ class AttemptReader:
             GROUP BY ALL ORDER BY ALL""",
         )
         rows = found.iter_rows(named=True)
-        return [Kind(source=TaskSource(row.pop("source")), **row) for row in rows]
+        return [LogKind(source=TaskSource(row.pop("source")), **row) for row in rows]
 
-    def rows(self, kind: Kind) -> Iterator[Row]:
+    def rows(self, kind: LogKind) -> Iterator[Row]:
         """Yield the attempts of a log, in the order of tasks and repeats."""
         heldout = kind.source in HELDOUT
         mode = "IS NULL" if kind.mode is None else f"= {text(kind.mode)}"

@@ -24,7 +24,7 @@ from genenv_core.domains.tool_calls import reader_of
 from genenv_core.errors import QueryError
 from genenv_core.exchange.export import Exported, new_folder, size_of
 from genenv_core.exchange.inspect_logs.archive import LogFile
-from genenv_core.exchange.inspect_logs.reading import AttemptReader, Kind, Row, Selection
+from genenv_core.exchange.inspect_logs.reading import AttemptReader, LogKind, LogSelection, Row
 from genenv_core.exchange.inspect_logs.samples import (
     file_safe,
     sample_of,
@@ -46,7 +46,7 @@ _METRICS = {"success": "accuracy", "reward": "mean"}
 
 
 def export_logs(
-    con: duckdb.DuckDBPyConnection, run: str, folder: Path, selection: Selection
+    con: duckdb.DuckDBPyConnection, run: str, folder: Path, selection: LogSelection
 ) -> Exported:
     """Write the attempts of a run as logs into a new folder, from an open connection over the run.
 
@@ -133,7 +133,7 @@ class _Writer:
         config: dict[str, Any],
         started: datetime,
         reader: AttemptReader,
-        selection: Selection,
+        selection: LogSelection,
     ) -> None:
         self._run, self._config, self._reader, self._selection = run, config, reader, selection
         self._domain: Domain = get_domain(
@@ -144,7 +144,7 @@ class _Writer:
         self._checkpoints = reader.checkpoints()
         self.changes = dict.fromkeys((BARE, UNJUDGED), 0)
 
-    def write(self, kind: Kind, folder: Path) -> tuple[str, Kind]:
+    def write(self, kind: LogKind, folder: Path) -> tuple[str, LogKind]:
         """Write one log; return its file's name."""
         began, ended = self._time(kind)
         model = self._model(kind)
@@ -186,7 +186,7 @@ class _Writer:
         return with_calls(json.loads(row["messages"]), self._read)
 
     def _spec(
-        self, kind: Kind, model: str, task: str, ident: str, began: datetime
+        self, kind: LogKind, model: str, task: str, ident: str, began: datetime
     ) -> dict[str, Any]:
         chosen = {
             "min_reward": self._selection.min_reward,
@@ -219,7 +219,7 @@ class _Writer:
             "scorers": scorers,
         }
 
-    def _task(self, kind: Kind) -> str:
+    def _task(self, kind: LogKind) -> str:
         """Return what a list of logs shows, without the underscore, which parts a file's name."""
         domain = file_safe(self._domain.name.replace("_", "-"))
         if kind.source is TaskSource.BENCHMARK:
@@ -227,7 +227,7 @@ class _Writer:
         mode = f"-{kind.mode}" if kind.mode else ""
         return f"{domain}-epoch-{kind.epoch}-{kind.source.value}{mode}"
 
-    def _model(self, kind: Kind) -> str:
+    def _model(self, kind: LogKind) -> str:
         """Return what made the attempts: the agent's weights, or what a measurement names."""
         if kind.source is TaskSource.BENCHMARK:
             given: Mapping[str, Any] = self._config.get("benchmark") or {}
@@ -235,7 +235,7 @@ class _Writer:
         digest = self._checkpoints.get(kind.policy_version, "")
         return f"genenv/agent-v{kind.policy_version}" + (f"-{digest[:12]}" if digest else "")
 
-    def _time(self, kind: Kind) -> tuple[datetime, datetime]:
+    def _time(self, kind: LogKind) -> tuple[datetime, datetime]:
         """Return when the stage that made the attempts began and ended, in UTC."""
         stage = "evaluate" if kind.source in HELDOUT else "rollout"
         stage = "benchmark" if kind.source is TaskSource.BENCHMARK else stage
@@ -247,12 +247,12 @@ STDERR = "inspect_ai/stderr"
 _PLAN: JsonObject = {"name": "plan", "steps": [{"solver": "genenv", "params": {}}], "config": {}}
 
 
-def _args(kind: Kind) -> dict[str, Any]:
+def _args(kind: LogKind) -> dict[str, Any]:
     mode = {"mode": kind.mode} if kind.mode else {}
     return {"epoch": kind.epoch, "tasks": kind.source.value, **mode}
 
 
-def _named(kind: Kind) -> tuple[Any, ...]:
+def _named(kind: LogKind) -> tuple[Any, ...]:
     return kind.epoch, kind.source.value, kind.mode, kind.policy_version
 
 
@@ -264,7 +264,7 @@ def _iso(time: datetime) -> str:
     return time.isoformat(timespec="milliseconds")
 
 
-def _card(run: str, lines: list[tuple[str, Kind]], selection: Selection) -> str:
+def _card(run: str, lines: list[tuple[str, LogKind]], selection: LogSelection) -> str:
     rows = "\n".join(
         f"| `{name}` | {kind.epoch} | {kind.source.value} | {kind.mode or ''} | {kind.tasks} "
         f"| {kind.attempts} |"

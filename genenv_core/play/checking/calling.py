@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from genenv_core.domains.protocol import Domain
 from genenv_core.play.asked import line_of, raised, shown
-from genenv_core.play.checking.shapes import Stop
+from genenv_core.play.checking.shapes import StopChecking
 from genenv_core.play.steps import FAILURES, shortly, stepped
 from genenv_core.types import Observation, TaskDraft
 
@@ -49,11 +49,11 @@ def called(method: str, call: Callable[[], Value], on: str = "", *, more_s: floa
     try:
         with limited(method, on, more_s=more_s):
             return call()
-    except Stop:
+    except StopChecking:
         raise
     except FAILURES as error:
         what = f"{raised(error)},{on}" if on else raised(error)
-        raise Stop(method, what, "mend what it names") from error
+        raise StopChecking(method, what, "mend what it names") from error
 
 
 def attempted(
@@ -67,7 +67,7 @@ def attempted(
     episode: Any = called("episode", lambda: domain.episode(draft, 0), task)
     if not callable(getattr(episode, "step", None)):
         what = f"returned {shown(episode)}{task}"
-        raise Stop("episode", what, "return an object with step(text)")
+        raise StopChecking("episode", what, "return an object with step(text)")
     heard: list[tuple[Observation, str]] = []
     for turn, action in enumerate(actions, 1):
         place = f" in turn {turn} of task {shown(draft.prompt)}, on {shortly(action)}"
@@ -115,7 +115,7 @@ def limited(method: str, on: str = "", *, more_s: float = 0.0) -> Generator[None
         signal.setitimer(signal.ITIMER_REAL, rest, interval)
         signal.signal(signal.SIGALRM, before)
     for line, remedy in place:
-        raise Stop(method, f"takes longer than {limit:g} s{on}{line}", remedy)
+        raise StopChecking(method, f"takes longer than {limit:g} s{on}{line}", remedy)
 
 
 def _in_pattern(frame: FrameType | None) -> bool:

@@ -33,8 +33,8 @@ from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
 from genenv_core.play.checking.calling import attempted, called, limited
 from genenv_core.play.checking.shapes import (
-    Fault,
-    Stop,
+    DomainFault,
+    StopChecking,
     check_fields,
     items_of,
     of_messages,
@@ -90,7 +90,7 @@ METHODS = (
 
 def check_domain(
     name: str, options: Mapping[str, Any], *, base: int = 100, heldout: int = 50
-) -> list[Fault]:
+) -> list[DomainFault]:
     """Return what is wrong with a domain, [] for nothing; raises ConfigError where it is not made.
 
     Args:
@@ -109,7 +109,7 @@ def check_domain(
         faults += of_parse(domain)
         faults += [] if faults else of_calls(domain, some_of([*drafts, *kept]))
         faults += _seed_data(domain, kept)
-    except Stop as stop:
+    except StopChecking as stop:
         return [stop.fault]
     if not faults:  # which would fail there too
         faults += _elsewhere(domain, name, options, base, heldout)
@@ -126,7 +126,7 @@ def check_shortly(domain: Domain, *, base: int, heldout: int) -> None:
         drafts, kept = _tasks(domain, base, heldout)
         for draft in (*drafts, *kept)[:1]:
             faults += _of_task(domain, draft)
-    except Stop as stop:
+    except StopChecking as stop:
         faults = [stop.fault]
     if faults:
         raise ConfigError(
@@ -165,34 +165,34 @@ def answers_digest(domain: Domain, base: int, heldout: int) -> str:
     return digest(answers)
 
 
-def _attributes(domain: Domain) -> Iterator[Fault]:
+def _attributes(domain: Domain) -> Iterator[DomainFault]:
     missing = [name for name in METHODS if not callable(getattr(domain, name, None))]
     if missing:
-        raise Stop(missing[0], "there is no such method", f"write {', '.join(missing)}")
+        raise StopChecking(missing[0], "there is no such method", f"write {', '.join(missing)}")
     for name in ("name", "version"):
         value: Any = getattr(domain, name, None)
         if not isinstance(value, str) or not value:
-            raise Stop(name, f"is {shown(value)}", "give the class a text of that name")
+            raise StopChecking(name, f"is {shown(value)}", "give the class a text of that name")
     tools: Any = getattr(domain, "tools", None)
     if not isinstance(tools, Sequence) or isinstance(tools, str):
-        raise Stop("tools", f"is {shown(tools)}", "give a list of JSON schemas, () if none")
+        raise StopChecking("tools", f"is {shown(tools)}", "give a list of JSON schemas, () if none")
     yield from of_schemas("tools", cast("Sequence[object]", tools))
     if isinstance(domain, ReadsFiles):
         yield from _files(domain.files)
 
 
-def _files(files: object) -> Iterator[Fault]:
+def _files(files: object) -> Iterator[DomainFault]:
     listed = isinstance(files, Sequence) and not isinstance(files, str)
     named = list(cast("Sequence[object]", files)) if listed else [None]
     paths = [Path(one) for one in named if isinstance(one, str | Path)]
     if len(paths) < len(named):
-        yield Fault("files", f"is {shown(cast(object, files))}", "give a list of paths")
+        yield DomainFault("files", f"is {shown(cast(object, files))}", "give a list of paths")
     for file in paths:
         try:
             file.open("rb").close()
         except OSError as error:
             what = f"{file.absolute()} cannot be read: {error.strerror}"
-            yield Fault("files", what, FILES_REMEDY)
+            yield DomainFault("files", what, FILES_REMEDY)
 
 
 def _tasks(domain: Domain, base: int, heldout: int) -> tuple[list[TaskDraft], list[TaskDraft]]:
@@ -209,27 +209,29 @@ def _drawn(
     made = called(method, lambda: draw(0, count), more_s=count / 100)
     drafts = items_of(made)
     if drafts is None:
-        raise Stop(method, f"returned {shown(made)}", "return a list of TaskDraft")
+        raise StopChecking(method, f"returned {shown(made)}", "return a list of TaskDraft")
     for draft in drafts:
         if not isinstance(draft, TaskDraft):
-            raise Stop(method, f"has {shown(draft)}", "return a list of TaskDraft")
+            raise StopChecking(method, f"has {shown(draft)}", "return a list of TaskDraft")
         check_fields(method, draft)
     if len(drafts) != count:
-        raise Stop(
+        raise StopChecking(
             method,
             f"returned {len(drafts)} tasks, {count} were asked for",
             f"make more, or raise ConfigError that says to lower {option}",
         )
     if len({draft.fingerprint for draft in drafts}) < count:
-        raise Stop(method, "has two tasks of one fingerprint", "return distinct tasks")
+        raise StopChecking(method, "has two tasks of one fingerprint", "return distinct tasks")
     return drafts
 
 
-def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> Iterator[Fault]:
+def _separate(
+    domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]
+) -> Iterator[DomainFault]:
     again = [("base_tasks", domain.base_tasks, base), ("heldout_tasks", domain.heldout_tasks, kept)]
     for method, draw, drafts in again:
         if called(method, partial(draw, 0, len(drafts)), more_s=len(drafts) / 100) != drafts:
-            yield Fault(
+            yield DomainFault(
                 method,
                 "gives other tasks when it is called again with the same arguments",
                 "draw from random.Random(seed) alone",
@@ -238,14 +240,14 @@ def _separate(domain: Domain, base: list[TaskDraft], kept: list[TaskDraft]) -> I
     held = {draft.fingerprint for draft in kept}
     both = [one for one in (*base, *others) if one.fingerprint in held]
     if both:
-        yield Fault(
+        yield DomainFault(
             "heldout_tasks",
             f"{shown(both[0].prompt)} is a base task too",
             "decide by a hash of the task which of the two it can be (parts.in_heldout)",
         )
 
 
-def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
     task = f" on task {shown(draft.prompt)}"
     _check_seed(domain, draft, task)
     opening = called("agent_messages", lambda: domain.agent_messages(draft), task)
@@ -263,10 +265,12 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
         on = f" for the answer {shortly(answer)}{task}"
         verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)), on)
         if wrong := wrong_verdict(verdict):
-            raise Stop("score", f"{wrong.found}{on}", wrong.remedy)
+            raise StopChecking("score", f"{wrong.found}{on}", wrong.remedy)
         if verdict.success and verdict.failure:
             what = f"gives a success the failure {shown(verdict.failure)}{on}"
-            yield Fault("score", what, "a success has none: give ''; `failures` counts the others")
+            yield DomainFault(
+                "score", what, "a success has none: give ''; `failures` counts the others"
+            )
     if draft.program:
         yield from _read_again(domain, draft)
     yield from _played(domain, draft)
@@ -276,14 +280,16 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
         if not check.passed:
             method, remedy = FLAWS[check.flaw]
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
-            yield Fault(method, what, remedy)
+            yield DomainFault(method, what, remedy)
 
 
 def _texts(method: str, given: object, *, least: int = 0) -> Sequence[str]:
     """Return a list of texts; raises Stop for anything else."""
     texts = cast("Sequence[object]", given) if isinstance(given, list | tuple) else None
     if texts is None or len(texts) < least or any(type(one) is not str for one in texts):
-        raise Stop(method, f"returned {shown(cast(object, given))}", "return a list of texts")
+        raise StopChecking(
+            method, f"returned {shown(cast(object, given))}", "return a list of texts"
+        )
     return cast("Sequence[str]", texts)
 
 
@@ -296,7 +302,7 @@ def _check_seed(domain: Domain, draft: TaskDraft, task: str) -> None:
     heard = [attempted(domain, draft, said) for _ in range(2)]
     for _, why in heard[0]:
         if why:
-            raise Stop("episode.step", why, "let it answer what a right attempt says")
+            raise StopChecking("episode.step", why, "let it answer what a right attempt says")
     first, second = (
         [one["content"] for seen, _ in attempt for one in seen.messages] for attempt in heard
     )
@@ -304,39 +310,39 @@ def _check_seed(domain: Domain, draft: TaskDraft, task: str) -> None:
         return
     pairs = [*zip(said, again, strict=False), *zip(first, second, strict=False)]
     differ = next((pair for pair in pairs if pair[0] != pair[1]), (said, again))
-    raise Stop(
+    raise StopChecking(
         "state" if isinstance(domain, ProgramDomain) else "episode",
         f"one seed gives two attempts{task}: {shown(differ[0])} and {shown(differ[1])}",
         "draw from random.Random(seed) or from the task alone, never from global random state",
     )
 
 
-def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
     read = called("parse", lambda: domain.parse(draft.program), f" on {shown(draft.program)}")
     found = (items_of(read) or [read])[0]
     held_out = isinstance(found, Rejected) and found.reason is Rejection.IN_HELDOUT
     if read != [draft] and not held_out:
-        yield Fault(
+        yield DomainFault(
             "parse",
             f"does not read a task's own program {shown(draft.program)}: {shown(found)}",
             "program is what pi_env would write for the task, so parse gives the same task",
         )
 
 
-def _played(domain: Domain, draft: TaskDraft) -> Iterator[Fault]:
+def _played(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
     for action in (draft.ground_truth, *ACTIONS):
         ((seen, why),) = attempted(domain, draft, [action])
         yield from of_messages("episode.step", list(seen.messages), may_be_empty=True)
         right = action == draft.ground_truth
         if right and why:
-            yield Fault("episode.step", why, "return an Observation")
+            yield DomainFault("episode.step", why, "return an Observation")
         elif right and not seen.done and not isinstance(domain, KnowsSolution | WritesAnswers):
             what = "goes on after the ground truth was said"
             how = "end it (Observation(done=True)), or say how it is attempted (KnowsSolution)"
-            yield Fault("episode.step", what, how)
+            yield DomainFault("episode.step", what, how)
 
 
-def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[Fault]:
+def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[DomainFault]:
     if not isinstance(domain, SeedData):
         return
     held = {draft.fingerprint for draft in kept}
@@ -345,28 +351,32 @@ def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[Fault]:
     for method, given in (("agent_examples", agent), ("env_examples", env)):
         examples = items_of(given)
         if examples is None or len(examples) != EXAMPLES:
-            yield Fault(method, f"returned {shown(given)}", f"return {EXAMPLES}, as was asked")
+            yield DomainFault(
+                method, f"returned {shown(given)}", f"return {EXAMPLES}, as was asked"
+            )
             continue
         for example in examples:
             try:
                 messages, text = example
             except (TypeError, ValueError):
-                yield Fault(method, f"has {shown(example)}", "an example is (messages, text)")
+                yield DomainFault(method, f"has {shown(example)}", "an example is (messages, text)")
                 continue
             yield from of_messages(method, messages)
             if not isinstance(text, str):
-                yield Fault(method, f"has the answer {shown(text)}", "an example ends in a text")
+                yield DomainFault(
+                    method, f"has the answer {shown(text)}", "an example ends in a text"
+                )
                 continue
             if method != "env_examples":
                 continue
             written = items_of(called("parse", lambda t=text: domain.parse(t))) or []
             if any(isinstance(one, TaskDraft) and one.fingerprint in held for one in written):
-                yield Fault(method, f"shows the held-out task {shown(text)}", "leave it out")
+                yield DomainFault(method, f"shows the held-out task {shown(text)}", "leave it out")
 
 
 def _elsewhere(
     domain: Domain, name: str, options: Mapping[str, Any], base: int, heldout: int
-) -> Iterator[Fault]:
+) -> Iterator[DomainFault]:
     """Compare the answers with those of another process, whose hashes have another seed."""
     request = json.dumps([sys.path, name, dict(options), base, heldout])
     try:
@@ -377,22 +387,26 @@ def _elsewhere(
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         what = f"takes longer than {CHILD_S:g} s in another process"
-        yield Fault("domain", what, "let it be imported anywhere, without waiting for anything")
+        yield DomainFault(
+            "domain", what, "let it be imported anywhere, without waiting for anything"
+        )
         return
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][: 3 * SHOWN]
-        yield Fault("domain", f"fails in another process: {why}", "let it be imported anywhere")
+        yield DomainFault(
+            "domain", f"fails in another process: {why}", "let it be imported anywhere"
+        )
     elif done.stdout.split()[-1:] != [answers_digest(domain, base, heldout)]:
-        yield Fault(
+        yield DomainFault(
             "domain",
             "answers otherwise in another process",
             "depend on no hash() of texts, order of sets, clock, or global random state",
         )
 
 
-def _first_of_each(faults: Sequence[Fault]) -> list[Fault]:
+def _first_of_each(faults: Sequence[DomainFault]) -> list[DomainFault]:
     """Return the first fault of each kind: many tasks have the same one."""
-    first: dict[tuple[str, str], Fault] = {}
+    first: dict[tuple[str, str], DomainFault] = {}
     for fault in faults:
         first.setdefault((fault.method, fault.remedy), fault)
     return list(first.values())

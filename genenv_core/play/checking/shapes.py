@@ -22,7 +22,7 @@ WHOLE = "give whole characters: text.encode(errors='replace').decode() replaces 
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DomainFault:
     """What is wrong: the method or attribute, what it gave, and what to do."""
 
     method: str
@@ -34,12 +34,12 @@ class Fault:
         return f"{self.method}: {self.found}; {self.remedy}"
 
 
-class Stop(Exception):
+class StopChecking(Exception):
     """A fault after which nothing else can be looked at."""
 
     def __init__(self, method: str, found: str, remedy: str) -> None:
         """Keep the fault."""
-        self.fault = Fault(method, found, remedy)
+        self.fault = DomainFault(method, found, remedy)
         super().__init__(str(self.fault))
 
 
@@ -53,13 +53,13 @@ def items_of(value: object) -> list[Any] | None:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
-def of_schemas(method: str, tools: Sequence[object]) -> Iterator[Fault]:
+def of_schemas(method: str, tools: Sequence[object]) -> Iterator[DomainFault]:
     """Yield what is wrong with tools in OpenAI's form."""
     for tool in tools:
         function = field_of(tool, "function")
         name = field_of(function, "name")
         if not isinstance(name, str) or not name:
-            yield Fault(
+            yield DomainFault(
                 method,
                 f"has {shown(tool)}",
                 'a tool is {"type": "function", "function": {"name", "description", "parameters"}}',
@@ -68,24 +68,28 @@ def of_schemas(method: str, tools: Sequence[object]) -> Iterator[Fault]:
         try:
             checked(cast("JsonObject", field_of(function, "parameters") or {}))
         except (ValueError, TypeError) as error:
-            yield Fault(method, f"{name}: parameters are no JSON schema: {error}", "mend them")
+            yield DomainFault(
+                method, f"{name}: parameters are no JSON schema: {error}", "mend them"
+            )
 
 
-def of_messages(method: str, messages: object, *, may_be_empty: bool = False) -> Iterator[Fault]:
+def of_messages(
+    method: str, messages: object, *, may_be_empty: bool = False
+) -> Iterator[DomainFault]:
     """Yield what is wrong with chat messages; raises Stop for one that is too long."""
     remedy = 'return a list of {"role": "system|user|assistant|tool", "content": text}'
     given = items_of(messages)
     if given is None or not (given or may_be_empty):
-        yield Fault(method, f"returned {shown(messages)}", remedy)
+        yield DomainFault(method, f"returned {shown(messages)}", remedy)
         return
     for message in given:
         text = field_of(message, "content")
         if field_of(message, "role") not in ROLES or not isinstance(text, str):
-            yield Fault(method, f"has the message {shown(message)}", remedy)
+            yield DomainFault(method, f"has the message {shown(message)}", remedy)
         elif _halved(text):
-            yield Fault(method, f"has the message {shown(message)}, {HALVED}", WHOLE)
+            yield DomainFault(method, f"has the message {shown(message)}, {HALVED}", WHOLE)
         elif said := too_long([message]):
-            raise Stop(method, said, LONGER if may_be_empty else "put less into it")
+            raise StopChecking(method, said, LONGER if may_be_empty else "put less into it")
 
 
 def _halved(text: str) -> bool:
@@ -115,23 +119,29 @@ def check_fields(method: str, draft: TaskDraft) -> None:
     for name in ("prompt", "ground_truth", "program", "family", "fingerprint"):
         value: Any = getattr(draft, name)
         if not isinstance(value, str) or (name in ("family", "fingerprint") and not value):
-            raise Stop(method, f"a task's {name} is {shown(value)}", "make it a text")
+            raise StopChecking(method, f"a task's {name} is {shown(value)}", "make it a text")
         if _halved(value):
-            raise Stop(method, f"a task's {name} is {shown(value)}, {HALVED}", WHOLE)
+            raise StopChecking(method, f"a task's {name} is {shown(value)}, {HALVED}", WHOLE)
     difficulty: Any = draft.difficulty
     number = isinstance(difficulty, int | float) and not isinstance(difficulty, bool)
     if not number or not math.isfinite(difficulty):
-        raise Stop(method, f"a task's difficulty is {shown(difficulty)}", "make it a finite number")
+        raise StopChecking(
+            method, f"a task's difficulty is {shown(difficulty)}", "make it a finite number"
+        )
     if wrong := wrong_chance(draft.chance):
-        raise Stop(method, wrong.found, wrong.remedy)
+        raise StopChecking(method, wrong.found, wrong.remedy)
     try:
         kept = json.loads(canonical_json(draft.spec))
     except UnicodeEncodeError:
-        raise Stop(method, f"a task's spec is {shown(draft.spec)}, {HALVED}", WHOLE) from None
+        raise StopChecking(
+            method, f"a task's spec is {shown(draft.spec)}, {HALVED}", WHOLE
+        ) from None
     except (TypeError, ValueError, RecursionError, GenenvError) as error:
-        raise Stop(method, f"a task's spec is no JSON: {error}", "keep JSON in it") from None
+        raise StopChecking(
+            method, f"a task's spec is no JSON: {error}", "keep JSON in it"
+        ) from None
     if kept != draft.spec:
-        raise Stop(
+        raise StopChecking(
             method,
             f"a task's spec comes back from storage otherwise: {changed(draft.spec, kept)}",
             "keep lists (no tuples), texts as keys, and plain numbers in it",

@@ -8,7 +8,7 @@ from genenv_core.domains.protocol import Domain, KnowsSolution, WritesAnswers
 from genenv_core.domains.tool_calls import reader_of
 from genenv_core.play.asked import raised, shown, wrong_drafts
 from genenv_core.play.checking.calling import called, limited
-from genenv_core.play.checking.shapes import Fault
+from genenv_core.play.checking.shapes import DomainFault
 from genenv_core.play.steps import FAILURES, error_line, stepped
 from genenv_core.types import Observation, TaskDraft
 
@@ -37,20 +37,20 @@ ACTIONS = ("", "<tool_call>{", "A" * 10_000)
 """Texts that an agent may say in place of an answer."""
 
 
-def of_parse(domain: Domain) -> Iterator[Fault]:
+def of_parse(domain: Domain) -> Iterator[DomainFault]:
     """Yield where `parse` does not survive a text that is no task."""
     for text in HOSTILE:
         with limited("parse", f" on {shown(text)}"):
             try:
                 found = domain.parse(text)
             except FAILURES as error:
-                yield Fault("parse", f"{raised(error)} on {shown(text)}", "return Rejected")
+                yield DomainFault("parse", f"{raised(error)} on {shown(text)}", "return Rejected")
                 continue
         if wrong := wrong_drafts(found):
-            yield Fault("parse", f"{wrong.found} for {shown(text)}", wrong.remedy)
+            yield DomainFault("parse", f"{wrong.found} for {shown(text)}", wrong.remedy)
 
 
-def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
+def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[DomainFault]:
     """Yield where a domain does not know the calls that its agent makes."""
     read = reader_of(domain)
     for text in (*HOSTILE, *ACTIONS):
@@ -59,7 +59,7 @@ def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
                 read(text)
             except FAILURES as error:
                 what = f"fails on {shown(text)}: {error_line(error)}"
-                yield Fault("read_calls", what, "return [] for a text without a call")
+                yield DomainFault("read_calls", what, "return [] for a text without a call")
     for draft in drafts:
         episode = domain.episode(draft, 0)
         task = f" on task {shown(draft.prompt)}"
@@ -67,7 +67,7 @@ def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[Fault]:
             seen = stepped(episode.step, text)
             known = called("read_calls", lambda t=text: read(t), f" on {shown(text)}")
             if not known and not seen.failed and _tools_speak(seen):
-                yield Fault(
+                yield DomainFault(
                     "read_calls",
                     f"tools answer {shown(text)}, in which there is no call",
                     "write read_calls(text), which gives the place, name and arguments of each "

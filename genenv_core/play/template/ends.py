@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from genenv_core.errors import ModelError
-from genenv_core.play.template.rendering import CALL_ID, Refused, Rendering
+from genenv_core.play.template.rendering import CALL_ID, Rendering, TemplateRefused
 from genenv_core.types import JsonObject, Message
 
 PLACEHOLDER = "genenvplaceholder"
@@ -107,7 +107,7 @@ def _inside(rendering: Rendering) -> set[int]:
     thinks = cast(Message, {**SAID, "reasoning_content": THOUGHT})
     try:
         text = rendering.text([ASKED, thinks], opening=False)
-    except Refused:
+    except TemplateRefused:
         return set()
     between = text.partition(THOUGHT)[2].partition(PLACEHOLDER)
     return {*rendering.ids(between[0])} if between[1] else set()
@@ -123,7 +123,7 @@ def _after(
     """Return the text behind the placeholder, None where the template does not write it."""
     try:
         text = rendering.text(messages, tools, opening=opening)
-    except Refused:
+    except TemplateRefused:
         return None
     _, found, after = text.partition(PLACEHOLDER)
     return after if found else None

@@ -19,7 +19,7 @@ from genenv_core.domains.kit.tools import how_to_call
 from genenv_core.domains.tool_calls import OPEN, canonical
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.play.template.ends import ANSWER, ANSWERED, ASKED, LOOK, PLACEHOLDER, SAID
-from genenv_core.play.template.rendering import Refused, Rendering
+from genenv_core.play.template.rendering import Rendering, TemplateRefused
 from genenv_core.types import JsonObject, Message
 
 RULES: Message = {"role": "system", "content": PLACEHOLDER}
@@ -107,7 +107,7 @@ def shows(
     """Return whether the template writes a text that is in these messages or tools."""
     try:
         return text in rendering.text(messages, tools)
-    except Refused:
+    except TemplateRefused:
         return False
 
 

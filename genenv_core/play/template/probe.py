@@ -17,7 +17,7 @@ from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.template.ends import ASKED, LOOK, THOUGHT
 from genenv_core.play.template.mending import Mending
-from genenv_core.play.template.rendering import CALL_ID, Refused, Rendering
+from genenv_core.play.template.rendering import CALL_ID, Rendering, TemplateRefused
 from genenv_core.types import JsonObject, Message, Policy
 
 Says = Callable[[Sequence[int], Sequence[JsonObject]], str]
@@ -119,7 +119,7 @@ def _spelt(rendering: Rendering, mending: Mending, case: str) -> Iterator[str]:
     try:
         whole = rendering.text([ASKED, cast(Message, turn)], [LOOK], opening=False)
         opening = rendering.text([ASKED], [LOOK])
-    except Refused:
+    except TemplateRefused:
         return
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(opening, whole, strict=False))
     yield whole[sum(1 for _ in same) :]

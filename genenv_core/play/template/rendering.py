@@ -25,7 +25,7 @@ and the agent write may hold the marks of calls and thoughts, which some tokeniz
 """
 
 
-class Refused(ModelError):
+class TemplateRefused(ModelError):
     """A template raised an error instead of rendering a conversation."""
 
 
@@ -70,8 +70,8 @@ class Rendering:
     ) -> str:
         """Return the text of a conversation, for `ids`.
 
-        With `opening`, it ends where the next turn of the agent begins. Raises `Refused` where the
-        template raises an error, and asks its surroundings for what no setting says.
+        With `opening`, it ends where the next turn of the agent begins. Raises `TemplateRefused`
+        where the template raises an error, and asks its surroundings for what no setting says.
         """
         tokenizer = self.tokenizer
         try:
@@ -94,7 +94,7 @@ class Rendering:
                     f"example models.agent_chat_template_kwargs={{{DATE}: {EXAMPLE_DATE}}}"
                 ) from error
             roles = ", ".join(message["role"] for message in messages)
-            raise Refused(
+            raise TemplateRefused(
                 f"checkpoint {self.name}: its chat template refused the roles ({roles}): "
                 f"{type(error).__name__}: {error}; use a checkpoint whose template knows them, or "
                 "repair chat_template.jinja"

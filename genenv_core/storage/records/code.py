@@ -100,7 +100,7 @@ def imported_modules(module: str) -> tuple[str, ...]:
     return _read(module).imports
 
 
-class Source(NamedTuple):
+class ModuleSource(NamedTuple):
     """A module as it counts: see `module_form.Form` for `digest` and `ties`."""
 
     digest: str
@@ -110,16 +110,16 @@ class Source(NamedTuple):
 
 
 @cache
-def _read(module: str) -> Source:
+def _read(module: str) -> ModuleSource:
     """Return what a module's source says; '' is the digest of one without a source."""
     path = _source(module)
     if path is None:
-        return Source("", (), ())
+        return ModuleSource("", (), ())
     content = path.read_bytes()
     try:
         tree = _parse(decode_source(content))
     except (SyntaxError, ValueError, RecursionError):  # which no import gets past either
-        return Source(hashlib.sha256(content).hexdigest(), (), ())
+        return ModuleSource(hashlib.sha256(content).hexdigest(), (), ())
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -139,7 +139,7 @@ def _read(module: str) -> Source:
         return name.partition(".")[0] in own and _source(name) is not None
 
     imports = tuple(sorted(name for name in found if is_own(name)))
-    return Source(imports=imports, **form_of(tree, is_own)._asdict())
+    return ModuleSource(imports=imports, **form_of(tree, is_own)._asdict())
 
 
 def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:

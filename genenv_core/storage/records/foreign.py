@@ -25,7 +25,7 @@ WEIGHTS = ".safetensors"
 """Suffix of what is left where it lies; tokenizers and settings are small, and come along."""
 
 
-class Foreign(SealedRecord):
+class ForeignWeights(SealedRecord):
     """The note that the weights of a stage's output lie in another root.
 
     With a `fault` they cannot be had from there: the stage is computed here, and looked for in no
@@ -45,16 +45,16 @@ def left_behind(manifest: Manifest) -> tuple[Part, ...]:
     return tuple(p for p in manifest.parts if not p.table and p.path.endswith(WEIGHTS))
 
 
-def note_foreign(store: Store, note: Foreign) -> None:
+def note_foreign(store: Store, note: ForeignWeights) -> None:
     """Note where an output's weights lie, in place of what was noted before."""
     store.replace(paths.foreign(note.stage, note.key), note.to_bytes())
 
 
-def read_foreign(store: Store, stage: str, key: str) -> Foreign | None:
+def read_foreign(store: Store, stage: str, key: str) -> ForeignWeights | None:
     """Return the note of a stage, also one with a fault; damage is warned about."""
     path = paths.foreign(stage, key)
     try:
-        return Foreign.from_bytes(store.read(path))
+        return ForeignWeights.from_bytes(store.read(path))
     except NotFound:
         return None
     except IntegrityError as error:
@@ -62,7 +62,7 @@ def read_foreign(store: Store, stage: str, key: str) -> Foreign | None:
         return None
 
 
-def find_foreign(store: Store, manifest: Manifest) -> Foreign | None:
+def find_foreign(store: Store, manifest: Manifest) -> ForeignWeights | None:
     """Return where the weights of an output can be had, None where nothing says it."""
     if not left_behind(manifest):
         return None
@@ -71,7 +71,7 @@ def find_foreign(store: Store, manifest: Manifest) -> Foreign | None:
     return found if found and not found.fault and found.parts == left_behind(manifest) else None
 
 
-def fetch(store: Store, note: Foreign, parts: Iterable[Part]) -> None:
+def fetch(store: Store, note: ForeignWeights, parts: Iterable[Part]) -> None:
     """Copy weights here from where they lie, each compared with its digest.
 
     Raises:

@@ -26,7 +26,7 @@ from genenv_core.errors import (
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.foreign import (
-    Foreign,
+    ForeignWeights,
     find_foreign,
     left_behind,
     note_foreign,
@@ -130,7 +130,7 @@ def take_in(own: Artifacts, reader: Store, manifest: Manifest, now: datetime) ->
     stage, key = manifest.stage, manifest.key
     if weights:
         root = _where(reader, manifest)
-        note_foreign(store, Foreign(stage=stage, key=key, parts=weights, root=root, at=now))
+        note_foreign(store, ForeignWeights(stage=stage, key=key, parts=weights, root=root, at=now))
     if origin := find_origin(reader, stage, key):
         whose = origin.model_copy(update={"root": origin.root or reader.uri})
         note_origin(store, whose, replace=False)

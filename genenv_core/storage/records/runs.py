@@ -38,7 +38,7 @@ _counting = threading.Lock()
 _said: set[tuple[str, str, str]] = set()
 
 
-class Attempt(SealedRecord):
+class StageAttempt(SealedRecord):
     """One try of a stage by a run; `seconds` is None while it runs or when it was killed.
 
     `attempt` counts from 1 and is given by `RunLog.begin`; `process` is what
@@ -153,7 +153,7 @@ class RunLog:
             )  # fmt: skip
             return data, {}
 
-    def begin(self, attempt: Attempt) -> Attempt:
+    def begin(self, attempt: StageAttempt) -> StageAttempt:
         """Write the first event of an attempt, which may be its last; returns it numbered.
 
         Creating the event takes the number, so no two attempts have one, whoever makes them.
@@ -165,7 +165,7 @@ class RunLog:
                 self._store.create(self._event(numbered, "start"), numbered.to_bytes())
                 return numbered
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: StageAttempt) -> None:
         """Write how an attempt that had begun has ended."""
         self._store.create(self._event(attempt, "end"), attempt.to_bytes())
 
@@ -176,13 +176,13 @@ class RunLog:
             found.setdefault(int(name.split("-")[0]), []).append(name)
         return found
 
-    def attempts(self, epochs: Collection[int] | None = None) -> list[Attempt]:
+    def attempts(self, epochs: Collection[int] | None = None) -> list[StageAttempt]:
         """Return every attempt, of some epochs or of all, oldest first.
 
         One without an end is `interrupted` when its process is known to be gone, or when the run
         has tried the stage again since; else it is still `running`.
         """
-        events: dict[str, Attempt | None] = {}
+        events: dict[str, StageAttempt | None] = {}
         for epoch, listed in self.events().items():
             for file in listed if epochs is None or epoch in epochs else ():
                 name, _, event = file.removesuffix(".json").rpartition("-")
@@ -206,9 +206,9 @@ class RunLog:
         ]
         return sorted(found, key=lambda item: (item.started_at, item.epoch))
 
-    def _attempt(self, path: str) -> Attempt | None:
+    def _attempt(self, path: str) -> StageAttempt | None:
         try:
-            return Attempt.from_bytes(self._store.read(path))
+            return StageAttempt.from_bytes(self._store.read(path))
         except IntegrityError as error:
             log.warning("run=%s attempt skipped: %s: %s", self.run_id, path, error)
             return None
@@ -227,7 +227,7 @@ class RunLog:
             counts[where] = counts.get(where, 0) + 1
             return counts[where]
 
-    def _event(self, attempt: Attempt, event: str) -> str:
+    def _event(self, attempt: StageAttempt, event: str) -> str:
         return paths.attempt(self.run_id, attempt.epoch, attempt.stage, attempt.attempt, event)
 
 

@@ -108,12 +108,12 @@ def look_up(store: Store, ident: str, run: str | None = None) -> TaskRecord:
 
     def read(found: list[RunSource]) -> TaskRecord:
         with connect(found) as con:
-            return _Reader(store, con, ident).task()
+            return _RecordReader(store, con, ident).task()
 
     return answered(store, [run] if run else [], read)
 
 
-class _Reader:
+class _RecordReader:
     """What reads the records of one id in the first run that has it."""
 
     def __init__(self, store: Store, con: duckdb.DuckDBPyConnection, ident: str) -> None:

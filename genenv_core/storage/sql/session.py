@@ -41,7 +41,7 @@ OPENING_S = 120.0
 _ENDING_S = 5.0
 
 
-class Session:
+class SqlSession:
     """One confined process with the tables of some runs; safe for threads, one query at a time."""
 
     def __init__(self, sources: Sequence[RunSource], limits: Limits = USUAL) -> None:

@@ -24,7 +24,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CollectionRule:
     """What may go: `keep` epochs' checkpoints stay in each run; nothing younger than the age."""
 
     keep: int = KEEP_CHECKPOINTS
@@ -33,7 +33,7 @@ class Rule:
 
 
 @dataclass
-class Found:
+class Collectable:
     """How many things of a kind go, and how many bytes they free."""
 
     count: int = 0
@@ -44,7 +44,7 @@ class Found:
 class Collected:
     """What went, or would go, by kind; `paths` names each."""
 
-    kinds: dict[str, Found] = field(default_factory=dict[str, Found])
+    kinds: dict[str, Collectable] = field(default_factory=dict[str, Collectable])
     paths: list[str] = field(default_factory=list[str])
 
     @property

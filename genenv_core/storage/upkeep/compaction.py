@@ -25,7 +25,7 @@ from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import write_part
 from genenv_core.storage.records.manifest import Part
 from genenv_core.storage.records.parquet import read_parquet
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.records.segments import Segment, layout
 from genenv_core.storage.store.protocol import Store
 from schemas.registry import schema, spec
@@ -206,7 +206,7 @@ def _retire(store: Store, path: str, kept: set[str]) -> None:
     store.delete(path)
 
 
-def attempts_frame(attempts: Sequence[Attempt]) -> pl.DataFrame:
+def attempts_frame(attempts: Sequence[StageAttempt]) -> pl.DataFrame:
     """Return the rows of `stage_runs`."""
     rows = [attempt.model_dump(exclude={"process"}) for attempt in attempts]
     return pl.DataFrame(rows, schema=schema("stage_runs"), orient="row")

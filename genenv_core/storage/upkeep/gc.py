@@ -35,13 +35,13 @@ from genenv_core.storage.records.retention import (
     kept_weights,
     weights_of,
 )
-from genenv_core.storage.records.runs import TRACKED, Attempt, EpochKeys, no_such_run
+from genenv_core.storage.records.runs import TRACKED, EpochKeys, StageAttempt, no_such_run
 from genenv_core.storage.records.segments import Segment
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.leases import TTL_S, Lease
 from genenv_core.storage.store.process import has_ended, identity
 from genenv_core.storage.store.protocol import Store, each
-from genenv_core.storage.upkeep.collected import KINDS, Collected, Found, Rule
+from genenv_core.storage.upkeep.collected import KINDS, Collectable, Collected, CollectionRule
 
 _START = re.compile(r"(\d+)-(\w+)-(\d+)-start\.json")
 
@@ -53,7 +53,7 @@ R = TypeVar("R")
 D = TypeVar("D", bound=SealedRecord)
 
 
-def collect(store: Store, rule: Rule, now: datetime, *, dry_run: bool) -> Collected:
+def collect(store: Store, rule: CollectionRule, now: datetime, *, dry_run: bool) -> Collected:
     """Remove what nothing needs, or with `dry_run` only list it.
 
     Raises:
@@ -74,19 +74,21 @@ def collect_superseded(
     keeps its weights needs. Raises IntegrityError as `collect` does.
     """
     with store.collecting():
-        return _Collection(store, Rule(keep, older_than_h=0.0), now, False).superseded(run, until)
+        return _Collection(store, CollectionRule(keep, older_than_h=0.0), now, False).superseded(
+            run, until
+        )
 
 
 class _Collection:
     """One collection: first what is kept, then what goes."""
 
-    def __init__(self, store: Store, rule: Rule, now: datetime, dry_run: bool) -> None:
+    def __init__(self, store: Store, rule: CollectionRule, now: datetime, dry_run: bool) -> None:
         self._store = store
         self._rule = rule
         self._now = now
         self._dry_run = dry_run
         self._old = store.clock() - rule.older_than_h * 3600
-        self._result = Collected({kind: Found() for kind in KINDS})
+        self._result = Collected({kind: Collectable() for kind in KINDS})
         self._dropped = ""
         self._superseded: set[str] = set()
 
@@ -181,7 +183,7 @@ class _Collection:
             for path, (epoch, stage, number) in self._starts(run):
                 newest = last.get((epoch, stage), (0, ""))
                 last[epoch, stage] = max(newest, (int(number), path))
-            listed = self._read_all([path for _, path in last.values()], Attempt)
+            listed = self._read_all([path for _, path in last.values()], StageAttempt)
             found |= {(attempt.stage, attempt.stage_key) for attempt in listed if attempt}
         return found
 
@@ -190,7 +192,7 @@ class _Collection:
         stages = {stage for stage, _ in working}
         for run in self._run_names() if stages else ():
             starts = [path for path, (_, stage, _) in self._starts(run) if stage in stages]
-            for path, attempt in zip(starts, self._read_all(starts, Attempt), strict=True):
+            for path, attempt in zip(starts, self._read_all(starts, StageAttempt), strict=True):
                 if attempt and (attempt.stage, attempt.stage_key) in working:
                     yield self._store.modified(path) or 0.0
 
@@ -236,7 +238,7 @@ class _Collection:
             raise ConfigError(f"run {run!r} is pinned: `genenv tag {run} --unpin` first")
         working = self._leases()[1]
         starts = [path for path, _ in self._starts(run)] if working else []
-        for attempt in self._read_all(starts, Attempt):
+        for attempt in self._read_all(starts, StageAttempt):
             if attempt and (attempt.stage, attempt.stage_key) in working:
                 raise ConfigError(
                     f"run {run!r} is at work on {attempt.stage} of epoch {attempt.epoch} (pid "

@@ -18,12 +18,12 @@ from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.branches import Branch
 from genenv_core.storage.records.draws import Draws
 from genenv_core.storage.records.endings import Ending
-from genenv_core.storage.records.foreign import Foreign
+from genenv_core.storage.records.foreign import ForeignWeights
 from genenv_core.storage.records.labels import Labels
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
 from genenv_core.storage.records.origins import Origin
 from genenv_core.storage.records.retention import RetiredWeights
-from genenv_core.storage.records.runs import TRACKED, Attempt, EpochKeys, RunInfo
+from genenv_core.storage.records.runs import TRACKED, EpochKeys, RunInfo, StageAttempt
 from genenv_core.storage.records.segments import Segment
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.leases import Lease
@@ -64,11 +64,11 @@ _RECORDS: dict[type[SealedRecord], tuple[re.Pattern[str], str]] = {
     Branch: (re.compile(rf"{_RUN}/branch\.json"), BRANCH),
     Labels: (re.compile(rf"{_RUN}/labels\.json"), LABELS),
     RetiredWeights: (re.compile(r"retired/([^/]+)/([^/]+)\.json"), COLLECTED),
-    Foreign: (re.compile(r"foreign/([^/]+)/([^/]+)\.json"), FOREIGN),
+    ForeignWeights: (re.compile(r"foreign/([^/]+)/([^/]+)\.json"), FOREIGN),
     Origin: (re.compile(r"origins/([^/]+)/([^/]+)\.json"), ORIGIN),
     Segment: (re.compile(rf"{_RUN}/segments/\d+-\d+\.json"), MERGED),
     EpochKeys: (re.compile(rf"{_RUN}/epochs/(\d+)\.json"), NOTED),
-    Attempt: (re.compile(rf"{_RUN}/attempts/[^/]+\.json"), HISTORY),
+    StageAttempt: (re.compile(rf"{_RUN}/attempts/[^/]+\.json"), HISTORY),
     Lease: (re.compile(r"leases/([^/]+)/([^/]+)\.json"), LEASE),
 }
 
@@ -106,7 +106,7 @@ class Damage:
 
 
 @dataclass
-class Report:
+class VerifyReport:
     """What `verify` found."""
 
     files: int = 0
@@ -115,7 +115,7 @@ class Report:
     unknown: list[str] = field(default_factory=list[str])
 
 
-def verify(store: Store, progress: Progress = lambda done, total: None) -> Report:
+def verify(store: Store, progress: Progress = lambda done, total: None) -> VerifyReport:
     """Return what is wrong in a store; calls `progress` with bytes read and bytes in all."""
     return _Check(store, progress).walk()
 
@@ -126,14 +126,14 @@ class _Check:
     def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
         self._progress = progress
-        self._report = Report()
+        self._report = VerifyReport()
         self._total = 0
         self._problems: dict[str, tuple[str, str]] = {}  # path -> (what is wrong, remedy)
         self._records: dict[str, SealedRecord] = {}
         self._merged: set[str] = set()  # files that only segments name
         self._digests: dict[str, str] = {}  # a hard link is read once
 
-    def walk(self) -> Report:
+    def walk(self) -> VerifyReport:
         found = [path for folder in FOLDERS for path in self._store.list(folder)]
         found = [path for path in found if not _LOG.fullmatch(path)]
         sizes = {path: size or 0 for path, size in self._sizes(found).items()}
@@ -286,7 +286,7 @@ class _Check:
             if isinstance(record, RetiredWeights)
         }
         for record in self._records.values():
-            if isinstance(record, Foreign) and not record.fault:
+            if isinstance(record, ForeignWeights) and not record.fault:
                 output = paths.manifest(record.stage, record.key)
                 collected[output] = (*collected.get(output, ()), *record.parts)
         return {
@@ -320,7 +320,7 @@ class _Check:
         """Return the stage outputs that a damaged file is part of, with their runs."""
         outputs: set[tuple[str, str]] = set()
         merged: set[Use] = set()
-        for kind in (Manifest, Shard, Lease, RetiredWeights, Foreign, Origin):
+        for kind in (Manifest, Shard, Lease, RetiredWeights, ForeignWeights, Origin):
             if found := _RECORDS[kind][0].fullmatch(path):
                 outputs.add((found[1], found[2]))
         layout = path.split("/")[1] if path.startswith("checkpoints/") else ""

@@ -67,7 +67,7 @@ from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.completions import completion_logprobs
 from genenv_core.training.loop.ranks import cut
-from genenv_core.training.loop.steps import Outcome, StepTrainer, checked, shared_arguments
+from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
 from genenv_core.training.loop.update import carry_out
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
@@ -358,7 +358,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
         seen = counters["seen"]
         self.seen = _Seen(**(seen | {"rows": Counter(seen["rows"])}))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> UpdateOutcome:
         """Return the metrics; `TrainingError` unless each row was trained `passes` times."""
         expected = int(self.args.num_train_epochs) * self.rollouts.group_size
         for group in self.rollouts.groups:
@@ -368,7 +368,7 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
                 )
         rewards = [reward for reward in self.rollouts.rewards if reward is not None]
         whole = {"reward_mean": mean(rewards), "reward_std": sample_std(rewards)}
-        return Outcome(self.step_values | self.seen.metrics() | whole | self._mismatch)
+        return UpdateOutcome(self.step_values | self.seen.metrics() | whole | self._mismatch)
 
 
 def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:

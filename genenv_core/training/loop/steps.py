@@ -86,7 +86,7 @@ class StepBatches(Dataset[Any]):
         return self.batches[index]
 
 
-class Outcome(NamedTuple):
+class UpdateOutcome(NamedTuple):
     """What an update did, as its loss sees it; the fields are those of `UpdateResult`."""
 
     metrics: dict[str, float]
@@ -148,7 +148,7 @@ class StepTrainer:
                 f"training.processes is {self.training.processes} and {ranks.count()} run"
             )
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> UpdateOutcome:
         """End the update after its last step and return what it did."""
         raise NotImplementedError
 

@@ -66,7 +66,7 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DecoderShape:
     """The sizes of a decoder that decide its memory."""
 
     hidden: int
@@ -85,7 +85,7 @@ class Shape:
     """Whether queries and keys have a norm, as in Qwen3."""
 
     @classmethod
-    def read(cls, checkpoint: Path) -> Shape:
+    def read(cls, checkpoint: Path) -> DecoderShape:
         """Return the shape in a checkpoint's config.json; `ModelError` for other architectures."""
         try:
             config = json.loads((checkpoint / "config.json").read_bytes())
@@ -97,7 +97,7 @@ class Shape:
             ) from error
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> Shape:
+    def of(cls, config: dict[str, Any]) -> DecoderShape:
         """Return the shape in the values of a config.json; KeyError without one."""
         for name in _EXPERTS:
             if config.get(name):
@@ -157,7 +157,7 @@ class Job:
     """An update: its kind, the length of its rows, and the copies of the policy beside it."""
 
     loss: LossName
-    shape: Shape
+    shape: DecoderShape
     training: TrainingConfig
     row_tokens: int
     completion_tokens: int
@@ -171,7 +171,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes of one device: by name those of no micro-batch, and those of one row."""
 
     fixed: dict[str, float]
@@ -210,7 +210,7 @@ def reference_of(
     return None if lora.rank and not (lora.merge and moved) else "bootstrap"
 
 
-def estimate(job: Job) -> Estimate:
+def estimate(job: Job) -> MemoryEstimate:
     """Return what each device of an update needs."""
     training, shape = job.training, job.shape
     shards = training.processes if training.sharded else 1
@@ -225,7 +225,7 @@ def estimate(job: Job) -> Estimate:
         "copies": _copies(job, trained, shards, frozen_bytes),
         "runtime": RUNTIME_BYTES if training.device == "cuda" else 0,
     }
-    return Estimate(fixed=fixed, row=_row(job))
+    return MemoryEstimate(fixed=fixed, row=_row(job))
 
 
 def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
@@ -318,7 +318,7 @@ def job_of(request: UpdateRequest) -> Job:
     )
     return Job(
         loss=request.loss,
-        shape=Shape.read(request.checkpoint),
+        shape=DecoderShape.read(request.checkpoint),
         training=request.training,
         row_tokens=int(row or 1),
         completion_tokens=int(completion or 1),
@@ -354,7 +354,7 @@ def fitted(request: Request, memory: float | None) -> Request:
     return request.with_micro_batch(rows)
 
 
-def too_small(job: Job, needed: Estimate, memory: float) -> str:
+def too_small(job: Job, needed: MemoryEstimate, memory: float) -> str:
     """Return advice on an update that does not fit into `memory` bytes of a device."""
     what = "warm start" if job.loss == "warm_start" else f"{job.loss.upper()} update"
     return (

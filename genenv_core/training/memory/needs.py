@@ -23,9 +23,9 @@ from genenv_core.training.memory.devices import Gpu, gpus
 from genenv_core.training.memory.estimate import (
     GB,
     LENGTHS,
-    Estimate,
+    DecoderShape,
     Job,
-    Shape,
+    MemoryEstimate,
     estimate,
     reference_of,
     too_small,
@@ -50,7 +50,7 @@ class Need:
     policy: Policy
     longest: str
     job: Job
-    estimate: Estimate
+    estimate: MemoryEstimate
     rows: int
     """Rows of a micro-batch as configured."""
 
@@ -211,7 +211,7 @@ def _need(
     config: RunConfig,
     policy: Policy,
     loss: LossName,
-    shape: Shape | None,
+    shape: DecoderShape | None,
     tokens: int,
     completion: int,
     longest: str,
@@ -238,14 +238,14 @@ def _need(
     return [Need(stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
 
 
-def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> Shape | None:
+def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> DecoderShape | None:
     """Return the shape of a given model, or of the one that bootstrap makes; None: unknown."""
     if model is not None:
         try:
-            return Shape.read(Path(model.path))
+            return DecoderShape.read(Path(model.path))
         except ModelError:
             return None
-    return Shape(
+    return DecoderShape(
         hidden=tiny.hidden_size,
         layers=tiny.layers,
         intermediate=tiny.intermediate_size,

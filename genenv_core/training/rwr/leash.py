@@ -33,7 +33,7 @@ Weights = dict[str, torch.Tensor]
 """This process's part of what is trained, by parameter name."""
 
 
-class Measured(Protocol):
+class MeasuresKl(Protocol):
     """An update that measures its KL; every process calls at the same time."""
 
     model: Any
@@ -50,7 +50,7 @@ class Measured(Protocol):
 class Leash(TrainerCallback):
     """Watches the KL through an update; `pulling` tells the loss which terms to follow."""
 
-    def __init__(self, trainer: Measured, settings: RwrConfig) -> None:
+    def __init__(self, trainer: MeasuresKl, settings: RwrConfig) -> None:
         self._trainer = trainer
         self._cap, self._stops = settings.kl_cap, settings.kl_cap_action == "roll_back"
         self._rate = settings.learning_rate

@@ -42,8 +42,8 @@ from genenv_core.training.loop import ranks
 from genenv_core.training.loop.completions import completion_logits
 from genenv_core.training.loop.shards import local, trained
 from genenv_core.training.loop.steps import (
-    Outcome,
     StepTrainer,
+    UpdateOutcome,
     checked,
     shared_arguments,
     unchanged,
@@ -170,7 +170,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         model.zero_grad()
         return gradient
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> UpdateOutcome:
         """Return what the update did; its KL is under the cap if any of its states was."""
         leash = self.leash
         leash.settle()
@@ -180,7 +180,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             "kl_cap_hits": float(leash.hits),
             "rolled_back": float(leash.rolled_back),
         }
-        return Outcome(metrics, leash.action, leash.note)
+        return UpdateOutcome(metrics, leash.action, leash.note)
 
     def counters(self) -> dict[str, Any]:
         return super().counters() | {"leash": self.leash.counters()}

@@ -25,8 +25,8 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from genenv_core.training.loop.completions import completion_logits
 from genenv_core.training.loop.steps import (
-    Outcome,
     StepTrainer,
+    UpdateOutcome,
     checked,
     shared_arguments,
     unchanged,
@@ -86,11 +86,11 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
         self.add(loss=checked(loss.item(), "loss of the warm start"))
         return loss * self.training.processes
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> UpdateOutcome:
         """Leave what the next round follows; return the loss of the last step, before it."""
         if self._leaves is not None:
             self.leave(self._leaves)
-        return Outcome({"loss": self.loss})
+        return UpdateOutcome({"loss": self.loss})
 
 
 def update(request: SftRequest, stop: Callable[[], bool]) -> UpdateResult:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from genenv_core.training.memory.estimate import Shape
+from genenv_core.training.memory.estimate import DecoderShape
 from tests.bench import gpu, gpu_plan
 
 SIZES = ["--rows", "16", "--micro", "4", "--prompt", "8", "--completion", "16", "--steps", "3"]
@@ -36,7 +36,7 @@ def plan(**changes: Any) -> gpu_plan.Plan:
 
 def test_shapes_have_the_weights_of_the_models_that_they_are_named_after() -> None:
     counted = {
-        name: Shape.of(gpu_plan.config_of(name).to_dict()).parameters
+        name: DecoderShape.of(gpu_plan.config_of(name).to_dict()).parameters
         for name in ("0.5B", "1.5B", "7B")
     }
     assert counted == {"0.5B": 494_032_768, "1.5B": 1_543_714_304, "7B": 7_615_616_512}

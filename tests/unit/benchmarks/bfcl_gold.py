@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genenv_core.benchmarks.bfcl.categories import Kind, Language
+from genenv_core.benchmarks.bfcl.categories import Language, Matching
 from genenv_core.benchmarks.bfcl.rows import Row
 
 
@@ -15,7 +15,7 @@ def gold_prediction(row: Row) -> list[dict[str, Any]]:
 
 def _call(row: Row, gold: dict[str, Any]) -> dict[str, Any]:
     ((name, accepted),) = gold.items()
-    simple = row.category.kind is Kind.SIMPLE
+    simple = row.category.kind is Matching.SIMPLE
     function = next(one for one in row.functions if simple or one["name"] == name)
     needed, described = (function["parameters"][key] for key in ("required", "properties"))
     arguments = {

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from genenv_core.benchmarks.alfworld.games import Games, Limits
+from genenv_core.benchmarks.alfworld.games import GameLimits, GameProcess
 from genenv_core.benchmarks.alfworld.loading import read_games
 from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.suite import Alfworld
@@ -82,13 +82,13 @@ def write_game(
     return f"{place}/game.tw-pddl"
 
 
-def household(data: Path, limits: Limits | None = None, process: str = PROCESS) -> Alfworld:
+def household(data: Path, limits: GameLimits | None = None, process: str = PROCESS) -> Alfworld:
     """Return the suite of a folder, whose games play in this module's process, each time anew."""
     script = data.parent / "process.py"
     script.write_text(process)
 
-    def make() -> Games:
-        return Games([sys.executable, str(script)], limits)
+    def make() -> GameProcess:
+        return GameProcess([sys.executable, str(script)], limits)
 
     return Alfworld(read_games(data)[1], "0" * 64, Pool(make, processes=1, states=0))
 

@@ -20,7 +20,13 @@ import pytest
 
 from genenv_core.benchmarks.alfworld import BENCHMARK
 from genenv_core.benchmarks.alfworld.commands import repaired
-from genenv_core.benchmarks.alfworld.games import STARTS, GameError, Games, Limits, interpreter
+from genenv_core.benchmarks.alfworld.games import (
+    STARTS,
+    GameError,
+    GameLimits,
+    GameProcess,
+    interpreter,
+)
 from genenv_core.benchmarks.alfworld.loading import TASK_TYPES, read_games, walkthrough_of
 from genenv_core.benchmarks.alfworld.suite import Alfworld
 from genenv_core.benchmarks.predictions import Results, judge_lines
@@ -40,10 +46,10 @@ from tests.unit.benchmarks.household import (
 GAMES = "genenv_core/benchmarks/alfworld/games.py"
 REPLAY = "genenv_core/benchmarks/alfworld/replay.py"
 
-QUICK = Limits(step_s=0.5)
+QUICK = GameLimits(step_s=0.5)
 
 
-def one(tmp_path: Path, limits: Limits | None = None, **more: Any) -> tuple[Alfworld, str]:
+def one(tmp_path: Path, limits: GameLimits | None = None, **more: Any) -> tuple[Alfworld, str]:
     item = write_game(tmp_path / "data", "valid_seen/a/t", **more)
     return household(tmp_path / "data", limits), item
 
@@ -175,7 +181,7 @@ def test_done_is_no_success(tmp_path: Path) -> None:
 def test_a_process_that_fails_costs_one_verdict_and_is_replaced(
     tmp_path: Path, fault: str, reason: str
 ) -> None:
-    suite, item = one(tmp_path, QUICK if fault == "hang" else Limits())
+    suite, item = one(tmp_path, QUICK if fault == "hang" else GameLimits())
     assert suite.judge(item, WALK, "official").valid
     first = pid(suite)
     verdict = suite.judge(item, [*WALK[:2], fault, WALK[2]], "official")
@@ -196,7 +202,7 @@ def test_a_game_that_cannot_be_opened_has_no_verdict(tmp_path: Path) -> None:
     "self._process.games >= self._limits.games", "self._process.games < 0",
 )  # fmt: skip
 def test_the_process_is_replaced_after_some_games(tmp_path: Path) -> None:
-    suite, item = one(tmp_path, Limits(games=3))
+    suite, item = one(tmp_path, GameLimits(games=3))
     pids: list[int | None] = []
     for _ in range(7):
         assert suite.judge(item, WALK, "official").valid
@@ -256,9 +262,9 @@ def test_starts_that_fail_are_given_up(tmp_path: Path) -> None:
     suite = household(tmp_path / "data", process="print('{}'); input()")
     assert "it is no game process" in suite.judge(item, WALK, "official").reason
     with pytest.raises(GameError, match="/nowhere/python does not start"):
-        Games(["/nowhere/python"]).open(tmp_path)
+        GameProcess(["/nowhere/python"]).open(tmp_path)
     with pytest.raises(GameError, match="no game is open"):
-        Games().step("look")
+        GameProcess().step("look")
 
 
 def test_without_the_environment_no_game_has_a_verdict(
@@ -402,7 +408,7 @@ def test_the_official_games_are_listed() -> None:
 
 
 def test_the_game_process_needs_nothing_of_genenv(tmp_path: Path) -> None:
-    server = Path(sys.modules[Games.__module__].__file__ or "").with_name("game_server.py")
+    server = Path(sys.modules[GameProcess.__module__].__file__ or "").with_name("game_server.py")
     alone = tmp_path / "alone.py"
     shutil.copyfile(server, alone)
     packages = tmp_path / "packages"
@@ -427,7 +433,7 @@ def test_the_game_process_needs_nothing_of_genenv(tmp_path: Path) -> None:
         "sys.modules['genenv_core'] = None; "  # importing it fails
         f"runpy.run_path({str(alone)!r}, run_name='__main__')"
     )
-    games = Games([sys.executable, "-I", "-c", code])
+    games = GameProcess([sys.executable, "-I", "-c", code])
     assert games.open(tmp_path).observation == "Welcome."
     state = games.step("look")
     assert (state.observation, state.won, state.done) == ("0.25", False, True)

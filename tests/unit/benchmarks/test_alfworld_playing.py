@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from genenv_core.benchmarks.alfworld import playing, pool
-from genenv_core.benchmarks.alfworld.games import GameError, Games, GameState
+from genenv_core.benchmarks.alfworld.games import GameError, GameProcess, GameState
 from genenv_core.benchmarks.alfworld.playing import NOT_PLAYED, Household
 from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.replay import STEPS
@@ -36,7 +36,7 @@ ONE = Path("one")
 ADMISSIBLE = (*WALK, "look")
 
 
-class Counted(Games):
+class Counted(GameProcess):
     """Plays the game of WALK in memory, and counts what it is asked."""
 
     numbers = itertools.count(1)

@@ -19,7 +19,13 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from genenv_core.benchmarks.api_bank import BENCHMARK
-from genenv_core.benchmarks.api_bank.dialogues import GO_ON, Turn, chat, found_tools, written
+from genenv_core.benchmarks.api_bank.dialogues import (
+    GO_ON,
+    DialogueTurn,
+    chat,
+    found_tools,
+    written,
+)
 from genenv_core.benchmarks.api_bank.finding import find_call, plain_arguments
 from genenv_core.benchmarks.api_bank.reading import full_arguments
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall
@@ -211,12 +217,12 @@ def test_a_schema_says_types_and_what_may_be_left_out() -> None:
 
 def test_turns_become_messages_that_alternate() -> None:
     turns = [
-        Turn("user", "hi"),
-        Turn("assistant", "one"),
-        Turn("assistant", "two"),
-        Turn("tool", "A", {"x": 1}, {"y": [2]}),
-        Turn("tool", "B", {}, "done"),
-        Turn("assistant", "three"),
+        DialogueTurn("user", "hi"),
+        DialogueTurn("assistant", "one"),
+        DialogueTurn("assistant", "two"),
+        DialogueTurn("tool", "A", {"x": 1}, {"y": [2]}),
+        DialogueTurn("tool", "B", {}, "done"),
+        DialogueTurn("assistant", "three"),
     ]
     messages = chat(turns)
     assert [(m["role"], m["content"]) for m in messages] == [
@@ -235,10 +241,10 @@ def test_turns_become_messages_that_alternate() -> None:
 
 def test_what_the_searcher_finds_is_known_afterwards() -> None:
     turns = [
-        Turn("tool", "ToolSearcher", {}, [{"name": "A"}, {"name": "B"}, "odd", {}]),
-        Turn("tool", "A", {}, {"name": "no tool"}),
-        Turn("tool", "ToolSearcher", {}, {"name": "A"}),
-        Turn("tool", "ToolSearcher", {}, {"exception": "none"}),
+        DialogueTurn("tool", "ToolSearcher", {}, [{"name": "A"}, {"name": "B"}, "odd", {}]),
+        DialogueTurn("tool", "A", {}, {"name": "no tool"}),
+        DialogueTurn("tool", "ToolSearcher", {}, {"name": "A"}),
+        DialogueTurn("tool", "ToolSearcher", {}, {"exception": "none"}),
     ]
     assert found_tools(turns) == ["ToolSearcher", "A", "B"]
     assert found_tools([]) == ["ToolSearcher"]

@@ -22,7 +22,7 @@ from genenv_core.benchmarks.bamboogle.playing import (
     TOOL,
     WITH_PASSAGES,
     WITH_SEARCH,
-    Question,
+    BamboogleQuestion,
 )
 from genenv_core.benchmarks.bamboogle.scoring import judged
 from genenv_core.benchmarks.bamboogle.searching import (
@@ -53,7 +53,7 @@ def verdict(prediction: Any, mode: str) -> ItemVerdict:
 
 
 def searched(*calls: Call, malformed: tuple[str, ...] = ()) -> list[str]:
-    question = Question("Where?", verdict, search=Index(CORPUS).search)
+    question = BamboogleQuestion("Where?", verdict, search=Index(CORPUS).search)
     observation = question.begin(0).answer(Said("", calls, malformed))
     assert not observation.done
     assert all((m["role"], m.get("name")) == ("tool", "search") for m in observation.messages)
@@ -119,7 +119,7 @@ def test_no_turn_raises_or_succeeds(domain: BamboogleDomain) -> None:
     'return said[0].text if said else ""',
 )  # fmt: skip
 def test_the_prediction_is_the_last_turns_text() -> None:
-    question = Question("Where?", verdict, search=Index(CORPUS).search)
+    question = BamboogleQuestion("Where?", verdict, search=Index(CORPUS).search)
     assert question.prediction([]) == ""
     assert question.prediction([Said("London"), Said("Paris")]) == "Paris"
     assert question.prediction([Said("London"), Said("", (Call("search", {}),))]) == ""
@@ -128,7 +128,7 @@ def test_the_prediction_is_the_last_turns_text() -> None:
 
 
 def test_passages_stand_before_the_question() -> None:
-    system, user = Question("Where?", verdict, ("a: b", "c: d")).messages
+    system, user = BamboogleQuestion("Where?", verdict, ("a: b", "c: d")).messages
     assert system["content"] == WITH_PASSAGES and user["content"] == "a: b\nc: d\nWhere?"
 
 
@@ -159,7 +159,7 @@ def test_a_turn_has_a_bounded_number_of_searches() -> None:
 
 
 def test_without_a_search_engine_any_turn_is_the_last() -> None:
-    attempt = Question("Where?", verdict).begin(0)
+    attempt = BamboogleQuestion("Where?", verdict).begin(0)
     for said in (Said("London"), Said("", (Call("search", {"query": "x"}),)), Said("", (), ("{",))):
         assert attempt.answer(said).done
 

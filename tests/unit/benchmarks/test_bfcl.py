@@ -25,10 +25,10 @@ from genenv_core.benchmarks.bfcl.categories import (
     SINGLE_TURN,
     WEB_SEARCH,
     Category,
-    Kind,
     Language,
+    Matching,
 )
-from genenv_core.benchmarks.bfcl.faults import ErrorType, Fault
+from genenv_core.benchmarks.bfcl.faults import ErrorType, PredictionFault
 from genenv_core.benchmarks.bfcl.rows import Row
 from genenv_core.benchmarks.bfcl.source_java import LONGEST, java_value
 from genenv_core.benchmarks.bfcl.source_javascript import javascript_value
@@ -81,7 +81,7 @@ def single_rows(suite: Bfcl) -> dict[str, Row]:
     return {item: row for item, row in suite.rows.items() if isinstance(row, Row)}
 
 
-def outcome(fault: Fault | None) -> str:
+def outcome(fault: PredictionFault | None) -> str:
     return fault.type.value if fault else ""
 
 
@@ -124,7 +124,7 @@ def test_values_are_judged_as_the_official_checker_does() -> None:
                 [{"f": {"x": value}}],
                 [{"name": "f", "parameters": described}],
                 [{"f": {"x": listed}}],
-                Kind.SIMPLE,
+                Matching.SIMPLE,
                 Language(language),
             )
             if outcome(fault) != expected:
@@ -147,7 +147,7 @@ def test_values_are_judged_as_the_official_checker_does() -> None:
 )
 def test_calls_are_judged_as_the_official_checker_does() -> None:
     for name, gold, cases in CALLS:
-        kind = Kind(name)
+        kind = Matching(name)
         for prediction, expected in cases:
             if kind.has_gold:
                 fault = check_calls(prediction, FUNCTIONS, gold, kind, Language.PYTHON)
@@ -169,8 +169,8 @@ def test_all_gold_answers_are_right_but_the_unsatisfiable_ones() -> None:
     wrong: set[str] = set()
     begun = time.process_time()
     for item, row in single_rows(found).items():
-        prediction = gold_prediction(row) if row.category.kind is not Kind.IRRELEVANCE else []
-        if row.category.kind is Kind.RELEVANCE:
+        prediction = gold_prediction(row) if row.category.kind is not Matching.IRRELEVANCE else []
+        if row.category.kind is Matching.RELEVANCE:
             prediction = [F]
         verdict = found.judge(item, prediction, "official")
         assert verdict.score == float(verdict.valid is True)
@@ -198,7 +198,7 @@ def test_every_gold_answer_needs_its_calls_and_its_parameters() -> None:
             [{name: {**arguments, "no such": 1}}, *gold[1:]],
         ):
             assert found.judge(item, broken, "official").valid is False
-        if row.category.kind is Kind.PARALLEL:
+        if row.category.kind is Matching.PARALLEL:
             # Calls of this one fit several of gold's, each of which takes the first that fits.
             backwards = found.judge(item, gold[::-1], "official").valid
             assert backwards is (item != "parallel_178")
@@ -252,7 +252,7 @@ HOSTILE: list[Any] = [
 @pytest.mark.parametrize("mode", BENCHMARK.modes)
 def test_no_prediction_raises(mode: str) -> None:
     rows = [
-        Row(f"{language}{kind}", Category("c", Kind.SIMPLE, Language(language)), [
+        Row(f"{language}{kind}", Category("c", Matching.SIMPLE, Language(language)), [
             {"name": "f", "parameters": {
                 "properties": {"x": description_of(kind)}, "required": []}}
         ], [{"f": {"x": [*listed, ""]}}])

@@ -23,7 +23,7 @@ import pytest
 
 from genenv_core.benchmarks.bfcl import BENCHMARK, suite
 from genenv_core.benchmarks.bfcl.calls import check_presence
-from genenv_core.benchmarks.bfcl.categories import Category, Kind, Language
+from genenv_core.benchmarks.bfcl.categories import Category, Language, Matching
 from genenv_core.benchmarks.bfcl.playing import RULES, SingleTurn
 from genenv_core.benchmarks.bfcl.rows import Row
 from genenv_core.benchmarks.bfcl.suite import Bfcl, check_row, verdict_of
@@ -76,7 +76,7 @@ def said(*calls: tuple[str, JsonObject], text: str = "") -> Said:
     return Said(text, tuple(Call(name, arguments) for name, arguments in calls))
 
 
-def single(kind: Kind = Kind.SIMPLE, *functions: JsonObject, gold: Any = ()) -> SingleTurn:
+def single(kind: Matching = Matching.SIMPLE, *functions: JsonObject, gold: Any = ()) -> SingleTurn:
     language = Language.PYTHON
     wanted = gold or ([{"spotify.play": {"artist": ["ABBA"]}}] if kind.has_gold else [])
     row = Row("x_0", Category("x", kind, language), functions or [PLAY], wanted, [USER])
@@ -91,7 +91,7 @@ def test_a_call_without_arguments_is_right_however_it_is_spelled(spelled_as: Jso
     name = "version_api.VersionApi.get_version"
     parameters = {"type": "dict", "required": [], "properties": {}}
     item = single(
-        Kind.SIMPLE,
+        Matching.SIMPLE,
         {"name": name, "description": "V.", "parameters": parameters},
         gold=[{name: {}}],
     )
@@ -178,7 +178,7 @@ def test_a_prediction_has_the_item_s_own_names() -> None:
     assert item.prediction([]) == item.prediction([Said("none")]) == []
     assert item.prediction([said(("other", {}))]) == [{"other": {}}]
     both = {"name": "spotify_play", "parameters": PLAY["parameters"]}
-    assert single(Kind.MULTIPLE, PLAY, both).prediction(
+    assert single(Matching.MULTIPLE, PLAY, both).prediction(
         [said(("spotify_play_2", {}), ("spotify_play", {}))]
     ) == [{"spotify.play": {}}, {"spotify_play": {}}]
     for mode in BENCHMARK.modes:
@@ -193,23 +193,23 @@ def test_a_prediction_has_the_item_s_own_names() -> None:
 @mutation(
     "an unreadable call is none",
     PLAYING,
-    "is Kind.IRRELEVANCE else text",
-    "is Kind.SIMPLE else text",
+    "is Matching.IRRELEVANCE else text",
+    "is Matching.SIMPLE else text",
 )
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.TURNS])
-def test_a_call_that_cannot_be_read_is_wrong_in_every_category(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in Matching if kind is not Matching.TURNS])
+def test_a_call_that_cannot_be_read_is_wrong_in_every_category(kind: Matching) -> None:
     item = single(kind)
     right = said(("spotify_play", {"artist": "ABBA"})).calls
     for turn in (Said("", (), ("{",)), Said("", right, ("{",)), Said("", (), ("",))):
         assert item.judge(item.prediction([turn]), "official").valid is False, turn
-    if kind is Kind.IRRELEVANCE:
+    if kind is Matching.IRRELEVANCE:
         assert item.judge(item.prediction([Said("There is none.")]), "official").valid is True
         assert check_presence("{", kind) is None  # the text alone would be no call
 
 
 def test_an_item_s_own_system_message_follows_the_rules() -> None:
     system: Message = {"role": "system", "content": "Be brief."}
-    row = Row("x_0", Category("x", Kind.SIMPLE), [PLAY], [], [system, USER])
+    row = Row("x_0", Category("x", Matching.SIMPLE), [PLAY], [], [system, USER])
     messages = SingleTurn(row, lambda prediction, mode: verdict_of(None)).messages
     assert messages == [{"role": "system", "content": f"{RULES}\n\nBe brief."}, USER]
     assert single().messages == [{"role": "system", "content": RULES}, USER]
@@ -629,7 +629,7 @@ def gold_turns(domain: BfclDomain, draft: TaskDraft) -> list[str]:
                 turns.append("".join(_written(call, item) for call in turn))
             turns.append("That is all.")
         return turns
-    if row.category.kind is Kind.RELEVANCE:
+    if row.category.kind is Matching.RELEVANCE:
         calls: Sequence[JsonObject] = [{row.functions[0]["name"]: {}}]
     else:
         calls = gold_prediction(row)

@@ -20,7 +20,7 @@ from flows.cli.app import app
 from flows.cli.data.results import LISTED
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
 from genenv_core.benchmarks.lines import DEEPEST, read_line
-from genenv_core.benchmarks.predictions import Judged, Results, as_json, judge_lines
+from genenv_core.benchmarks.predictions import JudgedLine, Results, as_json, judge_lines
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
@@ -32,7 +32,7 @@ PREDICTIONS = "genenv_core/benchmarks/predictions.py"
 SUITE = Bamboogle([("Capital of Oregon?", "Salem"), ("Of Ohio?", "Columbus")], "0" * 64)
 
 
-def judged(*lines: bytes | dict[str, Any]) -> list[Judged]:
+def judged(*lines: bytes | dict[str, Any]) -> list[JudgedLine]:
     raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     return list(judge_lines(raw, SUITE, "official"))
 

@@ -461,7 +461,7 @@ for value in (5, 1.5, True, ["Lake"], {"Lake": "Home"}, [[["Lake"]]], float("nan
 
 @mutation(
     "a plan that cannot be read stops the run", JUDGING,
-    "except Unreadable as error:\n                found",
+    "except UnreadablePlan as error:\n                found",
     "except KeyError as error:\n                found",
 )  # fmt: skip
 @pytest.mark.parametrize("mode", BENCHMARK.modes)

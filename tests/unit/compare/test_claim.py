@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from genenv_core.compare.claim import FIGURE, claim, figure
 from genenv_core.compare.judging import judge
-from genenv_core.compare.page import Made
+from genenv_core.compare.page import PlayedComparison
 from genenv_core.compare.results import Played
 from genenv_core.config.comparison import Comparison, planned_runs
 from tests.unit.compare.builders_compare import comparison, even, played, simulated
@@ -20,8 +20,10 @@ from tests.unit.compare.builders_compare import comparison, even, played, simula
 EFFECTS = {"genenv": 0.1, "random": 0.07, "static": 0.1}
 
 
-def made_of(asked: Comparison, runs: list[Played]) -> Made:
-    return Made(asked, planned_runs(asked, "/data"), runs, judge(asked, runs), [], "/data")
+def made_of(asked: Comparison, runs: list[Played]) -> PlayedComparison:
+    return PlayedComparison(
+        asked, planned_runs(asked, "/data"), runs, judge(asked, runs), [], "/data"
+    )
 
 
 def test_the_table_has_what_was_decided() -> None:

@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 
 from genenv_core.compare.judging import judge
-from genenv_core.compare.page import Made, as_values, render, run_page
+from genenv_core.compare.page import PlayedComparison, as_values, render, run_page
 from genenv_core.compare.results import Played
 from genenv_core.config.comparison import Budget, Comparison, planned_runs
 from tests.unit.compare.builders_compare import comparison, even, played, simulated
@@ -20,11 +20,11 @@ NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 EFFECTS = {"genenv": 0.1, "random": 0.07, "base": 0.0}
 
 
-def made_of(asked: Comparison, runs: list[Played], root: str = "/data") -> Made:
-    return Made(asked, planned_runs(asked, root), runs, judge(asked, runs), [], root)
+def made_of(asked: Comparison, runs: list[Played], root: str = "/data") -> PlayedComparison:
+    return PlayedComparison(asked, planned_runs(asked, root), runs, judge(asked, runs), [], root)
 
 
-def page_of(made: Made) -> str:
+def page_of(made: PlayedComparison) -> str:
     return render(made, now=NOW, version="0.1.0")
 
 
@@ -63,7 +63,9 @@ def test_a_run_that_failed_is_named_as_text() -> None:
     runs = [run for run in simulated(EFFECTS, 3) if (run.arm, run.seed) != ("base", 1)]
     hostile = "<script>alert(1)</script> \u202e no memory"
     failures = [("base", 1, hostile)]
-    made = Made(asked, planned_runs(asked, "/data"), runs, judge(asked, runs), failures, "/data")
+    made = PlayedComparison(
+        asked, planned_runs(asked, "/data"), runs, judge(asked, runs), failures, "/data"
+    )
     page = page_of(made)
     assert "2 of 3 seeds finished by every arm" in page
     assert "&lt;script&gt;alert(1)" in page

@@ -142,7 +142,7 @@ def edit(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert code._source(module) is not None
     read = code._read
 
-    def edited(name: str) -> code.Source:
+    def edited(name: str) -> code.ModuleSource:
         return read(name)._replace(digest="edited") if name == module else read(name)
 
     monkeypatch.setattr(code, "_read", edited)

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from genenv_core.benchmarks.protocol import Call, ItemVerdict
-from genenv_core.domains.benchmarks.contamination import LEAST, WORDS, Known
+from genenv_core.domains.benchmarks.contamination import LEAST, WORDS, KnownItems
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.benchmarks.words import says
 from genenv_core.types import Rejected, Rejection, TaskDraft
@@ -34,8 +34,8 @@ BOOK = Call("book", {"place": "Rome", "days": 2, "with": {"a": [1, "x y"], "b": 
 PAY = Call("pay", {"sum": 3.5})
 
 
-def known(*items: tuple[str, str, tuple[Call, ...]]) -> Known:
-    return Known(items)
+def known(*items: tuple[str, str, tuple[Call, ...]]) -> KnownItems:
+    return KnownItems(items)
 
 
 def text(words: list[str]) -> str:

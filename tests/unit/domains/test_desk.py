@@ -34,7 +34,7 @@ from genenv_core.domains.desk.program import (
     render_answer,
     render_program,
 )
-from genenv_core.domains.desk.scoring import Call, read_calls
+from genenv_core.domains.desk.scoring import DeskCall, read_calls
 from genenv_core.errors import ConfigError
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejection, TaskDraft
@@ -254,7 +254,11 @@ def test_the_agents_rules_name_every_tool_and_their_example_is_right(dialogue: b
     rules = desk.agent_messages(_task("+ 8 bolts 7", desk))[0]["content"]
     assert all(f" {name} " in rules for name in TOOL_NAMES.values())
     _, request, _, *turns = rules.splitlines()
-    calls = [Call("receive", "crates", 15), Call("ship", "crates", 5), Call("pack", "crates", 12)]
+    calls = [
+        DeskCall("receive", "crates", 15),
+        DeskCall("ship", "crates", 5),
+        DeskCall("pack", "crates", 12),
+    ]
     spec = {"calls": [dataclasses.asdict(call) for call in calls]}
     shown = dataclasses.replace(_task("+ 8 bolts 7"), prompt=request, spec=spec)
     assert parse_request(request) == "+ 8 crates 7 ; - 9 crates 4 ; * 3 crates 4"

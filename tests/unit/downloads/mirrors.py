@@ -20,7 +20,7 @@ from genenv_core.downloads.digests import (
     FILE_MODE,
     FOLDER_MODE,
     RUN_MODE,
-    Entry,
+    TreeEntry,
     git_id_of_bytes,
     git_id_of_entries,
 )
@@ -50,23 +50,23 @@ def _listed(
     mirror: Path, files: Mapping[str, bytes], repo: str, commit: str, here: str
 ) -> dict[str, str]:
     ids: dict[str, str] = {}
-    entries: list[Entry] = []
+    entries: list[TreeEntry] = []
     names = {path.removeprefix(here).split("/")[0] for path in files if path.startswith(here)}
     for name in sorted(names):
         if (path := here + name) in files:
             content = files[path]
             mode = RUN_MODE if name.endswith(".sh") else FILE_MODE
-            entries.append(Entry(mode, name, git_id_of_bytes(content), len(content)))
+            entries.append(TreeEntry(mode, name, git_id_of_bytes(content), len(content)))
         else:
             ids |= _listed(mirror, files, repo, commit, f"{path}/")
-            entries.append(Entry(FOLDER_MODE, name, ids[path]))
+            entries.append(TreeEntry(FOLDER_MODE, name, ids[path]))
     git_id = git_id_of_entries(entries)
     for asked in [git_id, *([commit] if not here else [])]:
         put(mirror, tree_listing(repo, asked), listing(entries))
     return ids | {here.rstrip("/"): git_id}
 
 
-def listing(entries: list[Entry], **more: Any) -> bytes:
+def listing(entries: list[TreeEntry], **more: Any) -> bytes:
     """Return a listing in GitHub's form."""
     rows = [
         {"path": one.name, "mode": one.mode.zfill(6), "sha": one.git_id, "size": one.size}

@@ -17,19 +17,19 @@ import pytest
 
 from genenv_core.benchmarks.sources import (
     Archive,
+    BenchmarkSource,
     ByHand,
     HubFile,
     Part,
     RepoFile,
     RepoFolder,
-    Source,
     ToolDocs,
     Wheel,
 )
-from genenv_core.downloads.digests import FILE_MODE, Entry, git_id_of_bytes, git_id_of_entries
-from genenv_core.downloads.fetching import STALE_S, Outcome, fetch
+from genenv_core.downloads.digests import FILE_MODE, TreeEntry, git_id_of_bytes, git_id_of_entries
+from genenv_core.downloads.fetching import STALE_S, FetchOutcome, fetch
 from genenv_core.downloads.listings import TOGETHER
-from genenv_core.downloads.origin import Limits, Origin
+from genenv_core.downloads.origin import DownloadLimits, DownloadOrigin
 from genenv_core.downloads.state import RECEIPTS
 from genenv_core.downloads.tool_docs import written
 from genenv_core.errors import DownloadError
@@ -54,8 +54,10 @@ def here(tmp_path: Path) -> Path:
     return tmp_path / "here"
 
 
-def got(part: Part, folder: Path, mirror: Path | str | None) -> Outcome:
-    (outcome,) = fetch(Source([part]), folder, Origin(None if mirror is None else str(mirror)))
+def got(part: Part, folder: Path, mirror: Path | str | None) -> FetchOutcome:
+    (outcome,) = fetch(
+        BenchmarkSource([part]), folder, DownloadOrigin(None if mirror is None else str(mirror))
+    )
     return outcome
 
 
@@ -90,11 +92,11 @@ def test_a_second_call_asks_for_nothing_and_damage_for_that_alone(mirror: Path, 
     ids = put_commit(mirror, FILES)
     put(mirror, ZIP, GAMES)
     folder = RepoFolder("all", REPO, COMMIT, "data", ids["data"], 100)
-    source = Source([repo_file(), folder, archive(GAMES)])
+    source = BenchmarkSource([repo_file(), folder, archive(GAMES)])
     wanted = {"in/one.txt": b"first", **UNPACKED}
     wanted |= {path.replace("data", "all"): content for path, content in FILES.items()}
     with serving(mirror) as server:
-        origin = Origin(server.url)
+        origin = DownloadOrigin(server.url)
         assert all(one.ok for one in fetch(source, here, origin))
         assert files(here) == wanted
         server.asked.clear()
@@ -150,8 +152,8 @@ def test_a_download_that_breaks_off_leaves_nothing_and_is_continued(
     put(mirror, ZIP, GAMES)
     with serving(mirror) as server:
         server.cut.add("/host.example/r/1.0/games.zip")
-        origin = Origin(server.url, Limits(wait_s=0.01))
-        (outcome,) = fetch(Source([archive(GAMES)]), here, origin)
+        origin = DownloadOrigin(server.url, DownloadLimits(wait_s=0.01))
+        (outcome,) = fetch(BenchmarkSource([archive(GAMES)]), here, origin)
         assert not outcome.ok and ZIP in outcome.said
         assert list(here.iterdir()) == []
         server.cut.clear()
@@ -161,7 +163,7 @@ def test_a_download_that_breaks_off_leaves_nothing_and_is_continued(
 
 @mutation(
     "an archive without a note is fetched again", FETCHING,
-    "wanted |= {State.UNKNOWN} if isinstance(part, Archive) else set()", "",
+    "wanted |= {FileState.UNKNOWN} if isinstance(part, Archive) else set()", "",
 )  # fmt: skip
 def test_an_archive_cut_off_while_its_files_move_in_is_fetched_again(
     mirror: Path, here: Path
@@ -191,7 +193,7 @@ def test_a_folder_counts_by_its_visible_files_and_not_by_their_modes(
     plain["plain/run.sh"] = b"run"
     ids = put_commit(mirror / "other", {**plain, "plain/.hidden": b"h"})
     entries = [
-        Entry(FILE_MODE, path.removeprefix("plain/"), git_id_of_bytes(content))
+        TreeEntry(FILE_MODE, path.removeprefix("plain/"), git_id_of_bytes(content))
         for path, content in plain.items()
     ]
     put_commit(mirror, {**plain, "plain/.hidden": b"h"})
@@ -230,8 +232,8 @@ def test_a_strange_file_in_a_folder_is_told(mirror: Path, here: Path) -> None:
 
 def test_one_failure_stops_no_other_part(mirror: Path, here: Path) -> None:
     put_commit(mirror, FILES)
-    source = Source([archive(GAMES), by_hand(), repo_file()])
-    outcomes = list(fetch(source, here, Origin(str(mirror))))
+    source = BenchmarkSource([archive(GAMES), by_hand(), repo_file()])
+    outcomes = list(fetch(source, here, DownloadOrigin(str(mirror))))
     assert [one.ok for one in outcomes] == [False, False, True]
     assert "games.zip" in outcomes[0].said and "--from" in outcomes[0].said
     assert "https://host.example/click" in outcomes[1].said
@@ -266,7 +268,11 @@ def test_a_person_saves_the_zip_of_a_page_and_the_rest_is_done(mirror: Path, her
 def test_a_folder_that_cannot_be_written_is_named(mirror: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DownloadError, match="file/here"):
-        list(fetch(Source([repo_file()]), tmp_path / "file/here", Origin(str(mirror))))
+        list(
+            fetch(
+                BenchmarkSource([repo_file()]), tmp_path / "file/here", DownloadOrigin(str(mirror))
+            )
+        )
 
 
 @pytest.mark.parametrize("kind", ["git id", "sha256", "none", "other"])
@@ -347,8 +353,8 @@ def test_pip_gets_a_wheel_from_the_index_that_the_user_has_set_up(
     monkeypatch.chdir(tmp_path)
     assert got(wheel(content), Path("elsewhere"), None).ok
     (here / "q/a.json").unlink()
-    origin = Origin(None, Limits(pip_s=0.01))
-    (late,) = fetch(Source([wheel(content)]), here, origin)
+    origin = DownloadOrigin(None, DownloadLimits(pip_s=0.01))
+    (late,) = fetch(BenchmarkSource([wheel(content)]), here, origin)
     assert not late.ok and "not done within 0.01 s" in late.said
 
 

@@ -22,14 +22,14 @@ from genenv_core.downloads.archives import from_folders, unpack
 from genenv_core.downloads.digests import (
     FILE_MODE,
     FOLDER_MODE,
-    Entry,
+    TreeEntry,
     git_id_of,
     git_id_of_bytes,
     git_id_of_entries,
     git_id_of_folder,
 )
 from genenv_core.downloads.listings import Commit
-from genenv_core.downloads.origin import Limits, Origin, leaves_https
+from genenv_core.downloads.origin import DownloadLimits, DownloadOrigin, leaves_https
 from genenv_core.errors import ConfigError, DownloadError
 from tests.mutations import mutation
 from tests.unit.downloads.mirrors import COMMIT, REPO, listing, put, put_commit, serving, zipped
@@ -52,10 +52,12 @@ def test_git_ids_are_those_of_git(tmp_path: Path) -> None:
     assert git_id_of_bytes(b"") == EMPTY_FILE
     assert git_id_of_entries([]) == EMPTY_FOLDER
     # `git mktree`, with a folder that sorts as `a/`, so after `a.b`:
-    entries = [Entry(FOLDER_MODE, "a", EMPTY_FOLDER), Entry(FILE_MODE, "a.b", HELLO)]
+    entries = [TreeEntry(FOLDER_MODE, "a", EMPTY_FOLDER), TreeEntry(FILE_MODE, "a.b", HELLO)]
     assert git_id_of_entries(entries) == MADE_BY_GIT
     (tmp_path / ".DS_Store").write_bytes(b"x")
-    assert git_id_of_folder(tmp_path) == git_id_of_entries([Entry(FILE_MODE, "hello.txt", HELLO)])
+    assert git_id_of_folder(tmp_path) == git_id_of_entries(
+        [TreeEntry(FILE_MODE, "hello.txt", HELLO)]
+    )
 
 
 def unpacked(content: bytes, folder: Path, most: int = 10**6) -> list[str]:
@@ -143,7 +145,7 @@ def test_a_folder_and_a_server_are_the_same_mirror(tmp_path: Path) -> None:
     put(tmp_path, ADDRESS, b"content")
     with serving(tmp_path) as server:
         for mirror in (str(tmp_path), server.url, f"{server.url}/"):
-            origin = Origin(mirror)
+            origin = DownloadOrigin(mirror)
             assert origin.read(ADDRESS, 7) == b"content"
             origin.save(ADDRESS, tmp_path / "saved", 7)
             assert (tmp_path / "saved").read_bytes() == b"content"
@@ -157,7 +159,7 @@ def test_an_answer_that_breaks_off_stalls_or_refuses_names_its_address(tmp_path:
     path = "/host.example/some/file%20name"
     put(tmp_path, ADDRESS, b"content" * 100)
     with serving(tmp_path) as server:
-        origin = Origin(server.url, Limits(pause_s=0.3, wait_s=0.01))
+        origin = DownloadOrigin(server.url, DownloadLimits(pause_s=0.3, wait_s=0.01))
         server.cut.add(path)
         with pytest.raises(DownloadError, match="file%20name: "):
             origin.read(ADDRESS, 10_000)
@@ -166,18 +168,18 @@ def test_an_answer_that_breaks_off_stalls_or_refuses_names_its_address(tmp_path:
         with pytest.raises(DownloadError, match="file%20name: no answer in time"):
             origin.read(ADDRESS, 10_000)
         with pytest.raises(DownloadError, match="HTTP 404"):
-            Origin(server.url).read("https://host.example/none", 10_000)
+            DownloadOrigin(server.url).read("https://host.example/none", 10_000)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(DownloadError, match=r"127\.0\.0\.1"):
-            Origin(nobody).read(ADDRESS, 10_000)
+            DownloadOrigin(nobody).read(ADDRESS, 10_000)
 
 
 def test_a_password_of_a_mirror_is_sent_and_in_no_message(tmp_path: Path) -> None:
     put(tmp_path, ADDRESS, b"content")
     with serving(tmp_path) as server:
-        origin = Origin(server.url.replace("//", "//me:hidd%40n@"))
+        origin = DownloadOrigin(server.url.replace("//", "//me:hidd%40n@"))
         assert origin.read(ADDRESS, 7) == b"content"
         assert [base64.b64decode(one.split()[1]) for one in server.signed] == [b"me:hidd@n"]
         with pytest.raises(DownloadError, match="HTTP 404") as caught:
@@ -188,7 +190,7 @@ def test_a_password_of_a_mirror_is_sent_and_in_no_message(tmp_path: Path) -> Non
 def test_a_busy_server_is_asked_again_a_few_times(tmp_path: Path) -> None:
     put(tmp_path, ADDRESS, b"content")
     with serving(tmp_path) as server:
-        origin = Origin(server.url, Limits(wait_s=0.01))
+        origin = DownloadOrigin(server.url, DownloadLimits(wait_s=0.01))
         server.busy = 2
         assert origin.read(ADDRESS, 7) == b"content"
         assert len(server.asked) == 3
@@ -207,12 +209,12 @@ def test_https_does_not_end_elsewhere() -> None:
 @pytest.mark.parametrize("mirror", ["s3://bucket/x", "file:///tmp", "/no/such/folder"])
 def test_a_mirror_is_a_folder_or_an_http_address(mirror: str) -> None:
     with pytest.raises(ConfigError, match="neither a folder nor an http"):
-        Origin(mirror)
+        DownloadOrigin(mirror)
 
 
 def test_a_listing_is_that_which_its_parent_names(tmp_path: Path) -> None:
     ids = put_commit(tmp_path, {"a/b/one": b"1", "a/b/two": b"2", "a/c": b"3", "d": b"4"})
-    commit = Commit(Origin(str(tmp_path)), REPO, COMMIT)
+    commit = Commit(DownloadOrigin(str(tmp_path)), REPO, COMMIT)
     entries = commit.folder("a/b")
     assert git_id_of_entries(entries) == ids["a/b"]
     assert {one.name: content for one, content in commit.files("a/b", entries, 2)} == {
@@ -233,9 +235,12 @@ def test_a_listing_is_that_which_its_parent_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (listing([Entry(FILE_MODE, "one", EMPTY_FILE)]), "expected git id .*, found .*: refused"),
-        (listing([Entry(FILE_MODE, "../one", HELLO)]), "may leave the folder"),
-        (listing([Entry(FILE_MODE, "one", "no hex")]), "no listing of a folder"),
+        (
+            listing([TreeEntry(FILE_MODE, "one", EMPTY_FILE)]),
+            "expected git id .*, found .*: refused",
+        ),
+        (listing([TreeEntry(FILE_MODE, "../one", HELLO)]), "may leave the folder"),
+        (listing([TreeEntry(FILE_MODE, "one", "no hex")]), "no listing of a folder"),
         (listing([], truncated=True), "cut off"),
         (b"<html>", "no listing of a folder"),
         (b"[1]", "no listing of a folder"),
@@ -246,4 +251,4 @@ def test_another_listing_is_refused(tmp_path: Path, content: bytes, said: str) -
     ids = put_commit(tmp_path, {"a/one": b"hello\n"})
     put(tmp_path, tree_listing(REPO, ids["a"]), content)
     with pytest.raises(DownloadError, match=said):
-        Commit(Origin(str(tmp_path)), REPO, COMMIT).folder("a")
+        Commit(DownloadOrigin(str(tmp_path)), REPO, COMMIT).folder("a")

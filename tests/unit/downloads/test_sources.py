@@ -23,19 +23,19 @@ from genenv_core.benchmarks.bfcl.categories import MULTI_TURN, SINGLE_TURN
 from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
 from genenv_core.benchmarks.sources import (
     Archive,
+    BenchmarkSource,
     ByHand,
     HubFile,
     RepoFile,
     RepoFolder,
-    Source,
     ToolDocs,
     Wheel,
     source_of,
 )
 from genenv_core.downloads.checking import check
 from genenv_core.downloads.fetching import fetch
-from genenv_core.downloads.origin import Origin
-from genenv_core.downloads.state import State, looks
+from genenv_core.downloads.origin import DownloadOrigin
+from genenv_core.downloads.state import FileState, looks
 from genenv_core.errors import ConfigError
 from tests.unit.benchmarks.data import official
 from tests.unit.downloads.mirrors import put, put_commit, serving, zipped
@@ -78,10 +78,10 @@ def test_every_part_is_pinned_and_stays_in_its_folder(name: str) -> None:
 def test_what_is_pinned_is_what_the_official_data_has(name: str) -> None:
     folder = official(FOLDERS.get(name, name))
     found = [one for part in source_of(name).parts for one in looks(part, folder, {})]
-    cut = {one.to for one in found if one.state is State.DIFFERENT}
+    cut = {one.to for one in found if one.state is FileState.DIFFERENT}
     # PROVENANCE.txt names these as cut, and no other file.
     assert cut == {path for path in CUT if name == "bfcl"}
-    assert any(one.state is State.EQUAL for one in found)
+    assert any(one.state is FileState.EQUAL for one in found)
     groups = set(get_benchmark(name).load(folder).items.values())
     assert groups <= source_of(name).items.keys()
 
@@ -146,7 +146,7 @@ def test_a_mirror_of_api_bank_gives_the_same_data(tmp_path: Path) -> None:
     found = check("api_bank", tmp_path / "to/api_bank")
     assert not found.fault and found.items == source_of("api_bank").items
     assert found.digest == get_benchmark("api_bank").load(data).digest
-    assert {one.state for one in found.files} == {State.EQUAL}
+    assert {one.state for one in found.files} == {FileState.EQUAL}
 
 
 def test_a_mirror_of_bamboogle_gives_the_same_data(
@@ -177,13 +177,15 @@ def test_archives_of_alfworld_give_the_same_data(tmp_path: Path) -> None:
             content = zipped({**members, "json_2.1.1/tests_seen/t/1/game.tw-pddl": b"other"})
             put(tmp_path / "mirror", part.address, content)
             part = replace(part, sha256=hashlib.sha256(content).hexdigest())
-            (outcome,) = fetch(Source([part]), to, Origin(str(tmp_path / "mirror")))
+            (outcome,) = fetch(
+                BenchmarkSource([part]), to, DownloadOrigin(str(tmp_path / "mirror"))
+            )
             assert outcome.ok, outcome.said
     alfworld = get_benchmark("alfworld")
     assert alfworld.load(to).digest == alfworld.load(data).digest
     found = check("alfworld", to)
     assert found.items == {"seen": 12, "unseen": 12} and found.not_scored == ["train"]
-    assert len(found.of(State.AS_FETCHED)) == 2
+    assert len(found.of(FileState.AS_FETCHED)) == 2
 
 
 def test_travelplanner_says_what_a_person_does_and_gets_the_rest(tmp_path: Path) -> None:
@@ -200,7 +202,7 @@ def test_travelplanner_says_what_a_person_does_and_gets_the_rest(tmp_path: Path)
     assert "no digest is published; sha256" in result.output
     found = check("travelplanner", to / "travelplanner")
     assert "flights" in found.fault
-    assert found.of(State.AS_FETCHED) == ["train.csv", "validation.csv"]
+    assert found.of(FileState.AS_FETCHED) == ["train.csv", "validation.csv"]
 
 
 def test_without_a_net_each_source_says_where_it_is_and_what_to_do(tmp_path: Path) -> None:
@@ -258,5 +260,5 @@ def test_bfcl_comes_from_pypi_as_pinned(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = check("bfcl", tmp_path / "bfcl")
     assert not found.fault and found.items == source_of("bfcl").items
-    assert len(found.of(State.EQUAL)) == len(found.files) == 39
+    assert len(found.of(FileState.EQUAL)) == len(found.files) == 39
     assert "there, verified" in run("fetch", "bfcl", "--to", tmp_path).output

@@ -17,7 +17,7 @@ import pytest
 
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.config.sections.evaluation import GatesConfig
-from genenv_core.epoch.publishing import Measured, Update, publish_candidates, publish_first
+from genenv_core.epoch.publishing import HeldoutSuccess, Update, publish_candidates, publish_first
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest, Part
 from genenv_core.types import Policy
@@ -98,7 +98,7 @@ def published(
     env: Update | None = None,
     *,
     sampled: float = 0.5,
-    measured: Measured | None = None,
+    measured: HeldoutSuccess | None = None,
     current: float = 0.5,
     best: float = 0.25,
     level: Level = Level.TASK,
@@ -110,7 +110,7 @@ def published(
             AGENT: agent or update("agent", **AGENT_METRICS),
             ENV: env or update("env", **ENV_METRICS),
         },
-        measured or Measured(sampled, TEST),
+        measured or HeldoutSuccess(sampled, TEST),
         current=current,
         best=best,
         **tables,
@@ -211,7 +211,7 @@ def test_best_is_better_than_the_best(best: float, is_best: bool) -> None:
 
 def test_test_success_decides_nothing() -> None:
     def facts(**test: float) -> dict[str, Any]:
-        measured = Measured(0.5, {**TEST, **test})
+        measured = HeldoutSuccess(0.5, {**TEST, **test})
         found = published(measured=measured).facts
         shown = {name: found["summary"].pop(name) for name in TEST}
         assert shown == {**TEST, **test}
@@ -231,10 +231,10 @@ def test_an_evaluation_is_read_by_split() -> None:
         "test": {"sampled": 0.75, "greedy": 0.625, "answer_probability": 0.25},
     }
     manifest = Manifest(stage="evaluate", key="k", key_parts={}, parts=(part,), facts=facts)
-    assert Measured.of(manifest) == Measured(0.5, TEST)
+    assert HeldoutSuccess.of(manifest) == HeldoutSuccess(0.5, TEST)
     bare = manifest.model_copy(update={"facts": {**facts, "test": {"sampled": 0.75}}})
     unknown = {"heldout_success_greedy": None, "heldout_answer_probability": None}
-    assert Measured.of(bare) == Measured(0.5, {"heldout_success": 0.75, **unknown})
+    assert HeldoutSuccess.of(bare) == HeldoutSuccess(0.5, {"heldout_success": 0.75, **unknown})
 
 
 @mutation(
@@ -306,7 +306,7 @@ def test_means_over_no_tasks_are_null() -> None:
     nothing = {name: rows.clear() for name, rows in TABLES.items()}
     output = publish_candidates(
         {AGENT: update("agent", made=False), ENV: update("env", made=False)},
-        Measured(0.5, {**TEST, "heldout_success_greedy": None}),
+        HeldoutSuccess(0.5, {**TEST, "heldout_success_greedy": None}),
         current=0.5,
         best=0.5,
         **nothing,
@@ -330,7 +330,7 @@ def test_means_over_no_tasks_are_null() -> None:
 
 def test_the_game_starts_from_two_published_checkpoints() -> None:
     warm = {"agent": {"loss": 0.5, "steps": 9}}
-    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, Measured(0.5, TEST), warm)
+    output = publish_first({AGENT: "agent-0", ENV: "env-0"}, HeldoutSuccess(0.5, TEST), warm)
     metrics = output.tables["checkpoints"]["metrics"]
     assert [json.loads(one) for one in metrics] == [warm["agent"], {}]  # pi_env was given
     assert rows(output) == [

@@ -14,7 +14,7 @@ from typing import Any
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.epoch.rows import Output
-from genenv_core.epoch.teaching import Answer, Asked, CheckpointTeacher, teach
+from genenv_core.epoch.teaching import CheckpointTeacher, TeacherRequest, TeacherText, teach
 from genenv_core.types import FinishReason, Grammar, SamplingParams
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, data, seed_for, seed_parts
@@ -28,12 +28,14 @@ STOP = FinishReason.STOP
 class Writes:
     """A teacher that gives answers in order."""
 
-    def __init__(self, *answers: str | Answer) -> None:
+    def __init__(self, *answers: str | TeacherText) -> None:
         """Take the answers; a text is one of 3 tokens, to a prompt of 7."""
-        self.answers = [a if isinstance(a, Answer) else Answer(a, STOP, 7, 3) for a in answers]
-        self.calls: list[list[Asked]] = []
+        self.answers = [
+            a if isinstance(a, TeacherText) else TeacherText(a, STOP, 7, 3) for a in answers
+        ]
+        self.calls: list[list[TeacherRequest]] = []
 
-    def write(self, asked: Sequence[Asked]) -> list[Answer]:
+    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
         """Return the next answers."""
         self.calls.append(list(asked))
         return [self.answers.pop(0) for _ in asked]
@@ -96,8 +98,8 @@ def test_each_base_task_conditions_as_many_as_are_asked_for() -> None:
 )  # fmt: skip
 def test_it_stops_at_the_bound_and_failures_are_rows() -> None:
     teacher = Writes(
-        Answer("", FinishReason.ERROR, error="no answer"),
-        Answer("aa b", FinishReason.LENGTH, 7, 32),
+        TeacherText("", FinishReason.ERROR, error="no answer"),
+        TeacherText("aa b", FinishReason.LENGTH, 7, 32),
         "cc",
         "cc",
     )

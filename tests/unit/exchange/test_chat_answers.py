@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.tool_calls import canonical, said
-from genenv_core.exchange.chat_answers import Fault, Reply, read_answer
+from genenv_core.exchange.chat_answers import EndpointFault, Reply, read_answer
 from genenv_core.types import FinishReason
 from tests.mutations import mutation
 
@@ -267,13 +267,13 @@ ERRORS = {
 @pytest.mark.parametrize("form", ERRORS)
 def test_errors_inside_of_an_answer_have_their_status(form: str) -> None:
     body, status = ERRORS[form]
-    assert read_answer(200, json.dumps(body).encode()) == Fault(status, "no provider", True)
+    assert read_answer(200, json.dumps(body).encode()) == EndpointFault(status, "no provider", True)
 
 
 @pytest.mark.parametrize("word", ["error", "abort", "insufficient_system_resource"])
 def test_an_answer_that_broke_off_is_none(word: str) -> None:
     found = read_answer(200, json.dumps(answered({"content": "ha"}, word)).encode())
-    assert found == Fault(503, f"ended with {word}", True)
+    assert found == EndpointFault(503, f"ended with {word}", True)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,11 @@ def test_an_answer_that_broke_off_is_none(word: str) -> None:
     ],
 )
 def test_prompts_without_room_are_known_by_the_words_of_servers(words: str) -> None:
-    assert Fault(400, words).too_long and Fault(400, words, inside=True).too_long
-    assert not Fault(429, words).too_long and not Fault(400, "temperature is too large").too_long
+    assert EndpointFault(400, words).too_long and EndpointFault(400, words, inside=True).too_long
+    assert (
+        not EndpointFault(429, words).too_long
+        and not EndpointFault(400, "temperature is too large").too_long
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,4 +320,4 @@ def test_prompts_without_room_are_known_by_the_words_of_servers(words: str) -> N
 def test_what_is_neither_an_answer_nor_an_error_is_named(body: str, place: str) -> None:
     with pytest.raises(ValueError, match=place):
         read_answer(200, body.encode())
-    assert isinstance(read_answer(503, body.encode()), Fault)
+    assert isinstance(read_answer(503, body.encode()), EndpointFault)

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.config.sections.endpoint import EndpointAsking
-from genenv_core.epoch.teaching import Answer, Asked
+from genenv_core.epoch.teaching import TeacherRequest, TeacherText
 from genenv_core.errors import ConfigError, EngineError
 from genenv_core.exchange.chat_client import GIVE_UP, Endpoint
 from genenv_core.exchange.chat_endpoint import ChatEndpoint
@@ -102,9 +102,9 @@ def server() -> Iterator[Server]:
     loop.close()
 
 
-def asked(*words: str) -> list[Asked]:
+def asked(*words: str) -> list[TeacherRequest]:
     return [
-        Asked(
+        TeacherRequest(
             Context(f"c{place}", "b", draft(word), AgentHistory()),
             [{"role": "user", "content": word}],
             2**31 + place,
@@ -132,7 +132,7 @@ def test_a_request_says_everything_and_answers_come_in_order(
     server.delay_s = 0.05
     teacher = endpoint(server, tmp_path, key_env="TEACHER_KEY", concurrency=4)
     answers = teacher.write(asked(*words))
-    assert answers == [Answer(word, FinishReason.STOP, 5, 2) for word in words]
+    assert answers == [TeacherText(word, FinishReason.STOP, 5, 2) for word in words]
     assert 2 <= server.most <= 4
     assert set(server.headers) == {f"Bearer {KEY}"}
     first = min(server.bodies, key=lambda body: body["seed"])
@@ -165,10 +165,10 @@ def test_what_an_answer_may_be(server: Server, tmp_path: Path) -> None:
     ]
     answers = endpoint(server, tmp_path, concurrency=1).write(asked(*"abcde"))
     assert answers[:4] == [
-        Answer("aa", FinishReason.LENGTH, 5, 2),
-        Answer("", FinishReason.STOP, 5, 2),
-        Answer("x", FinishReason.ERROR, 5, 2, "ended with content_filter"),
-        Answer("bb", FinishReason.STOP, 0, 0),
+        TeacherText("aa", FinishReason.LENGTH, 5, 2),
+        TeacherText("", FinishReason.STOP, 5, 2),
+        TeacherText("x", FinishReason.ERROR, 5, 2, "ended with content_filter"),
+        TeacherText("bb", FinishReason.STOP, 0, 0),
     ]
     assert answers[4].finish_reason is FinishReason.ERROR
     assert "is no chat completion (choices" in answers[4].error

@@ -25,7 +25,7 @@ from genenv_core.errors import ConfigError, DomainError, EngineError
 from genenv_core.exchange.chat_client import Endpoint
 from genenv_core.exchange.chat_player import ChatPlayer
 from genenv_core.measuring.journal import Journaled
-from genenv_core.play.attempt import Bounds
+from genenv_core.play.attempt import AttemptBounds
 from genenv_core.types import (
     Cause,
     FinishReason,
@@ -113,7 +113,7 @@ def called(*arguments: Any, text: str | None = None) -> web.Response:
 def player(server: Server, domain: Any, **more: Any) -> ChatPlayer:
     own = {name: more.pop(name) for name in ("answered", "seconds") if name in more}
     own |= {"retries": more.pop("again", NEVER)}
-    bounds = more.pop("bounds", Bounds(n=1, max_turns=4, max_length=100, max_errors=2))
+    bounds = more.pop("bounds", AttemptBounds(n=1, max_turns=4, max_length=100, max_errors=2))
     asking = EndpointAsking(
         **{"retries": 1, "backoff_seconds": 0.0, "concurrency": 1, **more},
     )
@@ -208,7 +208,7 @@ def test_what_ends_an_attempt(
     cause: Cause | None,
 ) -> None:
     server.replies = replies
-    limits = Bounds(**{"n": 1, "max_turns": 4, "max_length": 100, "max_errors": 2, **bounds})
+    limits = AttemptBounds(**{"n": 1, "max_turns": 4, "max_length": 100, "max_errors": 2, **bounds})
     (rollout,) = played(player(server, Doubling(), bounds=limits), "go")[0]
     assert rollout.finish_reason is finish
     assert bool(rollout.error) is (finish is FinishReason.ERROR)
@@ -321,7 +321,7 @@ def test_a_task_without_an_answer_is_left_out_and_the_others_are_kept(
 
 @mutation(
     "a refused prompt in the middle ends the stage", "genenv_core/exchange/chat_client.py",
-    "if isinstance(error, Lost) or not self._answered:", "if True:",
+    "if isinstance(error, EndpointLost) or not self._answered:", "if True:",
 )  # fmt: skip
 @mutation(
     "an attempt that broke off is kept", JOURNAL,

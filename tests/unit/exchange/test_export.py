@@ -21,7 +21,7 @@ from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange import rows as exchange_rows
 from genenv_core.exchange.base_data import read_base
-from genenv_core.exchange.export import Selection, export
+from genenv_core.exchange.export import PoolSelection, export
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
 from tests.mutations import mutation
@@ -86,7 +86,7 @@ def exported(
     """Return the folder that a pool of these tables was exported to; see `Exported` for counts."""
     out = folder / f"{pool}-{format_}"
     with connect([stored(folder / "tables", given or tables())]) as con:
-        export(con, "run-a", pool, format_, out, Selection(**selection))
+        export(con, "run-a", pool, format_, out, PoolSelection(**selection))
     return out
 
 

@@ -19,7 +19,7 @@ import pytest
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.inspect_logs import reading
 from genenv_core.exchange.inspect_logs.archive import LogFile, to_json
-from genenv_core.exchange.inspect_logs.reading import Selection, sources_of
+from genenv_core.exchange.inspect_logs.reading import LogSelection, sources_of
 from genenv_core.exchange.inspect_logs.samples import DEEPEST, file_safe, sample_of, summary_of
 from genenv_core.exchange.inspect_logs.writing import BARE, UNJUDGED, export_logs
 from genenv_core.storage.sql.catalog import connect
@@ -39,7 +39,7 @@ def written(
     """Return the folder that the attempts of these tables were written to, and the counts."""
     out = folder / "logs"
     with connect([stored(folder, given or tables())]) as con:
-        done = export_logs(con, "run-a", out, Selection(**selection))
+        done = export_logs(con, "run-a", out, LogSelection(**selection))
     return out, done.changes
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from flows.cli.runs.listing import newest_run
 from genenv_core.errors import ConfigError
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_runs import START, key_of
@@ -28,7 +28,7 @@ def at_work(store: LocalStore, run: str, begun: int, last: int, **config: object
     log = RunLog(store, run)
     log.open(CONFIG | config, START + timedelta(hours=begun))
     log.begin(
-        Attempt(
+        StageAttempt(
             run_id=run, epoch=1, stage="score", stage_key=key_of("score", 1), state="running",
             host="h", pid=1, started_at=START + timedelta(hours=last),
         )  # type: ignore[arg-type]

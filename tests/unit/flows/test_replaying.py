@@ -20,7 +20,7 @@ import pytest
 from flows import replaying
 from flows.cli.runs.bundle import _steps as steps
 from flows.replaying import (
-    Comparison,
+    ReplayComparison,
     check_given,
     check_keys,
     open_root,
@@ -191,13 +191,13 @@ def test_draws_are_noted_after_a_kill_before_them(
     assert read_draws(store, "r").number("rollout", 1) == 2
 
 
-def replayed(held: Contents, root: Path, here: Here = NOWHERE) -> Comparison:
+def replayed(held: Contents, root: Path, here: Here = NOWHERE) -> ReplayComparison:
     """Return a comparison with a root to which the bundle's stages are copied as computed."""
     store, log = LocalStore(root), RunLog(LocalStore(root), "r")
     for (epoch, stage), one in held.stages.items():
         store.create(f"stages/{stage}/{one.key}.json", one.to_bytes())
         log.note_key(epoch, stage, one.key)
-    return Comparison(held, store, here, overridden(held.config, "bundle"))
+    return ReplayComparison(held, store, here, overridden(held.config, "bundle"))
 
 
 def finished(held: Contents) -> list[Event]:

@@ -17,7 +17,7 @@ from flows.cli.runs.status import _picture, show_run, watch_run
 from flows.cli.tables import epoch_table, evidence_table
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.leases import Lease
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import FAN, compact
@@ -49,7 +49,7 @@ def test_status_reads_what_it_shows(
     monkeypatch.setattr(LocalStore, "read", noted)
     show_run(store, "run-a", as_json=True)
     answer = json.loads(capsys.readouterr().out)
-    found = [Attempt.model_validate(stage) for stage in answer["stages"]]
+    found = [StageAttempt.model_validate(stage) for stage in answer["stages"]]
     assert {(a.epoch, a.stage): (a.attempt, a.state) for a in found} == wanted
     assert [(a["stage"], a["state"], a["error"]) for a in answer["unfinished"]] == [
         (again.stage, "failed", "a bad row")

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from flows.up import databases
-from flows.up.children import Child
+from flows.up.children import ChildProcess
 from flows.up.previous import OneUp, known, live_api, read_note
 from flows.up.services import require_free
 from genenv_core.errors import ConfigError, GenenvError, StorageError
@@ -182,7 +182,7 @@ def grandchild(log: Path) -> psutil.Process:
 def test_a_stopped_child_takes_its_whole_family_along(tmp_path: Path):
     log = tmp_path / "log"
     code = FAMILY.format(grandchild=STUBBORN)
-    child = Child("worker", [sys.executable, "-c", code], os.environ, log)
+    child = ChildProcess("worker", [sys.executable, "-c", code], os.environ, log)
     below = grandchild(log)
     child.stop(grace_s=BOUND_S)
     assert child.status == -signal.SIGTERM
@@ -199,7 +199,7 @@ def test_runs_of_a_worker_are_asked_to_end_before_it(tmp_path: Path):
         "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\ntime.sleep(3600)"
     )
     code = FAMILY.format(grandchild=polite).replace("time.sleep(3600)\n", "child.wait()\n", 1)
-    child = Child("worker", [sys.executable, "-c", code], os.environ, log)
+    child = ChildProcess("worker", [sys.executable, "-c", code], os.environ, log)
     grandchild(log)
     child.end_children(grace_s=BOUND_S)
     child.stop(grace_s=BOUND_S)
@@ -210,6 +210,6 @@ def test_why_a_child_ended_is_the_line_that_says_most(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text("OldError: of the time before\n")
     code = "import sys; print('fine'); sys.exit('ValueError: the reason') "
-    child = Child("MLflow", [sys.executable, "-c", code], os.environ, log)
+    child = ChildProcess("MLflow", [sys.executable, "-c", code], os.environ, log)
     child._process.wait(BOUND_S)
     assert child.reason() == f"ValueError: the reason (all of it: {log})"

@@ -20,7 +20,7 @@ from genenv_core.engines.protocol import TokenSequence
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import DomainError
 from genenv_core.play.answer import answer_probabilities
-from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.types import Message, SamplingParams, TaskDraft, Verdict
@@ -62,7 +62,7 @@ class Halves:
 
 
 def play(domain: Any, engine: Any, max_tokens: int = 20, **bounds: int) -> Play:
-    limits = Bounds(**{"n": 3, "max_turns": 9, "max_length": 999, **bounds})
+    limits = AttemptBounds(**{"n": 3, "max_turns": 9, "max_length": 999, **bounds})
     params = SamplingParams(max_tokens)
     return Play(domain, engine, CHAT, limits, params, lambda task, sample, turn: sample)
 
@@ -74,7 +74,7 @@ def test_it_is_the_share_of_attempts_that_say_just_this() -> None:
         Says(),
         engine,
         CHAT,
-        Bounds(n=n, max_turns=1, max_length=99),
+        AttemptBounds(n=n, max_turns=1, max_length=99),
         SamplingParams(6),
         lambda task, sample, turn: sample,
     )

@@ -18,7 +18,7 @@ from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.desk.domain import DeskOptions
 from genenv_core.domains.tool_calls import SaidCall, reader_of, written
 from genenv_core.exchange.chat_player import readable
-from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.calls import as_said, calls_made, said_calls, with_calls, with_calls_of
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
@@ -191,7 +191,7 @@ def test_no_template_sees_what_was_added(domain: type[EchoDomain]) -> None:
     ids = (*spell("abba"), 1)
     completion = Completion(ids, (-0.5,) * len(ids), FinishReason.STOP)
     play = Play(
-        domain(), ScriptedEngine(lambda *_: completion), chat, Bounds(1, 5, 500),
+        domain(), ScriptedEngine(lambda *_: completion), chat, AttemptBounds(1, 5, 500),
         SamplingParams(max_tokens=30), lambda *_: 0,
     )  # fmt: skip
     (one,) = flat(run_episodes([("t", draft)], play))

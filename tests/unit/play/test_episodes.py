@@ -24,8 +24,8 @@ from genenv_core.engines.protocol import Engine
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.play.answering import Simulation, Tools
-from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.answering import Simulation, ToolExecution
+from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.calls import as_said
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
@@ -52,7 +52,7 @@ from tests.waiting import BOUND_S, until
 
 steps = test_grpo.steps
 PARAMS = SamplingParams(max_tokens=30)
-BOUNDS = Bounds(n=2, max_turns=5, max_length=500, max_errors=2)
+BOUNDS = AttemptBounds(n=2, max_turns=5, max_length=500, max_errors=2)
 
 
 @dataclass
@@ -85,15 +85,15 @@ def play(
     domain: EchoDomain,
     *,
     chat: ChatFormat | None = None,
-    bounds: Bounds = BOUNDS,
-    tools: Tools | Simulation | None = None,
+    bounds: AttemptBounds = BOUNDS,
+    tools: ToolExecution | Simulation | None = None,
     open_attempts: int = 100,
 ) -> list[tuple[int, list[Rollout]]]:
     return list(
         run_episodes(
             tasks,
             Play(domain, engine, chat or chat_of(), bounds, PARAMS, seed_from),
-            tools=tools or Tools(workers=8, timeout_s=BOUND_S),
+            tools=tools or ToolExecution(workers=8, timeout_s=BOUND_S),
             open_attempts=open_attempts,
         )
     )
@@ -103,7 +103,7 @@ def saying_ab() -> ScriptedEngine:
     return ScriptedEngine(lambda *_: said(*spell("ab")))
 
 
-def in_step(domain: EchoDomain, engine: Engine, bounds: Bounds = BOUNDS) -> list[Rollout]:
+def in_step(domain: EchoDomain, engine: Engine, bounds: AttemptBounds = BOUNDS) -> list[Rollout]:
     """Return the attempts at one task of three turns, whose tools have no workers."""
     play = Play(domain, engine, chat_of(), bounds, PARAMS, seed_from)
     return flat(run_episodes([("t", draft_of(3))], play))
@@ -129,7 +129,7 @@ def test_order_of_answers_changes_no_bit(checkpoint: Path) -> None:
             engine,
             SlowDomain(delays(order)),
             chat=chat,
-            tools=Tools(workers, BOUND_S),
+            tools=ToolExecution(workers, BOUND_S),
             open_attempts=opened,
         )
         assert sorted(index for index, _ in made) == list(range(8))
@@ -156,11 +156,11 @@ def test_an_attempt_that_waits_holds_up_no_other() -> None:
 
     engine = saying_ab()
     order: list[int] = []
-    bounds = Bounds(n=1, max_turns=5, max_length=500)
+    bounds = AttemptBounds(n=1, max_turns=5, max_length=500)
     for index, _ in run_episodes(
         [("slow", draft_of(1)), ("quick", draft_of(4)), ("third", draft_of(2))],
         Play(SlowDomain(before), engine, chat_of(), bounds, PARAMS, seed_from),
-        tools=Tools(2, BOUND_S),
+        tools=ToolExecution(2, BOUND_S),
         open_attempts=10,
     ):
         order.append(index)
@@ -183,7 +183,7 @@ def test_no_more_steps_at_once_than_workers_and_no_more_attempts_than_asked_for(
 
     engine = saying_ab()
     tasks = [(f"t{i}", draft_of(2)) for i in range(10)]
-    made = play(tasks, engine, SlowDomain(before), tools=Tools(3, BOUND_S), open_attempts=6)
+    made = play(tasks, engine, SlowDomain(before), tools=ToolExecution(3, BOUND_S), open_attempts=6)
     assert len(flat(made)) == 20
     assert most[0] == 3
     assert max(len(requests) for requests, _ in engine.calls) <= 6
@@ -208,8 +208,10 @@ def test_a_step_over_its_limit_is_an_observation_and_the_episode_goes_on() -> No
             [("t", draft_of(3))],
             engine,
             domain,
-            bounds=Bounds(n=2, max_turns=9, max_length=500, max_errors=2),
-            tools=Tools(1, 1.0),  # the only worker is stuck, and another one takes its place
+            bounds=AttemptBounds(n=2, max_turns=9, max_length=500, max_errors=2),
+            tools=ToolExecution(
+                1, 1.0
+            ),  # the only worker is stuck, and another one takes its place
         )
     )
     forever.set()
@@ -297,7 +299,7 @@ def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
     tasks = [(f"t{i}", draft_of(2)) for i in range(8)]
     hanging = ("hang", draft_of(2, prompt="hang"))
     unstartable = ("no", draft_of(2, unstartable=True))
-    made = flat(play([*tasks, hanging, unstartable], engine, domain, tools=Tools(4, 1.5)))
+    made = flat(play([*tasks, hanging, unstartable], engine, domain, tools=ToolExecution(4, 1.5)))
     forever.set()
     assert domain.most >= 4  # more where those that were given up are still at it
     assert {one.finish_reason for one in made[:16]} == {FinishReason.STOP}
@@ -370,7 +372,7 @@ def test_a_cancelled_run_ends_while_tools_are_at_work() -> None:
             run_episodes(
                 [("t", draft_of(1))],
                 Play(hanging, engine, chat_of(), BOUNDS, PARAMS, seed_from),
-                tools=Tools(2, 3600),  # none of the looks is at the end of a step
+                tools=ToolExecution(2, 3600),  # none of the looks is at the end of a step
                 open_attempts=9,
                 check=check,
             )
@@ -387,7 +389,7 @@ def test_tools_that_all_hang_fail_the_stage(monkeypatch: pytest.MonkeyPatch) -> 
             [(f"t{i}", draft_of(1)) for i in range(4)],
             engine,
             SlowDomain(lambda *_: bool(forever.wait())),  # type: ignore[arg-type,return-value]
-            tools=Tools(4, 0.05),
+            tools=ToolExecution(4, 0.05),
         )
     forever.set()
 
@@ -567,7 +569,7 @@ def test_training_gets_the_masks_of_real_multi_turn_attempts(
         TransformersEngine.load(checkpoint, threads=1),
         SlowDomain(lambda seed, turn: time.sleep(seed % 5 / 1000)),
         chat=ChatFormat.load(checkpoint),
-        bounds=Bounds(n=size, max_turns=3, max_length=200),
+        bounds=AttemptBounds(n=size, max_turns=3, max_length=200),
     )
     rollouts = flat(made)
     assert sum(one.turns > 1 for one in rollouts) >= size

@@ -20,7 +20,7 @@ from genenv_core.engines.retries import Retries
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.play.attempt import Bounds, Play
+from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.steps import EPISODE_TURN
@@ -71,7 +71,7 @@ def said(*token_ids: int, closed: bool = True) -> Completion:
 def rollouts(
     tasks: Sequence[tuple[str, TaskDraft]], engine: Engine, domain: EchoDomain, **changes: object
 ) -> list[Rollout]:
-    bounds = Bounds(**{"n": 2, "max_turns": 5, "max_length": 500, **changes})  # type: ignore[arg-type]
+    bounds = AttemptBounds(**{"n": 2, "max_turns": 5, "max_length": 500, **changes})  # type: ignore[arg-type]
     return flat(run_episodes(tasks, Play(domain, engine, chat_of(), bounds, PARAMS, seed_from)))
 
 
@@ -195,7 +195,7 @@ LOST = {seed_from("a", 0, 0), seed_from("b", 1, 1), seed_from("b", 2, 2)}
 @pytest.mark.parametrize("open_attempts", [None, 3])
 def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: int | None) -> None:
     tasks = [("a", draft_of(3)), ("b", draft_of(3))]
-    bounds = Bounds(n=3, max_turns=5, max_length=500)
+    bounds = AttemptBounds(n=3, max_turns=5, max_length=500)
 
     def played(engine: Flaky, retries: Retries) -> list[Rollout]:
         play = Play(EchoDomain(), engine, chat_of(), bounds, PARAMS, seed_from)
@@ -236,7 +236,7 @@ def test_what_the_agent_broke_is_final() -> None:
             raise DomainError("make one call")
 
     domain = Strict()
-    bounds = Bounds(n=1, max_turns=5, max_length=500)
+    bounds = AttemptBounds(n=1, max_turns=5, max_length=500)
     engine = ScriptedEngine(lambda *_: said(*spell("ab")))
     play = Play(domain, engine, chat_of(), bounds, PARAMS, seed_from)
     (one,) = flat(run_episodes([("t", draft_of(1))], play, retries=Retries(3)))
@@ -330,7 +330,7 @@ def test_a_real_model_keeps_its_tokens_over_several_turns(tmp_path: Path) -> Non
     tokenizer = tiny_tokenizer()
     engine = RecordingEngine(TransformersEngine.load(checkpoint, threads=1))
     tasks = [(f"t{i}", draft_of(1 + i % 3, prompt="abba " * (1 + i))) for i in range(5)]
-    bounds = Bounds(n=4, max_turns=3, max_length=300)
+    bounds = AttemptBounds(n=4, max_turns=3, max_length=300)
     play = Play(EchoDomain(), engine, chat, bounds, PARAMS, seed_from)
     made = flat(run_episodes(tasks, play))
     assert {r.finish_reason for r in made} == {FinishReason.STOP, FinishReason.LENGTH}

@@ -19,7 +19,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.spending.predicting import Prediction, Predictor, first_reached, samples_of
 from genenv_core.spending.shapes import SHAPES, likeness, units
 from genenv_core.spending.spent import Spent
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.planning import Planned
@@ -52,7 +52,7 @@ def note(
     state: StageState = StageState.COMPUTED,
 ) -> None:
     RunLog(LocalStore(root), run).begin(
-        Attempt(
+        StageAttempt(
             run_id=run,
             epoch=epoch,
             stage=stage,

@@ -18,7 +18,7 @@ from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.errors import ConfigError
 from genenv_core.spending.spent import Reached, Spent, reached, spent_on
 from genenv_core.spending.stop import facts_of, said_of
-from genenv_core.storage.records.runs import Attempt
+from genenv_core.storage.records.runs import StageAttempt
 from schemas.enums import StageState
 from tests.mutations import mutation
 
@@ -38,8 +38,10 @@ def tiny(*overrides: str) -> RunConfig:
     return resolve("tiny", overrides=overrides)
 
 
-def attempt(stage: str, state: StageState, seconds: float | None, tokens: int | None) -> Attempt:
-    return Attempt(
+def attempt(
+    stage: str, state: StageState, seconds: float | None, tokens: int | None
+) -> StageAttempt:
+    return StageAttempt(
         run_id="a",
         epoch=1,
         stage=stage,

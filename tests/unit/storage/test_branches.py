@@ -38,7 +38,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import BRANCH, verify
@@ -173,7 +173,7 @@ def test_gc_and_a_copy_keep_what_it_names_without_the_other_run(
 ) -> None:
     branch = noted(store)  # killed before it noted a stage
     age(store)
-    collect(store, Rule(keep=1, drop_run="run-a"), NOW, dry_run=False)
+    collect(store, CollectionRule(keep=1, drop_run="run-a"), NOW, dry_run=False)
     artifacts = Artifacts(store)
     for keys in branch.epochs:
         for stage, key in keys.items():

@@ -20,7 +20,7 @@ from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.draws import close_draws, force_draw, next_draws, read_draws
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import DRAWS, verify
@@ -93,7 +93,7 @@ def test_gc_and_a_copy_keep_the_earlier_outputs(store: LocalStore, tmp_path: Pat
     force_draw(store, "run-a", "generate_tasks", 2)
     write_epoch(store, "run-a", 2, variant=1)
     age(store)
-    collect(store, Rule(), NOW, dry_run=False)
+    collect(store, CollectionRule(), NOW, dry_run=False)
     copy_run(store, LocalStore(tmp_path / "copy"), "run-a")
     for there in (store, LocalStore(tmp_path / "copy")):
         assert Artifacts(there).find("rollout", key_of("rollout", 2)) is not None

@@ -36,7 +36,7 @@ from genenv_core.storage.store.leases import Lease, Leases
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity
 from genenv_core.storage.upkeep import compaction
-from genenv_core.storage.upkeep.collected import KINDS, Collected, Rule
+from genenv_core.storage.upkeep.collected import KINDS, Collected, CollectionRule
 from genenv_core.storage.upkeep.compaction import compact
 from genenv_core.storage.upkeep.gc import collect, collect_superseded
 from genenv_core.storage.upkeep.verify import COLLECTED, verify
@@ -80,7 +80,7 @@ def store(written: Path, tmp_path: Path) -> LocalStore:
 
 
 def gc(store: LocalStore, *, dry_run: bool = False, **rule: object) -> Collected:
-    return collect(store, Rule(**rule), NOW, dry_run=dry_run)  # type: ignore[arg-type]
+    return collect(store, CollectionRule(**rule), NOW, dry_run=dry_run)  # type: ignore[arg-type]
 
 
 def counts(found: Collected) -> dict[str, int]:

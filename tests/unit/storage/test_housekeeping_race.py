@@ -24,7 +24,7 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables, source
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep import compaction
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.compaction import compact
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
@@ -79,7 +79,7 @@ def clean(root: Path, shared: Shared, number: int) -> None:
     store = LocalStore(root)
     while not shared.over.is_set():
         young_s = max(0.0, time.time() - min(shared.since)) + MARGIN_S
-        rule = Rule(keep=2, older_than_h=young_s / 3600)
+        rule = CollectionRule(keep=2, older_than_h=young_s / 3600)
         found = collect(store, rule, datetime.now(UTC), dry_run=False)
         shared.collected.value += len(found.paths)
         time.sleep(0.1)  # as above

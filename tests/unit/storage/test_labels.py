@@ -24,7 +24,7 @@ from genenv_core.storage.records.runs import RunLog, list_runs
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import LABELS, verify
@@ -149,7 +149,7 @@ def test_a_damaged_record_is_found_and_written_anew(tmp_path: Path) -> None:
     (damage,) = verify(store).damaged
     assert (damage.path, damage.remedy) == (paths.run_labels("run-a"), LABELS)
     with pytest.raises(IntegrityError, match="nothing is collected"):
-        collect(store, Rule(), NOW, dry_run=True)  # it may have been a pin
+        collect(store, CollectionRule(), NOW, dry_run=True)  # it may have been a pin
     change_labels(store, "run-a", change_of(["three"]))
     assert read_labels(store, "run-a").tags == ("three",)
     assert verify(store).damaged == [] and verify(store).unknown == []
@@ -165,10 +165,10 @@ def test_a_pinned_run_keeps_its_weights_and_cannot_be_dropped(tmp_path: Path) ->
         write_run(store, "run-a", 6, weights=True)
     age(store)
     change_labels(store, "run-a", change_of(pinned=True))
-    assert collect(store, Rule(keep=1), NOW, dry_run=False).paths == []
+    assert collect(store, CollectionRule(keep=1), NOW, dry_run=False).paths == []
     with pytest.raises(ConfigError, match=r"genenv tag run-a --unpin"):
-        collect(store, Rule(drop_run="run-a"), NOW, dry_run=True)
+        collect(store, CollectionRule(drop_run="run-a"), NOW, dry_run=True)
     change_labels(store, "run-a", change_of(pinned=False))
-    gone = collect(store, Rule(keep=1), NOW, dry_run=False)
+    gone = collect(store, CollectionRule(keep=1), NOW, dry_run=False)
     assert gone.kinds["weights"].count > 0
     assert "genenv gc --restore run-a" in genenv("tag", "run-a", "--pin", root=tmp_path)

@@ -29,7 +29,7 @@ from genenv_core.storage.records.readers import Readers, check_readers
 from genenv_core.storage.records.retention import restore
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import verify
@@ -85,7 +85,7 @@ def own(root: Path, *uris: Path, told: list[str] | None = None) -> tuple[Artifac
 )  # fmt: skip
 @mutation(
     "weights elsewhere count as missing", "genenv_core/storage/upkeep/verify.py",
-    "if isinstance(record, Foreign) and not record.fault:", "if False:",
+    "if isinstance(record, ForeignWeights) and not record.fault:", "if False:",
 )  # fmt: skip
 def test_a_stage_is_taken_without_its_weights_and_nothing_there_changes(tmp_path: Path) -> None:
     team, manifest = shared(tmp_path / "team")
@@ -283,13 +283,13 @@ def test_gc_keeps_what_was_taken_and_a_note_goes_with_its_stage(tmp_path: Path) 
     artifacts.checkpoint(manifest, "agent")  # superseded weights that were copied go again
     before = state(team.root)
     age(store)
-    gone = collect(store, Rule(keep=1), datetime.now(UTC), dry_run=False)
+    gone = collect(store, CollectionRule(keep=1), datetime.now(UTC), dry_run=False)
     (weights,) = left_behind(manifest)
     assert weights.path in gone.paths and gone.kinds["manifests"].count == 0
     assert verify(store).damaged == [] and Artifacts(store).find(*UPDATE) == manifest
     assert artifacts.checkpoint(manifest, "agent").is_dir()  # and are had again
     age(store)
-    collect(store, Rule(drop_run="mine"), datetime.now(UTC), dry_run=False)
+    collect(store, CollectionRule(drop_run="mine"), datetime.now(UTC), dry_run=False)
     assert store.list("foreign") == store.list("stages") == store.list("parts") == []
     assert state(team.root) == before
 

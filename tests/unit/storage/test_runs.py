@@ -24,7 +24,7 @@ import pytest
 from genenv_core.errors import AlreadyExists, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records import runs
-from genenv_core.storage.records.runs import Attempt, RunLog, list_runs, unknown_run
+from genenv_core.storage.records.runs import RunLog, StageAttempt, list_runs, unknown_run
 from genenv_core.storage.sql.sources import source
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.process import identity, machine
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "root")
 
 
-def attempt(number: int = 1, **changed: Any) -> Attempt:
+def attempt(number: int = 1, **changed: Any) -> StageAttempt:
     values: dict[str, Any] = {
         "run_id": "run-a",
         "epoch": 1,
@@ -53,7 +53,7 @@ def attempt(number: int = 1, **changed: Any) -> Attempt:
         "pid": 4242,
         "started_at": NOW + timedelta(seconds=number),
     }
-    return Attempt(**values | changed)
+    return StageAttempt(**values | changed)
 
 
 def test_the_configuration_is_noted_and_a_change_keeps_the_start(store: LocalStore) -> None:

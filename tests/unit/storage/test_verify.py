@@ -18,7 +18,7 @@ import pytest
 from flows.cli.upkeep import verified as show
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
-from genenv_core.storage.records.foreign import Foreign, note_foreign
+from genenv_core.storage.records.foreign import ForeignWeights, note_foreign
 from genenv_core.storage.records.labels import change_labels, change_of
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
 from genenv_core.storage.records.origins import Origin, note_origin
@@ -34,8 +34,8 @@ from genenv_core.storage.upkeep.verify import (
     NOTED,
     UNUSED,
     Damage,
-    Report,
     Use,
+    VerifyReport,
     verify,
 )
 from tests.mutations import mutation
@@ -106,7 +106,8 @@ def write_collected(store: LocalStore) -> None:
     origin = {"stage": "rwr_update", "key": UPDATE, "run_id": "run-a", "host": "h"}
     note_origin(store, Origin.model_validate({**origin, "started_at": NOW}))
     note_foreign(
-        store, Foreign(stage="rwr_update", key=UPDATE, parts=manifest.parts, root="/x", at=NOW)
+        store,
+        ForeignWeights(stage="rwr_update", key=UPDATE, parts=manifest.parts, root="/x", at=NOW),
     )
     change_labels(store, "run-b", change_of(["baseline"]))
     log = RunLog(store, "run-b")
@@ -120,7 +121,7 @@ def files(store: LocalStore) -> list[str]:
     return [path for path in listed if not path.endswith(".log")]
 
 
-def of(report: Report, path: str) -> Damage:
+def of(report: VerifyReport, path: str) -> Damage:
     return next(damage for damage in report.damaged if damage.path == path)
 
 
@@ -133,7 +134,7 @@ def test_a_whole_store_is_whole(store: LocalStore) -> None:
     assert report.bytes == sum(map(len, before.values()))
     assert progress[-1] == (report.bytes, report.bytes)
     assert {path: store.read(path) for path in files(store)} == before
-    assert verify(LocalStore(store.root / "empty")) == Report()
+    assert verify(LocalStore(store.root / "empty")) == VerifyReport()
 
 
 @mutation("a changed part is sound", VERIFY, "if found not in (name, None):", "if found == '':")

@@ -17,7 +17,7 @@ import pytest
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
@@ -76,7 +76,7 @@ def commit(root: Path, log: RunLog, stage: str, *tables: str) -> Manifest:
     began = datetime.now(UTC)
     state = StageState.COMPUTED
     log.begin(
-        Attempt(
+        StageAttempt(
             run_id="run-a", epoch=1, stage=stage, stage_key=key, state=state, host="h", pid=1,
             started_at=began, seconds=1.0, rows=made.rows,
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.limiting import RunBudget, within_limits
@@ -32,7 +32,7 @@ def note(
     root: Path, epoch: int, stage: str, seconds: float, state: StageState = StageState.COMPUTED
 ) -> None:
     RunLog(LocalStore(root), "mine").begin(
-        Attempt(
+        StageAttempt(
             run_id="mine",
             epoch=epoch,
             stage=stage,

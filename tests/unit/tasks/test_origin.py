@@ -18,15 +18,15 @@ from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.storage import paths
 from genenv_core.storage.records.origins import Origin, find_origin
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import ORIGIN, verify
 from schemas.enums import StageState
 from tasks.stage import Stage, StageContext, execution
-from tasks.stage.execution import Outcome, run_stage
+from tasks.stage.execution import StageOutcome, run_stage
 from tasks.stage.progress import Event, listening
 from tasks.upkeep.opening import open_run
 from tests.mutations import mutation
@@ -48,11 +48,11 @@ def compute(context: StageContext[NoInputs]) -> dict[str, Any]:
     return {"n": 1}
 
 
-def play(root: Path, run: str) -> Outcome:
+def play(root: Path, run: str) -> StageOutcome:
     return run_stage(TOY, compute, configured(root, run), 1, NO_INPUTS)
 
 
-def attempts(root: Path, run: str) -> list[Attempt]:
+def attempts(root: Path, run: str) -> list[StageAttempt]:
     return RunLog(LocalStore(root), run).attempts()
 
 
@@ -154,7 +154,7 @@ def test_the_note_goes_with_the_manifest(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     assert len(store.list("origins")) == 1 and verify(store).unknown == []
     age(store)
-    collect(store, Rule(drop_run="first"), datetime.now(UTC), dry_run=False)
+    collect(store, CollectionRule(drop_run="first"), datetime.now(UTC), dry_run=False)
     assert store.list("origins") == store.list("stages") == []
 
 

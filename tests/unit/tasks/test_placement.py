@@ -35,9 +35,9 @@ from genenv_core.errors import ConfigError, StageError
 from genenv_core.exchange.external import offline_input
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
 from tasks.placement import child as child_module
-from tasks.placement.child import Child
+from tasks.placement.child import ChildRun
 from tasks.placement.names import deployment_name
-from tasks.placement.pods import LAST_LETTERS, LAST_LINES, Look, Pods, diagnosis, secrets_in
+from tasks.placement.pods import LAST_LETTERS, LAST_LINES, PodLook, Pods, diagnosis, secrets_in
 from tasks.score import ScoreInputs
 from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
@@ -207,8 +207,8 @@ def test_a_cluster_that_cannot_be_asked_is_no_error(
         (tmp_path / "config").write_text(json.dumps(config))
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
         pods = Pods("genenv", frozenset({"a"}))
-        assert pods.missing_secrets() == [] and pods.look(uuid4()) == Look()
-        assert pods.last_words(Look(pod="p", container="c")) == ""
+        assert pods.missing_secrets() == [] and pods.look(uuid4()) == PodLook()
+        assert pods.last_words(PodLook(pod="p", container="c")) == ""
 
 
 def hang_up(server: socket.socket) -> None:
@@ -220,7 +220,7 @@ def hang_up(server: socket.socket) -> None:
 CHILD = "tasks/placement/child.py"
 
 
-class Followed(Child):
+class Followed(ChildRun):
     """A child whose server, pods and clock are a script: one (state, pod runs) for each look."""
 
     def __init__(self, looks: list[tuple[State, bool]]) -> None:
@@ -242,9 +242,9 @@ class Followed(Child):
     def check(self) -> None:
         assert self._script, "it was followed beyond its end"
 
-    def look(self, flow_run: UUID) -> Look:
+    def look(self, flow_run: UUID) -> PodLook:
         self.looks += 1
-        return Look(runs=self._script[0][1])
+        return PodLook(runs=self._script[0][1])
 
     def _sign(self, child: Any) -> bytes:
         return b"the same"
@@ -379,11 +379,11 @@ def test_a_dead_pods_last_words_are_bounded():
     words = pods.last_words(pods.look(uuid4()))
     assert words == " | ".join(f"line {at}" for at in range(9 - LAST_LINES, 9))
     assert pods.asked == ["/api/v1/namespaces/ns/pods/pod-1/log job"]
-    assert len(pods.last_words(Look(message="x" * 5000))) == LAST_LETTERS
+    assert len(pods.last_words(PodLook(message="x" * 5000))) == LAST_LETTERS
     left = Said("the log", message="what it left")
     assert left.last_words(left.look(uuid4())) == "what it left" and left.asked == []
     assert Said(None).last_words(pods.look(uuid4())) == ""  # the log may not be read
-    assert pods.last_words(Look()) == ""
+    assert pods.last_words(PodLook()) == ""
 
 
 @mutation(

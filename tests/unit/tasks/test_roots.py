@@ -20,7 +20,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage import Stage, StageContext
-from tasks.stage.execution import Outcome, run_stage
+from tasks.stage.execution import StageOutcome, run_stage
 from tasks.stage.planning import is_stored, planned
 from tasks.stage.progress import Event, listening
 from tasks.upkeep.opening import open_run
@@ -45,7 +45,7 @@ def never(context: StageContext[NoInputs]) -> dict[str, Any]:
     raise AssertionError("it is there")
 
 
-def play(config: RunConfig, how: Any = compute) -> Outcome:
+def play(config: RunConfig, how: Any = compute) -> StageOutcome:
     return run_stage(TOY, how, config, 1, NO_INPUTS)
 
 

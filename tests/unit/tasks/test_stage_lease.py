@@ -23,7 +23,7 @@ from genenv_core.errors import StageError
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tasks.stage import Stage, StageContext, progress
-from tasks.stage.execution import Outcome, run_stage
+from tasks.stage.execution import StageOutcome, run_stage
 from tasks.stage.progress import Cancelled, Event, listening
 from tests.unit.builders_stage import NO_INPUTS
 from tests.waiting import BOUND_S, until
@@ -63,7 +63,7 @@ def test_threads_compute_a_stage_once_and_say_that_they_wait(tmp_path: Path) -> 
         if event.kind == "waiting":
             waiting.append(event)
 
-    def one(run_id: str) -> Outcome:
+    def one(run_id: str) -> StageOutcome:
         return run_stage(STAGE, slow, configured(tmp_path, run_id), 1, NO_INPUTS)
 
     with listening(seen), ThreadPoolExecutor(3) as threads:

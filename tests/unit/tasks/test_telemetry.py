@@ -156,12 +156,12 @@ def test_a_failure_marks_the_span_by_its_type_alone(
     "elsewhere = _from_elsewhere.get() or", 'elsewhere = "" or',
 )  # fmt: skip
 def test_a_span_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.placement.child import Child  # not before `tasks.stage`
+    from tasks.placement.child import ChildRun  # not before `tasks.stage`
 
     config = configured(tmp_path)
     with kept(monkeypatch) as found:
         with stage_span("x", "score", 1, "key") as here:
-            sent = Child(None, "score", config, 1, "cpu", "key")._parameters(NO_INPUTS, {})  # type: ignore[arg-type]
+            sent = ChildRun(None, "score", config, 1, "cpu", "key")._parameters(NO_INPUTS, {})  # type: ignore[arg-type]
             assert sent["traceparent"] == here.traceparent
             assert here.traceparent.startswith("00-")
         # There, no span is open yet.
@@ -175,7 +175,7 @@ def test_a_span_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.M
         whole = found.get_finished_spans()[-1]
         assert whole.parent and (whole.parent.trace_id, whole.parent.span_id) == (7, 9)
     monkeypatch.delenv("OTEL_TRACES_EXPORTER")
-    plain = Child(None, "score", config, 1, "cpu", "key")._parameters(NO_INPUTS, {})  # type: ignore[arg-type]
+    plain = ChildRun(None, "score", config, 1, "cpu", "key")._parameters(NO_INPUTS, {})  # type: ignore[arg-type]
     assert "traceparent" not in plain
 
 

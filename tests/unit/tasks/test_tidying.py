@@ -17,7 +17,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.errors import IntegrityError
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.upkeep.collected import Collected, Found
+from genenv_core.storage.upkeep.collected import Collectable, Collected
 from tasks.stage.progress import listening
 from tasks.upkeep import tidying
 from tests.mutations import mutation
@@ -38,7 +38,7 @@ def asked(
         calls.append((run, keep, until))
         if answer:
             raise answer
-        return Collected({"weights": Found(2, 3_000_000_000)})
+        return Collected({"weights": Collectable(2, 3_000_000_000)})
 
     monkeypatch.setattr(tidying, "collect_superseded", collect)
     config: RunConfig = resolve("tiny", overrides=overrides, fields={"run_id": "r"})

@@ -27,7 +27,7 @@ from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.loop.completions import completion_logits, laid_out
 from genenv_core.training.loop.steps import StepTrainer
-from genenv_core.training.memory.estimate import Shape, estimate
+from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.requests import TrainerCheckpoints, run_update
 from tests.mutations import mutation
@@ -360,7 +360,7 @@ def test_the_estimated_memory_is_an_upper_bound(alike: bool) -> None:
             completion_logits(model, laid_out(prompts, completions, shared=True)).log_softmax(-1)
         kept.append(sum(one.nbytes() for at, one in held.items() if at not in weights))
         needed = job(
-            Shape.of(model.config.to_dict()), training=SHARED, gradient_checkpointing=False,
+            DecoderShape.of(model.config.to_dict()), training=SHARED, gradient_checkpointing=False,
             row_tokens=tokens, completion_tokens=end, rows=rows,
         )  # fmt: skip
         expected.append(rows * estimate(needed).row)

@@ -40,9 +40,9 @@ from genenv_core.training.memory import needs
 from genenv_core.training.memory.devices import Gpu, read_gpu
 from genenv_core.training.memory.estimate import (
     GB,
-    Estimate,
+    DecoderShape,
     Job,
-    Shape,
+    MemoryEstimate,
     estimate,
     fitted,
     job_of,
@@ -72,7 +72,7 @@ MODELS = {
     "qwen2": lambda **extra: Qwen2ForCausalLM(Qwen2Config(**SIZES | extra)),
     "llama": lambda **extra: LlamaForCausalLM(LlamaConfig(**SIZES | extra)),
 }
-SEVEN = Shape.of(
+SEVEN = DecoderShape.of(
     {  # Qwen2.5-7B
         "model_type": "qwen2",
         "hidden_size": 3584,
@@ -86,7 +86,7 @@ SEVEN = Shape.of(
 )
 
 
-def job(shape: Shape = SEVEN, **changes: Any) -> Job:
+def job(shape: DecoderShape = SEVEN, **changes: Any) -> Job:
     config = changes.pop("training", TrainingConfig(device="cuda", precision="bfloat16"))
     values: dict[str, Any] = {
         "loss": "grpo",
@@ -98,7 +98,7 @@ def job(shape: Shape = SEVEN, **changes: Any) -> Job:
     return Job(shape=shape, training=config, **values | changes)
 
 
-def need(**changes: Any) -> Estimate:
+def need(**changes: Any) -> MemoryEstimate:
     return estimate(job(**changes))
 
 
@@ -106,18 +106,18 @@ def need(**changes: Any) -> Estimate:
 @pytest.mark.parametrize("kind", MODELS)
 def test_parameters_are_counted_exactly(kind: str, tied: bool) -> None:
     model = MODELS[kind](tie_word_embeddings=tied)
-    shape = Shape.of(model.config.to_dict())
+    shape = DecoderShape.of(model.config.to_dict())
     assert shape.parameters == sum(p.numel() for p in model.parameters())
     assert SEVEN.parameters == 7_615_616_512  # as its model card has it: 7.61 billion
 
 
 def test_heads_of_their_own_width_are_counted_and_experts_are_not() -> None:
     model = Qwen3ForCausalLM(Qwen3Config(**SIZES | {"head_dim": 32, "tie_word_embeddings": True}))
-    shape = Shape.of(model.config.to_dict())
+    shape = DecoderShape.of(model.config.to_dict())
     assert shape.queries == 128 != SIZES["hidden_size"]
     assert shape.parameters == sum(p.numel() for p in model.parameters())
     with pytest.raises(KeyError, match="num_experts: mixtures of experts are not counted"):
-        Shape.of(model.config.to_dict() | {"num_experts": 128})
+        DecoderShape.of(model.config.to_dict() | {"num_experts": 128})
 
 
 @pytest.mark.parametrize("rank", [1, 8])
@@ -126,7 +126,7 @@ def test_adapters_are_counted_exactly(rank: int) -> None:
     from peft import get_peft_model
 
     model = MODELS["qwen2"]()
-    shape = Shape.of(model.config.to_dict())
+    shape = DecoderShape.of(model.config.to_dict())
     adapted = get_peft_model(model, PeftLora(r=rank, target_modules="all-linear"))
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     assert shape.adapters(rank) == trained
@@ -145,7 +145,7 @@ def test_what_a_layer_keeps_is_estimated_within_a_tenth(
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         measured.append(kept_bytes(model, rows=2, tokens=tokens))
-        shape = Shape.of(model.config.to_dict())
+        shape = DecoderShape.of(model.config.to_dict())
         options = {"gradient_checkpointing": checkpointing, "row_tokens": tokens}
         expected.append(2 * estimate(job(shape, training=TrainingConfig(), **options)).row)
     layers_measured, layers_expected = measured[1] - measured[0], expected[1] - expected[0]
@@ -288,7 +288,7 @@ def test_remedies_are_those_that_help_with_what_they_would_need() -> None:
 def test_an_unknown_architecture_has_no_estimate(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"n_embd": 3}')
     with pytest.raises(ModelError, match=r"cannot be estimated from its config\.json: KeyError"):
-        Shape.read(tmp_path)
+        DecoderShape.read(tmp_path)
 
 
 def models_of(folder: Path, sizes: dict[str, Any]) -> Given:
@@ -469,7 +469,7 @@ def test_a_warm_start_needs_what_its_examples_need(
     assert needs.needs(own, small)[0].longest == "of 64 examples of the domain"
 
 
-SMOL = Shape(
+SMOL = DecoderShape(
     hidden=576, layers=30, intermediate=1536, heads=9, kv_heads=3, vocabulary=49152, tied=True,
     attention_bias=False, stored_bytes=4, head=64,
 )  # fmt: skip
@@ -487,7 +487,7 @@ def test_adapters_on_a_cpu_need_what_was_measured(stored: int, rows: int, measur
     assert found == pytest.approx(measured, rel=0.1)
 
 
-WIDE = Shape(
+WIDE = DecoderShape(
     hidden=128, layers=4, intermediate=320, heads=4, kv_heads=4, vocabulary=49152, tied=False,
     attention_bias=True, stored_bytes=4, head=32,
 )  # fmt: skip
@@ -506,7 +506,7 @@ NARROW = replace(WIDE, hidden=320, layers=6, intermediate=800, vocabulary=8192, 
     ],
 )
 def test_rwr_on_a_cpu_needs_what_was_measured(
-    shape: Shape, completion: int, training: dict[str, Any], measured: float
+    shape: DecoderShape, completion: int, training: dict[str, Any], measured: float
 ) -> None:
     """Random weights of 50 MB, prompts of 64 tokens, 4 of 8 rows: memory above the libraries."""
     settings = TrainingConfig(**training)

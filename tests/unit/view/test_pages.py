@@ -21,7 +21,7 @@ from flows.view import reading
 from flows.view.app import application
 from genenv_core import pools
 from genenv_core.evidence import beginning
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
 from tests.examples import some
@@ -202,7 +202,7 @@ def test_a_page_says_how_far_a_stage_is_and_what_bootstrap_reached(
         RunLog(store, "run-a").note_key(epoch, stage, made.key)
     begun = {"stage": "rollout", "epoch": 2, "stage_key": "k", "state": "running"}
     where = {"run_id": "run-a", "host": "h", "pid": 1, "started_at": START}
-    RunLog(store, "run-a").begin(Attempt.model_validate({**begun, **where}))
+    RunLog(store, "run-a").begin(StageAttempt.model_validate({**begun, **where}))
     with TestClient(application(store), base_url="http://localhost") as browser:
         page = browser.get("/runs/run-a").text
     assert "rollout of epoch 2: 3 of &lt;8&gt; groups</p>" in page

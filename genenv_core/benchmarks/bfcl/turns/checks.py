@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from typing import Any
 
-from genenv_core.benchmarks.bfcl.faults import ErrorType, Fault, shown
+from genenv_core.benchmarks.bfcl.faults import ErrorType, PredictionFault, shown
 from genenv_core.benchmarks.bfcl.shapes import is_list
 from genenv_core.benchmarks.bfcl.turns.backends import Backends, Side
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
@@ -29,26 +29,28 @@ Turns = list[list[list[str]]]
 """Calls by turn and step."""
 
 
-def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> Fault | None:
+def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> PredictionFault | None:
     """Return None when every turn leads where gold's does, else the first fault; never raises."""
     if not is_list(prediction):
-        return Fault(ErrorType.FORMAT, "no list of turns")
+        return PredictionFault(ErrorType.FORMAT, "no list of turns")
     if len(prediction) != len(row.gold):
         counts = f"{len(prediction)} turns where gold has {len(row.gold)}"
-        return Fault(ErrorType.TURN_COUNT, counts)
+        return PredictionFault(ErrorType.TURN_COUNT, counts)
     if not all(isinstance(turn, list | str | dict) for turn in prediction):
-        return Fault(ErrorType.UNCHECKABLE, "the official checker raises here: a turn is no list")
+        return PredictionFault(
+            ErrorType.UNCHECKABLE, "the official checker raises here: a turn is no list"
+        )
     turns = [steps_of(turn) for turn in prediction]
     sizes = [len(call) for turn in turns for step in turn for call in step]
     if len(sizes) > MOST_CALLS or sum(sizes) > MOST_CHARACTERS:
         most = f"{MOST_CALLS} calls or {MOST_CHARACTERS} characters"
-        return Fault(ErrorType.TOO_LONG, f"more than {most}")
+        return PredictionFault(ErrorType.TOO_LONG, f"more than {most}")
     try:
         with backends.fresh():
             return _compare(turns, row, backends)
     except Exception as error:  # a scenario that is not loaded, states that cannot be compared
         why = f"the official checker raises here: {type(error).__name__}"
-        return Fault(ErrorType.UNCHECKABLE, why)
+        return PredictionFault(ErrorType.UNCHECKABLE, why)
 
 
 def steps_of(turn: object) -> list[list[str]]:
@@ -60,7 +62,7 @@ def _are_calls(step: object) -> bool:
     return is_list(step) and step not in ([], [""]) and all(isinstance(one, str) for one in step)
 
 
-def _compare(turns: Turns, row: TurnsRow, backends: Backends) -> Fault | None:
+def _compare(turns: Turns, row: TurnsRow, backends: Backends) -> PredictionFault | None:
     model, gold = (
         backends.side(row.classes, row.config, row.long, f"{who}_{row.id}")
         for who in ("model", "model_ground_truth")
@@ -79,7 +81,7 @@ def _compare(turns: Turns, row: TurnsRow, backends: Backends) -> Fault | None:
     return None
 
 
-def _state(model: Side, gold: Side, turn: int) -> Fault | None:
+def _state(model: Side, gold: Side, turn: int) -> PredictionFault | None:
     for name in gold.instances:
         reached = model.state(name)
         differ = [key for key, value in gold.state(name).items() if reached[key] != value]
@@ -89,7 +91,7 @@ def _state(model: Side, gold: Side, turn: int) -> Fault | None:
     return None
 
 
-def _responses(given: Counter[str], wanted: list[str], turn: int) -> Fault | None:
+def _responses(given: Counter[str], wanted: list[str], turn: int) -> PredictionFault | None:
     missing = Counter(map(_mark, wanted)) - given
     if not missing:
         return None
@@ -105,5 +107,5 @@ def _mark(result: str) -> str:
     return hashlib.sha256(result.encode(errors="surrogatepass")).hexdigest()
 
 
-def _fault(kind: ErrorType, turn: int, reason: str, **more: Any) -> Fault:
-    return Fault(kind, f"turn {turn}: {reason}", {"turn": turn, **more})
+def _fault(kind: ErrorType, turn: int, reason: str, **more: Any) -> PredictionFault:
+    return PredictionFault(kind, f"turn {turn}: {reason}", {"turn": turn, **more})

@@ -26,7 +26,7 @@ class NoCall(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WrittenCall:
     """A call as it was written; `instance` is a name that `addressed` put there."""
 
     instance: str
@@ -45,7 +45,7 @@ def addressed(text: str, instances: Mapping[str, str]) -> str:
     return _CALLED.sub(of, text)
 
 
-def read_call(text: str) -> Call:
+def read_call(text: str) -> WrittenCall:
     """Return the one call `instance.method(...)` of a text; raises NoCall for anything else."""
     if len(text) > LONGEST:
         raise NoCall(f"more than {LONGEST} characters")
@@ -63,7 +63,7 @@ def read_call(text: str) -> Call:
             named = {one.arg: _literal(one.value) for one in keywords if one.arg is not None}
             if len(named) < len(names):
                 raise NoCall("arguments are unpacked")
-            return Call(instance, method, [_literal(one) for one in arguments], named)
+            return WrittenCall(instance, method, [_literal(one) for one in arguments], named)
         case ast.Call(ast.Name(name)):
             raise NoCall(f"no function {name!r}")
         case _:

@@ -23,7 +23,7 @@ RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ApiRequest:
     """A request, the calls that are right, and what each of them answers."""
 
     request: str
@@ -73,7 +73,7 @@ class Request:
 class Calling:
     """One attempt. A wrong call ends it, and so does the last right one."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ApiRequest) -> None:
         self._request = request
         self._made: list[str] = []
 

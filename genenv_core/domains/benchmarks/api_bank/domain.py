@@ -22,9 +22,9 @@ from genenv_core.benchmarks.api_bank.scoring import RecordedCall
 from genenv_core.benchmarks.api_bank.suite import ApiBank
 from genenv_core.benchmarks.api_bank.tools import spelled
 from genenv_core.benchmarks.protocol import Call
-from genenv_core.domains.benchmarks.api_bank.attempt import Request, entries
+from genenv_core.domains.benchmarks.api_bank.attempt import ApiRequest, entries
 from genenv_core.domains.benchmarks.api_bank.drawing import LEVELS, Docs
-from genenv_core.domains.benchmarks.api_bank.requests import Requests, said_turns
+from genenv_core.domains.benchmarks.api_bank.requests import ApiRequests, said_turns
 from genenv_core.domains.benchmarks.api_bank.wording import (
     ENV_RULES,
     OBSERVATION_SCHEMA,
@@ -108,15 +108,15 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
         return replace(super()._draft(item, group), prompt=said)
 
     @cached_property
-    def _requests(self) -> Requests:
-        return Requests(
+    def _requests(self) -> ApiRequests:
+        return ApiRequests(
             self._bank,
             self.mode,
             lambda draft: isinstance(self._unless_known(draft), TaskDraft),
             explained=self.options.explain,
         )
 
-    def made(self, spec: JsonObject) -> Request:
+    def made(self, spec: JsonObject) -> ApiRequest:
         """Return a training request; raises DomainError for a broken spec."""
         return self._requests.made(spec)
 

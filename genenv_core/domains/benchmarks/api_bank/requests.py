@@ -16,7 +16,7 @@ from genenv_core.benchmarks.api_bank.scoring import RecordedCall, recorded
 from genenv_core.benchmarks.api_bank.suite import ApiBank, judged_call
 from genenv_core.benchmarks.api_bank.tools import schema
 from genenv_core.benchmarks.protocol import ItemVerdict
-from genenv_core.domains.benchmarks.api_bank.attempt import Request
+from genenv_core.domains.benchmarks.api_bank.attempt import ApiRequest
 from genenv_core.domains.benchmarks.api_bank.drawing import Docs, draw
 from genenv_core.domains.benchmarks.api_bank.writing import (
     EarlierCall,
@@ -38,7 +38,7 @@ _CONDITIONAL = "ForgotPassword"
 """Its arguments depend on one another, which its declaration says in prose only."""
 
 
-class Requests:
+class ApiRequests:
     """The APIs of a download to make requests for; of names that levels share, those of 1 and 2.
 
     Args:
@@ -65,14 +65,14 @@ class Requests:
             if doc["input_parameters"] and name not in (SEARCHER, _CONDITIONAL)
         }
 
-    def made(self, spec: JsonObject) -> Request:
+    def made(self, spec: JsonObject) -> ApiRequest:
         """Return a task to attempt; raises DomainError for a broken spec."""
         try:
             calls = [dict(call) for call in spec["calls"]]
             golds = [self._gold(call) for call in calls]
             tools = [schema(self.docs[name]) for name in spec["tools"]]
             judge = partial(self._judge_call, golds)
-            return Request(str(spec["request"]), calls, tools, judge, self._explained)
+            return ApiRequest(str(spec["request"]), calls, tools, judge, self._explained)
         except (KeyError, TypeError, ValueError, StopIteration, UnreadableError) as error:
             raise DomainError(
                 f"api_bank: the spec {str(spec)[:120]} has no request, calls and tools of this "

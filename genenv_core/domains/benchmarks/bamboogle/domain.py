@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from pydantic import Field
 
 from genenv_core.benchmarks.bamboogle import BENCHMARK
-from genenv_core.benchmarks.bamboogle.playing import SEARCH, Question, Search
+from genenv_core.benchmarks.bamboogle.playing import SEARCH, BamboogleQuestion, Search
 from genenv_core.benchmarks.bamboogle.scoring import judged
 from genenv_core.benchmarks.bamboogle.searching import Index, Passage, read_corpus
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
@@ -112,16 +112,18 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
         corpus = {"corpus": self._corpus_digest[:16]} if self._corpus else {}
         return {"search": self.options.search, **corpus}
 
-    def item(self, item: str) -> Question:
+    def item(self, item: str) -> BamboogleQuestion:
         """Return a question of the benchmark, with the search engine of the options."""
         return cast(Bamboogle, self.suite).playable(item, self._engine(()))
 
-    def made(self, spec: JsonObject) -> Question:
+    def made(self, spec: JsonObject) -> BamboogleQuestion:
         """Return a training question; raises DomainError for a broken spec."""
         question, answer, passages = _read_spec(spec)
         engine = self._engine(passages)
         shown = () if engine else [passage.shown() for passage in passages]
-        return Question(question, partial(judged, answer), shown, engine, self.options.explain)
+        return BamboogleQuestion(
+            question, partial(judged, answer), shown, engine, self.options.explain
+        )
 
     def episode(self, draft: TaskDraft, seed: int) -> BenchmarkEpisode:
         """Return a fresh attempt; raises DomainError where only pi_env could answer searches."""

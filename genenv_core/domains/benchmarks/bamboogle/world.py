@@ -117,7 +117,7 @@ def draw(rng: random.Random, level: int) -> Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _QuestionWay:
     """From what kind of thing a question starts, by which relations it goes, and what it asks."""
 
     start: str
@@ -125,16 +125,16 @@ class _Way:
     fact: _Fact
 
 
-def _way(rng: random.Random, hops: int) -> _Way:
+def _way(rng: random.Random, hops: int) -> _QuestionWay:
     start = kind = rng.choice(list(_NAMES))
     relations: list[_Relation] = []
     for _ in range(hops - 1):
         relations.append(rng.choice(_RELATIONS[kind]))
         kind = relations[-1].to
-    return _Way(start, relations, rng.choice(_FACTS[kind]))
+    return _QuestionWay(start, relations, rng.choice(_FACTS[kind]))
 
 
-def _chain(rng: random.Random, way: _Way, used: set[str]) -> Drawn:
+def _chain(rng: random.Random, way: _QuestionWay, used: set[str]) -> Drawn:
     """Return a question with the passages that it needs, in the order of its hops."""
     thing = _new(rng, _NAMES[way.start], used)
     asked, passages = thing, list[Passage]()

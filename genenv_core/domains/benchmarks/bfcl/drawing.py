@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from genenv_core.benchmarks.protocol import Call
-from genenv_core.domains.benchmarks.bfcl.catalogue import CATALOGUE, Entry
+from genenv_core.domains.benchmarks.bfcl.catalogue import CATALOGUE, CatalogueEntry
 from genenv_core.domains.benchmarks.bfcl.program import Program
 
 MOST_CALLS = 4
@@ -46,7 +46,9 @@ def _drawn(rng: random.Random, calls: int, called: int, others: int) -> Program:
     return Program(_joined(rng, sentences), _functions(offered), found)
 
 
-def _distinct(rng: random.Random, entry: Entry, others: Sequence[Call]) -> tuple[str, Call]:
+def _distinct(
+    rng: random.Random, entry: CatalogueEntry, others: Sequence[Call]
+) -> tuple[str, Call]:
     while True:
         sentence, arguments = entry.draw(rng)
         call = Call(entry.function["name"], arguments)

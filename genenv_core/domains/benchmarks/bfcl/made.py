@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from genenv_core.benchmarks.bfcl.categories import Category, Kind
+from genenv_core.benchmarks.bfcl.categories import Category, Matching
 from genenv_core.benchmarks.bfcl.playing import NO_FUNCTION, SingleTurn
 from genenv_core.benchmarks.bfcl.rows import Row, are_functions, turns_of
 from genenv_core.benchmarks.bfcl.suite import check_row, verdict_of
@@ -30,7 +30,7 @@ class MadeTask(SingleTurn):
     def __init__(self, row: Row) -> None:
         """Take a row; its kind says how the calls are compared."""
         super().__init__(row, self._verdict)
-        self._nothing = row.category.kind is Kind.IRRELEVANCE
+        self._nothing = row.category.kind is Matching.IRRELEVANCE
 
     def prediction(self, said: Sequence[Said]) -> Any:
         """Return the calls of the first turn, or its text where it needs and has no call."""

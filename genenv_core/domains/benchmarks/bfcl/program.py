@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from genenv_core.benchmarks.bfcl.calls import check_calls
-from genenv_core.benchmarks.bfcl.categories import Kind, Language
+from genenv_core.benchmarks.bfcl.categories import Language, Matching
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.catalogue import CATALOGUE
@@ -72,12 +72,12 @@ def family_of(functions: int, calls: int) -> str:
     return "parallel" if functions == 1 else "parallel_multiple"
 
 
-KINDS: Mapping[str, Kind] = {
-    "irrelevance": Kind.IRRELEVANCE,
-    "simple": Kind.SIMPLE,
-    "multiple": Kind.MULTIPLE,
-    "parallel": Kind.PARALLEL,
-    "parallel_multiple": Kind.PARALLEL,
+KINDS: Mapping[str, Matching] = {
+    "irrelevance": Matching.IRRELEVANCE,
+    "simple": Matching.SIMPLE,
+    "multiple": Matching.MULTIPLE,
+    "parallel": Matching.PARALLEL,
+    "parallel_multiple": Matching.PARALLEL,
 }
 """How the calls of each family are compared with gold."""
 

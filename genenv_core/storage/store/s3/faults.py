@@ -52,7 +52,7 @@ _LOST = (
 )
 
 
-class Refused(Exception):
+class ConditionFailed(Exception):
     """The condition of a request does not hold."""
 
 
@@ -60,7 +60,7 @@ class Unlike(Exception):
     """The bytes that came are not those that were announced."""
 
 
-class Foreign(Exception):
+class ForeignAnswer(Exception):
     """What came back is no answer of S3."""
 
 
@@ -85,7 +85,7 @@ def foreign(error: BaseException) -> str:
 
     S3 describes errors in XML and marks its answers with headers of its own.
     """
-    if isinstance(error, Foreign):
+    if isinstance(error, ForeignAnswer):
         return str(error)
     status, code = status_of(error)
     headers = _headers(error)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.errors import NotFound, StorageError
-from genenv_core.storage.store.s3.faults import Refused, Unlike
-from genenv_core.storage.store.s3.requests import Head, Requests, body_of, md5, metadata, together
+from genenv_core.storage.store.s3.faults import ConditionFailed, Unlike
+from genenv_core.storage.store.s3.requests import Head, S3Requests, body_of, md5, metadata, together
 
 PIECE_BYTES = 32 * 2**20
 """Objects larger than this go up and come down in pieces of it, each with its own tries."""
@@ -35,7 +35,7 @@ RESTARTS = 5
 """How often the reading of an object may begin, which others write anew meanwhile."""
 
 
-class Multipart(Requests):
+class Multipart(S3Requests):
     """Requests that go in pieces where an object is large."""
 
     async def _touch(self, path: str, head: Head) -> bool:
@@ -66,7 +66,7 @@ class Multipart(Requests):
             await self._finish(path, upload, pieces, {"IfMatch": head.etag})
         except BaseException as error:
             await self._abort(path, upload)
-            if isinstance(error, NotFound | Refused):
+            if isinstance(error, NotFound | ConditionFailed):
                 return False
             raise
         return True
@@ -129,7 +129,7 @@ class Multipart(Requests):
                     "complete_multipart_upload", path, UploadId=upload,
                     MultipartUpload={"Parts": list(pieces)}, **condition,
                 )  # fmt: skip
-            except Refused:  # somebody was first
+            except ConditionFailed:  # somebody was first
                 await self._gone("abort_multipart_upload", path, UploadId=upload)
             except NotFound:
                 # An upload that is finished is not there any more either.
@@ -148,7 +148,7 @@ class Multipart(Requests):
                     return await self._read(path, head, target)
                 async with self._large:
                     return await self._read(path, head, target)
-            except Refused:  # somebody has made it young, which may give it another ETag
+            except ConditionFailed:  # somebody has made it young, which may give it another ETag
                 continue
         raise StorageError(
             f"{self._where}{path} was written anew whenever it was read: run the same command again"

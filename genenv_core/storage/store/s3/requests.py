@@ -35,8 +35,8 @@ from botocore.handlers import add_expect_header
 from genenv_core.errors import NotFound, StorageError
 from genenv_core.storage.store.s3.away import Away
 from genenv_core.storage.store.s3.faults import (
-    Foreign,
-    Refused,
+    ConditionFailed,
+    ForeignAnswer,
     Unlike,
     fault,
     foreign,
@@ -123,7 +123,7 @@ def _connections(
     return files, asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(LARGE_AT_ONCE)
 
 
-class Requests:
+class S3Requests:
     """Requests for the objects of one bucket below a prefix, for fsspec's event loop."""
 
     def __init__(self, name: str, prefix: str) -> None:
@@ -148,7 +148,7 @@ class Requests:
         for number in range(TRIES):
             try:
                 done = await work()
-            except (Refused, StorageError):
+            except (ConditionFailed, StorageError):
                 self._away.answered(path)
                 raise
             except Exception as error:
@@ -184,7 +184,7 @@ class Requests:
             if status == 404:
                 raise NotFound(f"{self._where}{path} does not exist") from error
             if status == 412:
-                raise Refused from error
+                raise ConditionFailed from error
             raise
 
     async def _head(self, path: str) -> Head | None:
@@ -224,7 +224,7 @@ class Requests:
                     **condition,
                 )  # fmt: skip
                 return True
-            except (Refused, NotFound):
+            except (ConditionFailed, NotFound):
                 return await self._is_mine(path, token, before)
 
         return await self._tried(path, once)
@@ -257,7 +257,7 @@ class Requests:
         }
         try:
             await self._tried(path, lambda: self._asked("copy_object", path, **arguments))
-        except (NotFound, Refused):
+        except (NotFound, ConditionFailed):
             return False
         return True
 
@@ -294,7 +294,7 @@ class Requests:
         page = await self._call("list_objects_v2", None, **asked)
         if not page.keys() & {"Name", "IsTruncated", "KeyCount", "Contents"}:
             # botocore takes any XML, a web page too, for a listing of nothing.
-            raise Foreign("a listing without Name")
+            raise ForeignAnswer("a listing without Name")
         return page
 
 
@@ -314,7 +314,7 @@ async def body_of(answer: Mapping[str, Any]) -> bytes:
 
 def _head_of(answer: Mapping[str, Any]) -> Head:
     if lost := {"ETag", "ContentLength", "LastModified", "Metadata"} - answer.keys():
-        raise Foreign(f"an answer without {min(lost)}")
+        raise ForeignAnswer(f"an answer without {min(lost)}")
     known = {str(name).lower(): str(value) for name, value in answer["Metadata"].items()}
     return Head(
         etag=answer["ETag"],

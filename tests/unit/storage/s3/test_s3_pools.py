@@ -31,7 +31,7 @@ from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 from genenv_core.storage.store.s3.store import S3Store
 from genenv_core.storage.upkeep import compaction
-from genenv_core.storage.upkeep.collected import Rule
+from genenv_core.storage.upkeep.collected import CollectionRule
 from genenv_core.storage.upkeep.compaction import compact
 from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
@@ -280,7 +280,7 @@ def test_a_copy_brings_back_weights_that_were_collected_there(usual: str, tmp_pa
     write_run(source, RUN, 4, weights=True)
     first = copy_run(source, target, RUN)
     age(60)
-    rule = Rule(1, older_than_h=1 / 3600)
+    rule = CollectionRule(1, older_than_h=1 / 3600)
     gone = collect(target, rule, datetime.now(UTC), dry_run=False).kinds["weights"].count
     assert gone > 0
     again = copy_run(source, target, RUN)
@@ -313,11 +313,11 @@ def test_gc_and_compaction_work_on_a_bucket(usual: str, monkeypatch: pytest.Monk
     with open_tables(store) as con:
         assert query(con, "FROM scores ORDER BY ALL").equals(before)
     now = datetime.now(UTC)
-    young = collect(store, Rule(1, older_than_h=1), now, dry_run=False)
+    young = collect(store, CollectionRule(1, older_than_h=1), now, dry_run=False)
     assert young.paths == []  # by the bucket's clock all of it is new
     age(60)
-    planned = collect(store, Rule(1, older_than_h=1 / 3600), now, dry_run=True)
-    found = collect(store, Rule(1, older_than_h=1 / 3600), now, dry_run=False)
+    planned = collect(store, CollectionRule(1, older_than_h=1 / 3600), now, dry_run=True)
+    found = collect(store, CollectionRule(1, older_than_h=1 / 3600), now, dry_run=False)
     assert sorted(found.paths) == sorted(planned.paths)
     assert found.kinds["weights"].count == 4  # two policies of epochs 1 and 3
     assert orphan in found.paths and store.size(orphan) is None

@@ -14,7 +14,7 @@ import pytest
 
 from genenv_core.errors import QueryError
 from genenv_core.storage.sql.sandbox import Limits, ask
-from genenv_core.storage.sql.session import Session
+from genenv_core.storage.sql.session import SqlSession
 from genenv_core.storage.sql.sources import sources
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
@@ -28,9 +28,9 @@ def what_there_is(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(name="session", scope="module")
-def a_session(found) -> Iterator[Session]:
+def a_session(found) -> Iterator[SqlSession]:
     """Return a session that every test leaves alive."""
-    made = Session(found, Limits(timeout_s=60, memory="300MB", rows=1000))
+    made = SqlSession(found, Limits(timeout_s=60, memory="300MB", rows=1000))
     yield made
     made.close()
 
@@ -38,7 +38,7 @@ def a_session(found) -> Iterator[Session]:
 @pytest.mark.parametrize(
     "sql", ["FROM runs", "FROM epochs ORDER BY epoch", "SELECT 1 AS a, 2 AS a"]
 )
-def test_it_gives_what_a_process_of_its_own_gives(sql: str, session: Session, found):
+def test_it_gives_what_a_process_of_its_own_gives(sql: str, session: SqlSession, found):
     assert session.ask(sql).frame.equals(ask(found, sql).frame)
 
 
@@ -54,19 +54,19 @@ def test_it_gives_what_a_process_of_its_own_gives(sql: str, session: Session, fo
         "SELECT repeat('x', 100000000) || i FROM range(100) t(i)",
     ],
 )
-def test_a_query_that_fails_leaves_it_as_it_was(sql: str, session: Session):
+def test_a_query_that_fails_leaves_it_as_it_was(sql: str, session: SqlSession):
     with pytest.raises(QueryError):
         session.ask(sql)
     assert session.ask("SELECT count(*) AS n FROM runs").frame.item() == 1
 
 
-def test_answers_are_cut_off_at_the_limit(session: Session):
+def test_answers_are_cut_off_at_the_limit(session: SqlSession):
     answer = session.ask("FROM range(5000)")
     assert answer.frame.height == 1000
     assert answer.truncated
 
 
-def test_threads_get_their_own_answers(session: Session):
+def test_threads_get_their_own_answers(session: SqlSession):
     got: dict[int, int] = {}
 
     def work(number: int) -> None:
@@ -86,7 +86,7 @@ def test_threads_get_their_own_answers(session: Session):
     "        if late.is_set():\n", "        if False:\n",
 )  # fmt: skip
 def test_a_query_that_takes_too_long_ends_it(found):
-    made = Session(found, Limits(timeout_s=0.5))
+    made = SqlSession(found, Limits(timeout_s=0.5))
     with pytest.raises(QueryError, match="took more than"):
         made.ask("SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b")
     assert not made.alive
@@ -97,7 +97,7 @@ def test_a_query_that_takes_too_long_ends_it(found):
 
 def test_it_is_gone_when_it_is_closed_or_retired(found):
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    one, two = Session(found), Session(found)
+    one, two = SqlSession(found), SqlSession(found)
     one.close()
     two.retire()
     until(lambda: not two.alive)
