@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
-
-from prefect import flow
 
 from flows.preparing import PreparedMeasurement, prepare_measurement
+from flows.running.named import run_flow
 from genenv_core.config.schema import RunConfig
 from genenv_core.measuring.request import of_agent
 from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.benchmark import benchmark
-from tasks.placement.parents import cancel_children
 from tasks.stage.planning import is_stored as stored
 from tasks.stage.stopping import End, current_end, to_the_end
 from tasks.telemetry.spans import run_span
 from tasks.upkeep.opening import open_run
 
-_AS_FLOW: Any = {
-    "name": "benchmark",
-    "flow_run_name": "{config.run_id}",
-    "persist_result": False,
-    "on_cancellation": [cancel_children],
-}
 
-
-@flow(**_AS_FLOW)
+@run_flow("benchmark")
 def measure(config: RunConfig) -> ArtifactRef:
     """Return the attempts, verdicts and metrics of a model; what is finished is reused.
 
@@ -39,7 +29,7 @@ def measure(config: RunConfig) -> ArtifactRef:
 def measure_as_flow(prepared: PreparedMeasurement) -> ArtifactRef:
     """Return what `measured` does, as a flow run `benchmark` that shows the configuration."""
 
-    @flow(**_AS_FLOW)
+    @run_flow("benchmark")
     def shown(config: RunConfig) -> ArtifactRef:
         return measured(prepared)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from prefect import flow
-
 from flows.benchmark import measure_agent
 from flows.epoch import epoch
 from flows.preparing import Prepared, prepare
+from flows.running.named import run_flow
 from flows.running.standstill import standstills_said
 from flows.state import EpochState, initial_checkpoints
 from genenv_core.config.branching import BranchPoint
@@ -19,7 +16,6 @@ from genenv_core.storage.records.labels import Change
 from genenv_core.types import Policy
 from tasks.bootstrap import bootstrap
 from tasks.evaluate import EvaluateInputs, evaluate
-from tasks.placement.parents import cancel_children
 from tasks.publish import PublishInputs, publish
 from tasks.stage.limiting import within_limits
 from tasks.stage.stopping import to_the_end
@@ -28,15 +24,8 @@ from tasks.telemetry.spans import epoch_span, run_span
 from tasks.upkeep.opening import draw_anew, end_draws, end_early, open_branch, open_run
 from tasks.warm_start import WarmStartInputs, warm_start
 
-_AS_FLOW: Any = {
-    "name": "coevolution",
-    "flow_run_name": "{config.run_id}",
-    "persist_result": False,
-    "on_cancellation": [cancel_children],
-}
 
-
-@flow(**_AS_FLOW)
+@run_flow("coevolution")
 def coevolution(
     config: RunConfig,
     until: Until | None = None,
@@ -59,7 +48,7 @@ def coevolution(
 def play_as_flow(prepared: Prepared) -> EpochState | None:
     """Return what `play` does, as a flow run `coevolution` that shows what was asked for."""
 
-    @flow(**_AS_FLOW)
+    @run_flow("coevolution")
     def shown(
         config: RunConfig, until: Until | None, force: Until | None, point: BranchPoint | None
     ) -> EpochState | None:

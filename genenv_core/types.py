@@ -195,15 +195,14 @@ class AgentHistory:
 class Context:
     """What one batch of generations is conditioned on: the agent's history and a base task.
 
-    Where `shown` has tasks, pi_env sees them as examples: a request to vary one, and the program of
-    the next as the answer.
+    pi_env reads the turns of `examples` before its request (`genenv_core.play.asked`).
     """
 
     context_id: str
     base_task_id: str
     base: TaskDraft
     history: AgentHistory
-    shown: tuple[TaskDraft, ...] = ()
+    examples: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

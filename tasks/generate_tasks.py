@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genenv_core.epoch.choosing import rated_attempts
-from genenv_core.epoch.generation import (
+from genenv_core.epoch.rows import Output
+from genenv_core.epoch.trouble import troubles
+from genenv_core.epoch.windows import of_a_set
+from genenv_core.epoch.writing.choosing import rated_attempts
+from genenv_core.epoch.writing.contexts import agent_history
+from genenv_core.epoch.writing.generation import (
     Writer,
-    agent_history,
     grammar_of,
     take_programs,
     write_tasks,
 )
-from genenv_core.epoch.rows import Output
-from genenv_core.epoch.teaching import CheckpointTeacher, Teacher, teach
-from genenv_core.epoch.trouble import troubles
-from genenv_core.epoch.windows import of_a_set
+from genenv_core.epoch.writing.teaching import CheckpointTeacher, Teacher, teach
 from genenv_core.exchange.base_data import read_base
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef, TeacherRef

@@ -15,7 +15,6 @@ from typing import Any
 
 from genenv_core.algorithm.rwr import step_count, tracked_target
 from genenv_core.engines.protocol import Engine
-from genenv_core.epoch.choosing import written_skill
 from genenv_core.epoch.env_update import env_rows, on_policy
 from genenv_core.epoch.observing import episode_seed
 from genenv_core.epoch.probe import (
@@ -26,6 +25,7 @@ from genenv_core.epoch.probe import (
     kl_metrics,
 )
 from genenv_core.epoch.rows import UpdateRows, to_tasks
+from genenv_core.epoch.writing.choosing import written_skill
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.fidelity import Fidelity
 from genenv_core.play.simulator import Simulator

@@ -16,7 +16,6 @@ from typing import Any
 
 from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.epoch.generation import grammar_of
 from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import troubles
 from genenv_core.epoch.warm_starting import (
@@ -29,6 +28,7 @@ from genenv_core.epoch.warm_starting import (
     tools_of,
     valid_texts,
 )
+from genenv_core.epoch.writing.generation import grammar_of
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples import read_examples
 from genenv_core.play.chat import ChatFormat

@@ -11,9 +11,9 @@ import polars as pl
 from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
-from genenv_core.epoch.choosing import attempted_tasks
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
 from genenv_core.epoch.windows import Window
+from genenv_core.epoch.writing.choosing import attempted_tasks
 from genenv_core.ids import group_id, trace_id
 from genenv_core.play.attempt import Player
 from genenv_core.play.calls import calls_made

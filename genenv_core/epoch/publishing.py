@@ -14,8 +14,8 @@ from genenv_core.algorithm.reward import judged_skill
 from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
-from genenv_core.epoch.choosing import written_p_hat
 from genenv_core.epoch.rows import Output, frame, new_groups, with_verdict
+from genenv_core.epoch.writing.choosing import written_p_hat
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
 from genenv_core.types import Policy

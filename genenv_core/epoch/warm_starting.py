@@ -17,10 +17,11 @@ from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.domains.protocol import Domain, SeedData, SeedExample, ToolsByTask
 from genenv_core.engines.protocol import Engine
-from genenv_core.epoch.generation import GrammarOf, Intake, drafts_of, make_contexts
 from genenv_core.epoch.reached import warm_start_line
 from genenv_core.epoch.rows import SeedFor, of_source, to_tasks
 from genenv_core.epoch.trouble import SHORT
+from genenv_core.epoch.writing.contexts import make_contexts
+from genenv_core.epoch.writing.generation import GrammarOf, Intake, drafts_of
 from genenv_core.ids import seed_from
 from genenv_core.play.asked import env_prompt
 from genenv_core.play.chat import ChatFormat
@@ -187,6 +188,7 @@ def valid_texts(
     """
     base = to_tasks(of_source(data, TaskSource.BASE))
     asked = make_contexts(
+        domain,
         base,
         AgentHistory(),
         count=count,

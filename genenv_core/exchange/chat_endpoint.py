@@ -20,7 +20,7 @@ import aiohttp
 from pydantic import TypeAdapter
 
 from genenv_core.config.sections.curriculum import GenerationConfig
-from genenv_core.epoch.teaching import TeacherRequest, TeacherText
+from genenv_core.epoch.writing.teaching import TeacherRequest, TeacherText
 from genenv_core.exchange.chat_answers import Reply
 from genenv_core.exchange.chat_client import ChatClient, Endpoint, EndpointRefused, all_done
 from genenv_core.storage.canonical import canonical_json, digest

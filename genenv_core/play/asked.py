@@ -11,7 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,15 @@ from genenv_core.errors import DomainError, GenenvError, one_line
 from genenv_core.importing import HOME
 from genenv_core.play.steps import FAILURES, error_line, storable
 from genenv_core.storage.canonical import no_json
-from genenv_core.types import Context, Message, Rejected, Rejection, TaskDraft, Verdict
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    Message,
+    Rejected,
+    Rejection,
+    TaskDraft,
+    Verdict,
+)
 
 SHOWN = 100
 """Characters of a value that are shown."""
@@ -115,18 +123,29 @@ def wrong_chance(chance: object) -> Wrong | None:
 
 
 def env_prompt(domain: Domain, context: Context) -> list[Message]:
-    """Return pi_env's prompt: the domain's own, with the examples of `context.shown` before it.
+    """Return pi_env's prompt: the domain's own, with the context's examples before the request.
 
     They stand behind the domain's system message, whose rules hold for all requests.
     """
     asked = domain.env_messages(context)
     system = list(takewhile(lambda message: message["role"] == "system", asked))
+    return [*system, *context.examples, *asked[len(system) :]]
+
+
+def example_turns(
+    domain: Domain, drafts: Sequence[TaskDraft], history: AgentHistory, shots: int
+) -> tuple[Message, ...]:
+    """Return the turns of at most `shots` examples, which are made of the first drafts.
+
+    An example asks pi_env to vary a draft and answers with the program of the next one, so there
+    is one draft more than there are examples.
+    """
     turns: list[Message] = []
-    for base, answer in pairwise(context.shown):
-        request = domain.env_messages(Context("", "", base, context.history))
+    for base, answer in islice(pairwise(drafts), shots):
+        request = domain.env_messages(Context("", "", base, history))
         turns += [message for message in request if message["role"] != "system"]
         turns.append({"role": "assistant", "content": answer.program})
-    return [*system, *turns, *asked[len(system) :]]
+    return tuple(turns)
 
 
 def judged(

@@ -24,8 +24,8 @@ from genenv_core.algorithm.success_model import SuccessModel
 from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
-from genenv_core.epoch.choosing import features, rated_attempts, written_p_hat
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
+from genenv_core.epoch.writing.choosing import features, rated_attempts, written_p_hat
 from genenv_core.errors import StageError
 from genenv_core.ids import stage_seed
 from genenv_core.play.chat import ChatFormat

@@ -28,7 +28,7 @@ CROWDED = {
     "genenv_core": 30,
     "genenv_core/config/sections": 17,
     "genenv_core/domains/benchmarks": 15,
-    "genenv_core/epoch": 18,
+    "genenv_core/epoch": 16,
     "genenv_core/exchange": 16,
     "genenv_core/play": 18,
     "genenv_core/storage/records": 18,
@@ -40,7 +40,6 @@ LINES = 400
 
 LONG = {
     "flows/shown.py": 402,
-    "genenv_core/epoch/generation.py": 420,
     "genenv_core/play/checking/domain.py": 412,
     "genenv_core/training/grpo/trainer.py": 429,
 }

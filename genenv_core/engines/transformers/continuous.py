@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from genenv_core.engines.prefixes import common_tokens
 from genenv_core.engines.transformers.grammars import Held, hold
 from genenv_core.engines.transformers.kv_cache import PREFILL_TOKENS
 from genenv_core.engines.transformers.sampling import choose_tokens, uniform_streams
@@ -174,10 +175,7 @@ class ContinuousSession:
         if kept is None:
             return None
         self.forget(row.tag)
-        limit = min(len(ids), len(row.prompt) - 1)
-        same = limit
-        if ids[:limit] != row.prompt[:limit]:
-            same = next(i for i in range(limit) if ids[i] != row.prompt[i])
+        same = min(common_tokens([ids, row.prompt]), len(row.prompt) - 1)
         if not same:
             return None
         return [(keys[:, :same], values[:, :same]) for keys, values in kept]

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from itertools import takewhile
-from operator import eq
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+
+from genenv_core.engines.prefixes import common_tokens
 
 PADDED_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Architectures for which the padded path is tested; others take the aligned one."""
@@ -241,10 +241,7 @@ def common_beginning(sequences: Sequence[tuple[int, ...]]) -> int:
     """
     if len(sequences) == 1:
         return 0
-    # What the least and the greatest have in common, all have.
-    least, greatest = min(sequences), max(sequences)
-    common = sum(1 for _ in takewhile(bool, map(eq, least, greatest)))
-    common = min(common, *(len(one) - 1 for one in sequences))
+    common = min(common_tokens(sequences), *(len(one) - 1 for one in sequences))
     return common if common >= SHARED_TOKENS else 0
 
 

@@ -34,6 +34,7 @@ def score_tokens(
     vocabulary = int(model.get_input_embeddings().weight.shape[0])
     prompts = [sequence.prompt_ids for sequence in sequences]
     known = common_beginning(prompts) if supports_padding(model) else 0
+    keeps = keeps_logits(model)
     beginning = Beginning(model, prompts[0][:known])
     rests = [(*one.prompt_ids[known:], *one.token_ids) for one in sequences]
     for batch in _batches(rests, min(PREFILL_TOKENS, MAX_BLOCK_ELEMENTS // vocabulary)):
@@ -41,15 +42,13 @@ def score_tokens(
         longest = max(map(len, rows))
         ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
         # Logits before the first token that is asked for are never needed.
-        unread = min(len(prompts[index]) for index in batch) - known - 1
-        options: dict[str, Any] = {"use_cache": False}
-        if keeps_logits(model):
-            options["logits_to_keep"] = longest - unread
-        else:
-            unread = 0
+        unread = min(len(prompts[index]) for index in batch) - known - 1 if keeps else 0
+        options: dict[str, Any] = {"logits_to_keep": longest - unread} if keeps else {}
         if known:
-            options |= {"use_cache": True, "past_key_values": beginning.cache(len(rows))}
-        logits: torch.Tensor = model(input_ids=ids.to(model.device), **options).logits
+            options |= {"past_key_values": beginning.cache(len(rows))}
+        logits: torch.Tensor = model(
+            input_ids=ids.to(model.device), use_cache=known > 0, **options
+        ).logits
         for place, index in enumerate(batch):
             first = len(prompts[index]) - known - unread
             tokens = torch.tensor(sequences[index].token_ids, device=logits.device)

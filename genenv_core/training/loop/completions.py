@@ -14,11 +14,11 @@ logits but for rounding, so losses and gradients are the same functions of the w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
-from operator import eq
 from typing import Any
 
 import torch
+
+from genenv_core.engines.prefixes import common_tokens
 
 Rows = Sequence[list[int]]
 
@@ -132,7 +132,7 @@ def _tree(prompts: Rows, completions: Rows) -> dict[str, Any]:
     path: list[int] = []
     # Sorted, a row shares with the row before it all that it shares with any before.
     for row in sorted(range(len(rows)), key=rows.__getitem__):
-        common = sum(1 for _ in takewhile(bool, map(eq, before, rows[row])))
+        common = common_tokens([before, rows[row]])
         before = rows[row]
         path = [*path[:common], *range(len(ids), len(ids) + len(before) - common)]
         paths[row] = path

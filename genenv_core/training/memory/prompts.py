@@ -29,7 +29,7 @@ def longest_prompt(config: RunConfig, given: Given) -> int | None:
     """
     if given.env_model is None:
         return None
-    from genenv_core.play.asked import env_prompt
+    from genenv_core.play.asked import env_prompt, example_turns
     from genenv_core.play.chat import ChatFormat
 
     domain = get_domain(config.domain.name, config.domain.options)
@@ -44,11 +44,10 @@ def longest_prompt(config: RunConfig, given: Given) -> int | None:
     chat = ChatFormat.load(
         Path(given.env_model.path), chat_template_kwargs(config.models, Policy.ENV)
     )
-    shots = config.generation.shots
     longest = sorted(drafts, key=lambda draft: len(draft.program), reverse=True)
-    shown = tuple(longest[: shots + 1]) if shots else ()
+    examples = example_turns(domain, longest, history, config.generation.shots)
     return max(
-        len(chat.first_prompt(env_prompt(domain, Context("", "", draft, history, shown))))
+        len(chat.first_prompt(env_prompt(domain, Context("", "", draft, history, examples))))
         for draft in drafts
     )
 

@@ -17,7 +17,8 @@ import pytest
 
 from genenv_core.algorithm.success_model import Attempts, log_odds
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.epoch.choosing import (
+from genenv_core.epoch.rows import frame
+from genenv_core.epoch.writing.choosing import (
     attempted_tasks,
     choose,
     features,
@@ -25,12 +26,11 @@ from genenv_core.epoch.choosing import (
     written_p_hat,
     written_skill,
 )
-from genenv_core.epoch.rows import frame
 from genenv_core.types import TaskChoice
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import generated
 
-CHOOSING = "genenv_core/epoch/choosing.py"
+CHOOSING = "genenv_core/epoch/writing/choosing.py"
 
 EASY, EVEN, HARD = "ee", "mmmm", "hhhhhhhh"  # a word's family is its length
 

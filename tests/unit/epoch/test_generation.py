@@ -22,15 +22,15 @@ import pytest
 
 from genenv_core.algorithm.success_model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.epoch.choosing import features
-from genenv_core.epoch.generation import (
+from genenv_core.epoch.rows import Output, frame
+from genenv_core.epoch.writing.choosing import features
+from genenv_core.epoch.writing.contexts import agent_history
+from genenv_core.epoch.writing.generation import (
     Writer,
-    agent_history,
     grammar_of,
     take_programs,
     write_tasks,
 )
-from genenv_core.epoch.rows import Output, frame
 from genenv_core.errors import ConfigError
 from genenv_core.types import (
     AgentHistory,
@@ -54,7 +54,7 @@ from tests.unit.epoch.builders_epoch import (
     seed_parts,
 )
 
-GENERATION = "genenv_core/epoch/generation.py"
+GENERATION = "genenv_core/epoch/writing/generation.py"
 
 NEVER = AgentHistory()
 

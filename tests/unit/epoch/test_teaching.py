@@ -14,13 +14,13 @@ from typing import Any
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.epoch.rows import Output
-from genenv_core.epoch.teaching import CheckpointTeacher, TeacherRequest, TeacherText, teach
+from genenv_core.epoch.writing.teaching import CheckpointTeacher, TeacherRequest, TeacherText, teach
 from genenv_core.types import FinishReason, Grammar, SamplingParams
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, data, seed_for, seed_parts
 from tests.unit.epoch.test_generation import Says
 
-TEACHING = "genenv_core/epoch/teaching.py"
+TEACHING = "genenv_core/epoch/writing/teaching.py"
 
 STOP = FinishReason.STOP
 

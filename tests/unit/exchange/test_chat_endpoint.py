@@ -21,7 +21,7 @@ from aiohttp import web
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.config.sections.endpoint import EndpointAsking
-from genenv_core.epoch.teaching import TeacherRequest, TeacherText
+from genenv_core.epoch.writing.teaching import TeacherRequest, TeacherText
 from genenv_core.errors import ConfigError, EngineError
 from genenv_core.exchange.chat_client import GIVE_UP, Endpoint
 from genenv_core.exchange.chat_endpoint import ChatEndpoint

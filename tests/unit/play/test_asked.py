@@ -16,7 +16,7 @@ import pytest
 from genenv_core.domains.arithmetic import Arithmetic
 from genenv_core.epoch.evaluating import _row
 from genenv_core.errors import ConfigError, DomainError
-from genenv_core.play.asked import env_prompt, judged, parsed
+from genenv_core.play.asked import env_prompt, example_turns, judged, parsed
 from genenv_core.types import (
     AgentHistory,
     Context,
@@ -77,9 +77,10 @@ def test_what_is_no_verdict_is_named(method: Any, words: str) -> None:
 def test_pi_env_reads_examples_before_its_request(explain: bool) -> None:
     domain = Arithmetic({"explain": explain})
     base, *shown = domain.base_tasks(0, 4)
-    context = Context("c", "t", base, AgentHistory(0.5), tuple(shown))
-    prompt = env_prompt(domain, context)
-    alone = domain.env_messages(replace(context, shown=()))
+    context = Context("c", "t", base, AgentHistory(0.5))
+    examples = example_turns(domain, shown, context.history, 2)
+    prompt = env_prompt(domain, replace(context, examples=examples))
+    alone = domain.env_messages(context)
     assert (prompt[: len(alone) - 1], prompt[-1]) == (alone[:-1], alone[-1])
     requests = [domain.env_messages(replace(context, base=one))[-1] for one in shown]
     assert prompt[len(alone) - 1 : -1] == [
@@ -88,7 +89,7 @@ def test_pi_env_reads_examples_before_its_request(explain: bool) -> None:
         requests[1],
         {"role": "assistant", "content": shown[2].program},
     ]
-    assert env_prompt(domain, replace(context, shown=())) == alone
+    assert env_prompt(domain, context) == alone
 
 
 def test_drafts_go_through() -> None:

@@ -32,7 +32,7 @@ from genenv_core.domains.kit import (
 )
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import KnowsSolution, SeedData, SolutionTurn, WritesAnswers
-from genenv_core.epoch.generation import grammar_of
+from genenv_core.epoch.writing.generation import grammar_of
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
 from genenv_core.types import (

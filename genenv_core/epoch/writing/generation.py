@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from genenv_core.algorithm.admission import known as known_task
-from genenv_core.algorithm.chance import skill_of
 from genenv_core.algorithm.success_model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain
 from genenv_core.engines.protocol import Engine
-from genenv_core.epoch.choosing import attempted_tasks, choose
 from genenv_core.epoch.rows import (
     Output,
     Progress,
@@ -25,9 +21,10 @@ from genenv_core.epoch.rows import (
     draft_columns,
     frame,
     of_source,
-    to_tasks,
 )
 from genenv_core.epoch.trouble import NO_TASK, narrow_tasks
+from genenv_core.epoch.writing.choosing import attempted_tasks, choose
+from genenv_core.epoch.writing.contexts import asked_contexts
 from genenv_core.errors import ConfigError
 from genenv_core.ids import task_id
 from genenv_core.play.asked import env_prompt, parsed
@@ -45,7 +42,6 @@ from genenv_core.types import (
     Rejection,
     SampleRequest,
     SamplingParams,
-    Task,
     TaskDraft,
     TaskSource,
 )
@@ -182,20 +178,6 @@ class Intake:
         )
 
 
-def agent_history(task_scores: pl.DataFrame, tasks: pl.DataFrame) -> AgentHistory:
-    """Return the agent's success statistics over the generated tasks of one epoch."""
-    new = task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(
-        tasks.select("task_id", "family"), on="task_id"
-    )
-    if new.is_empty():
-        return AgentHistory()
-    groups = new.group_by("family").agg(pl.col("successes").sum(), pl.col("n").sum())
-    return AgentHistory(
-        success_rate=skill_of(new, tasks),
-        by_family={family: (k, n) for family, k, n in sorted(groups.iter_rows())},
-    )
-
-
 def grammar_of(domain: Domain, settings: GenerationConfig) -> GrammarOf:
     """Return what pi_env may write for a context; raises ConfigError without a grammar."""
     if not settings.structured:
@@ -206,57 +188,6 @@ def grammar_of(domain: Domain, settings: GenerationConfig) -> GrammarOf:
             "false"
         )
     return domain.env_grammar
-
-
-def make_contexts(
-    base: Sequence[Task],
-    history: AgentHistory,
-    *,
-    count: int,
-    seed: int,
-    epoch: int,
-    shots: int = 0,
-) -> list[Context]:
-    """Return `count` contexts of an epoch, each with its own base task while there are enough.
-
-    Ids are unique within a run and sort by (epoch, index). All contexts show pi_env the same
-    `shots` examples, fewer where there are not enough base tasks.
-    """
-    if not base:
-        raise ValueError("make_contexts needs at least one base task")
-    rng = np.random.default_rng([seed, epoch, 0x6378])
-    order: list[int] = []
-    while len(order) < count:
-        order.extend(int(index) for index in rng.permutation(len(base)))
-    drawn = np.random.default_rng([seed, epoch, 0x7368]).permutation(len(base))
-    # Each example takes two tasks, and the second one begins the next.
-    shown = tuple(base[int(index)].draft for index in drawn[: shots + 1]) if shots else ()
-    return [
-        Context(
-            context_id=f"c{epoch:06d}-{index:06d}",
-            base_task_id=base[choice].task_id,
-            base=base[choice].draft,
-            history=history,
-            shown=shown,
-        )
-        for index, choice in enumerate(order[:count])
-    ]
-
-
-def asked_contexts(
-    data: pl.DataFrame, history: AgentHistory, settings: GenerationConfig, *, seed: int, epoch: int
-) -> list[Context]:
-    """Return the context of each generation of an epoch, as many as may be asked for."""
-    contexts = make_contexts(
-        to_tasks(of_source(data, TaskSource.BASE)),
-        history,
-        count=math.ceil(settings.max_generations / settings.tasks_per_context),
-        seed=seed,
-        epoch=epoch,
-        shots=settings.shots,
-    )
-    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
-    return wanted[: settings.max_generations]
 
 
 def write_tasks(
@@ -277,7 +208,7 @@ def write_tasks(
 ) -> Output:
     """Return what pi_env writes until enough tasks are admitted or max_generations is reached.
 
-    Of these tasks, `choice` says which are attempted; see `genenv_core.epoch.choosing`.
+    Of these tasks, `choice` says which are attempted; see `genenv_core.epoch.writing.choosing`.
 
     Args:
         writer: pi_env.
@@ -300,6 +231,7 @@ def write_tasks(
         settings.max_tokens, settings.temperature, settings.top_p, chat.stop_token_ids
     )
     wanted = asked_contexts(
+        domain,
         data,
         history if settings.condition_on_agent else AgentHistory(),
         settings,

@@ -16,8 +16,9 @@ import polars as pl
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.domains.protocol import Domain
 from genenv_core.engines.protocol import Engine
-from genenv_core.epoch.generation import GrammarOf, Intake, asked_contexts
 from genenv_core.epoch.rows import Output, Progress, SeedFor
+from genenv_core.epoch.writing.contexts import asked_contexts
+from genenv_core.epoch.writing.generation import GrammarOf, Intake
 from genenv_core.play.asked import env_prompt, parsed
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
@@ -128,7 +129,7 @@ def teach(
         progress: called before each batch.
     """
     intake = Intake(domain, data, empty("tasks"), guard=settings.guard, epoch=epoch, scope=scope)
-    wanted = asked_contexts(data, AgentHistory(), settings, seed=seed, epoch=epoch)
+    wanted = asked_contexts(domain, data, AgentHistory(), settings, seed=seed, epoch=epoch)
     done = 0
     while intake.valid < count and done < len(wanted):
         progress(intake.valid, count, "tasks")

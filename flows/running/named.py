@@ -1,0 +1,23 @@
+"""The flows that a person sees in Prefect: a flow run is named after the run that it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from prefect import Flow, flow
+
+from tasks.placement.parents import cancel_children
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def run_flow(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
+    """Return what makes a flow `name` of a function whose first parameter is a `config`."""
+    return flow(
+        name=name,
+        flow_run_name="{config.run_id}",
+        persist_result=False,
+        on_cancellation=[cancel_children],
+    )

@@ -1,0 +1,14 @@
+"""What sequences of tokens begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+from operator import eq
+
+
+def common_tokens(sequences: Sequence[Sequence[int]]) -> int:
+    """Return how many first tokens are the same in all sequences, which are all lists or tuples."""
+    # What the least and the greatest have in common, all have.
+    least, greatest = min(sequences), max(sequences)
+    return sum(1 for _ in takewhile(bool, map(eq, least, greatest)))

@@ -1,0 +1,91 @@
+"""What pi_env is conditioned on: how the agent does, a base task, and examples as turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from genenv_core.algorithm.chance import skill_of
+from genenv_core.config.sections.curriculum import GenerationConfig
+from genenv_core.domains.protocol import Domain
+from genenv_core.epoch.rows import of_source, to_tasks
+from genenv_core.play.asked import example_turns
+from genenv_core.types import AgentHistory, Context, Message, Task, TaskSource
+
+
+def agent_history(task_scores: pl.DataFrame, tasks: pl.DataFrame) -> AgentHistory:
+    """Return the agent's success statistics over the generated tasks of one epoch."""
+    new = task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(
+        tasks.select("task_id", "family"), on="task_id"
+    )
+    if new.is_empty():
+        return AgentHistory()
+    groups = new.group_by("family").agg(pl.col("successes").sum(), pl.col("n").sum())
+    return AgentHistory(
+        success_rate=skill_of(new, tasks),
+        by_family={family: (k, n) for family, k, n in sorted(groups.iter_rows())},
+    )
+
+
+def make_contexts(
+    domain: Domain,
+    base: Sequence[Task],
+    history: AgentHistory,
+    *,
+    count: int,
+    seed: int,
+    epoch: int,
+    shots: int,
+) -> list[Context]:
+    """Return `count` contexts of an epoch, each with its own base task while there are enough.
+
+    Ids are unique within a run and sort by (epoch, index). All contexts have the same `shots`
+    examples, fewer where there are not enough base tasks.
+    """
+    if not base:
+        raise ValueError("make_contexts needs at least one base task")
+    rng = np.random.default_rng([seed, epoch, 0x6378])
+    order: list[int] = []
+    while len(order) < count:
+        order.extend(int(index) for index in rng.permutation(len(base)))
+    examples: tuple[Message, ...] = ()
+    if shots:
+        drawn = np.random.default_rng([seed, epoch, 0x7368]).permutation(len(base))
+        drafts = [base[int(index)].draft for index in drawn]
+        examples = example_turns(domain, drafts, history, shots)
+    return [
+        Context(
+            context_id=f"c{epoch:06d}-{index:06d}",
+            base_task_id=base[choice].task_id,
+            base=base[choice].draft,
+            history=history,
+            examples=examples,
+        )
+        for index, choice in enumerate(order[:count])
+    ]
+
+
+def asked_contexts(
+    domain: Domain,
+    data: pl.DataFrame,
+    history: AgentHistory,
+    settings: GenerationConfig,
+    *,
+    seed: int,
+    epoch: int,
+) -> list[Context]:
+    """Return the context of each generation of an epoch, as many as may be asked for."""
+    contexts = make_contexts(
+        domain,
+        to_tasks(of_source(data, TaskSource.BASE)),
+        history,
+        count=math.ceil(settings.max_generations / settings.tasks_per_context),
+        seed=seed,
+        epoch=epoch,
+        shots=settings.shots,
+    )
+    wanted = [c for c in contexts for _ in range(settings.tasks_per_context)]
+    return wanted[: settings.max_generations]
