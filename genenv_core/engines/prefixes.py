@@ -11,7 +11,7 @@ Tokens = TypeVar("Tokens", list[int], tuple[int, ...])
 
 
 def common_tokens(sequences: Sequence[Tokens]) -> int:
-    """Return how many first tokens are the same in all sequences, of which there is at least one."""
+    """Return how many first tokens are the same in all of one or more sequences."""
     # What the least and the greatest have in common, all have.
     least, greatest = min(sequences), max(sequences)
     return sum(1 for _ in takewhile(bool, map(eq, least, greatest)))
