@@ -130,7 +130,7 @@ smollm2: $(SMOLLM2)/config.json ## Write SmolLM2-135M-Instruct, a pretrained cha
 
 NOT_AS_PUBLISHED := All numbers are of weights that were quantized (Q4_1) and are trained as the float32 numbers they stand for.
 
-real: $(SMOLLM2)/config.json ## Co-evolve SmolLM2-135M-Instruct, a pretrained chat model, on the CPU (13 min)
+real: $(SMOLLM2)/config.json ## Co-evolve SmolLM2-135M-Instruct, a pretrained chat model, on the CPU (8 min)
 	@$(BIN)/genenv run laptop --root $(ROOT)
 	@$(BIN)/genenv report --root $(ROOT) --output laptop.html
 	@echo "$(NOT_AS_PUBLISHED)"

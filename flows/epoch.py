@@ -7,8 +7,9 @@ from prefect import flow
 from flows.state import EpochRefs, EpochState
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.until import set_of
 from genenv_core.epoch.trouble import check_epoch
-from genenv_core.epoch.windows import set_of, window_of
+from genenv_core.epoch.windows import window_of
 from genenv_core.exchange.external import offline_input, teacher_input
 from tasks.evaluate import EvaluateInputs, evaluate
 from tasks.filter import FilterInputs, filter_

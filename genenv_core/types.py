@@ -262,6 +262,26 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call of a model."""
+
+    name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a model says in one turn: its text without the calls, and the calls in order.
+
+    `malformed` are texts that were meant as calls and cannot be read.
+    """
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    malformed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What the environment answers to one completion.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.types import JsonObject, Message, Observation, Said
 
 Ratio = tuple[float, float]
 """What one item adds to a metric: the points that it got, and the points that it could get."""
@@ -62,26 +62,6 @@ class Suite(Protocol):
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return what a verdict with `valid` True or False adds to each metric, by its name."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One tool call of a model."""
-
-    name: str
-    arguments: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a model says in one turn: its text without the calls, and the calls in order.
-
-    `malformed` are texts that were meant as calls and cannot be read.
-    """
-
-    text: str
-    calls: tuple[Call, ...] = ()
-    malformed: tuple[str, ...] = ()
 
 
 class Playing(Protocol):

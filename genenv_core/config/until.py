@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from genenv_core.config.arms import ARMS
 from genenv_core.config.load import closest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import DRAWN, EPOCH_STAGES, STAGES, START_STAGES, WARM
-from genenv_core.epoch.windows import set_of
 from genenv_core.errors import ConfigError
 from genenv_core.record import Record
 
@@ -30,6 +30,11 @@ class Until(Record):
     def __str__(self) -> str:
         """Return stage and epoch in words."""
         return f"{self.stage} of epoch {self.epoch}"
+
+
+def set_of(config: RunConfig, epoch: int) -> int:
+    """Return the epoch that an epoch's tasks are made for: 1 where one set serves all."""
+    return 1 if ARMS[config.arm].one_set(config.teacher.given) else epoch
 
 
 def start_stages(config: RunConfig) -> list[str]:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
 
-from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.protocol import Domain
 from genenv_core.errors import DomainError
-from genenv_core.types import JsonObject
+from genenv_core.types import Call, JsonObject, Said
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 

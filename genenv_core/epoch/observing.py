@@ -11,9 +11,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from genenv_core.domains.protocol import Domain
+from genenv_core.domains.steps import EPISODE_TURN
 from genenv_core.ids import stage_seed
 from genenv_core.play.fidelity import Answered, answered, text_of
-from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import Task, TaskDraft
 
 EpisodeSeed = Callable[[int, int], int]

@@ -14,9 +14,9 @@ from typing import Any
 import polars as pl
 
 from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.domains.steps import reason
 from genenv_core.epoch.writing.choosing import attempted_tasks
 from genenv_core.errors import StageError
-from genenv_core.play.steps import reason
 from genenv_core.types import FinishReason, Rejection
 
 NO_TASK, BROKEN, BREAKING = "no_task", "all_broken", "half_broken"

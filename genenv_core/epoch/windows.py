@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.curriculum import GenerationConfig
 
@@ -19,11 +18,6 @@ class Window:
     def places(self, size: int) -> list[int]:
         """Return the places in a set of `size` tasks, each once: at most the whole set."""
         return [(self.first + offset) % size for offset in range(min(self.count, size))]
-
-
-def set_of(config: RunConfig, epoch: int) -> int:
-    """Return the epoch that an epoch's tasks are made for: 1 where one set serves all."""
-    return 1 if ARMS[config.arm].one_set(config.teacher.given) else epoch
 
 
 def window_of(config: RunConfig, epoch: int) -> Window | None:

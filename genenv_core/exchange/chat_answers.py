@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from genenv_core.domains.steps import storable
 from genenv_core.errors import one_line
-from genenv_core.play.steps import storable
 from genenv_core.types import FinishReason, JsonObject
 
 CUT_OFF = frozenset({"length", "max_tokens", "max_length", "model_length", "token_limit"})

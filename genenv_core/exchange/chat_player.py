@@ -16,6 +16,14 @@ from typing import Any
 import aiohttp
 
 from genenv_core.domains.protocol import Domain, Episode
+from genenv_core.domains.steps import (
+    EPISODE_TURN,
+    FAILURES,
+    broken,
+    failure,
+    stepped,
+    storable,
+)
 from genenv_core.domains.tool_calls import SaidCall, calls_said, canonical
 from genenv_core.engines.retries import NEVER, Retries
 from genenv_core.errors import EngineError
@@ -33,14 +41,6 @@ from genenv_core.exchange.chat_client import (
 from genenv_core.exchange.threads import in_thread
 from genenv_core.play.attempt import AttemptBounds, SeedOf, marked, opening
 from genenv_core.play.calls import with_calls, with_calls_of
-from genenv_core.play.steps import (
-    EPISODE_TURN,
-    FAILURES,
-    broken,
-    failure,
-    stepped,
-    storable,
-)
 from genenv_core.play.transcript import openai_messages
 from genenv_core.types import (
     Cause,

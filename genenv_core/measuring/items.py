@@ -16,9 +16,9 @@ from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.protocol import Domain
+from genenv_core.domains.steps import reason
 from genenv_core.epoch.rows import data_tasks, frame
 from genenv_core.errors import ConfigError, DataError, one_line
-from genenv_core.play.steps import reason
 from genenv_core.types import Cause, JsonObject, Task, TaskDraft, TaskSource
 
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from genenv_core.domains.protocol import Domain, WritesAnswers
+from genenv_core.domains.steps import EPISODE_TURN, FAILURES, error_line, stepped
 from genenv_core.engines.protocol import ScoresTokens, TokenSequence
 from genenv_core.errors import DomainError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Attempt, Play, open_group
-from genenv_core.play.steps import EPISODE_TURN, FAILURES, error_line, stepped
 from genenv_core.types import Completion, FinishReason, TaskDraft
 
 

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 
+from genenv_core.domains.steps import EPISODE_TURN, stepped
 from genenv_core.engines.protocol import Engine
 from genenv_core.engines.retries import LOOK_S
 from genenv_core.engines.sessions import Mailbox, open_session
 from genenv_core.play.attempt import Attempt, Play, with_stops
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator
-from genenv_core.play.steps import EPISODE_TURN, stepped
 from genenv_core.play.tool_workers import ToolWorkers
 from genenv_core.types import Observation, SampleRequest, SamplingParams
 

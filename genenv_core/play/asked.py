@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any, NamedTuple, cast
 
 from genenv_core.domains.protocol import Domain
+from genenv_core.domains.steps import FAILURES, error_line, storable
 from genenv_core.errors import DomainError, GenenvError, one_line
 from genenv_core.importing import HOME
-from genenv_core.play.steps import FAILURES, error_line, storable
 from genenv_core.storage.canonical import no_json
 from genenv_core.types import (
     AgentHistory,

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from genenv_core.domains.protocol import Domain, Episode, tools_of
+from genenv_core.domains.steps import broken, error_line
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.steps import broken, error_line
 from genenv_core.types import (
     Cause,
     Completion,

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from genenv_core.domains.protocol import Domain
+from genenv_core.domains.steps import FAILURES, error_line, storable
 from genenv_core.domains.tool_calls import Reader, SaidCall, calls_said, reader_of
-from genenv_core.play.steps import FAILURES, error_line, storable
 from genenv_core.types import Cause, FinishReason, JsonObject, Message, Rollout
 
 

@@ -22,9 +22,9 @@ from genenv_core.domains.protocol import (
     WritesAnswers,
     tools_of,
 )
+from genenv_core.domains.steps import FAILURES, error_line
 from genenv_core.domains.tool_calls import marked, written
 from genenv_core.play.asked import judged
-from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
 

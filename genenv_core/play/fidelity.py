@@ -28,8 +28,8 @@ from itertools import takewhile
 
 from genenv_core.algorithm.similarity import token_f1
 from genenv_core.domains.protocol import Domain, Episode, SimulatedTools
+from genenv_core.domains.steps import FAILURES, stepped
 from genenv_core.play.calls import as_said
-from genenv_core.play.steps import FAILURES, stepped
 from genenv_core.types import Message, Observation, TaskDraft
 
 

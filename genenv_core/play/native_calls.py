@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.tool_calls import (
     MARKS,
     OPEN,
@@ -27,7 +26,7 @@ from genenv_core.domains.tool_calls import (
 from genenv_core.play.call_formats import BY_MARK, Template
 from genenv_core.play.quoted_marks import shielded
 from genenv_core.play.template.control import special_ids
-from genenv_core.types import JsonObject
+from genenv_core.types import Call, JsonObject
 
 XML_MARKS = ("<function=", "<arg_key>")
 """With one of them, `<tool_call>` holds XML and not JSON, as in Qwen3-Coder and GLM."""

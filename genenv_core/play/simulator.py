@@ -16,9 +16,9 @@ from jsonschema.validators import Draft202012Validator, validator_for
 from referencing import Registry
 
 from genenv_core.domains.protocol import Domain, SimulatedTools
+from genenv_core.domains.steps import FAILURES, error_line, failure
 from genenv_core.errors import ConfigError
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.steps import FAILURES, error_line, failure
 from genenv_core.types import (
     Cause,
     Completion,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
+from genenv_core.domains.steps import failure
 from genenv_core.engines.sessions import Mailbox
 from genenv_core.errors import DomainError
-from genenv_core.play.steps import failure
 from genenv_core.types import Observation
 
 MOST_STUCK = 256

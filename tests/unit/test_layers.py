@@ -35,7 +35,11 @@ LAYERS = {
 CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors", "genenv_core.config.arms")
 """All that `schemas` may take from the core: words and errors, no behaviour."""
 
-CORE_FOR_BENCHMARKS = ("genenv_core.types", "genenv_core.errors")
+CORE_FOR_BENCHMARKS = (
+    "genenv_core.types",
+    "genenv_core.errors",
+    "genenv_core.domains.marked_answers",
+)
 """The same for the scorers of benchmarks, which know neither engines nor storage."""
 
 STORAGE_ROOMS = ("store", "records", "upkeep", "sql")
@@ -257,9 +261,9 @@ An epoch reads the files of its arm anew, because their content is in the keys o
 
 @mutation(
     "a flow asks for itself what a run needs", "flows/coevolution.py",
-    "from tasks.placement.parents import cancel_children\n",
+    "from tasks.publish import PublishInputs, publish\n",
     "from tasks.placement.api import check_placement\n"
-    "from tasks.placement.parents import cancel_children\n",
+    "from tasks.publish import PublishInputs, publish\n",
 )  # fmt: skip
 def test_what_is_asked_before_a_run_is_asked_in_one_place() -> None:
     found: dict[str, set[str]] = {name: set() for name in ASKED_BEFORE_A_RUN}

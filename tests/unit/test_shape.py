@@ -30,7 +30,7 @@ CROWDED = {
     "genenv_core/domains/benchmarks": 15,
     "genenv_core/epoch": 16,
     "genenv_core/exchange": 16,
-    "genenv_core/play": 18,
+    "genenv_core/play": 17,
     "genenv_core/storage/records": 18,
     "tasks": 19,
 }
@@ -55,12 +55,6 @@ BELOW = {
 
 UPWARD = {
     "genenv_core.config.sections.benchmark imports genenv_core.benchmarks.registry",
-    "genenv_core.config.until imports genenv_core.epoch.windows",
-    "genenv_core.domains.kit.answers imports genenv_core.benchmarks.answers",
-    "genenv_core.domains.kit.domain imports genenv_core.play.steps",
-    "genenv_core.domains.kit.solved imports genenv_core.play.steps",
-    "genenv_core.domains.kit.tools imports genenv_core.benchmarks.protocol",
-    "genenv_core.domains.kit.tools imports genenv_core.play.steps",
 }
 """Imports upward that are there."""
 

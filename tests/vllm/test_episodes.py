@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import pytest
 
+from genenv_core.domains.steps import EPISODE_TURN
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.ids import seed_from
@@ -27,7 +28,6 @@ from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import Simulator
-from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import (
     FinishReason,
     JsonObject,

@@ -14,8 +14,8 @@ from typing import Any
 from genenv_core.benchmarks.alfworld.games import GameError
 from genenv_core.benchmarks.alfworld.pool import LONGEST, Pool
 from genenv_core.benchmarks.alfworld.replay import STEPS, Replay, judged
-from genenv_core.benchmarks.protocol import Call, ItemVerdict, Said
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.types import Call, JsonObject, Message, Observation, Said
 
 ACT = "act"
 TOOLS: Sequence[JsonObject] = (

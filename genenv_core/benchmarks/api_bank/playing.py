@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from genenv_core.benchmarks.api_bank.tools import spelled
-from genenv_core.benchmarks.protocol import ItemVerdict, Said
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.types import JsonObject, Message, Observation, Said
 
 _WHO = "You are an assistant that calls APIs for its user. "
 _YEAR = "The current year is 2023. "

@@ -14,15 +14,8 @@ from genenv_core.benchmarks.api_bank.rouge import rouge_l
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, judge_call
 from genenv_core.benchmarks.api_bank.state import ApiState
 from genenv_core.benchmarks.api_bank.tools import schema, spelled
-from genenv_core.benchmarks.protocol import (
-    AttemptLimits,
-    Benchmark,
-    Call,
-    Composite,
-    ItemVerdict,
-    Ratio,
-)
-from genenv_core.types import JsonObject
+from genenv_core.benchmarks.protocol import AttemptLimits, Benchmark, Composite, ItemVerdict, Ratio
+from genenv_core.types import Call, JsonObject
 
 MODES = {
     "match": "the first call in the text counts as the recorded one, as the official tools compare",

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from genenv_core.benchmarks.protocol import Call
-from genenv_core.types import JsonObject
+from genenv_core.types import Call, JsonObject
 
 TYPES: Mapping[str, JsonObject] = {
     "str": {"type": "string"},

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genenv_core.benchmarks.protocol import Call, ItemVerdict, Said
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.types import Call, JsonObject, Message, Observation, Said
 
 Search = Callable[[str], str]
 """What a search engine answers to a query: passages as text. It raises nothing on any query."""

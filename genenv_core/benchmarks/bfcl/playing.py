@@ -15,8 +15,8 @@ from genenv_core.benchmarks.bfcl.calls import are_calls
 from genenv_core.benchmarks.bfcl.categories import Matching
 from genenv_core.benchmarks.bfcl.rows import Row
 from genenv_core.benchmarks.bfcl.tools import tool_names, tools_of
-from genenv_core.benchmarks.protocol import ItemVerdict, Said
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.types import JsonObject, Message, Observation, Said
 
 NO_FUNCTION = "No function"
 """How an answer begins that says that nothing fits; only training tasks ask for it."""

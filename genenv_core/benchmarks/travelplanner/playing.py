@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from genenv_core.benchmarks.protocol import Call, ItemVerdict, Said
+from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.travelplanner.database import Database
 from genenv_core.benchmarks.travelplanner.judging import judged
 from genenv_core.benchmarks.travelplanner.plan import CELLS, Query
 from genenv_core.benchmarks.travelplanner.reference import Part, shown
 from genenv_core.benchmarks.travelplanner.tables import MODES, Tables
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.types import Call, JsonObject, Message, Observation, Said
 
 SOLE, TWO_STAGE = "sole", "two_stage"
 TURNS = {SOLE: 4, TWO_STAGE: 30}

@@ -17,7 +17,6 @@ from genenv_core.benchmarks.alfworld.games import GameError, interpreter
 from genenv_core.benchmarks.alfworld.loading import goal_of, walkthrough_of
 from genenv_core.benchmarks.alfworld.playing import Household
 from genenv_core.benchmarks.alfworld.suite import Alfworld
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.alfworld_games import (
     END,
     TrainGames,
@@ -37,6 +36,7 @@ from genenv_core.errors import ConfigError, DataError
 from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
+    Call,
     Context,
     Grammar,
     JsonObject,

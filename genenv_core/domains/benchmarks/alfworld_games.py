@@ -18,12 +18,11 @@ from typing import Any, cast
 from genenv_core.benchmarks.alfworld.loading import goal_of, problem_of, walkthrough_of
 from genenv_core.benchmarks.alfworld.playing import ACT
 from genenv_core.benchmarks.alfworld.suite import Alfworld
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.generations import read_object
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import DomainError
-from genenv_core.types import JsonObject, Rejected, Rejection, TaskDraft
+from genenv_core.types import Call, JsonObject, Rejected, Rejection, TaskDraft
 
 TRAIN, END = "train/", "/game.tw-pddl"
 FIELDS = frozenset(("game", "done"))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from genenv_core.benchmarks.protocol import Call
+from genenv_core.types import Call
 
 WORDS = 13
 """The length of a run of words that counts as repeated, as in GPT-3's check (arXiv 2005.14165,

@@ -15,19 +15,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from genenv_core.benchmarks.protocol import (
-    Benchmark,
-    Call,
-    ItemVerdict,
-    Playable,
-    PlayableSuite,
-    Playing,
-)
+from genenv_core.benchmarks.protocol import Benchmark, ItemVerdict, Playable, PlayableSuite, Playing
 from genenv_core.domains.benchmarks.contamination import KnownItems
 from genenv_core.domains.parts import read_options
 from genenv_core.domains.tool_calls import SaidCall, calls_said, said
 from genenv_core.errors import ConfigError
 from genenv_core.types import (
+    Call,
     Context,
     JsonObject,
     Message,

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.benchmarks.travelplanner import BENCHMARK
 from genenv_core.benchmarks.travelplanner.playing import SOLE, SUBMIT, Trip
 from genenv_core.benchmarks.travelplanner.queries import query_of
@@ -35,6 +34,7 @@ from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
+    Call,
     Context,
     Grammar,
     JsonObject,

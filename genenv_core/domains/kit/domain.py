@@ -29,9 +29,9 @@ from genenv_core.domains.parts import (
     read_options,
     with_rules,
 )
+from genenv_core.domains.steps import FAILURES, error_line
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.play.steps import FAILURES, error_line
 from genenv_core.record import Record
 from genenv_core.storage.canonical import NoJson, canonical_json
 from genenv_core.types import (

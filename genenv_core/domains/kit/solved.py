@@ -17,9 +17,9 @@ from genenv_core.domains.kit.episode import ToolEpisode
 from genenv_core.domains.kit.tools import ERROR
 from genenv_core.domains.parts import env_weights, mixed_weights
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
+from genenv_core.domains.steps import FAILURES, LONGER, SHOWN, error_line, shortly, too_long
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
-from genenv_core.play.steps import FAILURES, LONGER, SHOWN, error_line, shortly, too_long
 from genenv_core.types import Message, Observation, TaskDraft
 
 _NO_RATE = 0.1  # of pi_env's examples: the agent's success is not known yet

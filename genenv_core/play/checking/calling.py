@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from genenv_core.domains.protocol import Domain
+from genenv_core.domains.steps import FAILURES, shortly, stepped
 from genenv_core.play.asked import line_of, raised, shown
 from genenv_core.play.checking.shapes import StopChecking
-from genenv_core.play.steps import FAILURES, shortly, stepped
 from genenv_core.types import Observation, TaskDraft
 
 Value = TypeVar("Value")

@@ -28,6 +28,7 @@ from genenv_core.domains.protocol import (
     tools_of,
 )
 from genenv_core.domains.registry import get_domain
+from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
@@ -41,7 +42,6 @@ from genenv_core.play.checking.shapes import (
     of_schemas,
 )
 from genenv_core.play.checking.texts import ACTIONS, of_calls, of_parse, right_turns
-from genenv_core.play.steps import shortly, stepped
 from genenv_core.storage.canonical import digest
 from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from genenv_core.domains.protocol import Domain, KnowsSolution, WritesAnswers
+from genenv_core.domains.steps import FAILURES, error_line, stepped
 from genenv_core.domains.tool_calls import reader_of
 from genenv_core.play.asked import raised, shown, wrong_drafts
 from genenv_core.play.checking.calling import called, limited
 from genenv_core.play.checking.shapes import DomainFault
-from genenv_core.play.steps import FAILURES, error_line, stepped
 from genenv_core.types import Observation, TaskDraft
 
 HOSTILE = (

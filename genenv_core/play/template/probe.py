@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.template.ends import ASKED, LOOK, THOUGHT
 from genenv_core.play.template.mending import Mending
 from genenv_core.play.template.rendering import CALL_ID, Rendering, TemplateRefused
-from genenv_core.types import JsonObject, Message, Policy
+from genenv_core.types import Call, JsonObject, Message, Policy
 
 Says = Callable[[Sequence[int], Sequence[JsonObject]], str]
 """(ids of a turn, the agent's tools) -> its text, with calls as domains read them."""

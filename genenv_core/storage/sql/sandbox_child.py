@@ -1,4 +1,4 @@
-"""The process behind `sandbox.ask` and `session.Session`.
+"""The process behind `sandbox.ask` and `session.SqlSession`.
 
 For the first, it takes one request on standard input, gives one answer, and ends: the rows leave as
 an Arrow stream on standard output, and standard error holds one line of JSON: whether rows were cut

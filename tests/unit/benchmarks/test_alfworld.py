@@ -222,9 +222,9 @@ def test_the_process_ends_with_who_started_it_and_not_with_a_fork(tmp_path: Path
     code = f"""
 import os, sys
 from pathlib import Path
-from genenv_core.benchmarks.alfworld.games import GameError, Games
+from genenv_core.benchmarks.alfworld.games import GameError, GameProcess
 path = Path({str(tmp_path / "data/json_2.1.1" / item)!r})
-games = Games([sys.executable, {str(tmp_path / "process.py")!r}])
+games = GameProcess([sys.executable, {str(tmp_path / "process.py")!r}])
 games.open(path)
 first = games.pid
 if not os.fork():

@@ -23,7 +23,7 @@ from genenv_core.benchmarks.alfworld.games import GameError, GameProcess, GameSt
 from genenv_core.benchmarks.alfworld.playing import NOT_PLAYED, Household
 from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.replay import STEPS
-from genenv_core.benchmarks.protocol import Call, Said
+from genenv_core.types import Call, Said
 from tests.mutations import mutation
 from tests.unit.benchmarks.data import deep
 from tests.unit.benchmarks.household import IDS, WALK, household, write_game

@@ -31,10 +31,10 @@ from genenv_core.benchmarks.api_bank.reading import full_arguments
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall
 from genenv_core.benchmarks.api_bank.suite import ApiBank
 from genenv_core.benchmarks.api_bank.tools import schema, spelled
-from genenv_core.benchmarks.protocol import Call, NamesGold, Said
+from genenv_core.benchmarks.protocol import NamesGold
 from genenv_core.domains.benchmarks.api_bank import ApiBankDomain
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
-from genenv_core.types import JsonObject, TaskDraft
+from genenv_core.types import Call, JsonObject, Said, TaskDraft
 from tests.mutations import mutation
 from tests.unit.benchmarks import api_bank_cases as cases
 from tests.unit.benchmarks.data import deep, official

@@ -33,9 +33,10 @@ from genenv_core.benchmarks.bamboogle.searching import (
     read_corpus,
 )
 from genenv_core.benchmarks.bamboogle.suite import Bamboogle
-from genenv_core.benchmarks.protocol import Call, ItemVerdict, Said
+from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
 from genenv_core.errors import ConfigError, DataError
+from genenv_core.types import Call, Said
 from tests.mutations import mutation
 from tests.unit.benchmarks.data import official
 from tests.unit.domains.played_turns import call, hostile, played

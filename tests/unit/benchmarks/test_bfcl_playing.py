@@ -34,14 +34,13 @@ from genenv_core.benchmarks.bfcl.turns.playing import MORE, MOST_STEPS, ManyTurn
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
 from genenv_core.benchmarks.bfcl.turns.spelling import spelled
 from genenv_core.benchmarks.bfcl.turns.texts import NoCall, addressed, read_call
-from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.benchmarks.bfcl import BfclDomain, BfclOptions
 from genenv_core.domains.benchmarks.bfcl import domain as bfcl_domain
 from genenv_core.domains.tool_calls import canonical
 from genenv_core.domains.tool_calls import said as read_text
 from genenv_core.domains.tool_calls import written as call_text
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.types import JsonObject, Message, Observation, TaskDraft
+from genenv_core.types import Call, JsonObject, Message, Observation, Said, TaskDraft
 from tests.mutations import mutation
 from tests.unit.benchmarks.bfcl_gold import gold_prediction
 from tests.unit.benchmarks.data import deep, official

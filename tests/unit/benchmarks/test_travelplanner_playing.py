@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from genenv_core.benchmarks.files import read_lines
-from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.benchmarks.travelplanner.plan import parsed
 from genenv_core.benchmarks.travelplanner.playing import (
     CALLS,
@@ -36,7 +35,7 @@ from genenv_core.benchmarks.travelplanner.reference import (
 from genenv_core.benchmarks.travelplanner.suite import BENCHMARK, TravelPlanner
 from genenv_core.benchmarks.travelplanner.tables import NO_ROAD, printed
 from genenv_core.errors import DataError
-from genenv_core.types import Observation
+from genenv_core.types import Call, Observation, Said
 from tests.mutations import mutation
 from tests.unit.benchmarks.data import deep, official
 from tests.unit.benchmarks.trips import (

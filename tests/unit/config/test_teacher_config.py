@@ -12,7 +12,8 @@ import pytest
 from genenv_core.config.comparison import Comparison, planned_runs
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.epoch.windows import Window, set_of, window_of
+from genenv_core.config.until import set_of
+from genenv_core.epoch.windows import Window, window_of
 from genenv_core.errors import ConfigError
 from tests.mutations import mutation
 

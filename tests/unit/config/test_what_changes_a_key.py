@@ -70,7 +70,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.play.certificate", WRITE),
     ("genenv_core.play.driver", PLAY),
     (
-        "genenv_core.play.steps",
+        "genenv_core.domains.steps",
         PLAY | WRITE | {"bootstrap", "score", "rwr_update", "publish"},
     ),
     ("genenv_core.play.fidelity", {"score", "rwr_update"}),

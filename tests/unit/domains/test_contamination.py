@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import pytest
 
-from genenv_core.benchmarks.protocol import Call, ItemVerdict
+from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.domains.benchmarks.contamination import LEAST, WORDS, KnownItems
 from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.benchmarks.words import says
-from genenv_core.types import Rejected, Rejection, TaskDraft
+from genenv_core.types import Call, Rejected, Rejection, TaskDraft
 from tests.mutations import mutation
 
 CONTAMINATION = "genenv_core/domains/benchmarks/contamination.py"

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.desk.scoring import read_calls
 from genenv_core.domains.tool_calls import (
@@ -31,6 +30,7 @@ from genenv_core.domains.tool_calls import (
 )
 from genenv_core.errors import DomainError
 from genenv_core.exchange.chat_player import readable
+from genenv_core.types import Call, Said
 from tests.mutations import mutation
 
 TOOL_CALLS = "genenv_core/domains/tool_calls.py"

@@ -129,8 +129,8 @@ def test_of_a_longer_prompt_only_what_is_new_is_computed(model: torch.nn.Module)
 @mutation(
     "another beginning is taken for the same",
     CONTINUOUS,
-    "if ids[:limit] != row.prompt[:limit]:",
-    "if not ids:",
+    "same = min(common_tokens([ids, row.prompt]), len(row.prompt) - 1)",
+    "same = min(len(ids), len(row.prompt) - 1)",
 )
 def test_a_prompt_that_begins_otherwise_uses_what_is_equal(model: torch.nn.Module) -> None:
     session = session_of(model)

@@ -386,7 +386,7 @@ def test_a_flawed_task_is_refused_while_the_guard_is_on(guard: bool) -> None:
 
 
 @mutation(
-    "pi_env sees the agent's record on base tasks", GENERATION,
+    "pi_env sees the agent's record on base tasks", "genenv_core/epoch/writing/contexts.py",
     'task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(', "task_scores.join(",
 )  # fmt: skip
 def test_the_agents_record_is_of_generated_tasks() -> None:

@@ -21,6 +21,7 @@ import pytest
 import tasks.rollout
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.rollout import RolloutConfig
+from genenv_core.domains.steps import EPISODE_TURN
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.observing import episode_seed, observed
 from genenv_core.epoch.probe import asked_before, fidelity_metrics, fresh_answers
@@ -31,7 +32,6 @@ from genenv_core.ids import seed_from, stage_seed
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.fidelity import Fidelity
 from genenv_core.play.simulator import Simulator
-from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import Completion, FinishReason, SamplingParams, Task, TaskSource
 from schemas.validate import validate
 from tests.mutations import mutation

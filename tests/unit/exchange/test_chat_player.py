@@ -342,7 +342,7 @@ def test_refused_requests_end_a_stage_only_before_the_first_answer(
 
 
 @mutation(
-    "half a character of a tool ends the stage", "genenv_core/play/steps.py",
+    "half a character of a tool ends the stage", "genenv_core/domains/steps.py",
     "return replace(observation, messages=messages)",
     "return observation",
 )  # fmt: skip

@@ -24,6 +24,7 @@ from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.requests_beside import BenchmarkName
 from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.domains.benchmarks.bamboogle import BamboogleDomain
+from genenv_core.domains.steps import NOT_STARTED
 from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.measuring.beside import beside
@@ -37,7 +38,6 @@ from genenv_core.measuring.items import (
     stored_result,
 )
 from genenv_core.measuring.table import COLUMNS, Cell, written
-from genenv_core.play.steps import NOT_STARTED
 from genenv_core.types import Cause, TaskDraft
 from tests.mutations import mutation
 

@@ -15,14 +15,13 @@ from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.config.sections.models import TEMPLATE_ARGUMENTS
 from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.template.control import BREAK, Breaker
 from genenv_core.play.template.rendering import Rendering
-from genenv_core.types import Message
+from genenv_core.types import Call, Message
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, END, spell, tiny_tokenizer
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.desk import DeskDomain
+from genenv_core.domains.steps import EPISODE_TURN, stepped
 from genenv_core.engines.protocol import Engine
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ConfigError, DomainError
@@ -30,7 +31,6 @@ from genenv_core.play.calls import as_said
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfit
-from genenv_core.play.steps import EPISODE_TURN, stepped
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
     Cause,

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.registry import get_domain
+from genenv_core.domains.steps import LONGEST, broken, reason, shortly, stepped
 from genenv_core.errors import DomainError
 from genenv_core.play.checking.domain import check_domain
-from genenv_core.play.steps import LONGEST, broken, reason, shortly, stepped
 from genenv_core.types import Cause, Observation
 from tests.mutations import mutation
 
-STEPS = "genenv_core/play/steps.py"
+STEPS = "genenv_core/domains/steps.py"
 SOLVED = "genenv_core/domains/kit/solved.py"
 KIT_DOMAIN = "genenv_core/domains/kit/domain.py"
 DIARY = Path("docs/examples/diary.py").read_text(encoding="utf-8")

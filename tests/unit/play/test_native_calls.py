@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import trl.chat_template_utils as known
 
-from genenv_core.benchmarks.protocol import Call, Said
 from genenv_core.domains.tool_calls import MARKS, said
 from genenv_core.play.call_formats import GPT_OSS, LLAMA, MISTRAL_LIST, MISTRAL_NAMED
 from genenv_core.play.native_calls import (
@@ -20,6 +19,7 @@ from genenv_core.play.native_calls import (
     rewritten,
     written_turn,
 )
+from genenv_core.types import Call, Said
 from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_tokenizer
 

@@ -17,14 +17,13 @@ import pytest
 import trl
 from tokenizers import AddedToken, normalizers
 
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.kit.tools import how_to_call
 from genenv_core.domains.tool_calls import said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.play.template.mending import ANSWERS, CALLS, TOOLS
-from genenv_core.types import JsonObject, Message, Policy
+from genenv_core.types import Call, JsonObject, Message, Policy
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, byte_tokenizer
 

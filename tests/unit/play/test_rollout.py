@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from genenv_core.domains.steps import EPISODE_TURN
 from genenv_core.engines.protocol import Engine
 from genenv_core.engines.retries import Retries
 from genenv_core.engines.transformers.engine import TransformersEngine
@@ -23,7 +24,6 @@ from genenv_core.ids import seed_from
 from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
-from genenv_core.play.steps import EPISODE_TURN
 from genenv_core.types import (
     Cause,
     Completion,
@@ -221,7 +221,7 @@ def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: in
 
 
 @mutation(
-    "what the agent said wrong is the environment's failure", "genenv_core/play/steps.py",
+    "what the agent said wrong is the environment's failure", "genenv_core/domains/steps.py",
     "Cause.AGENT if isinstance(error, DomainError) else Cause.ENVIRONMENT", "Cause.ENVIRONMENT",
 )  # fmt: skip
 def test_what_the_agent_broke_is_final() -> None:

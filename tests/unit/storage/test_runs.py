@@ -115,13 +115,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.storage.records.runs import Attempt, RunLog
+from genenv_core.storage.records.runs import RunLog, StageAttempt
 
 log, name = RunLog(LocalStore(Path(sys.argv[1])), "run-a"), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
 for turn in range(20):
-    begun = log.begin(Attempt(run_id="run-a", epoch=1, stage="rollout", stage_key=name,
+    begun = log.begin(StageAttempt(run_id="run-a", epoch=1, stage="rollout", stage_key=name,
                               state="running", host=name, pid=1, started_at=datetime.now(UTC)))
     log.note_key(1, f"stage{name}-{turn}", "k")
     log.end(begun.model_copy(update={"state": "computed", "seconds": 1.0}))

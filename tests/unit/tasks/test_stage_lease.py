@@ -124,7 +124,7 @@ import sys, time
 from pathlib import Path
 from genenv_core.config.load import resolve
 from tasks.stage import Stage
-from tasks.stage.execution import Outcome, run_stage
+from tasks.stage.execution import StageOutcome, run_stage
 from tests.unit.builders_stage import NO_INPUTS
 from tasks.stage.progress import listening
 

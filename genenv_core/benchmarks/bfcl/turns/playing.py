@@ -21,9 +21,9 @@ from genenv_core.benchmarks.bfcl.turns.backends import Absent, Side, backends
 from genenv_core.benchmarks.bfcl.turns.checks import MOST_CALLS, MOST_CHARACTERS, Turns
 from genenv_core.benchmarks.bfcl.turns.rows import DOCS, TurnsRow
 from genenv_core.benchmarks.bfcl.turns.spelling import spelled
-from genenv_core.benchmarks.protocol import ItemVerdict, PlayableSuite, Said
+from genenv_core.benchmarks.protocol import ItemVerdict, PlayableSuite
 from genenv_core.errors import ConfigError
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.types import JsonObject, Message, Observation, Said
 
 MOST_STEPS = 20
 """Messages with calls in one turn; the official harness lets one more run and then stops."""

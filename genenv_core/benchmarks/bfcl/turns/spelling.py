@@ -6,7 +6,7 @@ word for is written so that no reader takes it for another one.
 
 from __future__ import annotations
 
-from genenv_core.benchmarks.protocol import Call
+from genenv_core.types import Call
 
 UNWRITABLE = "call(*)"
 """Stands for a call whose arguments have no text, such as those nested too deep; it is no call."""

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from genenv_core.benchmarks.api_bank.dialogues import written
 from genenv_core.benchmarks.api_bank.tools import spelled
-from genenv_core.benchmarks.protocol import ItemVerdict, Said
-from genenv_core.types import JsonObject, Message, Observation
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.types import JsonObject, Message, Observation, Said
 
 JudgeCall = Callable[[int, Any, str], ItemVerdict]
 """(which of the right calls, from 0; the text of a call; mode) -> verdict."""

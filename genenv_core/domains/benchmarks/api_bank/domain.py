@@ -21,7 +21,6 @@ from genenv_core.benchmarks.api_bank.dialogues import GO_ON, written
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall
 from genenv_core.benchmarks.api_bank.suite import ApiBank
 from genenv_core.benchmarks.api_bank.tools import spelled
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.api_bank.attempt import ApiRequest, entries
 from genenv_core.domains.benchmarks.api_bank.drawing import LEVELS, Docs
 from genenv_core.domains.benchmarks.api_bank.requests import ApiRequests, said_turns
@@ -58,6 +57,7 @@ from genenv_core.errors import DataError
 from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
+    Call,
     Context,
     Grammar,
     JsonObject,

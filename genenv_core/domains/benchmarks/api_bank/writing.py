@@ -19,10 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from genenv_core.benchmarks.api_bank.dialogues import written
 from genenv_core.benchmarks.api_bank.tools import schema
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.api_bank.drawing import Docs, format_of
 from genenv_core.domains.benchmarks.words import says
-from genenv_core.types import JsonObject, Rejected, Rejection
+from genenv_core.types import Call, JsonObject, Rejected, Rejection
 
 DEEPEST = 4
 """Levels of lists and records in an argument; the official ones have two."""

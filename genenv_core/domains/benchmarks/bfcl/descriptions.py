@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
-from genenv_core.benchmarks.protocol import Call
-from genenv_core.types import JsonObject
+from genenv_core.types import Call, JsonObject
 
 TYPES: Mapping[str, str] = {
     "string": "string",

@@ -23,7 +23,6 @@ from genenv_core.benchmarks.bfcl.suite import Bfcl
 from genenv_core.benchmarks.bfcl.tools import tool_names
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.drawing import draw_program
 from genenv_core.domains.benchmarks.bfcl.made import NOTHING_FITS, MadeTask, task_of
 from genenv_core.domains.benchmarks.bfcl.program import Program, read_program
@@ -51,6 +50,7 @@ from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
+    Call,
     Context,
     Grammar,
     JsonObject,

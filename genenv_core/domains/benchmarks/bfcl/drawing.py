@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.catalogue import CATALOGUE, CatalogueEntry
 from genenv_core.domains.benchmarks.bfcl.program import Program
+from genenv_core.types import Call
 
 MOST_CALLS = 4
 """Calls of one request that is drawn."""

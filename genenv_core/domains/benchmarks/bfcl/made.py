@@ -14,11 +14,11 @@ from genenv_core.benchmarks.bfcl.categories import Category, Matching
 from genenv_core.benchmarks.bfcl.playing import NO_FUNCTION, SingleTurn
 from genenv_core.benchmarks.bfcl.rows import Row, are_functions, turns_of
 from genenv_core.benchmarks.bfcl.suite import check_row, verdict_of
-from genenv_core.benchmarks.protocol import ItemVerdict, Said
+from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.domains.benchmarks.bfcl.program import KINDS, family_of
 from genenv_core.domains.benchmarks.bfcl.rows import is_gold
 from genenv_core.errors import DataError, DomainError
-from genenv_core.types import JsonObject
+from genenv_core.types import JsonObject, Said
 
 NOTHING_FITS = f"{NO_FUNCTION} here does that."
 """The right answer where no call is right."""

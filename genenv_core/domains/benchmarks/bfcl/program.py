@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from genenv_core.benchmarks.bfcl.calls import check_calls
 from genenv_core.benchmarks.bfcl.categories import Language, Matching
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.catalogue import CATALOGUE
 from genenv_core.domains.benchmarks.bfcl.descriptions import described, gold_of, misfit
 from genenv_core.domains.tool_calls import OPEN, parsed, read_call
-from genenv_core.types import JsonObject, Rejected, Rejection
+from genenv_core.types import Call, JsonObject, Rejected, Rejection
 
 LONGEST = 20_000
 """Characters of a generation."""

@@ -16,10 +16,9 @@ from typing import Any, TypeGuard
 from genenv_core.benchmarks.bfcl.rows import turns_of
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.benchmarks.files import read_lines
-from genenv_core.benchmarks.protocol import Call
 from genenv_core.domains.benchmarks.bfcl.program import Program, read_program
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.types import JsonObject, Message, Rejected
+from genenv_core.types import Call, JsonObject, Message, Rejected
 
 
 @dataclass(frozen=True, slots=True)
