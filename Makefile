@@ -30,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every process that tests start would compile all of genenv again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-dev run test test-changed test-suites test-all test-vllm browser bfcl-backends otel alfworld inspect smollm2 real real-eval lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-changed test-suites test-all test-gpu test-vllm browser bfcl-backends otel alfworld inspect smollm2 real real-eval lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ browser: ## Install Debian's Chromium for the tests in a browser, where root may
 	@test -n "$$GENENV_CHROMIUM" || command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 		|| { echo "== adding Chromium" && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium >/dev/null; } \
 		|| echo "no Chromium: the tests in a browser are skipped"
+
+test-gpu: $(DEV_STAMP) ## Run the tests that need a GPU
+	@$(BIN)/python -m pytest -m slow -v tests/gpu
 
 # Two megabytes, of which the simulated classes of the multi-turn categories are used; no dependency of its.
 $(BFCL_STAMP): infra/bfcl.lock | $(DEV_STAMP)

@@ -20,6 +20,8 @@ from genenv_core.config.branching import branch_name
 from genenv_core.config.load import run_name
 from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.placement import INLINE
+from genenv_core.config.stages import STAGES
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples import warm_start_input
@@ -184,6 +186,7 @@ def _check_place(config: RunConfig) -> None:
         from tasks.stage.execution import refuse_outside_tests
 
         refuse_outside_tests(config.execution.test_fault)
+    _check_gpu(config)
     places = config.placement.work_pools()
     if not places or os.environ.get("PREFECT_API_URL"):
         return
@@ -196,6 +199,24 @@ def _check_place(config: RunConfig) -> None:
             f"root, or set placement.{stage}=inline"
         )
     os.environ["PREFECT_API_URL"] = api  # before Prefect is loaded, which reads it once
+
+
+def _check_gpu(config: RunConfig) -> None:
+    """Raise ConfigError where a stage would sample on a GPU of this machine, and there is none."""
+    if config.compute.device != "cuda":
+        return
+    from genenv_core.training.memory.devices import gpus
+
+    here = [
+        name
+        for name, stage in STAGES.items()
+        if stage.samples and config.placement.of(name) == INLINE
+    ]
+    if here and not gpus():
+        raise ConfigError(
+            f"{here[0]} samples on a GPU (compute.device cuda) and this machine has none: set "
+            f"placement.{here[0]} to a work pool, or compute.device=cpu"
+        )
 
 
 def _check_work_pools(config: RunConfig) -> None:

@@ -293,7 +293,7 @@ def promised(config: RunConfig) -> bool:
     """Return whether equal bits are promised for a run with this configuration."""
     compute, training = config.compute, config.training
     own = not training.own_processes and config.teacher.url is None
-    return own and compute.engine == "transformers" and compute.threads == 1
+    return own and (compute.engine, compute.device, compute.threads) == ("transformers", "cpu", 1)
 
 
 def unpack(contents_files: Mapping[str, bytes], folder: Path) -> None:

@@ -24,6 +24,7 @@ from genenv_core.storage.records.parquet import read_parquet
 from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
+from tasks.policies.scoring import SCORING_FIELDS, arithmetic_of
 from tasks.stage import Stage, StageContext
 from tasks.stage.shards import Shards
 from tasks.stage.task import StageTask
@@ -42,6 +43,7 @@ STAGE = Stage(
         "mixture.new",
         "mixture.base",
         *SAMPLING_FIELDS,
+        *SCORING_FIELDS,
     ),
     ("torch", "transformers"),
 )
@@ -145,7 +147,7 @@ def _compared(
             for row in rows
         ],
         temperature=settings.temperature,
-        threads=context.config.compute.threads,
+        arithmetic=arithmetic_of(context.config),
     )
     if gap is None:
         return {}

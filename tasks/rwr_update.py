@@ -34,6 +34,7 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import RwrRequest, of_env
 from genenv_core.types import SamplingParams
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
+from tasks.policies.scoring import arithmetic_of
 from tasks.policies.update import update, without
 from tasks.stage import Stage, StageContext
 from tasks.stage.task import StageTask
@@ -155,7 +156,7 @@ def _probe(context: StageContext[RwrUpdateInputs], folder: Path) -> dict[str, fl
     from genenv_core.engines.transformers.kl import sequence_kl  # loads torch
 
     initial = context.checkpoint(context.inputs.env_initial)
-    kl = sequence_kl(folder, initial, fresh, threads=context.config.compute.threads)
+    kl = sequence_kl(folder, initial, fresh, arithmetic=arithmetic_of(context.config))
     return kl_metrics(kl) | true
 
 

@@ -262,6 +262,11 @@ class RunConfig(Section):
                         "remove it or set compute.engine to vllm"
                     )
             return
+        if self.compute.device == "cuda":
+            raise ValueError(
+                "compute.device cuda does nothing for compute.engine vllm, whose "
+                "servers sample where they run: remove it"
+            )
         for name, section in (("generation", self.generation), ("rollout", self.rollout)):
             if section.top_p < 1 and section.temperature != 1:
                 raise ValueError(

@@ -20,14 +20,16 @@ class StageEntry:
 
     `does` describes it; `column` is its title in a grid of ten stages on 80 characters. `model`
     says that it runs a model, so it may want a GPU; such a stage of an epoch can be started alone.
-    `trains` is the policy that it updates. Epoch 0 has the stages `at_start`, and in some runs
-    `WARM`; later epochs those `in_epochs`; a run that measures a model has `MEASURES` alone.
+    `samples` says that it asks the engine for completions. `trains` is the policy that it updates.
+    Epoch 0 has the stages `at_start`, and in some runs `WARM`; later epochs those `in_epochs`; a
+    run that measures a model has `MEASURES` alone.
     """
 
     name: str
     column: str
     does: str
     model: bool = False
+    samples: bool = False
     trains: Policy | None = None
     at_start: bool = False
     in_epochs: bool = True
@@ -54,10 +56,13 @@ STAGES: dict[str, StageEntry] = {
             "warm",
             "a few supervised steps of given models, where warm_start.steps is set",
             model=True,
+            samples=True,
             in_epochs=False,
         ),
-        StageEntry("generate_tasks", "tasks", "pi_env writes tasks", model=True),
-        StageEntry("rollout", "roll", "pi_agent attempts each task n times", model=True),
+        StageEntry("generate_tasks", "tasks", "pi_env writes tasks", model=True, samples=True),
+        StageEntry(
+            "rollout", "roll", "pi_agent attempts each task n times", model=True, samples=True
+        ),
         StageEntry("score", "score", "rewards"),
         StageEntry("filter", "filter", "the difficulty band"),
         StageEntry("pool", "pool", "appending to D_train and D_env"),
@@ -73,11 +78,26 @@ STAGES: dict[str, StageEntry] = {
             "rwr",
             "reward-weighted regression of pi_env",
             model=True,
+            samples=True,
             trains=Policy.ENV,
         ),
-        StageEntry("evaluate", "eval", "the agent on held-out tasks", model=True, at_start=True),
+        StageEntry(
+            "evaluate",
+            "eval",
+            "the agent on held-out tasks",
+            model=True,
+            samples=True,
+            at_start=True,
+        ),
         StageEntry("publish", "publ", "gates and the epoch's summary", at_start=True),
-        StageEntry("benchmark", "bench", "a model on a benchmark", model=True, in_epochs=False),
+        StageEntry(
+            "benchmark",
+            "bench",
+            "a model on a benchmark",
+            model=True,
+            samples=True,
+            in_epochs=False,
+        ),
     )
 }
 """Every stage by name, in the order of a run."""

@@ -25,8 +25,8 @@ from tasks.stage.progress import Paces, emit
 
 log = logging.getLogger("genenv.stage")
 
-COMPUTE_FIELDS = ("compute.engine", "compute.threads")
-"""What every stage that runs a model reads: both change floating-point results."""
+COMPUTE_FIELDS = ("compute.engine", "compute.device", "compute.threads")
+"""What every stage that runs a model reads: each changes floating-point results."""
 
 
 @dataclass(frozen=True, slots=True)

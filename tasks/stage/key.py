@@ -102,7 +102,7 @@ def on_cpu(stage: Stage, config: RunConfig) -> bool:
     """Return whether a stage that runs a model does so, at least in part, on a processor."""
     elsewhere: list[bool] = []
     if "compute.vllm" in stage.reads:  # what every stage that samples reads
-        elsewhere.append(config.compute.engine == "vllm")
+        elsewhere.append(config.compute.engine == "vllm" or config.compute.device == "cuda")
     if "training" in stage.reads:
         elsewhere.append(config.training.device == "cuda")
     return not (elsewhere and all(elsewhere))

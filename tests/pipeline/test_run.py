@@ -24,6 +24,7 @@ from genenv_core.algorithm.success_model import SuccessModel
 from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
 from genenv_core.epoch.writing.choosing import features, rated_attempts, written_p_hat
 from genenv_core.errors import StageError
@@ -131,7 +132,7 @@ def test_the_kl_of_pi_env_is_that_of_fresh_generations(first):
                 count=first.rwr.probe_generations,
                 seed_for=partial(stage_seed, first.seed, "rwr_update", epoch),
             )
-        expected = kl_metrics(sequence_kl(folder, initial, fresh, threads=1))
+        expected = kl_metrics(sequence_kl(folder, initial, fresh, arithmetic=ScoringArithmetic(1)))
         assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-4)
         assert shown[epoch] == metrics["kl_env"] != metrics["kl_leash"]
 
@@ -148,7 +149,9 @@ def test_the_leash_can_be_replayed_from_tables(first):
         update = manifests(first)[epoch, "rwr_update"]
         assert (rows["weight"] > 0).sum() == update.facts["rows"] < rows.height
         along = list(rows.select("prompt_ids", "token_ids").iter_rows())
-        found = kl_metrics(sequence_kl(checkpoint(first, update), initial, along, threads=1))
+        found = kl_metrics(
+            sequence_kl(checkpoint(first, update), initial, along, arithmetic=ScoringArithmetic(1))
+        )
         assert found["kl_env"] == pytest.approx(update.facts["metrics"]["kl_leash"], rel=1e-3)
 
 

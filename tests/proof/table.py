@@ -120,8 +120,9 @@ SUITES = (
     ),
 )
 
-BY_HAND = ("tests/vllm",)
-"""Slow tests of no suite: the environment that they need takes 3.3 GB (`make test-vllm`)."""
+BY_HAND = ("tests/gpu", "tests/vllm")
+"""Slow tests of no suite: those that need a GPU (`make test-gpu`), and those that need the environment
+of vLLM, which takes 3.3 GB (`make test-vllm`)."""
 
 ALL = tuple(suite.name for suite in SUITES)
 NONE: tuple[str, ...] = ()
@@ -180,6 +181,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests/bench/", ("benches",)),
     ("tests/mutations/", NONE),
     ("tests/storm/", ("crashes",)),
+    ("tests/gpu/", NONE),
     ("tests/vllm/", NONE),
     # Orchestration and the command line.
     ("flows/__init__.py", ALL),

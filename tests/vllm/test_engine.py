@@ -23,6 +23,7 @@ import torch
 from genenv_core.config.sections.compute import VllmServing
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.transformers.loading import load_model
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.engines.vllm.server import VllmServer, VllmSetup, interpreter, server_command
 from genenv_core.errors import EngineError
@@ -64,7 +65,7 @@ def gap_of(
         Sampled(r.prompt_ids, a.token_ids, a.logprobs, [1] * len(a.token_ids))
         for r, a in zip(asked, answers, strict=True)
     ]
-    gap = logprob_gap(checkpoint, rows, temperature=temperature, threads=1)
+    gap = logprob_gap(checkpoint, rows, temperature=temperature, arithmetic=ScoringArithmetic(1))
     assert gap is not None and gap.tokens > 100
     print(f"temperature {temperature:g}: {gap}")
     return gap.largest

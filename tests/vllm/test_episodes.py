@@ -21,6 +21,7 @@ import pytest
 
 from genenv_core.domains.steps import EPISODE_TURN
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.engines.vllm.engine import VllmEngine
 from genenv_core.ids import seed_from
 from genenv_core.play.answering import Simulation, ToolExecution
@@ -121,7 +122,7 @@ def counted(engine: VllmEngine, name: str) -> float:
 
 def largest_gap(checkpoint: Path, made: Sequence[Rollout]) -> float:
     rows = [Sampled(one.prompt_ids, one.token_ids, one.logprobs, one.loss_mask) for one in made]
-    gap = logprob_gap(checkpoint, rows, temperature=1.0, threads=1)
+    gap = logprob_gap(checkpoint, rows, temperature=1.0, arithmetic=ScoringArithmetic(1))
     assert gap is not None and gap.tokens > 500
     print(gap)
     return gap.largest

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from genenv_core.config.sections.endpoint import ENDPOINT, EndpointAsking
 from genenv_core.config.sections.section import Section
 
+Device = Literal["cpu", "cuda"]
 EngineKind = Literal["transformers", "vllm"]
 """Each is a package of `genenv_core.engines`."""
 
@@ -115,6 +116,9 @@ class ComputeConfig(Section):
 
     engine: EngineKind = "transformers"
     """Sampling engine: transformers in this process, or vllm behind an HTTP server."""
+    device: Device = "cpu"
+    """Where the engine transformers samples, in float32: on the CPU, or on the first GPU. vLLM's
+    servers sample where they run."""
     threads: int = Field(default=1, ge=1, le=256)
     """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
     vllm: VllmConfig = Field(default_factory=lambda: VllmConfig())

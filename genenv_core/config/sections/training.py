@@ -6,7 +6,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from genenv_core.config.sections.compute import Device
 from genenv_core.config.sections.section import Section
+
+Precision = Literal["float32", "bfloat16"]
 
 
 class LoraConfig(Section):
@@ -25,7 +28,7 @@ class TrainingConfig(Section):
     """How both updates are computed. All of it changes results, if only in their last bits, so all
     of it is in their stage keys; docs/training.md lists what the device decides."""
 
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Device = "cpu"
     """Where updates are computed: on CPUs, or on GPUs by `accelerate launch` in processes that end
     with the update."""
     processes: int = Field(default=1, ge=1, le=64)
@@ -34,7 +37,7 @@ class TrainingConfig(Section):
     strategy: Literal["ddp", "fsdp2", "zero3"] = "ddp"
     """What several processes share: ddp nothing but gradients, fsdp2 (PyTorch) and zero3
     (DeepSpeed) weights, gradients and optimizer too. With zero3, pi_env's update takes fsdp2."""
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     """Arithmetic of matrix products. Trained weights, gradients and optimizer stay in float32."""
     kernels: Literal["auto", "torch", "liger"] = "auto"
     """Kernels of norms, rotary embedding and MLP: torch's, or those of the package liger-kernel.

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from genenv_core.config.sections.compute import Device
 from genenv_core.engines.protocol import EngineSetup, Session, TokenSequence
 from genenv_core.engines.sessions import BatchSession
 from genenv_core.engines.transformers.continuous import ContinuousSession, closing_holes
@@ -28,11 +29,10 @@ from genenv_core.engines.transformers.kv_cache import (
     PaddedState,
     supports_padding,
 )
-from genenv_core.engines.transformers.loading import load_model, torch_threads
+from genenv_core.engines.transformers.loading import give_back, load_model, torch_threads
 from genenv_core.engines.transformers.sampling import check_params, choose_tokens, uniform_streams
 from genenv_core.engines.transformers.token_logprobs import score_tokens
 from genenv_core.errors import EngineError
-from genenv_core.freeing import trim
 from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
 
 DROP_SHARE = 1 / 16
@@ -41,7 +41,8 @@ DROP_SHARE = 1 / 16
 
 def open_engine(setup: EngineSetup) -> TransformersEngine:
     """Return the engine on a checkpoint."""
-    return TransformersEngine.load(setup.checkpoint, threads=setup.compute.threads)
+    compute = setup.compute
+    return TransformersEngine.load(setup.checkpoint, threads=compute.threads, device=compute.device)
 
 
 class TransformersEngine:
@@ -78,9 +79,17 @@ class TransformersEngine:
         self._max_positions = int(getattr(config, "max_position_embeddings", None) or 2**31)
 
     @classmethod
-    def load(cls, checkpoint: Path, *, threads: int) -> TransformersEngine:
-        """Return an engine on the checkpoint in a directory of config.json and safetensors."""
-        model = load_model(checkpoint, dtype=torch.float32)
+    def load(cls, checkpoint: Path, *, threads: int, device: Device = "cpu") -> TransformersEngine:
+        """Return an engine on the checkpoint in a directory of config.json and safetensors.
+
+        Raises `EngineError` where `device` is cuda and torch finds no GPU.
+        """
+        if device == "cuda" and not torch.cuda.is_available():
+            raise EngineError(
+                "compute.device is cuda and torch finds no GPU here: run the stage where there is "
+                "one (section placement), or set compute.device=cpu"
+            )
+        model = load_model(checkpoint, dtype=torch.float32).to(device)
         return cls(model, threads=threads, checkpoint=checkpoint)
 
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
@@ -138,7 +147,7 @@ class TransformersEngine:
     def close(self) -> None:
         """Forget the model and give its memory back; later calls of `sample` are errors."""
         self._model = None
-        trim()
+        give_back()
 
     def _begin(self, grammar: Grammar | None, stops: Sequence[int]) -> Held | None:
         """Return what holds a completion to its grammar, None where it has none."""

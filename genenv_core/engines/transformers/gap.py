@@ -13,7 +13,12 @@ from pathlib import Path
 
 import torch
 
-from genenv_core.engines.transformers.scoring import check_scores, completion_logits, scoring
+from genenv_core.engines.transformers.scoring import (
+    ScoringArithmetic,
+    check_scores,
+    completion_logits,
+    scoring,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,13 @@ class LogprobGap:
 
 
 def logprob_gap(
-    checkpoint: Path, rows: Sequence[Sampled], *, temperature: float, threads: int
+    checkpoint: Path, rows: Sequence[Sampled], *, temperature: float, arithmetic: ScoringArithmetic
 ) -> LogprobGap | None:
     """Return the gap over these rows; None when nothing was sampled in them.
 
-    A row is scored alone; see `genenv_core.engines.transformers.scoring` for the dtype.
+    A row is scored alone.
     """
-    with scoring(checkpoint, threads=threads) as models:
+    with scoring(checkpoint, arithmetic=arithmetic) as models:
         scored = [_scored(models[0], row, temperature) for row in rows]
     gaps = [
         (made - torch.tensor(list(row.logprobs))).abs()[_mask(row)]

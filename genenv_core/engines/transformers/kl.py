@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from genenv_core.engines.transformers.scoring import (
+    ScoringArithmetic,
     check_scores,
     completion_logits,
     kl_terms,
@@ -18,14 +19,18 @@ Tokens = Sequence[int]
 
 
 def sequence_kl(
-    checkpoint: Path, initial: Path, generations: Sequence[tuple[Tokens, Tokens]], *, threads: int
+    checkpoint: Path,
+    initial: Path,
+    generations: Sequence[tuple[Tokens, Tokens]],
+    *,
+    arithmetic: ScoringArithmetic,
 ) -> list[float]:
     """Return the KL of `checkpoint` to `initial` along each (prompt ids, token ids), in nats.
 
     It is exact at each token, over the whole vocabulary and at temperature 1, and summed over the
     tokens of a generation. Both models are in memory at once.
     """
-    with scoring(checkpoint, initial, threads=threads) as models:
+    with scoring(checkpoint, initial, arithmetic=arithmetic) as models:
         found: list[torch.Tensor] = []
         for prompt_ids, token_ids in generations:
             ours, theirs = (

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import ModelError
+from genenv_core.freeing import trim
 from genenv_core.shortage import blame_machine
 
 # While the library loads a model, no model of the process ties its weights; after two loads side
@@ -71,6 +72,13 @@ def load_base(checkpoint: Path, *, dtype: torch.dtype | str) -> Any:
             if name.endswith("dropout") and isinstance(value, float):
                 setattr(module, name, 0.0)
     return model
+
+
+def give_back() -> None:
+    """Give the memory of models that nothing holds any more back, a GPU's too."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    trim()
 
 
 @contextmanager

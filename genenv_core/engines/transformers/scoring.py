@@ -4,36 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from genenv_core.engines.transformers.loading import load_model, torch_threads
+from genenv_core.config.sections.compute import Device
+from genenv_core.config.sections.training import Precision
+from genenv_core.engines.transformers.loading import give_back, load_model, torch_threads
 from genenv_core.errors import EngineError
-from genenv_core.freeing import trim
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringArithmetic:
+    """How tokens are scored: as the configured training multiplies.
+
+    A stage whose process has no GPU, because its engine is a server, scores on the CPU.
+    """
+
+    threads: int
+    device: Device = "cpu"
+    precision: Precision = "float32"
 
 
 @contextmanager
-def scoring(*checkpoints: Path, threads: int) -> Generator[list[Any]]:
+def scoring(*checkpoints: Path, arithmetic: ScoringArithmetic) -> Generator[list[Any]]:
     """Return the models of the checkpoints, all in memory at once, ready for forward passes.
 
-    On an accelerator they are in bfloat16, as training multiplies, else in float32. Use them from
-    the list: it is emptied at the end, to give the memory back.
+    Use them from the list: it is emptied at the end, to give the memory back.
     """
-    accelerated = torch.cuda.is_available()
-    dtype = torch.bfloat16 if accelerated else torch.float32
-    device = "cuda" if accelerated else "cpu"
+    half = arithmetic.precision == "bfloat16"
+    there = arithmetic.device == "cuda" and torch.cuda.is_available()
     models: list[Any] = []
     try:
-        models += [load_model(one, dtype=dtype).eval().to(device) for one in checkpoints]
-        with torch_threads(threads), torch.inference_mode():
+        models += [
+            load_model(one, dtype=torch.bfloat16 if half else torch.float32)
+            .eval()
+            .to("cuda" if there else "cpu")
+            for one in checkpoints
+        ]
+        with torch_threads(arithmetic.threads), torch.inference_mode():
             yield models
     finally:
         models.clear()
-        if accelerated:
-            torch.cuda.empty_cache()
-        trim()
+        give_back()
 
 
 def completion_logits(

@@ -22,6 +22,7 @@ from genenv_core.engines.transformers import engine as engines
 from genenv_core.engines.transformers import scoring as scorings
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.errors import EngineError
 from genenv_core.types import SampleRequest, SamplingParams
 from tests.mutations import mutation
@@ -92,7 +93,7 @@ def test_scoring_holds_no_model_and_gives_memory_back(
         scorings, "trim", lambda: held.append(sum(one() is not None for one in models))
     )
     rows = [(one.prompt_ids, one.prompt_ids[:8]) for one in REQUESTS[:8]]
-    sequence_kl(policy, policy, rows, threads=1)
+    sequence_kl(policy, policy, rows, arithmetic=ScoringArithmetic(1))
     assert held[-1:] == [0] and len(models) == 2
 
 

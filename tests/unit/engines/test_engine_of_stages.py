@@ -63,12 +63,17 @@ def test_vllm_is_asked_for_the_checkpoint_by_its_digest(monkeypatch: pytest.Monk
 
 def test_transformers_needs_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
-    load = lambda checkpoint, *, threads: opened.append((checkpoint, threads))  # noqa: E731
+    load = lambda checkpoint, **given: opened.append((checkpoint, given))  # noqa: E731
     monkeypatch.setattr(transformers.TransformersEngine, "load", load)
     context = context_of()
     context.durable = None  # it would make a folder
     engine_of(context, Path("/model"), DIGEST, top_p=1.0)
-    assert opened == [(Path("/model"), 1)]
+    engine_of(context_of("compute.device=cuda"), Path("/model"), DIGEST, top_p=1.0)
+    threads = {"threads": 1}
+    assert opened == [
+        (Path("/model"), threads | {"device": "cpu"}),
+        (Path("/model"), threads | {"device": "cuda"}),
+    ]
 
 
 def test_a_domain_without_a_grammar_refuses_structured_generation() -> None:

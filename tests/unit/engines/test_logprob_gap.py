@@ -14,6 +14,7 @@ import pytest
 
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.errors import EngineError
 from genenv_core.types import SamplingParams
 from tests.mutations import mutation
@@ -39,24 +40,26 @@ def rows_of(checkpoint: Path, temperature: float = 1.0) -> list[Sampled]:
 def test_the_engine_and_a_forward_pass_agree(checkpoint: Path) -> None:
     for temperature in (1.0, 0.6):
         rows = rows_of(checkpoint, temperature)
-        gap = logprob_gap(checkpoint, rows, temperature=temperature, threads=1)
+        gap = logprob_gap(
+            checkpoint, rows, temperature=temperature, arithmetic=ScoringArithmetic(1)
+        )
         assert gap is not None
         assert gap.tokens == sum(len(row.token_ids) for row in rows)
         assert 0 <= gap.mean <= gap.largest < 1e-4
     # Logprobs of another temperature are another policy's.
-    wrong = logprob_gap(checkpoint, rows, temperature=1.0, threads=1)
+    wrong = logprob_gap(checkpoint, rows, temperature=1.0, arithmetic=ScoringArithmetic(1))
     assert wrong is not None and wrong.mean > 0.1
 
 
 def test_an_error_put_in_comes_out(checkpoint: Path) -> None:
     rows = rows_of(checkpoint)
     off = [replace(row, logprobs=[value - 0.25 for value in row.logprobs]) for row in rows]
-    gap = logprob_gap(checkpoint, off, temperature=1.0, threads=1)
+    gap = logprob_gap(checkpoint, off, temperature=1.0, arithmetic=ScoringArithmetic(1))
     assert gap is not None
     assert gap.mean == pytest.approx(0.25, abs=1e-4) == gap.largest
     half = [*off[:3], *rows[3:]]
     tokens = [len(row.token_ids) for row in rows]
-    gap = logprob_gap(checkpoint, half, temperature=1.0, threads=1)
+    gap = logprob_gap(checkpoint, half, temperature=1.0, arithmetic=ScoringArithmetic(1))
     assert gap is not None
     assert gap.mean == pytest.approx(0.25 * sum(tokens[:3]) / sum(tokens), abs=1e-4)
 
@@ -73,7 +76,7 @@ def test_only_sampled_tokens_count(checkpoint: Path) -> None:
         [*row.logprobs, 0.0, 0.0],
         [*row.mask, 0, 0],
     )
-    alone = logprob_gap(checkpoint, [row], temperature=1.0, threads=1)
+    alone = logprob_gap(checkpoint, [row], temperature=1.0, arithmetic=ScoringArithmetic(1))
     both = logprob_gap(
         checkpoint, [observed, Sampled((3,), (), (), ())], temperature=1.0, threads=1
     )
@@ -83,8 +86,8 @@ def test_only_sampled_tokens_count(checkpoint: Path) -> None:
     assert both.trainer[0][-2:] == [0.0, 0.0]
     assert both.trainer[0][:-2] == pytest.approx(list(row.logprobs), abs=1e-4)
     empty = [Sampled((3,), (5,), (0.0,), (0,))]
-    assert logprob_gap(checkpoint, empty, temperature=1.0, threads=1) is None
-    assert logprob_gap(checkpoint, [], temperature=1.0, threads=1) is None
+    assert logprob_gap(checkpoint, empty, temperature=1.0, arithmetic=ScoringArithmetic(1)) is None
+    assert logprob_gap(checkpoint, [], temperature=1.0, arithmetic=ScoringArithmetic(1)) is None
 
 
 def test_other_weights_show(checkpoint: Path, tmp_path: Path) -> None:
@@ -97,4 +100,4 @@ def test_what_is_no_number_is_an_error(checkpoint: Path) -> None:
     rows = rows_of(checkpoint)
     broken = [replace(row, logprobs=[float("nan")] * len(row.logprobs)) for row in rows]
     with pytest.raises(EngineError, match="NaN or infinite"):
-        logprob_gap(checkpoint, broken, temperature=1.0, threads=1)
+        logprob_gap(checkpoint, broken, temperature=1.0, arithmetic=ScoringArithmetic(1))

@@ -17,6 +17,7 @@ import torch
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
 from genenv_core.engines.transformers.loading import load_model
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.errors import EngineError
 from genenv_core.types import SamplingParams
 from tests.mutations import mutation
@@ -60,15 +61,15 @@ def by_hand(ours: Path, theirs: Path, row: tuple[tuple[int, ...], tuple[int, ...
     "kl_terms(ours, theirs)", "kl_terms(theirs, ours)",
 )  # fmt: skip
 def test_it_is_the_brute_force_sum(ours: Path, near: Path) -> None:
-    found = sequence_kl(ours, near, ROWS, threads=1)
+    found = sequence_kl(ours, near, ROWS, arithmetic=ScoringArithmetic(1))
     assert found == pytest.approx([by_hand(ours, near, row) for row in ROWS], rel=1e-4)
-    back = sequence_kl(near, ours, ROWS, threads=1)
+    back = sequence_kl(near, ours, ROWS, arithmetic=ScoringArithmetic(1))
     assert back == pytest.approx([by_hand(near, ours, row) for row in ROWS], rel=1e-4)
     assert min(found) > 0.01 and abs(found[0] - back[0]) > 1e-3 * found[0]
 
 
 def test_a_checkpoint_is_nowhere_from_itself(ours: Path) -> None:
-    assert sequence_kl(ours, ours, ROWS, threads=1) == [0.0, 0.0]
+    assert sequence_kl(ours, ours, ROWS, arithmetic=ScoringArithmetic(1)) == [0.0, 0.0]
 
 
 @pytest.mark.slow
@@ -78,7 +79,7 @@ def test_along_its_own_generations_it_is_the_mean_of_the_log_ratios(ours: Path, 
     requests = requests_of(PROMPTS * 150)
     answers = TransformersEngine.load(ours, threads=1).sample(requests, params)
     rows = [(r.prompt_ids, a.token_ids) for r, a in zip(requests, answers, strict=True)]
-    exact = np.array(sequence_kl(ours, near, rows, threads=1))
+    exact = np.array(sequence_kl(ours, near, rows, arithmetic=ScoringArithmetic(1)))
     reference = load_model(near, dtype=torch.float32)
     ratios: list[float] = []
     for (prompt, tokens), answer in zip(rows, answers, strict=True):
@@ -98,4 +99,4 @@ def test_what_is_no_number_is_an_error(ours: Path, tmp_path: Path) -> None:
         next(model.parameters()).fill_(math.nan)
     model.save_pretrained(tmp_path)
     with pytest.raises(EngineError, match="NaN or infinite"):
-        sequence_kl(tmp_path, ours, ROWS, threads=1)
+        sequence_kl(tmp_path, ours, ROWS, arithmetic=ScoringArithmetic(1))

@@ -1,0 +1,19 @@
+"""How a stage scores given tokens again: as the configured training multiplies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genenv_core.engines.transformers.scoring import ScoringArithmetic
+
+SCORING_FIELDS = ("training.device", "training.precision")
+"""What a stage that scores tokens reads beside `compute.threads`."""
+
+
+def arithmetic_of(config: Any) -> ScoringArithmetic:
+    """Return the arithmetic of a configuration, or of a stage's view of one."""
+    from genenv_core.engines.transformers.scoring import ScoringArithmetic  # loads torch
+
+    training = config.training
+    return ScoringArithmetic(config.compute.threads, training.device, training.precision)

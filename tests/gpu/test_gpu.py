@@ -1,0 +1,236 @@
+"""One GPU beside a CPU: `make test-gpu`.
+
+Invariants: the engine samples the tokens that it samples on a CPU, in batches and in sessions; the
+loss, the gradient of every step and every metric of an update are those of a CPU, for GRPO and RWR,
+with LoRA, with shared beginnings, and continued from a trainer checkpoint; in bfloat16 they are
+near; the same update twice has the same bits; micro-batches are lowered to what fits the memory; an
+update that is stopped continues.
+
+Tolerances: sums are taken in another order. TF32 would be off by 1e-3.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.engines.transformers.engine import TransformersEngine
+from genenv_core.engines.transformers.gap import Sampled, logprob_gap
+from genenv_core.engines.transformers.scoring import ScoringArithmetic
+from genenv_core.errors import Stopped
+from genenv_core.training.memory.devices import gpus
+from genenv_core.training.processes.launch import accelerate_config
+from genenv_core.training.processes.workers import WorkerTrainer
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult, run_update
+from genenv_core.types import Completion
+from tests.unit.builders_engine import (
+    GREEDY,
+    PARAMS,
+    random_prompts,
+    requests_of,
+    write_checkpoint,
+)
+from tests.unit.training import test_training_launch as launching
+from tests.unit.training.builders_training import grpo_of, grpo_rows, load, tiny_checkpoint, weights
+from tests.unit.training.program_cases import compute
+from tests.unit.training.test_training_launch import (
+    NAMES,
+    cases,
+    difference,
+    function_weights,
+    grpo_request,
+    rwr_request,
+    stop_once_started,
+)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here"),
+]
+
+CLOSE = 1e-5
+"""Largest difference of two gradients in float32, relative to their norm."""
+NEAR = 5e-2
+"""The same in bfloat16, which has 8 bits."""
+home = launching.home
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[TransformersEngine, ...]:
+    path = write_checkpoint(tmp_path_factory.mktemp("engine"))
+    return tuple(TransformersEngine.load(path, threads=1, device=on) for on in ("cpu", "cuda"))
+
+
+def same(ours: list[Completion], theirs: list[Completion]) -> float:
+    """Return the share of completions with equal tokens; the logprobs of those are equal, nearly."""
+    equal = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.token_ids == b.token_ids]
+    for a, b in equal:
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
+    return len(equal) / len(ours)
+
+
+@pytest.mark.parametrize("params", [PARAMS, GREEDY], ids=["sampled", "greedy"])
+def test_the_engine_samples_what_it_samples_on_a_cpu(engines: Any, params: Any) -> None:
+    requests = requests_of(random_prompts(48, shortest=3, longest=60))
+    cpu, gpu = (engine.sample(requests, params) for engine in engines)
+    assert same(cpu, gpu) > 0.95
+    assert engines[1].sample(requests, params) == gpu
+
+
+def test_a_session_samples_what_a_batch_does(engines: Any) -> None:
+    requests = requests_of(random_prompts(48, shortest=3, longest=60))
+    session = engines[1].open_session(PARAMS)
+    found: dict[int, Completion] = {}
+    for tag, request in enumerate(requests):
+        session.submit(tag, request, PARAMS.max_tokens)
+        found |= dict(session.advance())
+    while session.computes:
+        found |= dict(session.advance())
+    session.close()
+    made = [found[tag] for tag in range(len(requests))]
+    assert same(engines[1].sample(requests, PARAMS), made) > 0.95
+
+
+def test_tokens_are_scored_on_the_gpu_as_they_were_sampled(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path)
+    requests = requests_of(random_prompts(16, shortest=3, longest=60))
+    engine = TransformersEngine.load(path, threads=1, device="cuda")
+    rows = [
+        Sampled(asked.prompt_ids, said.token_ids, said.logprobs, [1] * len(said.token_ids))
+        for asked, said in zip(requests, engine.sample(requests, PARAMS), strict=True)
+    ]
+    for precision, most in (("float32", 1e-4), ("bfloat16", 0.1)):
+        scored = ScoringArithmetic(1, "cuda", precision)
+        gap = logprob_gap(path, rows, temperature=1.0, arithmetic=scored)
+        assert gap is not None and gap.mean < most
+
+
+Computed = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def computed(home: Path) -> Computed:
+    """Return a function of "cpu", "float32", "again" or "bfloat16" that returns its results."""
+    requests = cases(home)
+
+    @cache
+    def made(way: str) -> Path:
+        folder = home / way
+        folder.mkdir()
+        if way == "cpu":
+            for name, request in requests.items():
+                whole = request.model_copy(update={"output": folder / name, "checkpoints": None})
+                compute(whole, folder, name)
+            return folder
+        for name, request in requests.items():
+            moved = request.model_copy(update={"output": folder / name})
+            if moved.checkpoints:
+                moved = launching.continued(moved, folder)
+            (folder / f"{name}.request.json").write_text(moved.model_dump_json())
+        precision = "bfloat16" if way == "bfloat16" else "float32"
+        training = TrainingConfig.model_validate({"device": "cuda", "precision": precision})
+        config = folder / "accelerate.yaml"
+        config.write_text(yaml.safe_dump(accelerate_config(training)))
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
+        command += ["-m", "tests.gpu.program_gpu", str(folder), precision]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return folder
+
+    return made
+
+
+def read(folder: Path, name: str) -> tuple[UpdateResult, dict[str, torch.Tensor]]:
+    """Return the result of a case, and its gradients as `STEP/WEIGHT`."""
+    text = (folder / f"{name}.result.json").read_text()
+    return UpdateResult.model_validate_json(text), load_file(
+        folder / f"{name}.gradients.safetensors"
+    )
+
+
+def compare(cpu: Path, gpu: Path, name: str, close: float) -> None:
+    (expected, one), (result, other) = read(cpu, name), read(gpu, name)
+    assert (result.steps, result.action) == (expected.steps, expected.action)
+    assert result.resumed_at == (1 if "continued" in name else 0)
+    # A case that continues has only the steps after its checkpoint.
+    begins = 1 if "continued" in name else 0
+    mine = {key.partition("/")[2]: value for key, value in other.items() if key.startswith("0/")}
+    first = {
+        key.partition("/")[2]: value for key, value in one.items() if key.startswith(f"{begins}/")
+    }
+    if not begins:
+        assert difference(first, mine) < close
+    kept, made = (function_weights(each.checkpoint) for each in (expected, result))
+    assert difference(kept, made) < 10 * close
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_update_has_the_gradients_and_the_loss_of_a_cpu(computed: Computed, name: str) -> None:
+    compare(computed("cpu"), computed("float32"), name, CLOSE)
+    (expected, _), (result, _) = (read(computed(way), name) for way in ("cpu", "float32"))
+    # On a GPU they say which kernels were used as well.
+    metrics = {key: result.metrics[key] for key in expected.metrics}
+    assert metrics == pytest.approx(expected.metrics, rel=1e-3, abs=1e-5)
+    assert set(result.metrics) - set(metrics) <= {"liger_kernels"}
+
+
+@pytest.mark.parametrize("name", ["grpo-dapo", "grpo-lora", "rwr", "rwr-lora", "grpo-prefixes"])
+def test_an_update_in_bfloat16_is_near(computed: Computed, name: str) -> None:
+    compare(computed("cpu"), computed("bfloat16"), name, NEAR)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_update_twice_has_the_same_bits(computed: Computed, name: str) -> None:
+    (_, one), (_, other) = (read(computed(way), name) for way in ("float32", "again"))
+    assert one.keys() == other.keys()
+    assert [key for key in one if not torch.equal(one[key], other[key])] == []
+
+
+@pytest.mark.parametrize("kind", ["grpo", "rwr"])
+def test_an_update_that_is_stopped_continues(home: Path, tmp_path: Path, kind: str) -> None:
+    made = grpo_request(home, "stop") if kind == "grpo" else rwr_request(home, "stop-rwr")
+    request = made.model_copy(
+        update={
+            "training": TrainingConfig(device="cuda"),
+            "checkpoints": TrainerCheckpoints(folder=tmp_path / "progress", seconds=1e6),
+            "output": tmp_path / "out",
+        }
+    )
+    trainer = WorkerTrainer()
+    threading.Thread(target=stop_once_started, args=(trainer,)).start()
+    with pytest.raises(Stopped, match="stopped after step 1 of"):
+        trainer.update(request)
+    result = WorkerTrainer().update(request)
+    expected = run_update(made.model_copy(update={"output": tmp_path / "alone"}))
+    assert (result.resumed_at, result.steps) == (1, expected.steps)
+    assert difference(weights(expected.checkpoint), weights(result.checkpoint)) < 1e-4
+
+
+def test_micro_batches_are_lowered_to_what_fits(tmp_path: Path) -> None:
+    """Logits of all rows at once would need several times the memory of the GPU."""
+    words = 120_000
+    tiny_checkpoint(tmp_path / "policy", vocabulary=words)
+    most = gpus()[0].memory
+    tokens = int(most / (16 * words * 4)) + 1  # of one row of sixteen whose logits fill it
+    size = 16
+    rows = grpo_rows(1, size, sampler=load(tmp_path / "policy"), completion=(150, 200))
+    scale = -(-tokens // 150)
+    for row in rows:
+        for column in ("completion_ids", "logprobs", "loss_mask"):
+            row[column] = row[column][:-1] * scale + row[column][-1:]
+    request = grpo_of(
+        tmp_path, "large", rows, tmp_path / "policy", group_size=size, micro_batch_rows=size
+    ).model_copy(update={"training": TrainingConfig(device="cuda", precision="bfloat16")})
+    result = WorkerTrainer().update(request)
+    assert 1 <= result.micro_batch_rows < size
