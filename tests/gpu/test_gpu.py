@@ -73,7 +73,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> tuple[TransformersEngin
 
 
 def same(ours: list[Completion], theirs: list[Completion]) -> float:
-    """Return the share of completions with equal tokens; the logprobs of those are equal, nearly."""
+    """Return the share of completions with equal tokens; their logprobs are equal, nearly."""
     equal = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.token_ids == b.token_ids]
     for a, b in equal:
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)

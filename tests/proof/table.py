@@ -121,8 +121,8 @@ SUITES = (
 )
 
 BY_HAND = ("tests/gpu", "tests/vllm")
-"""Slow tests of no suite: those that need a GPU (`make test-gpu`), and those that need the environment
-of vLLM, which takes 3.3 GB (`make test-vllm`)."""
+"""Slow tests of no suite: those of a GPU (`make test-gpu`), and those that need the environment of
+vLLM, which takes 3.3 GB (`make test-vllm`)."""
 
 ALL = tuple(suite.name for suite in SUITES)
 NONE: tuple[str, ...] = ()
