@@ -9,6 +9,7 @@ from typing import Any
 
 from flows.preparing import Prepared, prepare
 from flows.running.environment import ROOT_VARIABLE
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
 from genenv_core.config.branching import BranchPoint, branch_name, read_point
 from genenv_core.config.comparison import Comparison, read_comparison
 from genenv_core.config.load import (
@@ -32,7 +33,6 @@ from genenv_core.config.run_options import RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, NotFound
-from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.storage.store.opening import open_once

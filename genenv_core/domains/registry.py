@@ -23,7 +23,7 @@ from genenv_core.shortage import blame_machine
 
 ENTRY_POINT_GROUP = "genenv.domains"
 
-_BENCHMARKS = "genenv_core.domains.benchmarks"
+_BENCHMARKS = "genenv_core.benchmarks.training"
 _BUILT_IN = {
     "alfworld": f"{_BENCHMARKS}.alfworld:AlfworldDomain.from_options",
     "api_bank": f"{_BENCHMARKS}.api_bank:ApiBankDomain.from_options",

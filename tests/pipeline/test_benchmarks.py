@@ -26,14 +26,14 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.benchmarks.bamboogle import BENCHMARK
+from genenv_core.benchmarks.measuring.expected import right_answer
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
+from genenv_core.benchmarks.measuring.table import read_measured, written
 from genenv_core.config.requests_beside import BenchmarkRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, ModelError
-from genenv_core.measuring.expected import right_answer
-from genenv_core.measuring.request import MeasuringOptions, measurement
-from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query

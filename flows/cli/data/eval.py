@@ -93,7 +93,7 @@ def evaluate(
         judge_predictions(name, data, predictions, mode, items, as_json=json_)
         return
     from flows.cli.data.measured import measure_models
-    from genenv_core.measuring.request import MeasuringOptions
+    from genenv_core.benchmarks.measuring.request import MeasuringOptions
 
     asked = MeasuringOptions(str(model), model_name, key_env, None, mode, samples, limit)
     fields = {"seed": seed, "root": root, "run_id": run_id}
