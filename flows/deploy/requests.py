@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from flows.deploy.benchmark_request import BenchmarkRequest
 from flows.preparing import Prepared, prepare
 from flows.running.environment import ROOT_VARIABLE
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
@@ -24,7 +25,6 @@ from genenv_core.config.load import (
 )
 from genenv_core.config.request import ROOT, RunRequest, ShortRequest, overrides
 from genenv_core.config.requests_beside import (
-    BenchmarkRequest,
     CompareRequest,
     EpochRequest,
     StageRequest,
@@ -107,9 +107,8 @@ def measurement_of(request: BenchmarkRequest) -> RunConfig:
         request.items,
     )
     fields = {"root": _root(request.root), "run_id": request.run_id, "seed": request.seed}
-    name = request.benchmark.value
     made = measurement(
-        name, asked, overrides=request.changes, fields=fields, option="request.changes"
+        request.benchmark, asked, overrides=request.changes, fields=fields, option="request.changes"
     )
     return _absolute(made)
 

@@ -25,11 +25,11 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from flows.deploy.benchmark_request import BenchmarkRequest
 from genenv_core.benchmarks.bamboogle import BENCHMARK
 from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
 from genenv_core.benchmarks.measuring.table import read_measured, written
-from genenv_core.config.requests_beside import BenchmarkRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from flows.deploy.benchmark_request import BenchmarkRequest
 from genenv_core.benchmarks.bamboogle.training import BamboogleDomain
 from genenv_core.benchmarks.measuring.beside import beside
 from genenv_core.benchmarks.measuring.beside import written as beside_written
@@ -33,7 +34,6 @@ from genenv_core.benchmarks.predictions import Result, Results, judge_lines
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.benchmarks.summary import Metric
-from genenv_core.config.requests_beside import BenchmarkName
 from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.domains.steps import NOT_STARTED
 from genenv_core.epoch.rows import frame, to_tasks
@@ -276,5 +276,6 @@ def test_the_table_has_an_average_only_over_all_five() -> None:
 
 
 def test_every_benchmark_is_in_the_form_and_in_the_table() -> None:
-    assert [one.value for one in BenchmarkName] == known_benchmarks()
+    (field,) = [BenchmarkRequest.model_json_schema()["properties"]["benchmark"]]
+    assert field["enum"] == known_benchmarks() and field["default"] in field["enum"]
     assert sorted(COLUMNS) == known_benchmarks()
