@@ -2,11 +2,12 @@
 
 Invariants: flows -> tasks -> genenv_core + schemas, never back, and no module imports another in a
 circle, not even inside a function or by way of its package; the rooms of the storage import only
-the rooms before them, and the scorers of benchmarks only words and errors; genenv_core and schemas
-import neither prefect nor mlflow, tasks no mlflow and no SDK of OpenTelemetry at import; only
-modules that sample or train import torch, and packages that need it, at load; no relative imports
-(the code version follows absolute ones); help, validation, the algorithm and the tables load
-neither torch nor prefect nor mlflow; what is asked before a run is asked by one module.
+the rooms before them, and the scorers of benchmarks only words, errors and how names are found;
+genenv_core and schemas import neither prefect nor mlflow, tasks no mlflow and no SDK of
+OpenTelemetry at import; only modules that sample or train import torch, and packages that need it,
+at load; no relative imports (the code version follows absolute ones); help, validation, the
+algorithm and the tables load neither torch nor prefect nor mlflow; what is asked before a run is
+asked by one module.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors", "genenv_core.conf
 CORE_FOR_BENCHMARKS = (
     "genenv_core.types",
     "genenv_core.errors",
+    "genenv_core.plugins",
     "genenv_core.domains.marked_answers",
 )
 """The same for the scorers of benchmarks, which know neither engines nor storage."""

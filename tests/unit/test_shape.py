@@ -25,7 +25,7 @@ PEERS = 14
 CROWDED = {
     "flows": 17,
     "flows/cli": 15,
-    "genenv_core": 28,
+    "genenv_core": 29,
     "genenv_core/config/sections": 17,
     "genenv_core/epoch": 16,
     "genenv_core/exchange": 16,
@@ -52,20 +52,14 @@ BELOW = {
 }
 """What these packages must not import, as names of packages of `genenv_core`."""
 
-UPWARD = {
-    "genenv_core.config.sections.benchmark imports genenv_core.benchmarks.registry",
-}
+UPWARD = set[str]()
 """Imports upward that are there."""
 
 WINGS = ("flows/", "tasks/", "genenv_core/benchmarks/")
 """Where a benchmark may be named."""
 
-NAMING = {
-    "genenv_core/config/request.py",
-    "genenv_core/config/requests_beside.py",
-    "genenv_core/domains/registry.py",
-}
-"""Other modules that name one."""
+NAMING = {"genenv_core/config/request.py"}
+"""Other modules that name one: here as the names of presets."""
 
 
 def files() -> list[Path]:

@@ -54,7 +54,10 @@ def fetch(
     for one in names:
         folder = folder_in(together, one)
         typer.echo(f"{one}: {folder}")
-        for outcome in fetched(source_of(one), folder, origin):
+        source = source_of(one)
+        if not source.parts:
+            typer.echo("  its package names no source: bring its data yourself")
+        for outcome in fetched(source, folder, origin):
             lacking += not outcome.ok
             shown = f"{outcome.to}: {outcome.said}"
             typer.echo(f"  {shown if outcome.ok else f'NOT THERE: {shown}'}")

@@ -10,13 +10,14 @@ import typer
 from flows.cli.options import ConfiguredRoot, Json, Overrides
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.errors import ConfigError
+from genenv_core.plugins import BENCHMARKS, known_names
 
 ALL = "all"
 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help=f"A benchmark: {', '.join(known_benchmarks())}; or {ALL} of them."
+        metavar="NAME", help=f"A benchmark: {', '.join(known_names(BENCHMARKS))}; or {ALL} of them."
     ),
 ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from urllib.parse import quote
 
-from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.plugins import BENCHMARKS, failures_named, point_of
 
 
 def raw_file(repo: str, commit: str, path: str) -> str:
@@ -158,7 +158,17 @@ class BenchmarkSource:
 
 
 def source_of(name: str) -> BenchmarkSource:
-    """Return where a benchmark's data comes from; raises ConfigError for an unknown name."""
-    get_benchmark(name)
-    source: BenchmarkSource = import_module(f"genenv_core.benchmarks.{name}.source").SOURCE
+    """Return where a benchmark's data comes from, no parts where its package has no `source`.
+
+    Raises ConfigError for an unknown name.
+    """
+    point = point_of(BENCHMARKS, name, "benchmark")
+    place = f"{point.module}.source"
+    with failures_named("benchmark", name, point):
+        try:
+            source: BenchmarkSource = import_module(place).SOURCE
+        except ModuleNotFoundError as error:
+            if error.name != place:
+                raise
+            return BenchmarkSource(parts=())
     return source
