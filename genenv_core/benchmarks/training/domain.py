@@ -1,7 +1,7 @@
 """A benchmark as a domain: its items are tasks that the agent attempts, judged as officially.
 
 The items are for evaluation alone. What a run trains on comes from the benchmark's training side;
-each benchmark's own module beside this one says where that lies.
+the package `training` of each benchmark says where that lies.
 """
 
 from __future__ import annotations
