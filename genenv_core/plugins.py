@@ -44,7 +44,8 @@ def check_installed(group: str) -> None:
 def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoint:
     """Return the entry point of a name; genenv's own wins over another one of the same name.
 
-    Raises ConfigError where the name is unknown, or several packages offer different things.
+    Raises ConfigError where the name is unknown, several packages offer different things, or
+    genenv's own are not installed, so that no other one can take the place of one of them.
 
     Args:
         group: `DOMAINS` or `BENCHMARKS`.
@@ -55,9 +56,9 @@ def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoi
     own = own_points(group).get(name)
     if own is not None:
         return own
+    check_installed(group)
     points = _all(group, tuple(sys.path)).get(name, ())
     if not points:
-        check_installed(group)
         raise ConfigError(
             f"{field} {name!r} is unknown; known: {', '.join(known_names(group))} "
             f"(others come from packages with an entry point in {group}{elsewhere})"

@@ -61,8 +61,8 @@ def test_a_name_of_two_packages_is_refused_unless_both_mean_one_thing(
 
 
 @mutation(
-    "an old installation says that bfcl is unknown", PLUGINS,
-    "    if not points:\n        check_installed(group)\n", "    if not points:\n",
+    "an old installation takes another package's benchmark for bfcl", PLUGINS,
+    "    check_installed(group)\n    points", "    points",
 )  # fmt: skip
 def test_an_installation_from_before_the_entry_points_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,6 +71,8 @@ def test_an_installation_from_before_the_entry_points_says_what_to_do(
         tmp_path, {"console_scripts": {"genenv": "flows.cli.app:main"}}, name="genenv"
     )
     monkeypatch.syspath_prepend(old)
+    points = {BENCHMARKS: {"bfcl": "nowhere:BENCHMARK"}}
+    monkeypatch.syspath_prepend(write_package(tmp_path / "other", points))
     for ask in (lambda: get_benchmark("bfcl"), lambda: get_domain("desk"), known_benchmarks):
         with pytest.raises(ConfigError, match=r"install it again, by `make install` or `pip"):
             ask()
