@@ -6,8 +6,8 @@ from functools import partial
 
 from flows.preparing import PreparedMeasurement, prepare_measurement
 from flows.running.named import run_flow
+from genenv_core.benchmarks.measuring.request import of_agent
 from genenv_core.config.schema import RunConfig
-from genenv_core.measuring.request import of_agent
 from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.benchmark import benchmark
 from tasks.stage.planning import is_stored as stored

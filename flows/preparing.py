@@ -16,6 +16,7 @@ from flows.running.environment import check_home
 from flows.running.standstill import standstills_said
 from flows.up.previous import live_api
 from genenv_core.allowances import check_allowances
+from genenv_core.benchmarks.measuring.request import of_agent
 from genenv_core.config.branching import branch_name
 from genenv_core.config.load import run_name
 from genenv_core.config.run_options import NO_OPTIONS, RunOptions
@@ -32,7 +33,6 @@ from genenv_core.exchange.external import (
     probes_of,
     teacher_input,
 )
-from genenv_core.measuring.request import of_agent
 from genenv_core.play.checking.domain import check_shortly
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
@@ -271,7 +271,7 @@ def _opened(
 
 def _check_measured(config: RunConfig) -> None:
     """Raise ConfigError or DataError where a run's agent could not be measured later."""
-    from genenv_core.measuring.items import benchmark_of
+    from genenv_core.benchmarks.measuring.items import benchmark_of
 
     for one in of_agent(config, config.epochs):
         benchmark_of(get_domain(one.domain.name, one.domain.options))
@@ -292,7 +292,7 @@ def _check_own_domain(config: RunConfig) -> None:
 
 def _measured(config: RunConfig) -> BenchmarkInputs:
     """Return what is measured; raises ConfigError and ModelError."""
-    from genenv_core.measuring.items import benchmark_of, check_categories
+    from genenv_core.benchmarks.measuring.items import benchmark_of, check_categories
     from tasks.benchmark import BenchmarkInputs  # loads Prefect
     from tasks.policies.measured import endpoint_of, model_of
 

@@ -13,12 +13,18 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.benchmarks.measuring.items import (
+    benchmark_of,
+    items_of,
+    judged,
+    metric_rows,
+    result_of,
+)
+from genenv_core.benchmarks.measuring.journal import Journaled
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.epoch.trouble import endless_attempts
-from genenv_core.measuring.items import benchmark_of, items_of, judged, metric_rows, result_of
-from genenv_core.measuring.journal import Journaled
 from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Part, Weights
 from genenv_core.storage.records.parquet import read_parquet

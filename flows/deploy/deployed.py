@@ -23,6 +23,7 @@ from prefect.states import Completed
 from flows.benchmark import measured
 from flows.coevolution import play
 from flows.comparing import conclude, in_threads, play_all, raise_failures
+from flows.deploy.benchmark_request import BenchmarkRequest
 from flows.deploy.requests import (
     Work,
     comparison_of,
@@ -43,7 +44,6 @@ from genenv_core.compare.judging import too_few
 from genenv_core.config.comparison import planned_runs
 from genenv_core.config.request import RunRequest, ShortRequest
 from genenv_core.config.requests_beside import (
-    BenchmarkRequest,
     CompareRequest,
     EpochRequest,
     StageRequest,
@@ -177,7 +177,7 @@ def _benchmark_label() -> str:
     """Return the name of a flow run of `benchmark`; the flow itself reports a wrong request."""
     try:
         request = BenchmarkRequest.model_validate(flow_run.parameters["request"])
-        return f"{request.benchmark.value} · {request.model_name or request.model}"
+        return f"{request.benchmark} · {request.model_name or request.model}"
     except ValueError:
         return "benchmark"
 

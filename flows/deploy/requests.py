@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from flows.deploy.benchmark_request import BenchmarkRequest
 from flows.preparing import Prepared, prepare
 from flows.running.environment import ROOT_VARIABLE
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
 from genenv_core.config.branching import BranchPoint, branch_name, read_point
 from genenv_core.config.comparison import Comparison, read_comparison
 from genenv_core.config.load import (
@@ -23,7 +25,6 @@ from genenv_core.config.load import (
 )
 from genenv_core.config.request import ROOT, RunRequest, ShortRequest, overrides
 from genenv_core.config.requests_beside import (
-    BenchmarkRequest,
     CompareRequest,
     EpochRequest,
     StageRequest,
@@ -32,7 +33,6 @@ from genenv_core.config.run_options import RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, NotFound
-from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.storage.store.opening import open_once
@@ -107,9 +107,8 @@ def measurement_of(request: BenchmarkRequest) -> RunConfig:
         request.items,
     )
     fields = {"root": _root(request.root), "run_id": request.run_id, "seed": request.seed}
-    name = request.benchmark.value
     made = measurement(
-        name, asked, overrides=request.changes, fields=fields, option="request.changes"
+        request.benchmark, asked, overrides=request.changes, fields=fields, option="request.changes"
     )
     return _absolute(made)
 

@@ -20,13 +20,13 @@ from flows.cli.options import check_run, existing
 from flows.cli.runs.listing import newest_run
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, SINGLE_TURN
+from genenv_core.benchmarks.measuring.beside import Beside, beside, written
+from genenv_core.benchmarks.measuring.items import benchmark_of
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
+from genenv_core.benchmarks.training.domain import DATA_VARIABLE, folder_in
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.benchmarks.domain import DATA_VARIABLE, folder_in
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.measuring.beside import Beside, beside, written
-from genenv_core.measuring.items import benchmark_of
-from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.files import write_output
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.types import JsonObject

@@ -1,1 +1,1 @@
-"""Public benchmarks: their items, and verdicts on predictions. No engine, no storage."""
+"""Public benchmarks: their items and scorers, tasks to train on, measurements, and downloads."""

@@ -1,7 +1,7 @@
 """What a benchmark is: items with ids, verdicts on predictions, and what these add up to.
 
-Each benchmark has a package beside this module, whose `BENCHMARK` the registry names. Nothing here
-samples, stores or knows a model, so that others can import the scorers alone.
+Each benchmark is a package, whose `BENCHMARK` an entry point names; genenv's own lie beside this
+module. Nothing here samples, stores or knows a model, so that others can import the scorers alone.
 """
 
 from __future__ import annotations

@@ -1,29 +1,37 @@
-"""Finding a benchmark by name; only the chosen one's package is loaded."""
+"""Finding a benchmark by name: genenv's own, or one of a package with an entry point of the group.
+
+Only the chosen one's package is loaded. An entry point in `genenv.benchmarks` names the module's
+`BENCHMARK`.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from genenv_core.benchmarks.protocol import Benchmark
 from genenv_core.errors import ConfigError
-
-_PACKAGES = {
-    "alfworld": "genenv_core.benchmarks.alfworld",
-    "api_bank": "genenv_core.benchmarks.api_bank",
-    "bamboogle": "genenv_core.benchmarks.bamboogle",
-    "bfcl": "genenv_core.benchmarks.bfcl",
-    "travelplanner": "genenv_core.benchmarks.travelplanner",
-}
+from genenv_core.plugins import BENCHMARKS, check_installed, failures_named, known_names, point_of
 
 
 def known_benchmarks() -> list[str]:
-    """Return the names that `get_benchmark` accepts, sorted."""
-    return sorted(_PACKAGES)
+    """Return the names that `get_benchmark` accepts, sorted; raises ConfigError without any."""
+    check_installed(BENCHMARKS)
+    return known_names(BENCHMARKS)
 
 
 def get_benchmark(name: str) -> Benchmark:
-    """Return the benchmark of this name; raises ConfigError for any other."""
-    if name not in _PACKAGES:
-        raise ConfigError(f"benchmark {name!r} is unknown; known: {', '.join(known_benchmarks())}")
-    benchmark: Benchmark = import_module(_PACKAGES[name]).BENCHMARK
-    return benchmark
+    """Return the benchmark of this name; genenv's own wins over another one of the same name.
+
+    Raises ConfigError when the name is unknown, or what has it does not load or is no benchmark.
+    """
+    point = point_of(BENCHMARKS, name, "benchmark")
+    with failures_named("benchmark", name, point):
+        found: object = point.load()
+    if not isinstance(found, Benchmark):
+        raise ConfigError(
+            f"benchmark {name!r}: {point.value} is a {type(found).__name__} and has to be a "
+            "Benchmark of genenv_core.benchmarks.protocol"
+        )
+    if found.name != name:
+        raise ConfigError(
+            f"benchmark {name!r}: {point.value} calls itself {found.name!r}: give it one name"
+        )
+    return found

@@ -1,8 +1,7 @@
-"""What a person fills in for anything but a whole run: an epoch, a stage, a measurement, arms."""
+"""What a person fills in for a part of a run, or for several: an epoch, a stage, arms."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -33,48 +32,6 @@ class StageRequest(Request):
     """A run of this root, with every stage that this one reads finished."""
     epoch: int = Field(default=1, ge=0, le=100_000)
     """Number of the epoch; 0 is the start of the run, which has bootstrap and evaluate only."""
-    root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
-
-
-class BenchmarkName(StrEnum):
-    """A benchmark that a model can be measured on."""
-
-    ALFWORLD = "alfworld"
-    API_BANK = "api_bank"
-    BAMBOOGLE = "bamboogle"
-    BFCL = "bfcl"
-    TRAVELPLANNER = "travelplanner"
-
-
-class BenchmarkRequest(Request):
-    """A model to measure on a benchmark."""
-
-    benchmark: BenchmarkName = BenchmarkName.BFCL
-    """What to measure it on."""
-    model: str = Field(min_length=1)
-    """A checkpoint directory, run:RUN or run:RUN@EPOCH of this root, models:/NAME/VERSION in
-    MLflow, or the URL of an OpenAI-compatible endpoint, such as http://host:8000/v1."""
-    model_name: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Name of the model at that URL."""
-    key_env: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Environment variable of the worker with the key of that URL, never the key itself."""
-    data: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Folder of the benchmark's official download. Empty: its folder in GENENV_BENCHMARKS."""
-    mode: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """How attempts are judged. Empty: the benchmark's first mode."""
-    samples: int = Field(default=1, ge=1, le=1024)
-    """Attempts at each item."""
-    items: Annotated[int, Field(ge=1, le=1_000_000)] | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=optional
-    )
-    """Only the first so many items of each category. Empty: all."""
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
-    """Seed of everything random."""
-    changes: list[str] = Field(default=[], max_length=200)
-    """Other changes, one field=value each, such as rollout.max_turns=30."""
-    run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Name of the run. Empty: made from the rest, so that the same request goes on."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
 

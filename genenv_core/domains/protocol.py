@@ -39,7 +39,7 @@ class Episode(Protocol):
 
 
 class Domain(Protocol):
-    """A kind of task. Built-ins are in `genenv_core.domains.registry`; others are plug-ins.
+    """A kind of task. `genenv_core.domains.registry` finds genenv's own and those of others.
 
     `version` is part of every stage key that uses the domain: raise it when the same program
     would give another task or another verdict.

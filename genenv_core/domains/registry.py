@@ -1,9 +1,9 @@
-"""Finding a domain: a built-in, a plug-in of the entry-point group, or a class in a file or module.
+"""Finding a domain: one of the entry-point group, or a class in a file or module.
 
-All are entry points, loaded by name, so only the chosen domain's code counts in a stage's key.
-A plug-in is a callable that takes the mapping `domain.options` and returns a `Domain`. Its package
-registers it under the entry-point group `genenv.domains`. Without a package it is named by its
-place: `my_domain.py:Units` or `package.module:Units`.
+All are entry points, loaded by name, so only the chosen domain's code counts in a stage's key. An
+entry point is a callable that takes the mapping `domain.options` and returns a `Domain`. A package
+registers it under the group `genenv.domains`, as genenv registers its own. Without a package it is
+named by its place: `my_domain.py:Units` or `package.module:Units`.
 """
 
 from __future__ import annotations
@@ -12,38 +12,24 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import invalidate_caches
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.protocol import Domain
-from genenv_core.errors import ConfigError, GenenvError, described
-from genenv_core.shortage import blame_machine
-
-ENTRY_POINT_GROUP = "genenv.domains"
-
-_BENCHMARKS = "genenv_core.domains.benchmarks"
-_BUILT_IN = {
-    "alfworld": f"{_BENCHMARKS}.alfworld:AlfworldDomain.from_options",
-    "api_bank": f"{_BENCHMARKS}.api_bank:ApiBankDomain.from_options",
-    "arithmetic": "genenv_core.domains.arithmetic:Arithmetic",
-    "bamboogle": f"{_BENCHMARKS}.bamboogle:BamboogleDomain.from_options",
-    "bfcl": f"{_BENCHMARKS}.bfcl:BfclDomain.from_options",
-    "desk": "genenv_core.domains.desk:DeskDomain.from_options",
-    "trails": "genenv_core.domains.trails:TrailsDomain.from_options",
-    "travelplanner": f"{_BENCHMARKS}.travelplanner:TravelPlannerDomain.from_options",
-}
+from genenv_core.errors import ConfigError
+from genenv_core.plugins import DOMAINS, failures_named, known_names, own_points, point_of
 
 
 def known_domains() -> list[str]:
     """Return the names that `get_domain` accepts, sorted; plug-ins are not loaded for it."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+    return known_names(DOMAINS)
 
 
 def is_built_in(name: str) -> bool:
     """Return whether a domain is part of genenv, and so tested with it."""
-    return name in _BUILT_IN
+    return name in own_points(DOMAINS)
 
 
 def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
@@ -54,16 +40,9 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     unknown, a plug-in does not load, or options are refused.
     """
     point = _point(name)
-    try:
+    with failures_named("domain.name", name, point):
         made: Any = point.load()
         return getattr(made, "from_options", made)(dict(options or {}))
-    except GenenvError:
-        raise
-    except Exception as error:  # a plug-in is foreign code: whatever it raises is named here
-        blame_machine(error, f"domain.name {name!r} was not loaded")
-        raise ConfigError(
-            f"domain.name {name!r}: the plug-in {point.value} failed with {described(error)}"
-        ) from error
 
 
 def modules_of(name: str, domain: Domain) -> list[str]:
@@ -78,22 +57,13 @@ def modules_of(name: str, domain: Domain) -> list[str]:
 def _point(name: str) -> EntryPoint:
     """Return where a domain is made; raises ConfigError unless that is one place."""
     if ":" in name:
-        return EntryPoint(name, _placed(name), ENTRY_POINT_GROUP)
-    if name in _BUILT_IN:
-        return EntryPoint(name, _BUILT_IN[name], ENTRY_POINT_GROUP)
-    points = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
-    if not points:
-        raise ConfigError(
-            f"domain.name {name!r} is unknown; known: {', '.join(known_domains())} "
-            f"(others come from packages with an entry point in {ENTRY_POINT_GROUP}; a class of "
-            "your own is named by its place: my_domain.py:Units or package.module:Units)"
-        )
-    if len({point.value for point in points}) > 1:
-        raise ConfigError(
-            f"domain.name {name!r} is offered by several packages "
-            f"({', '.join(sorted(point.value for point in points))}): uninstall all but one"
-        )
-    return points[0]
+        return EntryPoint(name, _placed(name), DOMAINS)
+    return point_of(
+        DOMAINS,
+        name,
+        "domain.name",
+        "; a class of your own is named by its place: my_domain.py:Units or package.module:Units",
+    )
 
 
 def _placed(name: str) -> str:

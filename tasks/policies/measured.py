@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from genenv_core.benchmarks.measuring.request import measurement_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.stages import LAST, update_of
 from genenv_core.errors import ConfigError, ModelError, NotFound
 from genenv_core.exchange.given_models import model_folder
-from genenv_core.measuring.request import measurement_name
 from genenv_core.storage.records.artifacts import Artifacts, reference
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights, first_maker
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run

@@ -67,7 +67,7 @@ def parts_of(
 def domain_of(stage: Stage, config: RunConfig) -> Domain | None:
     """Return the configured domain, None for a stage that does not read it.
 
-    It is made once a key: finding a plug-in searches all installed packages.
+    It is made once a key, because making one may read files.
     """
     if "domain" not in stage.reads:
         return None

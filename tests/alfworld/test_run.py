@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.domains.benchmarks.alfworld import AlfworldDomain
+from genenv_core.benchmarks.alfworld.training.domain import AlfworldDomain
 from tests.alfworld.test_playing import train_data
 from tests.pipeline.conftest import api
 from tests.pipeline.test_benchmark_domains import played, went_well
-from tests.unit.domains.test_alfworld import chosen
+from tests.unit.benchmarks.alfworld.test_alfworld_training import chosen
 
 __all__ = ["api"]
 

@@ -21,7 +21,7 @@ from genenv_core.benchmarks.bfcl.suite import load as load_bfcl
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.protocol import Suite
 from genenv_core.benchmarks.travelplanner.suite import load as load_trips
-from tests.unit.benchmarks.bfcl_gold import gold_prediction
+from tests.unit.benchmarks.bfcl.bfcl_gold import gold_prediction
 from tests.unit.benchmarks.data import SHARED
 
 REPETITIONS = 3

@@ -18,17 +18,17 @@ import pytest
 
 import tasks.policies.engine as engines
 from flows.planner import plan_run
+from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.benchmarks.domain import ITEM, BenchmarkDomain
 from genenv_core.domains.protocol import SeedData
 from genenv_core.domains.registry import get_domain
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.knowing import Knowing, KnowingEngine, untrained
 from tests.pipeline.test_sets import answers_everywhere
+from tests.unit.benchmarks.alfworld.household import LIGHT, SIMPLE, write_game
+from tests.unit.benchmarks.alfworld.test_alfworld_training import TRAIN, chosen, interpreter, world
 from tests.unit.benchmarks.data import official
-from tests.unit.benchmarks.household import LIGHT, SIMPLE, write_game
-from tests.unit.domains import test_travelplanner as trips
-from tests.unit.domains.test_alfworld import TRAIN, chosen, interpreter, world
+from tests.unit.benchmarks.travelplanner import test_travelplanner_training as trips
 
 Options = dict[str, Any]
 Repeats = Callable[[BenchmarkDomain[Any]], str]

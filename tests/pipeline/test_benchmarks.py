@@ -25,15 +25,15 @@ from aiohttp import web
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from flows.deploy.benchmark_request import BenchmarkRequest
 from genenv_core.benchmarks.bamboogle import BENCHMARK
-from genenv_core.config.requests_beside import BenchmarkRequest
+from genenv_core.benchmarks.measuring.expected import right_answer
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
+from genenv_core.benchmarks.measuring.table import read_measured, written
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, ModelError
-from genenv_core.measuring.expected import right_answer
-from genenv_core.measuring.request import MeasuringOptions, measurement
-from genenv_core.measuring.table import read_measured, written
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
@@ -47,8 +47,11 @@ from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.commands import REPOSITORY, environment, genenv, refused
 from tests.pipeline.commands import said as told
+from tests.unit.benchmarks import plugin
+from tests.unit.benchmarks.test_plugin import POINTS as PLUGGED
 from tests.unit.builders_runs import age
 from tests.unit.exchange.test_chat_endpoint import Server, said, server
+from tests.unit.plugged import write_package
 from tests.waiting import BOUND_S, until
 
 QUESTIONS = ["Who swam?", "What sank?", "When was it?", "Where is it?", "Why not?", "Which one?"]
@@ -185,6 +188,33 @@ def test_an_agent_is_measured_before_and_after_on_the_same_items(
     rows = compared(*made)
     assert [(row.metric, row.items) for row in rows] == [("exact_match", 3), ("f1", 3)]
     assert compared(made[0], MeasuredBenchmark(made[1].config, failure="broke")) == []
+
+
+def test_a_benchmark_of_another_package_is_measured(
+    trained: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.policies.measured import named
+
+    monkeypatch.syspath_prepend(write_package(tmp_path / "package", PLUGGED))
+    (tmp_path / "words.txt").write_text("lark orca swim genenv\n")
+    asked = MeasuringOptions("run:measured-run", data=str(tmp_path))
+    fields = {"root": trained.root}
+    config = named(measurement("backwards", asked, overrides=SHORT, fields=fields))
+    facts = measured(config).facts
+    assert (facts["benchmark"], facts["items"], facts["attempts"]) == ("backwards", 4, 4)
+    rows = sql(
+        config,
+        "SELECT i.item, i.category, i.valid, i.score, k.messages FROM benchmark_items AS i "
+        "JOIN trace_tokens AS k USING (trace_id) ORDER BY i.item",
+    )
+    assert rows["category"].to_list() == ["short", "short", "short", "long"]
+    suite = plugin.load(tmp_path)
+    for row in rows.iter_rows(named=True):
+        said_last = read(json.loads(row["messages"])[-1]["content"]).text
+        verdict = suite.judge(row["item"], said_last, "official")
+        assert (row["valid"], row["score"]) == (verdict.valid, verdict.score)
+    (found,) = sql(config, "SELECT benchmark, metric, headline, items FROM benchmarks").rows()
+    assert found == ("backwards", "right", True, 4)
 
 
 def test_equal_measurements_have_equal_bits_and_only_what_counts_is_in_the_key(

@@ -14,6 +14,7 @@ import pytest
 
 from genenv_core.pools import frame
 from tests.pipeline.commands import REPOSITORY, environment
+from tests.unit.plugged import write_package
 
 ARITHMETIC = ("arithmetic", "{terms: 3, explain: false}", r"^\d+( [+-] \d+){1,2} =$", ())
 UNITS = (
@@ -31,11 +32,8 @@ UNITS = (
 def test_the_domain_plays_an_epoch(
     name: str, options: str, asks: str, settings: tuple[str, ...], tmp_path: Path
 ) -> None:
-    package = tmp_path / "plugin" / "example-1.0.dist-info"
-    package.mkdir(parents=True)
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[genenv.domains]\nunits = units:Units\n")
-    folders = (REPOSITORY, REPOSITORY / "docs" / "examples", package.parent)
+    package = write_package(tmp_path / "plugin", {"genenv.domains": {"units": "units:Units"}})
+    folders = (REPOSITORY, REPOSITORY / "docs" / "examples", package)
     changes = [f"domain.name={name}", f"domain.options={options}", "tracking.enabled=false"]
     subprocess.run(
         [

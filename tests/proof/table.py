@@ -50,6 +50,9 @@ SUITES = (
     Suite(
         "domains",
         (
+            "unit/benchmarks/api_bank/test_api_bank_training.py",
+            "unit/benchmarks/bamboogle/test_bamboogle_training.py",
+            "unit/benchmarks/travelplanner/test_travelplanner_training.py",
             "unit/config/test_config.py",
             "unit/domains",
             "unit/play",
@@ -61,7 +64,11 @@ SUITES = (
         ),
     ),
     Suite("measuring", ("pipeline/test_benchmarks.py",)),
-    Suite("files", ("unit/exchange", "unit/downloads", "inspect_logs"), needs=("inspect",)),
+    Suite(
+        "files",
+        ("unit/exchange", "unit/benchmarks/downloads", "inspect_logs"),
+        needs=("inspect",),
+    ),
     Suite("sandbox", ("unit/schemas", "unit/storage/sql")),
     Suite("storage", ("unit/storage", "pipeline/test_gc_of_runs.py")),
     Suite("engines", ("unit/engines",)),
@@ -131,6 +138,9 @@ NONE: tuple[str, ...] = ()
 WRITING = ("domains", "commands")
 """Where pi_env writes tasks and pi_agent plays them."""
 
+TRAINING_ON = ("domains", "alfworld")
+"""Where a benchmark is a domain to train on."""
+
 RUNNING = ("crashes", "commands", "placement", "kubernetes", "up", "form", "tracking", "s3")
 """Where stages run, wherever they run."""
 
@@ -162,6 +172,8 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests/unit/", NONE),
     ("tests/unit/builders_", ("sandbox", "storage", "s3", "tracking")),
     ("tests/unit/benchmarks/", ("bfcl", "alfworld")),
+    ("tests/unit/benchmarks/downloads/", NONE),
+    ("tests/unit/benchmarks/measuring/", NONE),
     ("tests/unit/domains/", ("domains",)),
     ("tests/unit/engines/", ("engines", "vllm")),
     ("tests/unit/storage/s3/", ("s3",)),
@@ -218,11 +230,16 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/play/", ("domains", "alfworld", "vllm")),
     ("genenv_core/domains/", ("domains",)),
     ("genenv_core/domains/arithmetic.py", ("domains", "smollm2")),
-    ("genenv_core/domains/benchmarks/", ("domains", "alfworld")),
     ("genenv_core/benchmarks/", ("bfcl", "domains", "measuring")),
     ("genenv_core/benchmarks/alfworld/", ("alfworld",)),
-    ("genenv_core/measuring/", ("measuring", "alfworld")),
-    ("genenv_core/downloads/", ("files",)),
+    ("genenv_core/benchmarks/training/", TRAINING_ON),
+    *(
+        (f"genenv_core/benchmarks/{name}/training/", TRAINING_ON)
+        for name in ("alfworld", "api_bank", "bamboogle", "bfcl", "travelplanner")
+    ),
+    ("genenv_core/benchmarks/measuring/", ("measuring", "alfworld")),
+    ("genenv_core/benchmarks/downloads/", ("files",)),
+    ("genenv_core/plugins.py", ("domains", "measuring", "placement")),
     ("genenv_core/exchange/", ("files",)),
     ("genenv_core/exchange/gguf.py", ("smollm2",)),
     ("genenv_core/bundle/", ("commands",)),

@@ -2,17 +2,19 @@
 
 Invariants: flows -> tasks -> genenv_core + schemas, never back, and no module imports another in a
 circle, not even inside a function or by way of its package; the rooms of the storage import only
-the rooms before them, and the scorers of benchmarks only words and errors; genenv_core and schemas
-import neither prefect nor mlflow, tasks no mlflow and no SDK of OpenTelemetry at import; only
-modules that sample or train import torch, and packages that need it, at load; no relative imports
-(the code version follows absolute ones); help, validation, the algorithm and the tables load
-neither torch nor prefect nor mlflow; what is asked before a run is asked by one module.
+the rooms before them, and the scorers of benchmarks only words, errors and how names are found;
+genenv_core and schemas import neither prefect nor mlflow, tasks no mlflow and no SDK of
+OpenTelemetry at import; only modules that sample or train import torch, and packages that need it,
+at load; no relative imports (the code version follows absolute ones); help, validation, the
+algorithm and the tables load neither torch nor prefect nor mlflow; what is asked before a run is
+asked by one module.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,9 +40,18 @@ CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors", "genenv_core.conf
 CORE_FOR_BENCHMARKS = (
     "genenv_core.types",
     "genenv_core.errors",
+    "genenv_core.plugins",
     "genenv_core.domains.marked_answers",
 )
 """The same for the scorers of benchmarks, which know neither engines nor storage."""
+
+BESIDE_SCORERS = re.compile(
+    r"genenv_core\.benchmarks\.(\w+\.training|training|measuring|downloads)\b"
+)
+"""The rooms of the wing that are no scorers: where one trains, measures and downloads."""
+
+SOURCES = "genenv_core.benchmarks.downloads.sources"
+"""Plain data of what a download is made of, which a benchmark's module `source` fills in."""
 
 STORAGE_ROOMS = ("store", "records", "upkeep", "sql")
 """The rooms of `genenv_core.storage`, in order; a module beside them knows none of them."""
@@ -224,10 +235,13 @@ def test_what_others_may_import_alone_takes_little_from_the_core(
     found = [
         f"{module}:{line} imports {name}"
         for module, tree in modules().items()
-        if f"{module}.".startswith(f"{package}.")
+        if f"{module}.".startswith(f"{package}.") and not BESIDE_SCORERS.match(module)
         for name, line in imports(tree)
         if f"{name}.".startswith(("genenv_core.", "schemas."))
-        and not f"{name}.".startswith((f"{package}.", *(f"{one}." for one in known)))
+        and (
+            not f"{name}.".startswith((f"{package}.", *(f"{one}." for one in known)))
+            or (BESIDE_SCORERS.match(name) and not f"{name}.".startswith(f"{SOURCES}."))
+        )
     ]
     assert found == []
 
@@ -240,7 +254,7 @@ ASKED_BEFORE_A_RUN: dict[str, set[str]] = {
     "genenv_core.exchange.external.offline_input": {"flows.epoch"},
     "genenv_core.exchange.external.probes_of": set(),
     "genenv_core.exchange.external.teacher_input": {"flows.epoch"},
-    "genenv_core.measuring.items.check_categories": set(),
+    "genenv_core.benchmarks.measuring.items.check_categories": set(),
     "genenv_core.play.checking.domain.check_shortly": set(),
     "genenv_core.storage.records.branches.find_branch": set(),
     "genenv_core.storage.records.draws.next_draws": set(),

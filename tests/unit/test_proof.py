@@ -21,6 +21,7 @@ from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, Suite, asked, name
 CASES = {
     "genenv_core/benchmarks/bfcl/turns/play.py": {"bfcl", "domains", "measuring"},
     "genenv_core/benchmarks/alfworld/pool.py": {"alfworld"},
+    "genenv_core/benchmarks/bfcl/training/rows.py": {"domains", "alfworld"},
     "genenv_core/algorithm/reward.py": {"simulations", "domains", "commands"},
     "genenv_core/storage/sql/sandbox.py": {"sandbox", "storage", "s3", "view"},
     "genenv_core/exchange/gguf.py": {"smollm2"},

@@ -1,8 +1,8 @@
 """The shape of the product: numbers that may fall and never rise.
 
 Invariants: a class name has one home; a folder holds at most `PEERS` modules and folders, and a
-module at most `LINES` lines; the configuration and the kit import nothing above them; nothing
-outside of `flows`, `tasks` and the benchmarks' own folders names a benchmark. What breaks one of
+module at most `LINES` lines; the configuration and the domains import nothing above them; nothing
+outside of `flows`, `tasks` and the wing of benchmarks names a benchmark. What breaks one of
 these already stands in a table below, with how far it is off. A table that says too much fails.
 """
 
@@ -25,9 +25,8 @@ PEERS = 14
 CROWDED = {
     "flows": 17,
     "flows/cli": 15,
-    "genenv_core": 30,
+    "genenv_core": 29,
     "genenv_core/config/sections": 17,
-    "genenv_core/domains/benchmarks": 15,
     "genenv_core/epoch": 16,
     "genenv_core/exchange": 16,
     "genenv_core/play": 17,
@@ -45,29 +44,22 @@ LONG = {
 }
 """Modules that are longer."""
 
-_ABOVE = ("benchmarks", "epoch", "play", "engines", "training", "exchange", "measuring")
+_ABOVE = ("benchmarks", "epoch", "play", "engines", "training", "exchange")
 
 BELOW = {
     "genenv_core.config": (*_ABOVE, "domains"),
-    "genenv_core.domains.kit": (*_ABOVE, "config"),
+    "genenv_core.domains": (*_ABOVE, "config"),
 }
 """What these packages must not import, as names of packages of `genenv_core`."""
 
-UPWARD = {
-    "genenv_core.config.sections.benchmark imports genenv_core.benchmarks.registry",
-}
+UPWARD = set[str]()
 """Imports upward that are there."""
 
-WINGS = ("flows/", "tasks/", "genenv_core/benchmarks/", "genenv_core/domains/benchmarks/")
+WINGS = ("flows/", "tasks/", "genenv_core/benchmarks/")
 """Where a benchmark may be named."""
 
-NAMING = {
-    "genenv_core/config/request.py",
-    "genenv_core/config/requests_beside.py",
-    "genenv_core/domains/registry.py",
-    "genenv_core/measuring/table.py",
-}
-"""Other modules that name one."""
+NAMING = {"genenv_core/config/request.py"}
+"""Other modules that name one: here as the names of presets."""
 
 
 def files() -> list[Path]:

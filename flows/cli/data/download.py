@@ -15,7 +15,7 @@ from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from genenv_core.downloads.checking import Checked
+    from genenv_core.benchmarks.downloads.checking import Checked
 
 LISTED = 5
 """Names of a kind that the terminal shows; `--json` shows all."""
@@ -44,17 +44,20 @@ def fetch(
     ] = None,
 ) -> None:
     """Get what is missing or wrong of a benchmark's official download, from pinned addresses."""
-    from genenv_core.benchmarks.sources import source_of
-    from genenv_core.domains.benchmarks.domain import folder_in
-    from genenv_core.downloads.fetching import fetch as fetched
-    from genenv_core.downloads.origin import DownloadOrigin
+    from genenv_core.benchmarks.downloads.fetching import fetch as fetched
+    from genenv_core.benchmarks.downloads.origin import DownloadOrigin
+    from genenv_core.benchmarks.downloads.sources import source_of
+    from genenv_core.benchmarks.training.domain import folder_in
 
     names, together, lacking = _names(name), _together(to, "--to"), 0
     origin = DownloadOrigin(mirror)
     for one in names:
         folder = folder_in(together, one)
         typer.echo(f"{one}: {folder}")
-        for outcome in fetched(source_of(one), folder, origin):
+        source = source_of(one)
+        if not source.parts:
+            typer.echo("  its package names no source: bring its data yourself")
+        for outcome in fetched(source, folder, origin):
             lacking += not outcome.ok
             shown = f"{outcome.to}: {outcome.said}"
             typer.echo(f"  {shown if outcome.ok else f'NOT THERE: {shown}'}")
@@ -77,8 +80,8 @@ def check(
     json_: Json = False,
 ) -> None:
     """List the items of a folder, those that cannot be scored, and which files are official."""
-    from genenv_core.domains.benchmarks.domain import folder_in
-    from genenv_core.downloads.checking import check as checked
+    from genenv_core.benchmarks.downloads.checking import check as checked
+    from genenv_core.benchmarks.training.domain import folder_in
 
     names = _names(name)
     if data is not None and name != ALL:
@@ -101,7 +104,7 @@ def _names(name: str) -> list[str]:
 
 
 def _together(given: Path | None, option: str) -> Path:
-    from genenv_core.domains.benchmarks.domain import DATA_VARIABLE
+    from genenv_core.benchmarks.training.domain import DATA_VARIABLE
 
     named = os.environ.get(DATA_VARIABLE)
     if given is None and not named:
@@ -110,7 +113,7 @@ def _together(given: Path | None, option: str) -> Path:
 
 
 def _show(one: Checked) -> None:
-    from genenv_core.downloads.state import FileState
+    from genenv_core.benchmarks.downloads.state import FileState
 
     typer.echo(f"{one.name}: {one.folder}")
     if one.fault:

@@ -10,13 +10,14 @@ import typer
 from flows.cli.options import ConfiguredRoot, Json, Overrides
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.errors import ConfigError
+from genenv_core.plugins import BENCHMARKS, known_names
 
 ALL = "all"
 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help=f"A benchmark: {', '.join(known_benchmarks())}; or {ALL} of them."
+        metavar="NAME", help=f"A benchmark: {', '.join(known_names(BENCHMARKS))}; or {ALL} of them."
     ),
 ]
 
@@ -93,7 +94,7 @@ def evaluate(
         judge_predictions(name, data, predictions, mode, items, as_json=json_)
         return
     from flows.cli.data.measured import measure_models
-    from genenv_core.measuring.request import MeasuringOptions
+    from genenv_core.benchmarks.measuring.request import MeasuringOptions
 
     asked = MeasuringOptions(str(model), model_name, key_env, None, mode, samples, limit)
     fields = {"seed": seed, "root": root, "run_id": run_id}

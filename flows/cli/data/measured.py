@@ -17,14 +17,14 @@ from flows.cli.json_text import json_text
 from flows.cli.session import drain, log_to
 from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
+from genenv_core.benchmarks.measuring.items import stored_result
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
 from genenv_core.benchmarks.predictions import Result, as_json
 from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.benchmarks.training.domain import folder_in
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.benchmarks.domain import folder_in
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.measuring.items import stored_result
-from genenv_core.measuring.request import MeasuringOptions, measurement
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.types import JsonObject
 
@@ -245,7 +245,7 @@ def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:
 
 
 def _write_report(root: str, report: Path) -> None:
-    from genenv_core.measuring.table import read_measured, written
+    from genenv_core.benchmarks.measuring.table import read_measured, written
     from genenv_core.storage.files import write_output
     from genenv_core.storage.sql.sources import open_tables
     from genenv_core.storage.store.opening import open_once

@@ -39,7 +39,7 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show one attempt, or all attempts at a task: messages, calls, logprobs, rewards, uses."""
-    from genenv_core.measuring.expected import right_answer
+    from genenv_core.benchmarks.measuring.expected import right_answer
     from genenv_core.storage.sql.lookup import look_up
 
     store = existing(root)

@@ -9,8 +9,8 @@ from starlette.requests import Request
 
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader
+from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
-from genenv_core.measuring.expected import right_answer
 from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
 

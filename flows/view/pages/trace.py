@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader
+from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
-from genenv_core.measuring.expected import right_answer
 from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.lookup import measured_checkpoint, token_texts, tokenizer_of

@@ -8,7 +8,7 @@ its own, `json_2.1.3_tw-pddl.zip`, which the package of that version does not ge
 from __future__ import annotations
 
 from genenv_core.benchmarks.alfworld.loading import GAME, INSIDE, SPLITS, TRAJECTORY
-from genenv_core.benchmarks.sources import Archive, BenchmarkSource, Wheel
+from genenv_core.benchmarks.downloads.sources import Archive, BenchmarkSource, Wheel
 
 _RELEASES = "https://github.com/alfworld/alfworld/releases/download"
 

@@ -14,7 +14,7 @@ from genenv_core.benchmarks.api_bank.dialogues import (
     found_tools,
     request_turns,
 )
-from genenv_core.benchmarks.api_bank.reading import UnreadableError
+from genenv_core.benchmarks.api_bank.parsing.reading import UnreadableError
 from genenv_core.benchmarks.api_bank.rules import TOOLS, TOOLS_OF_LEVEL_3, ToolRules
 from genenv_core.benchmarks.api_bank.scoring import RecordedCall, Tool, recorded
 from genenv_core.benchmarks.api_bank.searching import Search

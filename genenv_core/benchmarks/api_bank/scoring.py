@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from genenv_core.benchmarks.api_bank.finding import find_call, plain_arguments
-from genenv_core.benchmarks.api_bank.reading import UnreadableError, full_arguments
+from genenv_core.benchmarks.api_bank.parsing.finding import find_call, plain_arguments
+from genenv_core.benchmarks.api_bank.parsing.reading import UnreadableError, full_arguments
 from genenv_core.benchmarks.api_bank.rules import ToolRules
 from genenv_core.benchmarks.api_bank.state import ApiState
 from genenv_core.benchmarks.api_bank.values import LOOSE, anything, exact, typed

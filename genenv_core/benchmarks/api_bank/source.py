@@ -7,7 +7,7 @@ descriptions are derived from the official classes without running them.
 from __future__ import annotations
 
 from genenv_core.benchmarks.api_bank.loading import DIALOGUES, DOCS, REQUESTS
-from genenv_core.benchmarks.sources import BenchmarkSource, RepoFile, RepoFolder, ToolDocs
+from genenv_core.benchmarks.downloads.sources import BenchmarkSource, RepoFile, RepoFolder, ToolDocs
 
 _REPO = "AlibabaResearch/DAMO-ConvAI"
 _COMMIT = "483554eae102996f5ec1f4feab4e78ef29c2a394"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, cast
 
-from genenv_core.benchmarks.api_bank.reading import UnreadableError, read_list
+from genenv_core.benchmarks.api_bank.parsing.reading import UnreadableError, read_list
 
 Rule = Callable[[Any, Any], bool]
 """Whether a value counts as the gold one; both are of the declared type."""

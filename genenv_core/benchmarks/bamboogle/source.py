@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genenv_core.benchmarks.bamboogle.suite import FILE
-from genenv_core.benchmarks.sources import BenchmarkSource, RepoFile
+from genenv_core.benchmarks.downloads.sources import BenchmarkSource, RepoFile
 
 SOURCE = BenchmarkSource(
     parts=(

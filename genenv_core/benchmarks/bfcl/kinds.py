@@ -14,9 +14,9 @@ from typing import Any
 
 from genenv_core.benchmarks.bfcl.categories import Language
 from genenv_core.benchmarks.bfcl.faults import Uncheckable
+from genenv_core.benchmarks.bfcl.languages.java import java_value
+from genenv_core.benchmarks.bfcl.languages.javascript import javascript_value
 from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
-from genenv_core.benchmarks.bfcl.source_java import java_value
-from genenv_core.benchmarks.bfcl.source_javascript import javascript_value
 from genenv_core.types import JsonObject
 
 TYPES: Mapping[Language, Mapping[str, type]] = {

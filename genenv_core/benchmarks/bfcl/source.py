@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genenv_core.benchmarks.bfcl.rows import ANSWERS, QUESTIONS
 from genenv_core.benchmarks.bfcl.turns.rows import DOCS
-from genenv_core.benchmarks.sources import BenchmarkSource, Wheel
+from genenv_core.benchmarks.downloads.sources import BenchmarkSource, Wheel
 
 _QUESTIONS = {
     "irrelevance": "0077629949f2d52734cef2f110b0d040d8c47554",

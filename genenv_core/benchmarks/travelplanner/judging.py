@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from genenv_core.benchmarks.protocol import ItemVerdict
-from genenv_core.benchmarks.travelplanner.commonsense import COMMONSENSE
+from genenv_core.benchmarks.travelplanner.constraints.commonsense import COMMONSENSE
+from genenv_core.benchmarks.travelplanner.constraints.hard import HARD
 from genenv_core.benchmarks.travelplanner.database import Database
-from genenv_core.benchmarks.travelplanner.hard import HARD
 from genenv_core.benchmarks.travelplanner.plan import (
     HOLDS,
     ConstraintOutcome,

@@ -7,7 +7,7 @@ in the zip has other line ends than that of the commit, and the same rows.
 
 from __future__ import annotations
 
-from genenv_core.benchmarks.sources import BenchmarkSource, ByHand, HubFile, RepoFile
+from genenv_core.benchmarks.downloads.sources import BenchmarkSource, ByHand, HubFile, RepoFile
 from genenv_core.benchmarks.travelplanner.database import (
     ATTRACTIONS,
     DISTANCES,

@@ -14,9 +14,9 @@ from typing import Any
 from genenv_core.benchmarks.files import digest_of
 from genenv_core.benchmarks.protocol import AttemptLimits, Benchmark, Composite, ItemVerdict, Ratio
 from genenv_core.benchmarks.travelplanner.annotated import Annotated, gold_files
-from genenv_core.benchmarks.travelplanner.commonsense import COMMONSENSE
+from genenv_core.benchmarks.travelplanner.constraints.commonsense import COMMONSENSE
+from genenv_core.benchmarks.travelplanner.constraints.hard import HARD
 from genenv_core.benchmarks.travelplanner.database import Database, files_of, read_database
-from genenv_core.benchmarks.travelplanner.hard import HARD
 from genenv_core.benchmarks.travelplanner.judging import BEFORE_HARD, judged
 from genenv_core.benchmarks.travelplanner.plan import Query
 from genenv_core.benchmarks.travelplanner.playing import SOLE, TURNS, TWO_STAGE, Trip

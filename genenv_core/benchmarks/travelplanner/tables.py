@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.benchmarks.travelplanner.constraints.hard import DRIVING
 from genenv_core.benchmarks.travelplanner.database import (
     ATTRACTIONS,
     DISTANCES,
@@ -24,7 +25,6 @@ from genenv_core.benchmarks.travelplanner.database import (
     STATES,
     rows_of,
 )
-from genenv_core.benchmarks.travelplanner.hard import DRIVING
 from genenv_core.errors import DataError
 
 SIGHTS = ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City")

@@ -6,9 +6,10 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.config.sections.endpoint import check_endpoint
 from genenv_core.config.sections.section import Section
+from genenv_core.errors import ConfigError
+from genenv_core.plugins import BENCHMARKS, point_of
 
 OF_RUN = "run:"
 """Begins the name of a model that a run of the same root made."""
@@ -92,10 +93,10 @@ class MeasureConfig(Section):
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in names:
-            if name not in known_benchmarks():
-                raise ValueError(
-                    f"benchmarks {name!r} is not one of {', '.join(known_benchmarks())}"
-                )
+            try:
+                point_of(BENCHMARKS, name, "benchmarks")
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
         if len(set(names)) < len(names):
             raise ValueError(f"benchmarks {', '.join(names)}: one of them stands twice, remove it")
         return names

@@ -32,7 +32,6 @@ from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.stages import STAGES as LISTED
-from genenv_core.domains import registry
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import StageError
 from genenv_core.storage.records.code import imported_modules
@@ -43,6 +42,7 @@ from tasks.stage import Stage
 from tasks.stage.key import ConfigView, config_fields, parts_of
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
+from tests.unit.plugged import add_own_domain
 
 INPUTS = "tasks/stage/inputs.py"
 KEY = "tasks/stage/key.py"
@@ -196,7 +196,7 @@ def declared(stage: Stage, name: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def other_domain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._BUILT_IN, "other", f"{__name__}:OtherDomain.from_options")
+    add_own_domain(monkeypatch, "other", f"{__name__}:OtherDomain.from_options")
 
 
 def test_all_stages_are_here() -> None:

@@ -103,7 +103,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.exchange.chat_answers", {"generate_tasks", "benchmark"}),
     ("genenv_core.exchange.chat_client", {"generate_tasks", "benchmark"}),
     ("genenv_core.exchange.chat_player", {"benchmark"}),
-    ("genenv_core.measuring.items", {"benchmark"}),
+    ("genenv_core.benchmarks.measuring.items", {"benchmark"}),
     ("genenv_core.benchmarks.summary", {"benchmark"}),
     ("genenv_core.benchmarks.bfcl.suite", set()),
     ("genenv_core.play.native_calls", SAMPLE),

@@ -107,10 +107,10 @@ class DomainContract:
 
     @mutation(
         "questions about a fictional world are held out by luck",
-        "genenv_core/domains/benchmarks/own_tasks.py",
+        "genenv_core/benchmarks/training/own_tasks.py",
         "if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:",
         "if draft.fingerprint not in drafts:",
-        by="unit/domains/test_bamboogle_domain.py::TestBamboogle::"
+        by="unit/benchmarks/bamboogle/test_bamboogle_training.py::TestBamboogle::"
         "test_what_is_held_out_is_no_base_task_and_no_example",
     )  # fmt: skip
     @pytest.mark.parametrize("seed", range(2))
@@ -139,9 +139,9 @@ class DomainContract:
 
     @mutation(
         "pi_env learns to choose a game without commands",
-        "genenv_core/domains/benchmarks/alfworld.py",
+        "genenv_core/benchmarks/alfworld/training/domain.py",
         "if length and self._admits(", "if self._admits(",
-        by="unit/domains/test_alfworld.py::TestAlfworld::test_what_pi_env_learns_from_starts_easy",
+        by="unit/benchmarks/alfworld/test_alfworld_training.py::TestAlfworld::test_what_pi_env_learns_from_starts_easy",
     )  # fmt: skip
     def test_what_pi_env_learns_from_starts_easy(self, domain: Any) -> None:
         def mean(skew: float) -> float:

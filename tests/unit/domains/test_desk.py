@@ -14,7 +14,6 @@ import json
 import random
 import re
 from collections import Counter
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from genenv_core.types import AgentHistory, Context, Message, Rejected, Rejectio
 from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 from tests.unit.domains.domain_contract import DomainContract
+from tests.unit.plugged import write_package
 
 DESK = DeskDomain()
 
@@ -331,17 +331,14 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], match: str) ->
         registry.get_domain("desk", options)
 
 
-def test_plug_ins_come_from_the_entry_point_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [
-        EntryPoint("mine", "genenv_core.domains.desk:DeskDomain.from_options", "genenv.domains"),
-        EntryPoint("gone", "no_such_module:domain", "genenv.domains"),
-    ]
-
-    def fake(*, group: str, name: str | None = None) -> list[EntryPoint]:
-        assert group == "genenv.domains"
-        return [point for point in points if name in (None, point.name)]
-
-    monkeypatch.setattr(registry, "entry_points", fake)
+def test_plug_ins_come_from_the_entry_point_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = {
+        "mine": "genenv_core.domains.desk:DeskDomain.from_options",
+        "gone": "no_such_module:domain",
+    }
+    monkeypatch.syspath_prepend(write_package(tmp_path, {"genenv.domains": points}))
     assert {"desk", "gone", "mine", "trails"} < set(registry.known_domains())
     assert registry.get_domain("mine", {"max_calls": 2}).name == "desk"
     with pytest.raises(ConfigError, match="max_calls"):

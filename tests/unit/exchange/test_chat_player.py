@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from genenv_core.benchmarks.measuring.journal import Journaled
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.engines.retries import NEVER, Retries
 from genenv_core.errors import ConfigError, DomainError, EngineError
 from genenv_core.exchange.chat_client import Endpoint
 from genenv_core.exchange.chat_player import ChatPlayer
-from genenv_core.measuring.journal import Journaled
 from genenv_core.play.attempt import AttemptBounds
 from genenv_core.types import (
     Cause,
@@ -41,7 +41,7 @@ from tests.unit.exchange.test_chat_endpoint import KEY, Server, refused, said, s
 from tests.waiting import BOUND_S, until
 
 CHAT_PLAYER = "genenv_core/exchange/chat_player.py"
-JOURNAL = "genenv_core/measuring/journal.py"
+JOURNAL = "genenv_core/benchmarks/measuring/journal.py"
 
 IDS = {f"t{place}" for place in range(3)}
 TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"

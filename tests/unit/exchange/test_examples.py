@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from genenv_core.config.load import resolve
-from genenv_core.domains import registry
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.exchange.examples import LEAST, read_examples, warm_start_input
 from genenv_core.types import Policy
 from tests.mutations import mutation
+from tests.unit.plugged import add_own_domain
 
 EXAMPLES = "genenv_core/exchange/examples.py"
 PROMPT = [{"role": "user", "content": "4 + 2"}]
@@ -82,7 +82,7 @@ def test_without_a_file_the_domain_makes_them(
     file = written(tmp_path, [GOOD] * LEAST)
     named = warm_start_input(resolve("tiny", overrides=[*given, f"warm_start.examples={file}"]))
     assert named is not None and named.path == str(file)
-    monkeypatch.setitem(registry._BUILT_IN, "bare", f"{__name__}:Bare")
+    add_own_domain(monkeypatch, "bare", f"{__name__}:Bare")
     with pytest.raises(ConfigError, match="the domain bare makes no examples"):
         warm_start_input(resolve("tiny", overrides=[*given, "domain={name: bare, options: {}}"]))
 

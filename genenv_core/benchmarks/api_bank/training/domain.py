@@ -1,0 +1,284 @@
+"""API-Bank as a domain.
+
+The official training data is no part of the download. Training requests are for the official APIs,
+with values of ours; pi_env writes more of them. A user's own requests may take their place.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import Field
+
+from genenv_core.benchmarks.api_bank import BENCHMARK
+from genenv_core.benchmarks.api_bank.dialogues import GO_ON, written
+from genenv_core.benchmarks.api_bank.scoring import RecordedCall
+from genenv_core.benchmarks.api_bank.suite import ApiBank
+from genenv_core.benchmarks.api_bank.tools import spelled
+from genenv_core.benchmarks.api_bank.training.attempt import ApiRequest, entries
+from genenv_core.benchmarks.api_bank.training.drawing import LEVELS, Docs
+from genenv_core.benchmarks.api_bank.training.requests import ApiRequests, said_turns
+from genenv_core.benchmarks.api_bank.training.wording import (
+    ENV_RULES,
+    OBSERVATION_SCHEMA,
+    TOOL_RULES,
+    listed,
+)
+from genenv_core.benchmarks.api_bank.training.writing import (
+    WrittenRequest,
+    as_calls,
+    call_problem,
+)
+from genenv_core.benchmarks.training.domain import BenchmarkDomain, BenchmarkOptions
+from genenv_core.benchmarks.training.own_tasks import (
+    chosen,
+    distinct_drafts,
+    open_draft,
+    read_rows,
+    read_written,
+    task_request,
+)
+from genenv_core.domains.parts import (
+    by_weight,
+    env_weights,
+    in_turn,
+    mixed_weights,
+    with_rules,
+)
+from genenv_core.domains.protocol import SeedExample, SolutionTurn
+from genenv_core.domains.tool_calls import said
+from genenv_core.errors import DataError
+from genenv_core.ids import seed_from
+from genenv_core.types import (
+    AgentHistory,
+    Call,
+    Context,
+    Grammar,
+    JsonObject,
+    Message,
+    Rejected,
+    Rejection,
+    TaskDraft,
+)
+
+LISTED = 10
+"""APIs that pi_env may write a request for."""
+
+
+class ApiBankOptions(BenchmarkOptions, use_attribute_docstrings=True):
+    """Options of the domain api_bank."""
+
+    train: str | None = Field(default=None, min_length=1)
+    """A JSONL file with request, api and arguments, to train on in place of drawn requests."""
+    explain: bool = True
+    """Whether prompts open with rules, and pi_env reads what APIs are for; false is for tiny models
+    made for this domain. The benchmark's own items always open with rules."""
+
+
+class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
+    """Calls of APIs and responses in dialogues, and requests for the same APIs."""
+
+    benchmark = BENCHMARK
+    options_type = ApiBankOptions
+    code_version = "1"
+    observation_schema = OBSERVATION_SCHEMA
+
+    def __init__(self, options: ApiBankOptions) -> None:
+        """Read the download and the user's requests; raises ConfigError, DataError."""
+        super().__init__(options)
+        self._rows: list[TaskDraft] = []
+        if options.train:
+            self._rows, digest = self._read_train(Path(options.train))
+            self.version += f"-{digest[:16]}"
+
+    @cached_property
+    def _bank(self) -> ApiBank:
+        return cast(ApiBank, self.suite)
+
+    def _draft(self, item: str, group: str) -> TaskDraft:
+        """Return an item; its prompt is all that the user says in it."""
+        users = [m["content"] for m in self.item(item).messages if m["role"] == "user"]
+        said = "\n".join(text for text in users if text != GO_ON)
+        return replace(super()._draft(item, group), prompt=said)
+
+    @cached_property
+    def _requests(self) -> ApiRequests:
+        return ApiRequests(
+            self._bank,
+            self.mode,
+            lambda draft: isinstance(self._unless_known(draft), TaskDraft),
+            explained=self.options.explain,
+        )
+
+    def made(self, spec: JsonObject) -> ApiRequest:
+        """Return a training request; raises DomainError for a broken spec."""
+        return self._requests.made(spec)
+
+    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return drawn requests, or the user's, none from the held-out bucket."""
+        rng = random.Random(seed_from("api_bank", "base", seed))
+        return self._tasks(rng, count, by_weight(rng, mixed_weights(LEVELS)), heldout=False)
+
+    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
+        """Return requests of the held-out bucket, of all levels in equal shares."""
+        rng = random.Random(seed_from("api_bank", "heldout", seed))
+        drafts = self._tasks(rng, count, in_turn(), heldout=True)
+        rng.shuffle(drafts)
+        return drafts
+
+    def env_messages(self, context: Context) -> list[Message]:
+        """Return pi_env's prompt: rules, APIs to choose from, the agent's success, and a base."""
+        return self._env_prompt(context.history, context.base)
+
+    def env_grammar(self, context: Context) -> Grammar:
+        """Return the JSON schema of a generation, the same for each context."""
+        return Grammar("json", json.dumps(WrittenRequest.model_json_schema()))
+
+    def read(self, text: str) -> list[TaskDraft | Rejected]:
+        """Return the one request that the text spells, or why it spells no request."""
+        found = read_written(WrittenRequest, text)
+        return [found if isinstance(found, Rejected) else self._requests.draft_of(found)]
+
+    def calls_of(self, draft: TaskDraft) -> Sequence[Call]:
+        """Return the calls of the right answer."""
+        if "calls" in draft.spec:
+            return as_calls(draft.spec["calls"])
+        gold = self._bank.gold[draft.spec["item"]]
+        if not isinstance(gold, RecordedCall):
+            return ()
+        return (Call(gold.tool.name, dict(gold.arguments)),)
+
+    def _unless_known(self, draft: TaskDraft) -> TaskDraft | Rejected:
+        """Return the task unless any of its calls, or its text, repeats an item."""
+        for call in self.calls_of(draft):
+            if why := self._known.repeated(draft.prompt, [call]):
+                return Rejected(Rejection.CONTAMINATED, why)
+        return draft
+
+    def answer_turns(self, draft: TaskDraft) -> list[str]:
+        """Return the right calls, one a turn."""
+        return said_turns(draft.spec)
+
+    def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
+        """Return the right calls; each reveals what later ones need of its answer."""
+        turns: list[SolutionTurn] = []
+        calls = self.made(draft.spec).calls
+        for place, text in enumerate(said_turns(draft.spec)):
+            later = {
+                value
+                for call in calls[place + 1 :]
+                for value in call["arguments"].values()
+                if isinstance(value, str)
+            }
+            answer = written(calls[place]["answer"])
+            known = [value for value in sorted(later) if value in answer]
+            new = tuple(value for value in known if value not in draft.prompt)
+            turns.append(SolutionTurn(text, new))
+        return turns
+
+    def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
+        """Return pi_env's prompt for the answer of a call, with what is on record for it.
+
+        None where the attempt ends: at an item, after a wrong call, and after the last right one.
+        """
+        calls = draft.spec.get("calls")
+        if not calls:
+            return None
+        request = self.made(draft.spec)
+        spoken = [
+            m["content"] for m in messages[len(request.messages) :] if m["role"] == "assistant"
+        ]
+        made = request.prediction([said(text) for text in spoken])
+        if len(made) >= len(calls) or not request.are_right(made):
+            return None
+        answered = len(made) - len(entries(said(spoken[-1])))
+        lines = [
+            f"call: {spelled(call)} on record: {written(one['answer'])}"
+            for call, one in zip(as_calls(calls), calls, strict=True)
+        ]
+        return self._with_rules(TOOL_RULES, "\n".join([*lines[answered : len(made)], "answer:"]))
+
+    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
+        """Return requests with one turn of the right attempt each."""
+        rng = random.Random(seed_from("api_bank", "agent_examples", seed))
+        weights = mixed_weights(LEVELS)
+        examples: list[SeedExample] = []
+        while len(examples) < count:
+            draft = self._draw_open(rng, weights)
+            turns, messages = said_turns(draft.spec), self.agent_messages(draft)
+            episode = self.episode(draft, 0)
+            place = rng.randrange(len(turns))
+            for text in turns[:place]:
+                messages.append({"role": "assistant", "content": text})
+                messages += episode.step(text).messages
+            examples.append((messages, turns[place]))
+        return examples
+
+    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
+        """Return prompts of pi_env, each with a request for one of its APIs."""
+        rng = random.Random(seed_from("api_bank", "env_examples", seed))
+        base_weights, weights = mixed_weights(LEVELS), env_weights(LEVELS, easy_skew)
+        examples: list[SeedExample] = []
+        for _ in range(count):
+            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
+            base = self._draw_open(rng, base_weights)
+            new = self._draw_open(rng, weights, self._listed(base))
+            prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
+            examples.append((prompt, new.program))
+        return examples
+
+    def _tasks(
+        self,
+        rng: random.Random,
+        count: int,
+        pick: Callable[[Sequence[int]], int],
+        *,
+        heldout: bool,
+    ) -> list[TaskDraft]:
+        if self._rows:
+            return chosen(self._rows, rng, count, heldout=heldout, domain=self.name)
+        drawing = partial(self._requests.draw, rng, self._requests.docs)
+        return distinct_drafts(count, LEVELS, pick, drawing, heldout=heldout, domain=self.name)
+
+    def _draw_open(
+        self, rng: random.Random, weights: Sequence[float], docs: Docs | None = None
+    ) -> TaskDraft:
+        levels, known = range(1, LEVELS + 1), docs or self._requests.docs
+        return open_draft(
+            rng, lambda rng: self._requests.draw(rng, known, rng.choices(levels, weights)[0])
+        )
+
+    def _listed(self, base: TaskDraft) -> Docs:
+        """Return the APIs that pi_env may use, those of the base request among them."""
+        apis = [call.name for call in self.calls_of(base)]
+        named = self._requests.some(apis, base.fingerprint, LISTED)
+        return {name: self._requests.docs[name] for name in named}
+
+    def _env_prompt(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        known = listed(self._listed(base).values(), explained=self.options.explain)
+        asked = f"APIs:\n{known}\n{task_request(history, base.program)}"
+        return self._with_rules(ENV_RULES, asked)
+
+    def _with_rules(self, rules: str, content: str) -> list[Message]:
+        return with_rules(rules if self.options.explain else "", content)
+
+    def _read_train(self, path: Path) -> tuple[list[TaskDraft], str]:
+        rows, digest = read_rows(path)
+        return [self._row(path, number, row) for number, row in enumerate(rows, 1)], digest
+
+    def _row(self, path: Path, number: int, row: Any) -> TaskDraft:
+        """Return a request of the user's; how it says the values is their business."""
+        found = read_written(WrittenRequest, json.dumps(row))
+        draft = (
+            found if isinstance(found, Rejected) else self._requests.draft_of(found, call_problem)
+        )
+        known = draft if isinstance(draft, Rejected) else self._unless_known(draft)
+        if isinstance(known, Rejected):
+            raise DataError(f"{path}, row {number}: {known.detail}; correct or remove the row")
+        return known

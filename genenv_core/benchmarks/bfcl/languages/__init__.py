@@ -1,0 +1,1 @@
+"""Source texts of other languages read as Python values, as the official converters do."""

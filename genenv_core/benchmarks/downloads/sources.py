@@ -1,0 +1,174 @@
+"""Where the official data of a benchmark comes from: pinned addresses and digests, as plain data.
+
+Each benchmark's package has a module `source` with its `SOURCE`. Nothing here reads or writes; the
+modules beside this one do. `to` is a path below the benchmark's folder. `most` is a limit in bytes.
+A git id is the SHA-1 by which git names a file or a folder, so that a commit fixes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from urllib.parse import quote
+
+from genenv_core.plugins import BENCHMARKS, failures_named, point_of
+
+
+def raw_file(repo: str, commit: str, path: str) -> str:
+    """Return the address of a file of a commit on GitHub."""
+    return f"https://raw.githubusercontent.com/{repo}/{commit}/{quote(path)}"
+
+
+def tree_listing(repo: str, name: str) -> str:
+    """Return the address of the listing of a commit's folder, or of one by its git id."""
+    return f"https://api.github.com/repos/{repo}/git/trees/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFile:
+    """A file of a commit on GitHub, with its git id."""
+
+    to: str
+    repo: str
+    commit: str
+    path: str
+    git_id: str
+    most: int
+
+    @property
+    def address(self) -> str:
+        """Return where the file is."""
+        return raw_file(self.repo, self.commit, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFolder:
+    """All files of a folder of a commit on GitHub, which has no folders.
+
+    `git_id` is what git calls a folder of these files: plain ones, without hidden ones.
+    """
+
+    to: str
+    repo: str
+    commit: str
+    path: str
+    git_id: str
+    most: int
+
+    @property
+    def address(self) -> str:
+        """Return where the listing of the whole commit is."""
+        return tree_listing(self.repo, self.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a data set on the Hugging Face hub, whose digest the hub gives with the file."""
+
+    to: str
+    repo: str
+    revision: str
+    name: str
+    most: int
+
+    @property
+    def address(self) -> str:
+        """Return where the file is, unless HF_ENDPOINT names another hub."""
+        return f"https://huggingface.co/datasets/{self.repo}/resolve/{self.revision}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The files called `keep` in a zip, by their paths from one of the folders `below` on."""
+
+    to: str
+    address: str
+    sha256: str
+    below: Sequence[str]
+    keep: str
+    most: int
+    unpacked: int
+    """Limit of all kept files together, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """Files of a Python package: where each goes, what it is called in the wheel, its git id."""
+
+    project: str
+    version: str
+    file: str
+    sha256: str
+    members: Mapping[str, tuple[str, str]]
+    most: int
+
+    @property
+    def to(self) -> str:
+        """Return what the files are together."""
+        return f"{len(self.members)} files of {self.project} {self.version}"
+
+    @property
+    def address(self) -> str:
+        """Return the wheel's name in the index, where a mirror has it; pip asks the user's own."""
+        return f"https://pypi.org/simple/{self.project}/{self.file}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDocs:
+    """What the classes in folders of a commit declare, written as one JSON file."""
+
+    to: str
+    repo: str
+    commit: str
+    folders: Mapping[str, str]
+    sha256: str
+    most: int
+
+    @property
+    def address(self) -> str:
+        """Return where the listing of the whole commit is."""
+        return tree_listing(self.repo, self.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """A file of a zip behind a page that wants a click, so that a person saves the zip as `file`.
+
+    The member goes by its path from the folder `below` on, which is `to`.
+    """
+
+    to: str
+    address: str
+    file: str
+    sha256: str
+    below: str
+    unpacked: int
+
+
+Part = RepoFile | RepoFolder | HubFile | Archive | Wheel | ToolDocs | ByHand
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkSource:
+    """The parts of a download, and the items of each group that the whole of it has."""
+
+    parts: Sequence[Part]
+    items: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def source_of(name: str) -> BenchmarkSource:
+    """Return where a benchmark's data comes from, no parts where its package has no `source`.
+
+    Raises ConfigError for an unknown name.
+    """
+    point = point_of(BENCHMARKS, name, "benchmark")
+    place = f"{point.module}.source"
+    with failures_named("benchmark", name, point):
+        try:
+            source: BenchmarkSource = import_module(place).SOURCE
+        except ModuleNotFoundError as error:
+            if error.name != place:
+                raise
+            return BenchmarkSource(parts=())
+    return source

@@ -1,0 +1,99 @@
+"""Two models beside each other on the same items of benchmarks: points, and the paired difference.
+
+The interval of a model's points is that of its measurement, a bootstrap over items. That of the
+difference is Student's t over the items' differences (`genenv_core.algorithm.paired`): both models
+attempt the same items, so the difficulty of an item cancels out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from genenv_core.algorithm.paired import interval
+from genenv_core.algorithm.stats import mean
+from genenv_core.benchmarks.measuring.items import result_of
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.benchmarks.summary import Metric
+from genenv_core.benchmarks.training.domain import BenchmarkDomain
+
+POINTS = 100
+HEADER = ("benchmark", "metric", "items")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A metric of two models, each in [0, 1], and the difference of the second to the first.
+
+    `items` have a verdict on both models. The difference is None where fewer than two have one.
+    """
+
+    benchmark: str
+    metric: str
+    items: int
+    before: Metric
+    after: Metric
+    difference: tuple[float, float, float] | None
+
+
+def beside(domain: BenchmarkDomain[Any], before: pl.DataFrame, after: pl.DataFrame) -> list[Beside]:
+    """Return each metric that has items in both, in the order of the benchmark.
+
+    Args:
+        domain: the benchmark.
+        before: `benchmark_items` of the first model.
+        after: those of the second one.
+    """
+    first, second = _by_metric(domain, before), _by_metric(domain, after)
+    later = {one.name: one for one in result_of(domain, after).metrics}
+    found = list[Beside]()
+    for metric in result_of(domain, before).metrics:
+        name = metric.name
+        if metric.value is None or name not in first or name not in second:
+            continue
+        paired = [item for item in first[name] if item in second[name]]
+        gaps = [second[name][item] - first[name][item] for item in paired]
+        difference = interval(gaps) if len(gaps) > 1 else None
+        found.append(Beside(domain.name, name, len(gaps), metric, later[name], difference))
+    return found
+
+
+def written(rows: Sequence[Beside], before: str, after: str) -> str:
+    """Return the table as Markdown, in points of 100 with 95 % intervals."""
+    lines = [[*HEADER, before, after, "difference"], ["---", "---", *["---:"] * 4]]
+    for row in rows:
+        gap = "" if row.difference is None else _triple(row.difference, sign="+")
+        points = [_points(row.before), _points(row.after), gap]
+        lines.append([row.benchmark, row.metric, str(row.items), *points])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _by_metric(
+    domain: BenchmarkDomain[Any], verdicts: pl.DataFrame
+) -> Mapping[str, dict[str, float]]:
+    """Return the mean share of the points that an item got, by metric and item."""
+    shares: dict[str, dict[str, list[float]]] = {}
+    for row in verdicts.iter_rows(named=True):
+        if row["valid"] is None:
+            continue
+        item, parts = row["item"], json.loads(row["parts"])
+        verdict = ItemVerdict(row["valid"], row["score"], row["reason"], parts)
+        for name, (got, possible) in domain.suite.measures(item, verdict).items():
+            if possible:
+                shares.setdefault(name, {}).setdefault(item, []).append(got / possible)
+    return {name: {item: mean(of) for item, of in items.items()} for name, items in shares.items()}
+
+
+def _points(metric: Metric) -> str:
+    if metric.value is None or metric.low is None or metric.high is None:
+        return ""
+    return _triple((metric.value, metric.low, metric.high))
+
+
+def _triple(of: tuple[float, float, float], sign: str = "") -> str:
+    value, low, high = (POINTS * one for one in of)
+    return f"{value:{sign}.1f} [{low:.1f}, {high:.1f}]"

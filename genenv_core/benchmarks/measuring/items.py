@@ -1,0 +1,167 @@
+"""The items of a benchmark as tasks, the verdicts on attempts at them, and the metrics."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+from typing import Any, cast
+
+import polars as pl
+
+from genenv_core.benchmarks.predictions import SHOWN, JudgedLine, Result, Results
+from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.benchmarks.summary import Metric
+from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain
+from genenv_core.config.sections.benchmark import BenchmarkConfig
+from genenv_core.domains.protocol import Domain
+from genenv_core.domains.steps import reason
+from genenv_core.epoch.rows import data_tasks, frame
+from genenv_core.errors import ConfigError, DataError, one_line
+from genenv_core.types import Cause, JsonObject, Task, TaskDraft, TaskSource
+
+
+def benchmark_of(domain: Domain) -> BenchmarkDomain[Any]:
+    """Return the domain as a benchmark; raises ConfigError for any other."""
+    if isinstance(domain, BenchmarkDomain):
+        return cast("BenchmarkDomain[Any]", domain)
+    raise ConfigError(f"domain.name {domain.name!r} is no benchmark: it has nothing to measure by")
+
+
+def items_of(
+    domain: BenchmarkDomain[Any], asked: BenchmarkConfig, seed: int, scope: str
+) -> pl.DataFrame:
+    """Return rows of `tasks` for the items that are asked for, in the official order.
+
+    Args:
+        domain: the benchmark.
+        asked: which categories; how many items of each, or of all together.
+        seed: draws the items where `asked.draw` says how many.
+        scope: of the ids of the tasks.
+    """
+    counts = Counter[str]()
+    chosen = list[TaskDraft]()
+    for draft in domain.attempted():
+        counts[draft.family] += 1
+        wanted = not asked.categories or draft.family in asked.categories
+        if wanted and (asked.items is None or counts[draft.family] <= asked.items):
+            chosen.append(draft)
+    if asked.draw is not None and asked.draw < len(chosen):
+        places = Random(seed).sample(range(len(chosen)), asked.draw)
+        chosen = [chosen[place] for place in sorted(places)]
+    return data_tasks({TaskSource.BENCHMARK: chosen}, scope)
+
+
+def check_categories(domain: BenchmarkDomain[Any], asked: Collection[str]) -> None:
+    """Raise ConfigError for a category that the download has not."""
+    known = dict.fromkeys(domain.suite.items.values())
+    for name in asked:
+        if name not in known:
+            raise ConfigError(
+                f"benchmark.categories {name!r}: the download of {domain.name} has "
+                f"{', '.join(known)}"
+            )
+
+
+def judged(
+    domain: BenchmarkDomain[Any],
+    tasks: Sequence[Task],
+    traces: pl.DataFrame,
+    tokens: pl.DataFrame,
+) -> pl.DataFrame:
+    """Return `benchmark_items` for attempts, in the order of `traces`.
+
+    An attempt that the agent broke off, such as one whose prompt was too long, is wrong. One that
+    its environment or the engine broke has no verdict.
+    """
+    task_of = {task.task_id: task for task in tasks}
+    messages = dict(tokens.select("trace_id", "messages").iter_rows())
+    rows: list[dict[str, Any]] = []
+    for trace in traces.iter_rows(named=True):
+        task = task_of[trace["task_id"]]
+        verdict = _verdict(domain, task, messages[trace["trace_id"]])
+        if trace["error"]:
+            valid = False if Cause(trace["cause"]).judges else None
+            verdict = ItemVerdict(valid, reason=reason(trace["error"]), parts=verdict.parts)
+        rows.append(
+            {
+                "trace_id": trace["trace_id"],
+                "task_id": trace["task_id"],
+                "benchmark": domain.name,
+                "item": task.draft.spec[ITEM],
+                "category": task.draft.family,
+                "sample_index": trace["sample_index"],
+                "mode": domain.mode,
+                "valid": verdict.valid,
+                "score": verdict.score,
+                "reason": "" if verdict.valid else verdict.reason,
+                "parts": _json(verdict.parts),
+            }
+        )
+    return frame("benchmark_items", rows)
+
+
+def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
+    """Return what rows of `benchmark_items` add up to; raises DataError without rows."""
+    results = Results(domain.suite)
+    for row in verdicts.iter_rows(named=True):
+        item, parts = row["item"], json.loads(row["parts"])
+        verdict = ItemVerdict(row["valid"], row["score"], row["reason"], parts)
+        results.add(JudgedLine(0, item, None, verdict, item))
+    if verdicts.is_empty():
+        raise DataError(f"benchmark {domain.name}: the download has no item that can be attempted")
+    return results.of_keys()[0]
+
+
+def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
+    """Return `benchmark_metrics`, with a row of the headline also where it has no scored item."""
+    headline, metrics = domain.benchmark.headline, list(result.metrics)
+    if headline not in [one.name for one in metrics]:
+        metrics.append(Metric(headline, 0, None, None, None))
+    rows = [
+        {
+            "benchmark": domain.name,
+            "metric": one.name,
+            "headline": one.name == headline,
+            "items": one.items,
+            "not_run": sum(result.not_run.values()),
+            "value": one.value,
+            "low": one.low,
+            "high": one.high,
+            "missing": ", ".join(one.missing),
+        }
+        for one in metrics
+    ]
+    return frame("benchmark_metrics", rows)
+
+
+def stored_result(facts: Mapping[str, Any], metrics: pl.DataFrame) -> Result:
+    """Return the result that a stage stored, from its facts and its rows of `benchmark_metrics`."""
+    found = [
+        Metric(
+            row["metric"],
+            row["items"],
+            row["value"],
+            row["low"],
+            row["high"],
+            tuple(name for name in row["missing"].split(", ") if name),
+        )
+        for row in metrics.iter_rows(named=True)
+    ]
+    return Result(None, facts["attempts"], facts["items"], found, facts["not_run"])
+
+
+def _verdict(domain: BenchmarkDomain[Any], task: Task, messages: str) -> ItemVerdict:
+    try:
+        return domain.verdict(task.draft, json.loads(messages))
+    except Exception as error:  # a fault of a scorer, which must not cost the other attempts
+        return ItemVerdict(None, reason=f"the scorer failed: {type(error).__name__}: {error}")
+
+
+def _json(parts: JsonObject) -> str:
+    """Return parts as JSON; a verdict on a number that JSON does not have holds it as text."""
+    try:
+        return json.dumps(parts, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps({"parts": one_line(repr(parts), SHOWN)})

@@ -1,0 +1,128 @@
+"""From what a person asks to measure to the configuration of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.benchmarks.training.domain import folder_in
+from genenv_core.config.arms import Arm
+from genenv_core.config.load import overridden, run_name, stem
+from genenv_core.config.schema import RunConfig
+from genenv_core.errors import ConfigError
+from genenv_core.types import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringOptions:
+    """What to measure; None is not given.
+
+    Args:
+        model: a checkpoint folder, run:RUN, run:RUN@EPOCH, models:/NAME/VERSION or a URL.
+        model_name: name of the model at the URL.
+        key_env: environment variable with the key of the URL.
+        data: folder of the benchmark's download.
+        mode: how attempts are judged.
+        samples: attempts at each item.
+        items: how many of each category.
+    """
+
+    model: str
+    model_name: str | None = None
+    key_env: str | None = None
+    data: str | None = None
+    mode: str | None = None
+    samples: int = 1
+    items: int | None = None
+
+
+def measurement(
+    name: str,
+    asked: MeasuringOptions,
+    *,
+    overrides: Iterable[str] = (),
+    fields: Mapping[str, Any] | None = None,
+    option: str = "--set",
+) -> RunConfig:
+    """Return the configuration, which has no run id unless `fields` give one; raises ConfigError.
+
+    Args:
+        name: of the benchmark.
+        asked: the model, and how it is measured.
+        overrides: `a.b=value` texts, which win over the benchmark's own limits.
+        fields: top-level values, as `resolve` takes them.
+        option: what gave the overrides, for errors.
+    """
+    remote = asked.model.startswith(("http://", "https://"))
+    for field in ("model_name", "key_env"):
+        if getattr(asked, field) is not None and not remote:
+            raise ConfigError(f"{field} is of a model behind a URL, and {asked.model} is none")
+    limits = get_benchmark(name).limits
+    model = {
+        "url" if remote else "model": asked.model,
+        "model_name": asked.model_name,
+        "items": asked.items,
+        "attempt_seconds": limits.seconds if remote else None,
+    }
+    values: dict[str, Any] = {
+        "arm": Arm.BASE.value,
+        "epochs": 1,
+        "domain": {"name": name, "options": _given({"data": asked.data, "mode": asked.mode})},
+        "benchmark": _given(model),
+        "rollout": {
+            "n": asked.samples,
+            "max_turns": limits.turns,
+            "max_tokens": limits.turn_tokens,
+            "max_length": limits.tokens,
+        },
+        "execution": {"benchmark": _given({"key_env": asked.key_env})},
+        "tracking": {"enabled": False},
+    }
+    return overridden(values, f"eval {name}", overrides=overrides, fields=fields, option=option)
+
+
+def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
+    """Return the measurements of a run's agent after an epoch, without names; none is due: empty.
+
+    They are computed where and how the run's own attempts are. Raises ConfigError.
+    """
+    measure = config.measure
+    if epoch != config.epochs and (measure.every is None or epoch % measure.every):
+        return []
+    sections = ("compute", "placement", "roots")
+    models = {"agent_chat_template_kwargs": config.models.agent_chat_template_kwargs}
+    fields = {
+        "root": config.root,
+        "seed": config.seed,
+        "models": models,
+        **{name: getattr(config, name).model_dump(by_alias=True) for name in sections},
+        "execution": config.execution.model_dump(by_alias=True, exclude={"teacher", "benchmark"}),
+    }
+    model, above = f"run:{config.run_id}@{epoch}", measure.data
+    return [
+        measurement(
+            name,
+            MeasuringOptions(
+                model,
+                data=str(folder_in(Path(above).absolute(), name)) if above else None,
+                samples=measure.samples,
+                items=measure.items,
+            ),
+            fields=fields,
+        )
+        for name in measure.benchmarks
+    ]
+
+
+def measurement_name(config: RunConfig) -> str:
+    """Return the run id of a measurement, with a short name of the model in it."""
+    given = config.benchmark
+    whole = (given.model_name or str(given.model)).removeprefix("run:").rstrip("/")
+    return run_name(config, f"eval-{stem(whole.rpartition('/')[2])}")
+
+
+def _given(fields: JsonObject) -> JsonObject:
+    return {name: value for name, value in fields.items() if value is not None}

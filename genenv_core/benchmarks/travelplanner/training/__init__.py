@@ -1,0 +1,5 @@
+"""TravelPlanner as a domain: its queries, and those of its train split to train on."""
+
+from genenv_core.benchmarks.travelplanner.training.domain import TravelPlannerDomain
+
+__all__ = ["TravelPlannerDomain"]

@@ -1,5 +1,0 @@
-"""Bamboogle as a domain: its questions, and training questions about a fictional world."""
-
-from genenv_core.domains.benchmarks.bamboogle.domain import BamboogleDomain, BamboogleOptions
-
-__all__ = ["BamboogleDomain", "BamboogleOptions"]

@@ -1,0 +1,103 @@
+"""Domains and benchmarks by their entry points, genenv's own as those of other packages.
+
+The entry points of genenv itself stand in its `pyproject.toml`, those of other packages in theirs.
+They are read from what is installed and loaded only when they are chosen. A process reads each
+group once, and again where `sys.path` has changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+
+from genenv_core.errors import ConfigError, GenenvError, described
+from genenv_core.shortage import blame_machine
+
+DOMAINS = "genenv.domains"
+BENCHMARKS = "genenv.benchmarks"
+
+DISTRIBUTION = "genenv"
+
+
+def own_points(group: str) -> Mapping[str, EntryPoint]:
+    """Return genenv's own entry points of a group by name; empty where none is installed."""
+    return _own(group, tuple(sys.path))
+
+
+def known_names(group: str) -> list[str]:
+    """Return the names that `point_of` accepts, sorted; nothing is loaded for it."""
+    return sorted({*own_points(group), *_all(group, tuple(sys.path))})
+
+
+def check_installed(group: str) -> None:
+    """Raise ConfigError where genenv was installed before its entry points of this group."""
+    if not own_points(group):
+        raise ConfigError(
+            f"genenv's own entry points in {group} are not installed: what is installed of genenv "
+            "is older than its code; install it again, by `make install` or `pip install -e .`"
+        )
+
+
+def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoint:
+    """Return the entry point of a name; genenv's own wins over another one of the same name.
+
+    Raises ConfigError where the name is unknown, several packages offer different things, or
+    genenv's own are not installed, so that no other one can take the place of one of them.
+
+    Args:
+        group: `DOMAINS` or `BENCHMARKS`.
+        name: the name.
+        field: where the name was given, for errors.
+        elsewhere: what else may be given there, for errors.
+    """
+    own = own_points(group).get(name)
+    if own is not None:
+        return own
+    check_installed(group)
+    points = _all(group, tuple(sys.path)).get(name, ())
+    if not points:
+        raise ConfigError(
+            f"{field} {name!r} is unknown; known: {', '.join(known_names(group))} "
+            f"(others come from packages with an entry point in {group}{elsewhere})"
+        )
+    if len({point.value for point in points}) > 1:
+        raise ConfigError(
+            f"{field} {name!r} is offered by several packages "
+            f"({', '.join(sorted(point.value for point in points))}): uninstall all but one"
+        )
+    return points[0]
+
+
+@contextmanager
+def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
+    """Raise ConfigError, with the name, for whatever foreign code raises."""
+    try:
+        yield
+    except GenenvError:
+        raise
+    except Exception as error:
+        blame_machine(error, f"{field} {name!r} was not loaded")
+        raise ConfigError(
+            f"{field} {name!r}: the plug-in {point.value} failed with {described(error)}"
+        ) from error
+
+
+@cache
+def _own(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    # By the distribution's name, which is a look, where all of them would be a search.
+    try:
+        points = distribution(DISTRIBUTION).entry_points
+    except PackageNotFoundError:
+        return {}
+    return {point.name: point for point in points if point.group == group}
+
+
+@cache
+def _all(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=group):
+        found.setdefault(point.name, []).append(point)
+    return found
