@@ -66,7 +66,7 @@ def sampled_text(chat: ChatFormat, request: SampleRequest, done: Completion) -> 
 
 
 def drafts_of(domain: Domain, written: TaskText) -> list[TaskDraft | Rejected]:
-    """Return what a domain makes of a text, or why it is none: it failed, or was cut off."""
+    """Return what a domain makes of a text; one that failed or was cut off holds no task."""
     if written.finish_reason is FinishReason.ERROR:
         return [Rejected(Rejection.ENGINE_ERROR, written.error)]
     if written.finish_reason is FinishReason.LENGTH:
