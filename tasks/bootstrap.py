@@ -59,7 +59,7 @@ def compute(context: StageContext[Given]) -> dict[str, Any]:
     else:
         base = configured_base(config.data, Path(given.path), domain, fingerprints(heldout))
     context.out.table("tasks", data_tasks({TaskSource.BASE: base.drafts, **heldout}, context.scope))
-    with ThreadPoolExecutor(len(Policy)) as threads:
+    with ThreadPoolExecutor(context.execution.updates_at_once) as threads:
         made = {policy: threads.submit(_checkpoint, context, policy) for policy in Policy}
         left: set[Future[Made]] = set(made.values())
         while left:

@@ -21,7 +21,8 @@ from genenv_core.epoch.reached import warm_start_line
 from genenv_core.epoch.rows import SeedFor, of_source, to_tasks
 from genenv_core.epoch.trouble import SHORT
 from genenv_core.epoch.writing.contexts import make_contexts
-from genenv_core.epoch.writing.generation import GrammarOf, Intake, drafts_of
+from genenv_core.epoch.writing.generation import GrammarOf
+from genenv_core.epoch.writing.intake import Intake, drafts_of, sampled_text
 from genenv_core.ids import seed_from
 from genenv_core.play.asked import env_prompt
 from genenv_core.play.chat import ChatFormat
@@ -208,10 +209,10 @@ def valid_texts(
         for index, context in enumerate(asked)
     ]
     valid = 0
-    for done in engine.sample(requests, params):
+    for request, done in zip(requests, engine.sample(requests, params), strict=True):
         # Of its own, so that a text may repeat another.
         intake = Intake(domain, data, empty("tasks"), guard=settings.guard, epoch=0, scope="")
-        for item in drafts_of(domain, done, chat.decode(done.token_ids)):
+        for item in drafts_of(domain, sampled_text(chat, request, done)):
             intake.add(item)
         valid += bool(intake.valid)
     return valid

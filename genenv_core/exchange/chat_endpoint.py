@@ -20,7 +20,7 @@ import aiohttp
 from pydantic import TypeAdapter
 
 from genenv_core.config.sections.curriculum import GenerationConfig
-from genenv_core.epoch.writing.teaching import TeacherRequest, TeacherText
+from genenv_core.epoch.writing.intake import TaskRequest, TaskText
 from genenv_core.exchange.chat_answers import Reply
 from genenv_core.exchange.chat_client import ChatClient, Endpoint, EndpointRefused, all_done
 from genenv_core.storage.canonical import canonical_json, digest
@@ -37,16 +37,16 @@ class ChatEndpoint:
         self._client, self._settings, self._kept = ChatClient(endpoint), settings, kept
         self._answers = _read(kept)
 
-    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
+    def write(self, asked: Sequence[TaskRequest]) -> list[TaskText]:
         """Return an answer for each request, in order.
 
         Raises EngineError when the endpoint refuses the key or the model, or answers nothing.
         """
         return asyncio.run(self._all(asked))
 
-    async def _all(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
+    async def _all(self, asked: Sequence[TaskRequest]) -> list[TaskText]:
         endpoint = self._client.endpoint
-        found: dict[int, TeacherText] = {}
+        found: dict[int, TaskText] = {}
         waiting = iter(enumerate(asked))
         async with self._client.session() as session:
             at_once = min(endpoint.asking.concurrency, len(asked))
@@ -60,8 +60,8 @@ class ChatEndpoint:
     async def _work(
         self,
         session: aiohttp.ClientSession,
-        waiting: Iterator[tuple[int, TeacherRequest]],
-        found: dict[int, TeacherText],
+        waiting: Iterator[tuple[int, TaskRequest]],
+        found: dict[int, TaskText],
     ) -> None:
         """Answer one request after the other until none is waiting."""
         for place, one in waiting:
@@ -72,12 +72,12 @@ class ChatEndpoint:
                 try:
                     answer = _answer(await self._client.ask(session, body))
                 except EndpointRefused as error:
-                    answer = TeacherText("", FinishReason.ERROR, error=str(error))
+                    answer = TaskText("", FinishReason.ERROR, error=str(error))
                 else:
                     self._keep(name, answer)
             found[place] = answer
 
-    def _body(self, one: TeacherRequest) -> dict[str, Any]:
+    def _body(self, one: TaskRequest) -> dict[str, Any]:
         settings = self._settings
         return self._client.body(
             one.seed,
@@ -87,7 +87,7 @@ class ChatEndpoint:
             top_p=settings.top_p,
         )
 
-    def _keep(self, name: str, answer: TeacherText) -> None:
+    def _keep(self, name: str, answer: TaskText) -> None:
         """Write an answer into the file at once."""
         self._answers[name] = answer
         with self._kept.open("ab") as file:
@@ -95,8 +95,8 @@ class ChatEndpoint:
             file.write(b"\n" + canonical_json({"name": name, **asdict(answer)}))
 
 
-def _answer(reply: Reply) -> TeacherText:
-    return TeacherText(
+def _answer(reply: Reply) -> TaskText:
+    return TaskText(
         reply.text,
         reply.finish,
         prompt_tokens=reply.prompt_tokens,
@@ -105,15 +105,15 @@ def _answer(reply: Reply) -> TeacherText:
     )
 
 
-def _read(kept: Path) -> dict[str, TeacherText]:
+def _read(kept: Path) -> dict[str, TaskText]:
     """Return the answers in a file; a line that a crash cut off is no answer."""
     if not kept.is_file():
         return {}
-    found: dict[str, TeacherText] = {}
+    found: dict[str, TaskText] = {}
     for line in kept.read_bytes().splitlines():
         with contextlib.suppress(ValueError, KeyError):
             values: dict[str, Any] = json.loads(line)
             name = str(values.pop("name"))
-            found[name] = TypeAdapter(TeacherText).validate_python(values)
+            found[name] = TypeAdapter(TaskText).validate_python(values)
     log.info("teacher answers_kept=%d", len(found))
     return found

@@ -7,7 +7,6 @@ under `accelerate launch`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -16,6 +15,7 @@ from pydantic import Field, model_validator
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.importing import load
 from genenv_core.record import Record
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
@@ -219,7 +219,7 @@ def run_update(request: UpdateRequest, stop: Callable[[], bool] = lambda: False)
     deterministic under seed and thread count. A process computes one at a time. Raises
     `TrainingError` when it cannot compute, `NumericalError` on NaN or inf, and `Stopped`.
     """
-    return import_module(LOSSES[request.loss][1]).update(request, stop)
+    return load(LOSSES[request.loss][1]).update(request, stop)
 
 
 def lowered(result: UpdateResult, wanted: int) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -68,8 +69,11 @@ RATED_S = 2.0
 """Seconds of reports before there is a rate."""
 
 RATED_UNITS = 32
-"""Units finished before there is a rate, or a twentieth of all if that is less: what is attempted
-side by side ends together, so the first of hundreds says nothing."""
+"""Units finished before there is a rate, or a quarter of all if that is less: the first ones bear
+what is loaded and compiled once, and those attempted side by side end together."""
+
+EVEN_UNITS = frozenset({"steps"})
+"""Units of a training process, each as long as the next: the first one gives a rate."""
 
 LINE_S = 30.0
 """Least time between two plain lines on the progress of one part of a stage."""
@@ -82,11 +86,16 @@ class Pace:
     began: tuple[int, float] | None = None
     said: float = 0.0
 
-    def words(self, done: int, total: int, now: float) -> str:
-        """Return the rate since the first report, and the seconds left at that rate, or ''."""
-        first, since = self.began = self.began or (done, now)
-        enough = max(1, min(RATED_UNITS, total // 20))
-        if done - first < enough or now - since < RATED_S:
+    def words(self, done: int, total: int, unit: str, now: float) -> str:
+        """Return the rate since the first unit began, and the seconds left at that rate, or ''.
+
+        Of a stage that continues, those that were left at its first report are all.
+        """
+        if self.began is None or done <= self.began[0]:
+            self.began = done, now  # what waits for its turn has not begun
+        first, since = self.began
+        enough = 1 if unit in EVEN_UNITS else min(RATED_UNITS, math.ceil((total - first) / 4))
+        if done - first < max(1, enough) or now - since < RATED_S:
             return ""
         rate = (done - first) / (now - since)
         return f"{rate:.3g} a second, about {(total - done) / rate:.0f} s left"
@@ -114,7 +123,7 @@ class Paces:
         pace, now = self._paces.setdefault(part, Pace()), time.monotonic()
         event = Event(
             "advanced", self._stage, self._epoch, done=done, total=total, unit=unit, part=part,
-            pace=pace.words(done, total, now), due=pace.due(now), message=message,
+            pace=pace.words(done, total, unit, now), due=pace.due(now), message=message,
         )  # fmt: skip
         self._words[part] = event.words
         return event

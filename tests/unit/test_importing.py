@@ -1,19 +1,21 @@
-"""Files of people's own that have the names of genenv's packages.
+"""Imports: of large libraries, and files of people's own that have the names of genenv's packages.
 
 Invariants: a file or a folder in the working folder is named with what to do, before anything of
 genenv fails; genenv's own packages, and a folder that is no package, are no fault; who uses only
-`genenv_core` may have a `tasks.py`.
+`genenv_core` may have a `tasks.py`. No garbage is collected while large libraries are imported, and
+it is again afterwards, whether there is such a module or not.
 """
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from genenv_core.importing import check_ours
+from genenv_core.importing import check_ours, load
 from tests.mutations import mutation
 
 REPOSITORY = Path(__file__).parents[2]
@@ -63,3 +65,24 @@ def test_a_notebook_beside_such_a_file(tmp_path: Path, name: str, imported: str,
     )  # fmt: skip
     assert done.stderr.strip().rpartition("\n")[2].startswith(told)
     assert bool(told) == bool(done.returncode)
+
+
+@mutation(
+    "garbage is collected while libraries are imported", "genenv_core/importing.py",
+    "    gc.disable()\n", "",
+)  # fmt: skip
+@mutation(
+    "garbage is never collected after an import", "genenv_core/importing.py",
+    "        if collecting:\n", "        if not collecting:\n",
+)  # fmt: skip
+def test_no_garbage_is_collected_during_a_large_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "genenv_large.py").write_text("import gc\ncollecting = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert gc.isenabled()
+    assert not load("genenv_large").collecting
+    assert gc.isenabled()
+    with pytest.raises(ImportError):
+        load("genenv_larger")
+    assert gc.isenabled()

@@ -55,13 +55,18 @@ def test_no_variable_of_a_launcher_and_no_secret_passes(name: str) -> None:
     assert deciding({name: "1"}) == {}
 
 
+@mutation(
+    "a training process imports MLflow", SURROUNDINGS, "QUIET | passed | WITHOUT", "QUIET | passed"
+)
 def test_what_a_process_needs_passes_with_quiet_libraries() -> None:
     needed = {
         "PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "LD_LIBRARY_PATH": "/l", "https_proxy": "p",
         "CUDA_VISIBLE_DEVICES": "1", "HF_HOME": "/hf", "SSL_CERT_FILE": "/c", "NCCL_DEBUG": "INFO",
         "OMP_NUM_THREADS": "2", "GENENV_CACHE_DIR": "/g", "PYTHONPATH": "/p",
     }  # fmt: skip
-    quiet = {"DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+    quiet = {
+        "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false", "DISABLE_MLFLOW_INTEGRATION": "TRUE"
+    }  # fmt: skip
     assert environment(needed) == needed | quiet
     assert environment({"VLLM_LOGGING_LEVEL": "x", "VLLM": "y"}, ["VLLM_*"]) == {
         "VLLM_LOGGING_LEVEL": "x", **quiet

@@ -151,7 +151,7 @@ class ExecutionConfig(Section):
     """How an endpoint that is measured on a benchmark is asked."""
     updates_at_once: Literal[1, 2] = 2
     """1: pi_env's update begins once pi_agent's is finished, so that an epoch needs the memory of
-    the larger one and not of both."""
+    the larger one and not of both; so does its warm start in bootstrap."""
     keep_checkpoints: int | None = Field(default=None, ge=1, le=100_000)
     """Of how many last epochs a run keeps whole weights: at the end of an epoch it removes older
     ones, but for those of epoch 0, of the best agent and of what goes on. A pinned run keeps all;

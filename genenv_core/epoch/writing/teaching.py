@@ -18,42 +18,16 @@ from genenv_core.domains.protocol import Domain
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.rows import Output, Progress, SeedFor
 from genenv_core.epoch.writing.contexts import asked_contexts
-from genenv_core.epoch.writing.generation import GrammarOf, Intake
-from genenv_core.play.asked import env_prompt, parsed
+from genenv_core.epoch.writing.generation import GrammarOf
+from genenv_core.epoch.writing.intake import Intake, TaskRequest, TaskText, drafts_of, sampled_text
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
     AgentHistory,
-    Context,
-    FinishReason,
-    Message,
-    Rejected,
-    Rejection,
     SampleRequest,
     SamplingParams,
-    TaskDraft,
     TaskSource,
 )
 from schemas.registry import empty
-
-
-@dataclass(frozen=True, slots=True)
-class TeacherRequest:
-    """What a teacher is asked for once: the messages of a context, and a seed of 63 bits."""
-
-    context: Context
-    messages: Sequence[Message]
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class TeacherText:
-    """A text of a teacher, and the tokens that it read and wrote; 0 where they are not known."""
-
-    text: str
-    finish_reason: FinishReason
-    prompt_tokens: int = 0
-    tokens: int = 0
-    error: str = ""
 
 
 class Teacher(Protocol):
@@ -63,7 +37,7 @@ class Teacher(Protocol):
     can be written.
     """
 
-    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
+    def write(self, asked: Sequence[TaskRequest]) -> list[TaskText]:
         """Return one answer for each request, in order."""
         ...
 
@@ -77,7 +51,7 @@ class CheckpointTeacher:
     settings: GenerationConfig
     grammar: GrammarOf
 
-    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
+    def write(self, asked: Sequence[TaskRequest]) -> list[TaskText]:
         """Return what the engine samples, as text."""
         params = SamplingParams(
             self.settings.max_tokens,
@@ -90,13 +64,7 @@ class CheckpointTeacher:
             for one in asked
         ]
         return [
-            TeacherText(
-                self.chat.decode(done.token_ids),
-                done.finish_reason,
-                prompt_tokens=len(request.prompt_ids),
-                tokens=len(done.token_ids),
-                error=done.error,
-            )
+            sampled_text(self.chat, request, done)
             for request, done in zip(requests, self.engine.sample(requests, params), strict=True)
         ]
 
@@ -131,16 +99,9 @@ def teach(
     intake = Intake(domain, data, empty("tasks"), guard=settings.guard, epoch=epoch, scope=scope)
     wanted = asked_contexts(domain, data, AgentHistory(), settings, seed=seed, epoch=epoch)
     done = 0
-    while intake.valid < count and done < len(wanted):
-        progress(intake.valid, count, "tasks")
-        asked = [
-            TeacherRequest(
-                context, env_prompt(domain, context), seed_for("generation", done + offset)
-            )
-            for offset, context in enumerate(wanted[done : done + count - intake.valid])
-        ]
+    for asked in intake.batches(wanted, count, seed_for, progress):
         for one, answer in zip(asked, teacher.write(asked), strict=True):
-            for item in _drafts(domain, answer):
+            for item in drafts_of(domain, answer):
                 intake.add(
                     item,
                     source=TaskSource.TEACHER.value,
@@ -153,11 +114,3 @@ def teach(
                 )
             done += 1
     return intake.output(asked=wanted[:done])
-
-
-def _drafts(domain: Domain, answer: TeacherText) -> list[TaskDraft | Rejected]:
-    if answer.finish_reason is FinishReason.ERROR:
-        return [Rejected(Rejection.ENGINE_ERROR, answer.error)]
-    if answer.finish_reason is FinishReason.LENGTH:
-        return [Rejected(Rejection.TRUNCATED, f"cut after {answer.tokens} tokens")]
-    return parsed(domain, answer.text)

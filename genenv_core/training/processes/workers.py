@@ -18,7 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from importlib import import_module
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -26,6 +25,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
 
 from genenv_core.errors import Stopped, TrainingError
+from genenv_core.importing import load
 from genenv_core.surroundings import environment
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.orphans import silence_orphans
@@ -226,7 +226,7 @@ def _start(stop: Event, begun: Any, made: dict[str, str]) -> None:
 
 def _ready() -> None:
     """Load what every call needs; the parent does without it."""
-    import_module("genenv_core.training.warm_start.models")
+    load("genenv_core.training.warm_start.models")
 
 
 def _compute(function: Callable[[Any], Result], request: object) -> Result:
@@ -235,6 +235,7 @@ def _compute(function: Callable[[Any], Result], request: object) -> Result:
 
 
 def _warm_start(request: WarmStartRequest) -> WarmStartResult:
+    _ready()
     from genenv_core.training.warm_start.models import warm_start
 
     return warm_start(request)

@@ -55,6 +55,7 @@ from tests.unit.epoch.builders_epoch import (
 )
 
 GENERATION = "genenv_core/epoch/writing/generation.py"
+INTAKE = "genenv_core/epoch/writing/intake.py"
 
 NEVER = AgentHistory()
 
@@ -120,12 +121,11 @@ def test_pi_env_reads_how_the_agent_did_unless_it_should_not(told: bool, rate: s
 
 
 @mutation(
-    "pi_env does not read the examples of its prompt", GENERATION,
-    "chat.first_prompt(env_prompt(domain, context)),",
-    "chat.first_prompt(domain.env_messages(context)),",
+    "pi_env does not read the examples of its prompt", INTAKE,
+    "context, env_prompt(self.domain, context),", "context, self.domain.env_messages(context),",
 )  # fmt: skip
 @mutation(
-    "the table does not show the examples", GENERATION,
+    "the table does not show the examples", INTAKE,
     "canonical_json(env_prompt(self.domain, context))",
     "canonical_json(self.domain.env_messages(context))",
 )  # fmt: skip
@@ -142,8 +142,8 @@ def test_pi_env_reads_as_many_examples_as_are_asked_for() -> None:
 
 
 @mutation(
-    "pi_env writes more than is missing", GENERATION,
-    "start + enough - intake.valid", "start + enough",
+    "pi_env writes more than is missing", INTAKE,
+    "done + enough - self.valid", "done + enough",
 )  # fmt: skip
 def test_sampling_goes_on_for_what_is_missing() -> None:
     engine = Says(["a!", "bb", "bb", "cc"])
@@ -198,8 +198,8 @@ def test_an_epoch_without_a_task_has_the_commonest_reason_and_an_example() -> No
 
 
 @mutation(
-    "a text that was cut off is a task", GENERATION,
-    "if done.finish_reason is FinishReason.LENGTH:", "if False:",
+    "a text that was cut off is a task", INTAKE,
+    "if written.finish_reason is FinishReason.LENGTH:", "if False:",
 )  # fmt: skip
 def test_what_is_no_whole_text_is_a_row_with_its_reason() -> None:
     output = write(Says(["...", "?", "bb", "cc"]))
@@ -213,9 +213,7 @@ def test_what_is_no_whole_text_is_a_row_with_its_reason() -> None:
     ]
 
 
-@mutation(
-    "tasks of recent epochs are written again", GENERATION, "_fingerprints(recent)", "set[str]()"
-)
+@mutation("tasks of recent epochs are written again", INTAKE, "_fingerprints(recent)", "set[str]()")
 def test_tasks_of_recent_epochs_and_of_the_held_out_set_are_rejected() -> None:
     output = write(Says(["past", "held", "r", "one"]))
     assert outcomes(output) == [
@@ -283,8 +281,8 @@ def test_rows_say_where_a_task_is_from() -> None:
 
 
 @mutation(
-    "all generations have one seed", GENERATION,
-    'seed_for("generation", start + offset)', 'seed_for("generation", start)',
+    "all generations have one seed", INTAKE,
+    'seed_for("generation", place)', 'seed_for("generation", done)',
 )  # fmt: skip
 def test_each_generation_has_a_seed_of_its_own_by_its_place() -> None:
     engine = Says(["!", "!", "bb", "cc"])
@@ -333,7 +331,7 @@ def test_programs_are_taken_in_windows_round_and_round() -> None:
 
 
 @mutation(
-    "a teacher's programs may be held-out tasks", GENERATION,
+    "a teacher's programs may be held-out tasks", INTAKE,
     "_fingerprints(of_source(data, *HELDOUT))",
     "set[str]() if recent.is_empty() else _fingerprints(of_source(data, *HELDOUT))",
 )  # fmt: skip
@@ -360,7 +358,7 @@ class Careless(WordsDomain):
 
 
 @mutation(
-    "a flawed task is attempted", GENERATION,
+    "a flawed task is attempted", INTAKE,
     "if flaw is None or not self._guard:", "if flaw is None or self._guard:",
 )  # fmt: skip
 @pytest.mark.parametrize("guard", [True, False])

@@ -14,7 +14,8 @@ from typing import Any
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.epoch.rows import Output
-from genenv_core.epoch.writing.teaching import CheckpointTeacher, TeacherRequest, TeacherText, teach
+from genenv_core.epoch.writing.intake import TaskRequest, TaskText
+from genenv_core.epoch.writing.teaching import CheckpointTeacher, teach
 from genenv_core.types import FinishReason, Grammar, SamplingParams
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, data, seed_for, seed_parts
@@ -28,14 +29,12 @@ STOP = FinishReason.STOP
 class Writes:
     """A teacher that gives answers in order."""
 
-    def __init__(self, *answers: str | TeacherText) -> None:
+    def __init__(self, *answers: str | TaskText) -> None:
         """Take the answers; a text is one of 3 tokens, to a prompt of 7."""
-        self.answers = [
-            a if isinstance(a, TeacherText) else TeacherText(a, STOP, 7, 3) for a in answers
-        ]
-        self.calls: list[list[TeacherRequest]] = []
+        self.answers = [a if isinstance(a, TaskText) else TaskText(a, STOP, 7, 3) for a in answers]
+        self.calls: list[list[TaskRequest]] = []
 
-    def write(self, asked: Sequence[TeacherRequest]) -> list[TeacherText]:
+    def write(self, asked: Sequence[TaskRequest]) -> list[TaskText]:
         """Return the next answers."""
         self.calls.append(list(asked))
         return [self.answers.pop(0) for _ in asked]
@@ -52,10 +51,6 @@ def taught(teacher: Any, *, count: int = 3, **more: Any) -> Output:
     )  # fmt: skip
 
 
-@mutation(
-    "a teacher writes on when its set is full", TEACHING,
-    "done + count - intake.valid", "done + count",
-)  # fmt: skip
 def test_it_writes_until_the_set_is_full() -> None:
     teacher = Writes("aa", "aa held", "b! cc", "dd")
     output = taught(teacher)
@@ -76,6 +71,10 @@ def test_it_writes_until_the_set_is_full() -> None:
     assert output.tables["tasks"]["choice"].null_count() == 6
 
 
+@mutation(
+    "a set lists contexts that its teacher was not asked for", TEACHING,
+    "asked=wanted[:done]", "asked=wanted",
+)  # fmt: skip
 def test_each_base_task_conditions_as_many_as_are_asked_for() -> None:
     teacher = Writes("aa", "bb", "cc", "dd")
     output = taught(teacher, count=4)
@@ -92,14 +91,10 @@ def test_each_base_task_conditions_as_many_as_are_asked_for() -> None:
     assert [json.loads(row[2])[-1]["content"] for row in kept] == list(dict.fromkeys(words))
 
 
-@mutation(
-    "a text that was cut becomes a teacher's task", TEACHING,
-    "if answer.finish_reason is FinishReason.LENGTH:", "if False:",
-)  # fmt: skip
 def test_it_stops_at_the_bound_and_failures_are_rows() -> None:
     teacher = Writes(
-        TeacherText("", FinishReason.ERROR, error="no answer"),
-        TeacherText("aa b", FinishReason.LENGTH, 7, 32),
+        TaskText("", FinishReason.ERROR, error="no answer"),
+        TaskText("aa b", FinishReason.LENGTH, 7, 32),
         "cc",
         "cc",
     )

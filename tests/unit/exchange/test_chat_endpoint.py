@@ -21,7 +21,7 @@ from aiohttp import web
 
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.config.sections.endpoint import EndpointAsking
-from genenv_core.epoch.writing.teaching import TeacherRequest, TeacherText
+from genenv_core.epoch.writing.intake import TaskRequest, TaskText
 from genenv_core.errors import ConfigError, EngineError
 from genenv_core.exchange.chat_client import GIVE_UP, Endpoint
 from genenv_core.exchange.chat_endpoint import ChatEndpoint
@@ -102,9 +102,9 @@ def server() -> Iterator[Server]:
     loop.close()
 
 
-def asked(*words: str) -> list[TeacherRequest]:
+def asked(*words: str) -> list[TaskRequest]:
     return [
-        TeacherRequest(
+        TaskRequest(
             Context(f"c{place}", "b", draft(word), AgentHistory()),
             [{"role": "user", "content": word}],
             2**31 + place,
@@ -132,7 +132,7 @@ def test_a_request_says_everything_and_answers_come_in_order(
     server.delay_s = 0.05
     teacher = endpoint(server, tmp_path, key_env="TEACHER_KEY", concurrency=4)
     answers = teacher.write(asked(*words))
-    assert answers == [TeacherText(word, FinishReason.STOP, 5, 2) for word in words]
+    assert answers == [TaskText(word, FinishReason.STOP, 5, 2) for word in words]
     assert 2 <= server.most <= 4
     assert set(server.headers) == {f"Bearer {KEY}"}
     first = min(server.bodies, key=lambda body: body["seed"])
@@ -165,10 +165,10 @@ def test_what_an_answer_may_be(server: Server, tmp_path: Path) -> None:
     ]
     answers = endpoint(server, tmp_path, concurrency=1).write(asked(*"abcde"))
     assert answers[:4] == [
-        TeacherText("aa", FinishReason.LENGTH, 5, 2),
-        TeacherText("", FinishReason.STOP, 5, 2),
-        TeacherText("x", FinishReason.ERROR, 5, 2, "ended with content_filter"),
-        TeacherText("bb", FinishReason.STOP, 0, 0),
+        TaskText("aa", FinishReason.LENGTH, 5, 2),
+        TaskText("", FinishReason.STOP, 5, 2),
+        TaskText("x", FinishReason.ERROR, 5, 2, "ended with content_filter"),
+        TaskText("bb", FinishReason.STOP, 0, 0),
     ]
     assert answers[4].finish_reason is FinishReason.ERROR
     assert "is no chat completion (choices" in answers[4].error

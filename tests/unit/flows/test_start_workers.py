@@ -47,7 +47,7 @@ def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int
 def test_workers_start_for_a_run_that_trains_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert started(tmp_path, monkeypatch) == 2
+    assert started(tmp_path, monkeypatch, "execution.updates_at_once=2") == 2
     assert started(tmp_path, monkeypatch, "execution.updates_at_once=1") == 1
     assert not started(tmp_path, monkeypatch, "placement.grpo_update=gpu")
     assert not started(tmp_path, monkeypatch, "training.processes=2")

@@ -563,7 +563,7 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     sizes |= {"num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152}
     models = models_of(tmp_path / "smol", sizes | {"tie_word_embeddings": True})
     micro = ["grpo.micro_batch_rows=4", "rwr.micro_batch_rows=4"]
-    config = resolve("tiny", overrides=micro)
+    config = resolve("tiny", overrides=["execution.updates_at_once=2", *micro])
     found = needs.needs(config, models)
     at_once = sum(need.estimate.total(4) for need in found) + 3 * 0.7 * GB
     at_once += 4 * found[0].job.shape.parameters  # the run's own process samples

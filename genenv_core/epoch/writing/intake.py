@@ -1,0 +1,213 @@
+"""Asks pi_env or a teacher for tasks, and turns what they write into tasks or rejected rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from genenv_core.algorithm.admission import known as known_task
+from genenv_core.domains.protocol import Domain
+from genenv_core.epoch.rows import Output, Progress, SeedFor, draft_columns, frame, of_source
+from genenv_core.epoch.trouble import NO_TASK
+from genenv_core.ids import task_id
+from genenv_core.play.asked import env_prompt, parsed
+from genenv_core.play.certificate import certify
+from genenv_core.play.chat import ChatFormat
+from genenv_core.storage.canonical import canonical_json
+from genenv_core.types import (
+    HELDOUT,
+    Completion,
+    Context,
+    FinishReason,
+    Message,
+    Rejected,
+    Rejection,
+    SampleRequest,
+    TaskDraft,
+)
+
+SHOWN = 120
+"""Characters of a rejected text that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """What pi_env or a teacher is asked for once: a context's messages, and a seed of 63 bits."""
+
+    context: Context
+    messages: Sequence[Message]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskText:
+    """A text that may hold tasks, and the tokens read and written for it; 0 if not known."""
+
+    text: str
+    finish_reason: FinishReason
+    prompt_tokens: int = 0
+    tokens: int = 0
+    error: str = ""
+
+
+def sampled_text(chat: ChatFormat, request: SampleRequest, done: Completion) -> TaskText:
+    """Return what an engine sampled, as text."""
+    return TaskText(
+        chat.decode(done.token_ids),
+        done.finish_reason,
+        prompt_tokens=len(request.prompt_ids),
+        tokens=len(done.token_ids),
+        error=done.error,
+    )
+
+
+def drafts_of(domain: Domain, written: TaskText) -> list[TaskDraft | Rejected]:
+    """Return what a domain makes of a text; one that failed or was cut off holds no task."""
+    if written.finish_reason is FinishReason.ERROR:
+        return [Rejected(Rejection.ENGINE_ERROR, written.error)]
+    if written.finish_reason is FinishReason.LENGTH:
+        return [Rejected(Rejection.TRUNCATED, f"cut after {written.tokens} tokens")]
+    return parsed(domain, written.text)
+
+
+class Intake:
+    """The rows of `tasks` while they grow; a draft becomes a task only if it is admitted.
+
+    `data` are the run's data tasks, `recent` the tasks of earlier epochs. A task equal to a
+    held-out one of `data` or to any of `recent` is rejected. So is one with a flaw, while the
+    `guard` is on; its certificate is a row either way. Ids come from epoch and scope.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        data: pl.DataFrame,
+        recent: pl.DataFrame,
+        *,
+        guard: bool,
+        epoch: int,
+        scope: str,
+    ) -> None:
+        self.domain, self.epoch, self.scope = domain, epoch, scope
+        self._guard = guard
+        self._heldout = _fingerprints(of_source(data, *HELDOUT))
+        self._history = _fingerprints(recent)
+        self._taken: set[str] = set()
+        self._rows: list[dict[str, Any]] = []
+        self._certificates: list[dict[str, Any]] = []
+
+    @property
+    def valid(self) -> int:
+        """Return how many tasks were admitted."""
+        return len(self._taken)
+
+    def add(self, item: TaskDraft | Rejected, **columns: Any) -> None:
+        """Add the row of a draft, or of a text that the domain makes no draft of."""
+        ident = task_id(self.epoch, self.scope, len(self._rows))
+        rejected = self._refused(item, ident) if isinstance(item, TaskDraft) else item
+        if isinstance(item, TaskDraft) and rejected is None:
+            self._taken.add(item.fingerprint)
+        self._rows.append(
+            {
+                **columns,
+                **(draft_columns(item) if isinstance(item, TaskDraft) else {}),
+                "task_id": ident,
+                "epoch": self.epoch,
+                "valid": rejected is None,
+                "rejection": rejected.reason.value if rejected else None,
+                "rejection_detail": rejected.detail if rejected else "",
+            }
+        )
+
+    def _refused(self, draft: TaskDraft, ident: str) -> Rejected | None:
+        """Return why the draft is no task; keep its certificate if it is a new one."""
+        old = known_task(draft, batch=self._taken, history=self._history, heldout=self._heldout)
+        if old is not None:
+            return old
+        checks = certify(draft, self.domain)
+        self._certificates += [
+            {
+                "task_id": ident,
+                "epoch": self.epoch,
+                "flaw": check.flaw.value,
+                "passed": check.passed,
+                "detail": check.detail,
+            }
+            for check in checks
+        ]
+        flaw = next((check for check in checks if not check.passed), None)
+        if flaw is None or not self._guard:
+            return None
+        return Rejected(Rejection(flaw.flaw.value), flaw.detail)
+
+    def batches(
+        self, wanted: Sequence[Context], enough: int, seed_for: SeedFor, progress: Progress
+    ) -> Generator[list[TaskRequest]]:
+        """Yield what to ask for until `enough` tasks are admitted, or all of `wanted` was asked.
+
+        A batch is as large as what is missing; what its texts hold is added before the next one.
+        A seed is by the place in `wanted`; `progress` is called before each batch.
+        """
+        done = 0
+        while self.valid < enough and done < len(wanted):
+            progress(self.valid, enough, "tasks")
+            batch = wanted[done : done + enough - self.valid]
+            yield [
+                TaskRequest(
+                    context, env_prompt(self.domain, context), seed_for("generation", place)
+                )
+                for place, context in enumerate(batch, done)
+            ]
+            done += len(batch)
+
+    def output(
+        self, generations: Sequence[dict[str, Any]] = (), asked: Iterable[Context] = ()
+    ) -> Output:
+        """Return the tasks, the generations that they are from, and the contexts that were asked.
+
+        A context with several generations is one row.
+        """
+        rejected = Counter(row["rejection"] for row in self._rows if not row["valid"])
+        counts = {"generated": len(self._rows), "valid": self.valid}
+        facts: dict[str, Any] = {**counts, "rejected": dict(rejected)}
+        if not self.valid:
+            facts[NO_TASK] = self._no_task(rejected)
+        return Output(
+            {
+                "tasks": frame("tasks", self._rows),
+                "certificates": frame("certificates", self._certificates),
+                "contexts": frame("contexts", self._contexts(asked)),
+                "generations": frame("generations", list(generations)),
+            },
+            facts,
+        )
+
+    def _contexts(self, asked: Iterable[Context]) -> list[dict[str, Any]]:
+        return [
+            {
+                "context_id": context.context_id,
+                "epoch": self.epoch,
+                "base_task_id": context.base_task_id,
+                "messages": canonical_json(env_prompt(self.domain, context)).decode(),
+            }
+            for context in {one.context_id: one for one in asked}.values()
+        ]
+
+    def _no_task(self, rejected: Counter[str]) -> str:
+        """Return in words why no row is a task: the commonest reason, with its first text."""
+        ((reason, count),) = rejected.most_common(1)
+        row = next(row for row in self._rows if row["rejection"] == reason)
+        text = str(row.get("generation_text") or row.get("program") or "")[:SHOWN]
+        detail = str(row["rejection_detail"])[:SHOWN]
+        return (
+            f"epoch {self.epoch} has no valid task: {len(self._rows)} rejected, {count} of them as "
+            f"{reason}, for example {text!r}" + (f" ({detail})" if detail else "")
+        )
+
+
+def _fingerprints(tasks: pl.DataFrame) -> set[str]:
+    return set(tasks.filter(pl.col("valid"))["fingerprint"].drop_nulls().to_list())
