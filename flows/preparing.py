@@ -22,7 +22,7 @@ from genenv_core.config.load import run_name
 from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
-from genenv_core.config.stages import STAGES
+from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples import warm_start_input
@@ -207,11 +207,8 @@ def _check_gpu(config: RunConfig) -> None:
         return
     from genenv_core.training.memory.devices import gpus
 
-    here = [
-        name
-        for name, stage in STAGES.items()
-        if stage.samples and config.placement.of(name) == INLINE
-    ]
+    stages = [MEASURES] if config.benchmark.given else EPOCH_STAGES
+    here = [name for name in stages if STAGES[name].samples and config.placement.of(name) == INLINE]
     if here and not gpus():
         raise ConfigError(
             f"{here[0]} samples on a GPU (compute.device cuda) and this machine has none: set "

@@ -203,6 +203,11 @@ def test_all_stages_are_here() -> None:
     assert set(STAGES) == set(LISTED)
 
 
+def test_what_samples_reads_how_its_engine_computes() -> None:
+    sampling = {name for name, stage in STAGES.items() if "compute.vllm" in stage.reads}
+    assert sampling == {name for name, entry in LISTED.items() if entry.samples}
+
+
 def test_every_field_of_the_configuration_is_tried() -> None:
     everything = {".".join(path) for path, _ in fields()}
     assert everything == set(variants())

@@ -318,11 +318,12 @@ def test_the_machine_counts_where_models_run(monkeypatch: pytest.MonkeyPatch) ->
 @mutation("the processor counts on GPUs", KEY, "elsewhere and all(elsewhere)", "False")
 def test_the_kind_of_processor_counts_where_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = ["compute.engine=vllm", "training.device=cuda"]
-    configs = [TINY, resolve("tiny", overrides=gpu[1:]), resolve("tiny", overrides=gpu)]
+    here = ["compute.device=cuda", "training.device=cuda"]
+    configs = [TINY, *(resolve("tiny", overrides=on) for on in (gpu[1:], gpu, here))]
     before = [keys(config) for config in configs]
     monkeypatch.setattr(key, "processor", lambda: "GenuineIntel 6/143 00000000")
     found = [changed(old, keys(config)) for old, config in zip(before, configs, strict=True)]
-    assert found == [MODELS, MODELS - {"grpo_update"}, {"bootstrap"}]
+    assert found == [MODELS, MODELS - {"grpo_update"}, {"bootstrap"}, {"bootstrap"}]
 
 
 @mutation("variables that change arithmetic are in no key", KEY, "deciding(os.environ)", "{}")

@@ -69,7 +69,7 @@ def sampled(checkpoint: Path) -> None:
 
 
 @mutation("a closed engine keeps its model", ENGINE,
-          "        self._model = None\n        trim()", "        trim()")  # fmt: skip
+          "        self._model = None\n        give_back()", "        give_back()")  # fmt: skip
 def test_a_closed_engine_holds_no_model(policy: Path, models: list[weakref.ref[Any]]) -> None:
     sampled(policy)
     engine = TransformersEngine.load(policy, threads=1)
@@ -84,23 +84,23 @@ def test_a_closed_engine_holds_no_model(policy: Path, models: list[weakref.ref[A
     assert [one() for one in models] == [None, None], kept
 
 
-@mutation("memory of scoring stays", SCORING, "        trim()\n", "")
+@mutation("memory of scoring stays", SCORING, "        give_back()\n", "")
 def test_scoring_holds_no_model_and_gives_memory_back(
     policy: Path, models: list[weakref.ref[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
     monkeypatch.setattr(
-        scorings, "trim", lambda: held.append(sum(one() is not None for one in models))
+        scorings, "give_back", lambda: held.append(sum(one() is not None for one in models))
     )
     rows = [(one.prompt_ids, one.prompt_ids[:8]) for one in REQUESTS[:8]]
     sequence_kl(policy, policy, rows, arithmetic=ScoringArithmetic(1))
     assert held[-1:] == [0] and len(models) == 2
 
 
-@mutation("memory of a closed engine stays", ENGINE, "        trim()\n", "")
+@mutation("memory of a closed engine stays", ENGINE, "        give_back()\n", "")
 def test_a_closed_engine_gives_memory_back(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[bool] = []
-    monkeypatch.setattr(engines, "trim", lambda: given_back.append(True))
+    monkeypatch.setattr(engines, "give_back", lambda: given_back.append(True))
     engine = TransformersEngine.load(policy, threads=1)
     assert not given_back
     engine.close()

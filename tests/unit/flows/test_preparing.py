@@ -27,6 +27,7 @@ from genenv_core.config.until import Until
 from genenv_core.errors import GenenvError
 from genenv_core.storage.store import opening
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.training.memory import devices
 from tests.mutations import mutation
 from tests.unit.test_layers import loaded
 
@@ -36,6 +37,7 @@ REFUSED = {
     "uploads": (["tracking.upload=true"], "tracking.upload true: only an MLflow server"),
     "work pool": (["placement.rollout=gpu"], "placement.rollout 'gpu' is a work pool of a Prefect"),
     "fault": (["execution.test_fault=rollout:1"], "execution.test_fault 'rollout:1' is for genenv"),
+    "GPU": (["compute.device=cuda"], "generate_tasks samples on a GPU (compute.device cuda) and"),
     "benchmark": (["measure.benchmarks=[bfcl]"], "domain.options.data is not set"),
     "memory": (["training.memory_gb=0.001"], "grpo_update: the GRPO update needs about"),
     "measurement": (["arm=base", "benchmark.model=x"], "section benchmark: a model is measured by"),
@@ -45,7 +47,7 @@ REFUSED = {
 }
 """What a run is refused for: settings, and how the words begin."""
 
-KEYS_ALONE = ("uploads", "work pool", "memory", "root to read")
+KEYS_ALONE = ("uploads", "work pool", "GPU", "memory", "root to read")
 """Those that do not concern what only looks at keys."""
 
 
@@ -57,6 +59,8 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def started(*_: Any) -> None:
         raise AssertionError("a server was started")
+
+    monkeypatch.setattr(devices, "gpus", lambda: [])
 
     monkeypatch.setattr("flows.running.local_server.LocalServer", started)
 

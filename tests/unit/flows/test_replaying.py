@@ -265,7 +265,8 @@ def test_the_likely_reason_is_the_nearest_one(held: Contents, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "override", ["compute.threads=2", "compute.engine=vllm", "training.device=cuda"]
+    "override",
+    ["compute.threads=2", "compute.device=cuda", "compute.engine=vllm", "training.device=cuda"],
 )
 def test_bits_are_promised_on_a_cpu_with_one_thread(override: str) -> None:
     assert promised(resolve("tiny"))
