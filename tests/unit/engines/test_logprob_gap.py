@@ -78,7 +78,10 @@ def test_only_sampled_tokens_count(checkpoint: Path) -> None:
     )
     alone = logprob_gap(checkpoint, [row], temperature=1.0, arithmetic=ScoringArithmetic(1))
     both = logprob_gap(
-        checkpoint, [observed, Sampled((3,), (), (), ())], temperature=1.0, threads=1
+        checkpoint,
+        [observed, Sampled((3,), (), (), ())],
+        temperature=1.0,
+        arithmetic=ScoringArithmetic(1),
     )
     assert alone is not None and both is not None
     assert both.tokens == alone.tokens and both.largest < 1e-4
@@ -92,7 +95,7 @@ def test_only_sampled_tokens_count(checkpoint: Path) -> None:
 
 def test_other_weights_show(checkpoint: Path, tmp_path: Path) -> None:
     other = write_checkpoint(tmp_path, seed=1)
-    gap = logprob_gap(other, rows_of(checkpoint), temperature=1.0, threads=1)
+    gap = logprob_gap(other, rows_of(checkpoint), temperature=1.0, arithmetic=ScoringArithmetic(1))
     assert gap is not None and gap.mean > 0.5
 
 
