@@ -37,6 +37,7 @@ from genenv_core.config.load import dump
 from genenv_core.errors import ConfigError, GenenvError, NotFound
 from genenv_core.report import read_report
 from genenv_core.report import render as render_run
+from genenv_core.report.words import MEASURES
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.records.runs import RunLog
@@ -256,3 +257,16 @@ def raise_failures(made: PlayedComparison) -> None:
             f"{len(made.failures)} of {len(made.runs)} runs did not finish, first {arm} on seed "
             f"{seed}: {reason}; the same command continues"
         )
+
+
+def verdicts(made: PlayedComparison) -> str:
+    """Return what a comparison decides as markdown."""
+    parts = [f"# {', '.join(made.comparison.arms)}: {len(made.judged.seeds)} seeds"]
+    for measure in made.judged.measures:
+        lines = "\n".join(f"- {verdict.words}" for verdict in made.judged.of(measure))
+        parts.append(f"Gain in {MEASURES[measure]} on the test tasks, points of 100:\n\n{lines}")
+    if made.failures:
+        lines = "\n".join(f"- {arm}, seed {seed}: {why}" for arm, seed, why in made.failures)
+        parts.append(f"**Not finished:**\n\n{lines}\n\n**Retry** continues them.")
+    parts.append(f"The page: `{made.root}/{paths.comparison(made.name, PAGE)}`")
+    return "\n\n".join(parts)

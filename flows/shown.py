@@ -26,16 +26,17 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import FlowRunContext, TaskRunContext
 
 from flows.cli.tables import epoch_cells
+from flows.comparing import verdicts
 from flows.running.environment import MLFLOW_VARIABLE
 from genenv_core.addresses import at_root, page_of
-from genenv_core.compare.page import PAGE, PlayedComparison
+from genenv_core.compare.page import PlayedComparison
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.config.stages import MEASURES as MEASURED
 from genenv_core.epoch.reached import reached_lines
 from genenv_core.epoch.trouble import troubles
-from genenv_core.report.page import MEASURES
-from genenv_core.storage import paths
+from genenv_core.errors import GenenvError
+from genenv_core.report.outcome import TOLD_HERE, Outcome, outcome_of_run, result_lines
 from genenv_core.storage.records.branches import origin_of
 from genenv_core.storage.store.opening import open_once
 from schemas.enums import StageState
@@ -156,7 +157,7 @@ class Publisher:
         elif event.kind == "failed" and key in self._progress:
             self._progress[key].text += f", {event.state}: {event.message}"
         if event.kind == "finished":
-            for trouble in troubles(event.facts):
+            for trouble in troubles(event.facts) if event.stage not in TOLD_HERE else ():
                 self.troubles[event.epoch] = trouble
             self._cached[event.epoch] = self._cached.get(event.epoch, True) and (
                 event.state is StageState.CACHED
@@ -246,12 +247,23 @@ def publish_summary(config: RunConfig, publisher: Publisher) -> None:
                 _origin(config),
                 publisher.stopped,
                 publisher.bootstrap,
+                _outcome(config, publisher.rows),
             ),
             key=artifact_key(config, "summary"),
             description=f"{config.run_id}: where it stands and where to look further",
         )
     except Exception as error:  # the run matters more
         log.warning("the summary was not sent: %s: %s", type(error).__name__, str(error)[:300])
+
+
+def _outcome(config: RunConfig, rows: Mapping[int, Any]) -> Outcome | None:
+    if not rows:
+        return None
+    try:
+        return outcome_of_run(open_once(config.root), str(config.run_id))
+    except GenenvError as error:  # the summary has the table of epochs all the same
+        log.warning("what came out is not known: %s", str(error)[:300])
+        return None
 
 
 def _origin(config: RunConfig) -> str:
@@ -268,12 +280,14 @@ def summary(
     origin: str = "",
     stopped: Event | None = None,
     bootstrap: Mapping[str, Any] | None = None,
+    outcome: Outcome | None = None,
 ) -> str:
     """Return the page as markdown.
 
     `mlflow` is the address of the MLflow run, '' without one. `troubled` says by epoch what is
     wrong with it, `origin` where the run branches off, `stopped` which limits ended the run.
-    `bootstrap` are the facts of that stage, or of a warm start after it.
+    `bootstrap` are the facts of that stage, or of a warm start after it. `outcome` is what came out
+    so far, with the findings.
     """
     run, root = config.run_id, at_root(config.root)
     done = len([number for number in rows if number > 0])
@@ -290,7 +304,12 @@ def summary(
             "the same request again with one, or\n\n"
             f"```\n{stopped.facts['go_on']}\n```"
         )
+    if outcome and (lines := result_lines(outcome)):
+        parts.append("\n".join(f"- {line}" for line in lines))
     parts += [f"**Warning:** {text}" for text in (troubled or {}).values()]
+    parts += [
+        f"**{one.severity.title()}:** {one.line}" for one in (outcome.recent if outcome else ())
+    ]
     if missing := not_logged(config):
         parts.append(
             f"**Warning:** MLflow was away, and lacks {listed(missing)} of this run: "
@@ -299,7 +318,7 @@ def summary(
     if reached := reached_lines(bootstrap or {}, rows.get(0, {}), rows.get(1, {})):
         parts.append("What the start reached:\n\n" + "\n".join(f"- {one}" for one in reached))
     if rows:
-        parts += [_change(rows), _markdown_table(table(rows))]
+        parts.append(_markdown_table(table(rows)))
     link = f"- MLflow: [metrics and model versions of {run}]({mlflow})\n" if mlflow else ""
     if page := page_of(str(run)):
         link = f"- view: [tasks, traces and what they made of {run}]({page})\n{link}"
@@ -341,14 +360,6 @@ def measurement(config: RunConfig, facts: Mapping[str, Any] | None, failure: str
     return "\n\n".join(parts)
 
 
-def _change(rows: dict[int, dict[str, Any]]) -> str:
-    first, last = rows[min(rows)], rows[max(rows)]
-    return (
-        f"Test success {first['heldout_success']:.3f} in epoch {min(rows)}, "
-        f"{last['heldout_success']:.3f} in epoch {max(rows)} (sampled)."
-    )
-
-
 def _markdown_table(cells: list[dict[str, str]]) -> str:
     titles = list(cells[0])
     lines = [titles, ["---"] * len(titles), *(list(cell.values()) for cell in cells)]
@@ -387,16 +398,3 @@ def publish_verdicts(made: PlayedComparison) -> None:
         f"verdicts-{made.name.lower().replace('_', '-').replace('.', '-')}",
         f"{made.name}: what is decided",
     )
-
-
-def verdicts(made: PlayedComparison) -> str:
-    """Return what a comparison decides as markdown."""
-    parts = [f"# {', '.join(made.comparison.arms)}: {len(made.judged.seeds)} seeds"]
-    for measure in made.judged.measures:
-        lines = "\n".join(f"- {verdict.words}" for verdict in made.judged.of(measure))
-        parts.append(f"Gain in {MEASURES[measure]} on the test tasks, points of 100:\n\n{lines}")
-    if made.failures:
-        lines = "\n".join(f"- {arm}, seed {seed}: {why}" for arm, seed, why in made.failures)
-        parts.append(f"**Not finished:**\n\n{lines}\n\n**Retry** continues them.")
-    parts.append(f"The page: `{made.root}/{paths.comparison(made.name, PAGE)}`")
-    return "\n\n".join(parts)

@@ -51,6 +51,8 @@ VIEW_NAMES = (
     "reused",
     "spent",
     "benchmarks",
+    "outcomes",
+    "findings",
 )
 
 # The name `epochs` belongs to the view, which is the table and its seconds.

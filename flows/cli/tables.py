@@ -57,6 +57,9 @@ EVIDENCE_COLUMNS = {
 ONLY_WHERE_KNOWN = {"fidelity"}
 """Columns that are left out when all their cells are empty: most runs execute their tools."""
 
+SEVERITY_STYLES = {"failure": "bold red", "warning": "bold yellow", "note": "dim"}
+"""How a finding is printed, by how grave it is."""
+
 STATUS_MARKS = {"hit": "[green]hit[/]", "miss": "[yellow]miss[/]", "unknown": "[dim]?[/]"}
 
 

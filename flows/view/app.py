@@ -71,7 +71,7 @@ def application(
         "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
         as_read=as_read, data=_data, colour=colour_of, setting=setting,
     )  # fmt: skip
-    environment.globals |= {"root": store.uri, "version": __version__}
+    environment.globals |= {"root": store.uri, "version": __version__, "console": _console}
 
     def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:
         def endpoint(request: Request) -> Response:
@@ -120,6 +120,11 @@ def pieces(template: Template, values: dict[str, Any]) -> Iterator[str]:
         yield from stream
     except GenenvError as error:
         yield Markup('<p class="bad" role="alert">{}</p>').format(visible(str(error)))
+
+
+def _console(sql: str) -> str:
+    """Return the address of the console with a question filled in."""
+    return f"/sql?{urlencode({'q': sql})}"
 
 
 def _health(request: Request) -> Response:

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from genenv_core.addresses import path_of
 from genenv_core.hiding import without_secrets
 from genenv_core.play.transcript import visible
-from genenv_core.report.page import number
+from genenv_core.report.words import number
 
 LONGEST = 400
 """Letters of a text that a table shows; the page of the row shows all of it."""

@@ -24,7 +24,7 @@ from genenv_core.report.charts import (
     new_axes,
     to_svg,
 )
-from genenv_core.report.page import MEASURES
+from genenv_core.report.words import MEASURES
 
 WORDS = {
     Measure.ANSWER_PROBABILITY: "P(answer)",

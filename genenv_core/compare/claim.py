@@ -9,7 +9,7 @@ from importlib.resources import files
 from genenv_core.compare.charts import BUDGETS, epochs_chart
 from genenv_core.compare.judging import SIGNS, ArmVerdict
 from genenv_core.compare.page import PlayedComparison
-from genenv_core.report.page import MEASURES
+from genenv_core.report.words import MEASURES
 
 CLAIM, FIGURE = "claim.md", "gain.svg"
 """Their files, beside the page."""

@@ -17,7 +17,8 @@ from genenv_core.compare.judging import SIGNS, JudgedComparison, Pair, Reading
 from genenv_core.compare.results import EPOCHS, GAINS, Played, statement
 from genenv_core.config.comparison import Budget, Comparison, PlannedRun, comparison_name, does
 from genenv_core.report.charts import GLYPHS, SERIES
-from genenv_core.report.page import MEASURES, templates
+from genenv_core.report.page import templates
+from genenv_core.report.words import MEASURES
 
 PAGE = "index.html"
 """The page of a comparison, in its folder."""

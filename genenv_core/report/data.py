@@ -13,6 +13,7 @@ import duckdb
 from genenv_core.config.branching import BranchPoint
 from genenv_core.hiding import without_secrets
 from genenv_core.report.examples import Example, read_examples
+from genenv_core.report.outcome import Outcome, read_outcome
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import JsonObject
@@ -51,6 +52,7 @@ class RunReport:
     unfinished: list[Row]
     reused: list[Row]
     examples: list[Example]
+    outcome: Outcome
     branch: str = ""
 
     @property
@@ -132,6 +134,7 @@ def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
         ),
         reused=rows("SELECT * FROM reused WHERE {own} ORDER BY first_epoch, first_at, stage"),
         examples=read_examples(con, own, [row["epoch"] for row in epochs]),
+        outcome=read_outcome(con, run),
         branch=""
         if info["branch_of"] is None
         else BranchPoint(run_id=info["branch_of"], epoch=info["branch_epoch"]).words,

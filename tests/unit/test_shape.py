@@ -38,7 +38,6 @@ CROWDED = {
 LINES = 400
 
 LONG = {
-    "flows/shown.py": 402,
     "genenv_core/play/checking/domain.py": 412,
     "genenv_core/training/grpo/trainer.py": 429,
 }

@@ -158,7 +158,7 @@ def _show(made: PlayedComparison, output: Path | None, *, as_json: bool) -> None
     from flows.cli.tables import console
     from flows.comparing import copy_pages, raise_failures
     from genenv_core.compare.page import PAGE, as_values
-    from genenv_core.report.page import MEASURES
+    from genenv_core.report.words import MEASURES
     from genenv_core.storage import paths
     from genenv_core.storage.store.opening import open_once
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
@@ -13,7 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli.json_text import json_text
-from flows.cli.tables import console, epoch_cells, epoch_table, measured_line
+from flows.cli.tables import (
+    SEVERITY_STYLES,
+    console,
+    epoch_cells,
+    epoch_table,
+    measured_line,
+)
 from genenv_core.addresses import at_root
 from genenv_core.config.branching import BranchPoint
 from genenv_core.config.schema import RunConfig
@@ -21,7 +28,9 @@ from genenv_core.config.stages import FIRST, LAST, MEASURES, WARM
 from genenv_core.config.until import Until
 from genenv_core.epoch.reached import first_texts_line, warm_start_lines
 from genenv_core.epoch.trouble import troubles
-from genenv_core.storage.store.opening import home_of
+from genenv_core.errors import GenenvError
+from genenv_core.report.outcome import Outcome, outcome_of_run, result_lines
+from genenv_core.storage.store.opening import home_of, open_once
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
 
@@ -83,12 +92,15 @@ class RunView:
 
     def finish(self, start_s: float, run_s: float, until: Until | None = None) -> None:
         """Print where everything is and what to do next."""
-        config = self._config
+        config, outcome = self._config, self._outcome()
         if self._quiet:
             from tasks.tracking.track import not_logged
 
             rows = [self._epochs[number] for number in sorted(self._epochs)]
             found: dict[str, Any] = {"run_id": config.run_id, "root": config.root, "epochs": rows}
+            if outcome:
+                found["outcome"] = asdict(outcome)
+                found["findings"] = found["outcome"].pop("findings")
             if self._point:
                 found["branch"] = self._point.model_dump()
             if until:
@@ -109,17 +121,11 @@ class RunView:
             f"{self._counts[StageState.COMPUTED]} stages computed, "
             f"{self._counts[StageState.CACHED]} cached"
         )
-        last = self._epochs.get(config.epochs)
-        first = self._epochs.get(0)
-        if last and first:
-            say(
-                f"test success {first['heldout_success']:.3f} -> "
-                f"{last['heldout_success']:.3f} (sampled)"
-            )
-        notes = [row["tasks_note"] for row in self._epochs.values() if row.get("tasks_note")]
-        if notes:
-            more = f" ({len(notes)} epochs have such a line)" if len(notes) > 1 else ""
-            say(f"[bold yellow]warning: {escape(notes[-1])}{more}[/]", soft_wrap=True)
+        for line in result_lines(outcome) if outcome else ():
+            say(escape(line), soft_wrap=True)
+        for one in outcome.recent if outcome else ():
+            style = SEVERITY_STYLES[one.severity]
+            say(f"{one.severity}: {escape(one.line)}", style=style, soft_wrap=True)
         root = escape(at_root(config.root))
         if self._stopped:
             say(f"{escape(self._stopped.message)}; go on with a higher limit:")
@@ -136,6 +142,16 @@ class RunView:
         say(f'  genenv sql "SELECT epoch, p_hat, heldout_success FROM epochs ORDER BY 1"{root}')
         if tracked := self._tracked(root):
             say(tracked)
+
+    def _outcome(self) -> Outcome | None:
+        """Return what came out and what is wrong, None before an epoch has ended."""
+        if not self._epochs:
+            return None
+        try:
+            return outcome_of_run(open_once(self._config.root), str(self._config.run_id))
+        except GenenvError as error:  # the run has ended all the same
+            self.note(f"what came out is not known: {escape(str(error))}")
+            return None
 
     def _tracked(self, root: str) -> str:
         """Return how to see what MLflow has of the run, or to bring it what it lacks; '' for no.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -17,7 +17,7 @@ from flows.cli.json_text import json_text
 from flows.cli.options import check_run
 from flows.cli.runs.listing import MEASURED, point_of, printable, tags_of
 from flows.cli.runs.predicted import afterwards_table, prediction_errors
-from flows.cli.tables import console, epoch_table, evidence_table, plain_table
+from flows.cli.tables import SEVERITY_STYLES, console, epoch_table, evidence_table, plain_table
 from flows.up.previous import live_view
 from genenv_core.addresses import at_root, page_of
 from genenv_core.config.load import as_recorded
@@ -26,6 +26,13 @@ from genenv_core.config.until import stages_of
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError
 from genenv_core.evidence.beginning import progress_of, reached
+from genenv_core.report.outcome import (
+    TOLD_HERE,
+    Outcome,
+    read_outcome,
+    result_lines,
+    tables_of_outcome,
+)
 from genenv_core.spending.spent import reached as reached_limits
 from genenv_core.spending.spent import spent_on
 from genenv_core.spending.stop import facts_of, said_of
@@ -48,7 +55,7 @@ ORDER BY started_at, epoch"""
 
 REUSED = "SELECT * FROM reused ORDER BY first_epoch, first_at, stage"
 
-TROUBLED = ("generate_tasks", "rollout", "evaluate", "benchmark")
+TROUBLED = (*TOLD_HERE, "evaluate", "benchmark")
 """Stages whose facts can say that an epoch teaches nothing, or that a measurement says little."""
 
 DONE = (StageState.COMPUTED, StageState.CACHED)
@@ -59,6 +66,9 @@ STATE_STYLES = {
     StageState.FAILED: "bold red",
     StageState.INTERRUPTED: "magenta",
 }
+
+
+FAILED = "stage_failed"
 
 
 def show_run(
@@ -74,6 +84,8 @@ def show_run(
         found: dict[str, Any] = {"run_id": run, **picture.said, "epochs": picture.epochs}
         found["evidence"], found["reused"] = picture.evidence, picture.reused
         found["warnings"], found["bootstrap"] = picture.troubles, picture.bootstrap
+        found["outcome"] = asdict(picture.outcome)
+        found["findings"] = found["outcome"].pop("findings")
         if picture.ending:
             found["ended_after"] = picture.ending.model_dump(include={"stage", "epoch"})
         if predicted:
@@ -115,6 +127,7 @@ class _Picture:
     note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
     as asked, unless a later command goes on with it. `stopped` are the facts of a run at a limit,
     else empty. `progress` says how far running stages are, `bootstrap` what the start reached.
+    `troubles` are what stages say of an epoch before `outcome` has it as findings.
     """
 
     run: str
@@ -129,6 +142,7 @@ class _Picture:
     stopped: dict[str, Any]
     progress: dict[tuple[int, str], str]
     bootstrap: list[str]
+    outcome: Outcome
 
     @property
     def open_ends(self) -> list[StageAttempt]:
@@ -157,7 +171,7 @@ def _picture(store: Store, run: str) -> _Picture:
     check_run(store, run)
     # Before the attempts: what a command that takes the run on has begun by then is seen below.
     ending = read_ending(store, run)
-    tables = tables_named("FROM epochs, evidence, runs, stage_runs, reused")
+    tables = tables_named("FROM epochs, evidence, runs, stage_runs, reused") | tables_of_outcome()
     with open_tables(store, [run], tables=tables) as connection:
         epochs = query(connection, "SELECT * FROM epochs ORDER BY epoch").to_dicts()
         evidence = query(connection, "SELECT * FROM evidence ORDER BY epoch").to_dicts()
@@ -169,6 +183,7 @@ def _picture(store: Store, run: str) -> _Picture:
         # The files of attempts are read once, for this table, and not those of merged epochs.
         newest = query(connection, NEWEST).to_dicts()
         reused = query(connection, REUSED).to_dicts()
+        outcome = read_outcome(connection, run)
     last = {(row["epoch"], row["stage"]): StageAttempt.model_validate(row) for row in newest}
     return _Picture(
         run=run,
@@ -183,6 +198,7 @@ def _picture(store: Store, run: str) -> _Picture:
         stopped=_stopped(store, run, last),
         progress=progress_of(store, newest),
         bootstrap=reached(store, run),
+        outcome=outcome,
     )
 
 
@@ -206,12 +222,13 @@ def _stopped(
 
 
 def _troubles(store: Store, run: str, last: Mapping[tuple[int, str], StageAttempt]) -> list[str]:
-    """Return what is wrong with the newest epochs."""
+    """Return what stages say is wrong with the newest epochs, findings left out."""
     log, artifacts, found = RunLog(store, run), Artifacts(store), dict[str, None]()
     newest = max((epoch for epoch, _ in last), default=0)
     for epoch in range(max(0, newest - 1), newest + 1):
         for stage, key in log.keys(epoch).items():
-            manifest = artifacts.find(stage, key) if stage in TROUBLED else None
+            told = stage in TOLD_HERE and (epoch, LAST) in last
+            manifest = artifacts.find(stage, key) if stage in TROUBLED and not told else None
             found |= dict.fromkeys(troubles(manifest.facts) if manifest else ())
     return list(found)
 
@@ -221,6 +238,7 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     if picture.planned is None:
         done = "a model on a benchmark (its result: genenv resume, or FROM benchmarks in SQL)"
     parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
+    parts += [Text(line) for line in result_lines(picture.outcome)]
     if point := point_of(picture.said):
         parts.append(Text(point.words))
     if labels := tags_of(picture.said):
@@ -253,6 +271,11 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
             )
         )
     parts += [Text(f"warning: {text}", style="bold yellow") for text in picture.troubles]
+    parts += [
+        Text(f"{one.severity}: {one.line}", style=SEVERITY_STYLES[one.severity])
+        for one in picture.outcome.recent
+        if one.rule != FAILED  # the stage stands above, with its error
+    ]
     go_on = escape(f"genenv resume {picture.run}{at_root(store.uri)}")
     if picture.stopped:
         parts.append(Text(f"stopped by a limit: {picture.stopped['message']}", style="bold yellow"))

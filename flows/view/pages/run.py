@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 from starlette.requests import Request
 
@@ -12,7 +15,19 @@ from flows.view.reading import Panel, Reader, Row
 from genenv_core.config.stages import STAGES
 from genenv_core.evidence.beginning import progress_of, reached
 from genenv_core.hiding import without_secrets
+from genenv_core.report.outcome import (
+    Outcome,
+    findings_query,
+    headlines,
+    outcome_of,
+    outcome_query,
+)
+from genenv_core.report.words import duration
 from genenv_core.storage.sql.duck import text
+from schemas.enums import StageState
+
+RENEWED_S = 5
+"""Seconds after which a page looks again while a run is at work."""
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -29,6 +44,9 @@ def page(reader: Reader, request: Request) -> Page:
         "agent_action, env_action, seconds\n"
         f"FROM epochs WHERE run_id = {text(run)} ORDER BY epoch",
     )  # fmt: skip
+    outcome_panel = reader.panel("outcome", "Outcome", outcome_query(run))
+    findings_panel = reader.panel("findings", "Findings", findings_query(run))
+    outcome = outcome_of(outcome_panel.rows[0], findings_panel)
     return Page(
         "run.html.j2", run,
         {
@@ -36,11 +54,16 @@ def page(reader: Reader, request: Request) -> Page:
             "known": known,
             "configuration": without_secrets(json.loads(known.rows[0]["config"])),
             "curves": curves(reader, [run]),
-            "notes": _notes(reader, run),
+            "outcome": outcome,
+            "outcome_panel": outcome_panel,
+            "findings_panel": findings_panel,
+            "headlines": headlines(outcome),
             "epochs": epochs,
             "reached": reached(reader.store, run),
             "stages": stages,
-            "progress": progress_of(reader.store, stages.rows),
+            "at_work": at_work(stages, progress_of(reader.store, stages.rows), datetime.now(UTC)),
+            "state": _state(outcome, stages),
+            "renewed_s": RENEWED_S,
             "grid": _grid(stages),
             "results": _results(reader, run),
             "items": _items(reader, run),
@@ -48,13 +71,30 @@ def page(reader: Reader, request: Request) -> Page:
     )  # fmt: skip
 
 
-def _notes(reader: Reader, run: str) -> Panel:
-    """Return the newest epoch with something wrong with its tasks."""
-    return reader.panel(
-        "notes", "What is wrong with the tasks",
-        f"SELECT epoch, tasks_note FROM epochs WHERE run_id = {text(run)} AND tasks_note <> ''\n"
-        "ORDER BY epoch DESC LIMIT 1",
-    )  # fmt: skip
+def at_work(
+    stages: Iterable[Row], progress: Mapping[tuple[int, str], str], now: datetime
+) -> list[dict[str, Any]]:
+    """Return the stages that are at work, with how long and how far they are, in words."""
+    return [
+        {
+            "epoch": row["epoch"],
+            "stage": row["stage"],
+            "since": duration((now - row["started_at"].replace(tzinfo=UTC)).total_seconds()),
+            "words": progress.get((row["epoch"], row["stage"]), ""),
+        }
+        for row in stages
+        if row["state"] == StageState.RUNNING
+    ]
+
+
+def _state(outcome: Outcome, stages: Panel) -> str:
+    """Return how far a run is that nothing is at work on, in a sentence."""
+    done = f"{outcome.epochs} of {outcome.planned} epochs are finished"
+    stopped = [row for row in stages if row["state"] in (StageState.FAILED, StageState.INTERRUPTED)]
+    if stopped:
+        where = f"{stopped[-1]['stage']} of epoch {stopped[-1]['epoch']} {stopped[-1]['state']}"
+        return f"{done}, and {where}: genenv resume {outcome.run_id} continues it."
+    return f"{done}. Nothing is at work."
 
 
 def _results(reader: Reader, run: str) -> Panel:

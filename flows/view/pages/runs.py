@@ -6,8 +6,10 @@ from starlette.requests import Request
 
 from flows.view.curves import curves, listed
 from flows.view.pages import Page, require
-from flows.view.reading import Reader, parameter
+from flows.view.pages.run import RENEWED_S
+from flows.view.reading import Panel, Reader, parameter
 from genenv_core.errors import QueryError
+from genenv_core.report.outcome import RECENT
 from genenv_core.storage.sql.duck import name, text
 
 MOST = 8
@@ -29,18 +31,34 @@ def page(reader: Reader, request: Request) -> Page:
     )
     found = reader.panel(
         "runs", "Runs",
-        "SELECT r.run_id, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
-        "count(e.epoch) FILTER (e.epoch > 0) AS epochs, r.epochs_planned AS planned, "
-        "arg_max(e.p_hat, e.epoch) AS p_hat, b.test_start, "
-        "arg_max(e.heldout_success, e.epoch) AS test_last, r.started_at\n"
-        "FROM runs AS r LEFT JOIN epochs AS e ON e.run_id = r.run_id\n"
-        "LEFT JOIN (SELECT run_id, avg(value) AS test_start FROM test_results "
-        "WHERE epoch = 0 AND measure = 'sampled' GROUP BY run_id) AS b ON b.run_id = r.run_id\n"
+        "SELECT r.run_id, o.epochs, o.planned, o.start, o.value AS last, o.gain, o.gain_low, "
+        "o.gain_high, o.p_hat, w.wrong, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
+        "r.started_at\n"
+        "FROM runs AS r INNER JOIN outcomes AS o ON o.run_id = r.run_id\n"
+        "LEFT JOIN (\n"
+        "    SELECT f.run_id, string_agg(DISTINCT f.rule, ', ' ORDER BY f.rule) AS wrong\n"
+        "    FROM findings AS f INNER JOIN outcomes AS n ON n.run_id = f.run_id\n"
+        f"    WHERE f.epoch > coalesce(n.epoch, 0) - {RECENT} AND f.severity <> 'note'\n"
+        "    GROUP BY f.run_id\n"
+        ") AS w ON w.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")
-        + "GROUP BY ALL ORDER BY r.started_at DESC, r.run_id",
+        + "ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
-    shown = {"listed": found, "q": " ".join(words), "left_out": reader.left_out()}
+    shown = {
+        "listed": found, "q": " ".join(words), "left_out": reader.left_out(),
+        "at_work": _at_work(reader), "renewed_s": RENEWED_S,
+    }  # fmt: skip
     return Page("runs.html.j2", "Runs", shown)
+
+
+def _at_work(reader: Reader) -> Panel:
+    """Return which stages are at work, over all runs."""
+    return reader.panel(
+        "at_work", "At work",
+        "SELECT run_id, epoch, stage FROM stage_runs\n"
+        "QUALIFY row_number() OVER (PARTITION BY run_id, epoch, stage ORDER BY attempt DESC) = 1 "
+        "AND state = 'running'\nORDER BY run_id, epoch, stage",
+    )  # fmt: skip
 
 
 def compare(reader: Reader, request: Request) -> Page:

@@ -1,49 +1,80 @@
 """What `genenv run` prints while it works and at its end.
 
 Invariants: how far a stage is comes as a plain line where one is due, and what each warm start and
-pi_env's first texts reached as lines of their own; what is wrong with the tasks of an epoch is in
-the last lines, with how many epochs have such a line; without one there is no word of it.
+pi_env's first texts reached as lines of their own; the last lines say what came out and what is
+wrong, as the record of the run has it, and a run whose record cannot be read ends all the same.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from flows.cli.runs import live
 from flows.cli.runs.live import RunView
 from genenv_core.config.load import resolve
+from genenv_core.errors import QueryError
+from genenv_core.report.outcome import outcome_of_run, result_lines
+from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.progress import Event, emit
 from tests.mutations import mutation
+from tests.unit.builders_root import small_root
 
 LIVE = "flows/cli/runs/live.py"
 SUMMARY = {"heldout_success": 0.5, "grpo_steps": 1, "rwr_steps": 1}
 
 
-def closing(root: Path, capsys: pytest.CaptureFixture[str], *notes: str) -> str:
-    """Return the last lines of a run whose epochs have these notes."""
+def closing(root: Path, capsys: pytest.CaptureFixture[str], *, quiet: bool = False) -> str:
+    """Return the last lines of the run of a small root."""
+    small_root(root)
     config = resolve("tiny", overrides=[f"root={root}", "tracking.enabled=false"])
-    with RunView(config, quiet=False) as view:
-        for epoch, note in enumerate(notes, 1):
-            emit(Event("started", "publish", epoch))
-            facts = {"summary": {**SUMMARY, "tasks_note": note}, "gates": {}}
-            emit(Event("finished", "publish", epoch, StageState.COMPUTED, facts=facts))
+    config = config.model_copy(update={"run_id": "run-a"})
+    with RunView(config, quiet=quiet) as view:
+        emit(Event("started", "publish", 1))
+        facts = {"summary": SUMMARY, "gates": {}}
+        emit(Event("finished", "publish", 1, StageState.COMPUTED, facts=facts))
         capsys.readouterr()
         view.finish(1.0, 2.0)
     return capsys.readouterr().out
 
 
 @mutation(
-    "the last lines forget what is wrong with tasks", LIVE,
-    "        if notes:\n", "        if 0:\n",
+    "the last lines forget what is wrong", LIVE,
+    "for one in outcome.recent if outcome else ():", "for one in ():",
 )  # fmt: skip
-def test_the_last_lines_say_what_is_wrong_with_tasks(
+def test_the_last_lines_say_what_came_out_and_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = closing(tmp_path, capsys, "epoch 1: all alike", "epoch 2: [all] alike")
-    assert "warning: epoch 2: [all] alike (2 epochs have such a line)\n" in said
-    assert "warning" not in closing(tmp_path, capsys, "", "")
+    said = closing(tmp_path, capsys).splitlines()
+    known = outcome_of_run(LocalStore(tmp_path), "run-a")
+    for line in result_lines(known):
+        assert line in said
+    assert known.recent
+    for one in known.recent:
+        assert f"{one.severity}: {one.line}" in said
+
+
+def test_the_last_lines_hold_the_same_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = json.loads(closing(tmp_path, capsys, quiet=True))
+    known = outcome_of_run(LocalStore(tmp_path), "run-a")
+    assert said["outcome"]["gain"] == known.gain
+    assert [one["rule"] for one in said["findings"]] == [one.rule for one in known.findings]
+
+
+def test_a_run_whose_tables_cannot_be_read_ends_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise QueryError("the [tables] are away")
+
+    monkeypatch.setattr(live, "outcome_of_run", gone)
+    said = closing(tmp_path, capsys)
+    assert "what came out is not known: the [tables] are away\n" in said and "done in 2 s" in said
 
 
 @mutation("a warm start says again what bootstrap said", LIVE, "if line not in before:", "if True:")

@@ -22,7 +22,7 @@ from genenv_core.config.load import dump, resolve
 from genenv_core.hiding import HIDDEN, without_secrets
 from genenv_core.report import read_report, render
 from genenv_core.report.charts import GLYPHS, MARKERS, SERIES
-from genenv_core.report.page import number
+from genenv_core.report.words import number
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
 from tests.unit.builders_tables import world

@@ -1,0 +1,41 @@
+// Renews a page while a run is at work. The page says so by `data-live` on its main part, which holds
+// the seconds between two looks; each part with a name in `data-part` is replaced when it differs.
+"use strict";
+
+const pace = () => Number(document.getElementById("main").dataset.live ?? 0);
+
+// A person's choice stays: what is open, ticked or in use is not replaced under the hand.
+const inUse = (part) =>
+  part.contains(document.activeElement) || part.querySelector("details[open], input:checked") !== null;
+
+async function renew() {
+  const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+  if (!answer.ok) return;
+  const newer = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const [now, then] = [document, newer].map((one) => one.getElementById("main"));
+  if (!then) return;
+  if (now.dataset.epochs !== then.dataset.epochs) {
+    location.reload(); // the curves have another point
+    return;
+  }
+  for (const part of then.querySelectorAll("[data-part]")) {
+    const old = now.querySelector(`[data-part="${part.dataset.part}"]`);
+    if (old && !inUse(old) && old.innerHTML !== part.innerHTML) old.replaceChildren(...part.childNodes);
+  }
+  if (then.dataset.live) now.dataset.live = then.dataset.live;
+  else delete now.dataset.live;
+}
+
+async function watch() {
+  while (pace() > 0) {
+    await new Promise((resolve) => setTimeout(resolve, 1000 * pace()));
+    if (document.hidden) continue;
+    try {
+      await renew();
+    } catch {
+      // The server was away: the next look may find it.
+    }
+  }
+}
+
+watch();

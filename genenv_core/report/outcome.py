@@ -1,0 +1,210 @@
+"""What came out of a run, and what is wrong with it: one record, which everything shows.
+
+The page of a run, its report, `genenv status`, the last lines of `genenv run` and the summary of a
+flow run take their numbers and sentences from here, and this takes them from the views `outcomes`
+and `findings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import duckdb
+
+from genenv_core.report.words import MEASURES, SHORT_MEASURES, count, duration, percent, signed
+from genenv_core.storage.sql.catalog import query, tables_named
+from genenv_core.storage.sql.duck import text
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.protocol import Store
+
+RECENT = 2
+"""Newest epochs whose findings count as of now; older ones are history."""
+
+TOLD_HERE = ("generate_tasks", "rollout")
+"""Stages whose warnings of `epoch.trouble` are findings too, once the epoch has ended."""
+
+SEVERITIES = ("failure", "warning", "note")
+"""How grave a finding is, the gravest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinding:
+    """One rule of the view `findings` that a run breaks, over all epochs that break it.
+
+    `words`, `advice` and `query` are those of the newest such epoch.
+    """
+
+    rule: str
+    subject: str | None
+    severity: str
+    first_epoch: int
+    last_epoch: int
+    epochs: int
+    words: str
+    advice: str
+    query: str
+
+    @property
+    def when(self) -> str:
+        """Return the epochs in words, such as `epochs 4 to 6`."""
+        if self.epochs == 1:
+            return f"epoch {self.last_epoch}"
+        all_between = self.last_epoch - self.first_epoch + 1 == self.epochs
+        which = f"epochs {self.first_epoch} to {self.last_epoch}"
+        return which if all_between else f"{self.epochs} of {which}"
+
+    @property
+    def line(self) -> str:
+        """Return when, what is wrong and what to try, on one line."""
+        return f"{self.when}: {self.words}; {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of the view `outcomes`, its tokens of the view `spent`, and the run's findings."""
+
+    run_id: str
+    arm: str
+    epochs: int
+    planned: int
+    epoch: int | None
+    measure: str | None
+    start: float | None
+    value: float | None
+    gain: float | None
+    gain_low: float | None
+    gain_high: float | None
+    p_hat: float | None
+    skill: float | None
+    alpha: float | None
+    k_min: float | None
+    share_in_band: float | None
+    share_signal: float | None
+    seconds: float | None
+    tokens: int | None
+    findings: tuple[RunFinding, ...] = ()
+
+    @property
+    def recent(self) -> list[RunFinding]:
+        """Return the findings of the newest epochs."""
+        return [one for one in self.findings if one.last_epoch > (self.epoch or 0) - RECENT]
+
+    @property
+    def earlier(self) -> list[RunFinding]:
+        """Return the findings of epochs before those."""
+        return [one for one in self.findings if one not in self.recent]
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One number at the head of a page, with what it is compared with."""
+
+    label: str
+    value: str
+    note: str
+
+
+def outcome_query(run: str) -> str:
+    """Return the question whose one row is the outcome of a run."""
+    return (
+        "SELECT o.*, s.tokens\nFROM outcomes AS o\n"
+        "LEFT JOIN spent AS s ON s.run_id = o.run_id AND s.epoch = o.epoch\n"
+        f"WHERE o.run_id = {text(run)}"
+    )
+
+
+def findings_query(run: str) -> str:
+    """Return the question for the findings of a run, a row a rule, the newest and gravest first."""
+    order = ", ".join(map(text, SEVERITIES))
+    return (
+        "SELECT rule, subject, severity, min(epoch) AS first_epoch, max(epoch) AS last_epoch, "
+        "count(*) AS epochs,\n    arg_max(words, epoch) AS words, "
+        "arg_max(advice, epoch) AS advice, arg_max(query, epoch) AS query\n"
+        f"FROM findings WHERE run_id = {text(run)}\nGROUP BY rule, subject, severity\n"
+        f"ORDER BY last_epoch DESC, list_position([{order}], severity), rule, subject"
+    )
+
+
+def tables_of_outcome() -> set[str]:
+    """Return the tables that both questions read."""
+    return tables_named(outcome_query("") + findings_query(""))
+
+
+def outcome_of(row: Mapping[str, Any], findings: Iterable[Mapping[str, Any]]) -> Outcome:
+    """Return the record of the answers to both questions."""
+    known = {one.name for one in fields(Outcome)}
+    found = tuple(RunFinding(**one) for one in findings)
+    return Outcome(**{name: row[name] for name in row if name in known}, findings=found)
+
+
+def read_outcome(con: duckdb.DuckDBPyConnection, run: str) -> Outcome:
+    """Return the record of a run of an open connection; raises QueryError."""
+    (row,) = query(con, outcome_query(run)).to_dicts()
+    return outcome_of(row, query(con, findings_query(run)).to_dicts())
+
+
+def outcome_of_run(store: Store, run: str) -> Outcome:
+    """Return the record of a run in a store; raises QueryError where there is no such run."""
+    with open_tables(store, [run], tables=tables_of_outcome()) as connection:
+        return read_outcome(connection, run)
+
+
+def headlines(outcome: Outcome) -> list[Headline]:
+    """Return the numbers that sum a run up; those that are not there yet are left out."""
+    found: list[Headline] = []
+    one = outcome
+    if one.measure and one.value is not None:
+        way = "before training"
+        if one.gain is not None and one.start is not None:
+            way = f"{one.start:.3f} before training"
+        found.append(Headline(f"{MEASURES[one.measure]}, test tasks", f"{one.value:.3f}", way))
+    if one.gain is not None:
+        found.append(Headline("gain", signed(one.gain), _interval(one)))
+    if one.skill is not None:
+        goal = "" if one.alpha is None else f"target {percent(one.alpha)}, "
+        note = f"{goal}{percent(one.share_in_band)} in the band"
+        found.append(Headline("success on new tasks", percent(one.skill), note))
+    if one.share_signal is not None:
+        note = "of new tasks; GRPO learns from no other"
+        found.append(Headline("groups with signal", percent(one.share_signal), note))
+    if one.seconds and one.epochs:
+        each = f"{duration(one.seconds / one.epochs)} an epoch, bootstrap left out"
+        found.append(Headline("time at work", duration(one.seconds), each))
+    if one.tokens:
+        note = "of tasks and attempts, prompts among them"
+        found.append(Headline("tokens", count(one.tokens), note))
+    return found
+
+
+def result_lines(outcome: Outcome) -> list[str]:
+    """Return the same as lines of text, for a terminal."""
+    one, lines, interval = outcome, list[str](), ""
+    if one.gain_low is not None:
+        interval = f" [{one.gain_low:+z.3f}, {one.gain_high:+z.3f}]"
+    if one.measure and one.value is not None:
+        what = f"{SHORT_MEASURES[one.measure]} on the test tasks"
+        if one.gain is None:
+            lines.append(f"{what}: {one.value:.3f} before training")
+        else:
+            gain = f"gain {one.gain:+z.3f}{interval}"
+            lines.append(f"{what}: {one.start:.3f} -> {one.value:.3f}, {gain}")
+    if one.skill is not None:
+        lines.append(
+            f"new tasks: success {one.skill:.2f}"
+            + ("" if one.alpha is None else f" for a target of {one.alpha:.2f}")
+            + f", {percent(one.share_in_band)} of them in the band, "
+            f"{percent(one.share_signal)} of the groups with signal"
+        )
+    if one.seconds and one.tokens:
+        each = f"{duration(one.seconds / one.epochs)} and {count(one.tokens // one.epochs)} tokens"
+        lines.append(f"an epoch took {each} on average")
+    return lines
+
+
+def _interval(outcome: Outcome) -> str:
+    since = "paired by task"
+    if outcome.gain_low is None:
+        return since
+    return f"{signed(outcome.gain_low)} to {signed(outcome.gain_high)} (95 %), {since}"

@@ -1,0 +1,53 @@
+"""Numbers and measures in words, as the report, the page and the terminal show them."""
+
+from __future__ import annotations
+
+import math
+
+MEASURES = {
+    "answer_probability": "probability of the answer",
+    "sampled": "sampled success",
+    "greedy": "greedy success",
+}
+"""Measures of the view `test_gains`, in words."""
+
+SHORT_MEASURES = {"answer_probability": "P(answer)", "sampled": "success", "greedy": "greedy"}
+"""The same where a line has little room."""
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number for people, '' for none."""
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{places}f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as percent, '' for none."""
+    return "" if value is None else f"{value:.0%}"
+
+
+def signed(value: float | None) -> str:
+    """Return a difference with its sign, '' for none."""
+    return "" if value is None else f"{value:+z.3f}".replace("-", "−")
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the unit that a person would choose: s, min or h."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def count(value: int) -> str:
+    """Return a large count in three digits, with k, M or G."""
+    for letter, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{number(value / size)} {letter}"
+    return str(value)

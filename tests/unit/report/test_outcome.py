@@ -1,0 +1,133 @@
+"""The record of what came out of a run, which the page, the report and the terminal show.
+
+Invariants: every number is the view's; a run without an epoch has none; a finding names its epochs
+as people do; those of the newest two epochs stand apart from earlier ones; the gravest comes first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genenv_core.report.outcome import (
+    Outcome,
+    RunFinding,
+    headlines,
+    outcome_of_run,
+    result_lines,
+)
+from genenv_core.report.words import count, duration
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables
+from tests.mutations import mutation
+from tests.unit.builders_root import small_root
+
+OUTCOME = "genenv_core/report/outcome.py"
+
+
+def outcome(**values: Any) -> Outcome:
+    known: dict[str, Any] = {
+        "run_id": "run-a", "arm": "genenv", "epochs": 12, "planned": 12, "epoch": 12,
+        "measure": "answer_probability", "start": 0.25, "value": 0.5, "gain": 0.25,
+        "gain_low": 0.125, "gain_high": 0.375, "p_hat": 0.5, "skill": 0.48, "alpha": 0.5,
+        "k_min": 0.25, "share_in_band": 0.75, "share_signal": 0.625, "seconds": 360.0,
+        "tokens": 1_200_000,
+    }  # fmt: skip
+    return Outcome(**{**known, **values})
+
+
+def finding(first: int, last: int, epochs: int, severity: str = "warning") -> RunFinding:
+    return RunFinding("narrow", None, severity, first, last, epochs, "all alike", "try", "FROM x")
+
+
+def test_the_lines_of_a_run_that_learned() -> None:
+    assert result_lines(outcome()) == [
+        "P(answer) on the test tasks: 0.250 -> 0.500, gain +0.250 [+0.125, +0.375]",
+        "new tasks: success 0.48 for a target of 0.50, 75% of them in the band, 62% of the groups "
+        "with signal",
+        "an epoch took 30.0 s and 100 k tokens on average",
+    ]
+    single = outcome(gain_low=None, gain_high=None, measure="sampled")
+    assert result_lines(single)[0] == "success on the test tasks: 0.250 -> 0.500, gain +0.250"
+
+
+def test_a_run_before_its_first_epoch_has_no_numbers_but_its_start() -> None:
+    nothing = dict.fromkeys(
+        ("epoch", "gain", "gain_low", "gain_high", "p_hat", "skill", "share_in_band",
+         "share_signal", "seconds", "tokens")
+    )  # fmt: skip
+    begun = outcome(**nothing, epochs=0, value=0.25)
+    assert result_lines(begun) == ["P(answer) on the test tasks: 0.250 before training"]
+    assert [one.value for one in headlines(begun)] == ["0.250"]
+    unmeasured = outcome(**nothing, epochs=0, value=None, start=None, measure=None)
+    assert result_lines(unmeasured) == [] == headlines(unmeasured)
+
+
+def test_the_head_of_a_page_has_the_numbers_in_the_order_in_which_they_are_asked_for() -> None:
+    assert [(one.label, one.value, one.note) for one in headlines(outcome())] == [
+        ("probability of the answer, test tasks", "0.500", "0.250 before training"),
+        ("gain", "+0.250", "+0.125 to +0.375 (95 %), paired by task"),
+        ("success on new tasks", "48%", "target 50%, 75% in the band"),
+        ("groups with signal", "62%", "of new tasks; GRPO learns from no other"),
+        ("time at work", "6.0 min", "30.0 s an epoch, bootstrap left out"),
+        ("tokens", "1.20 M", "of tasks and attempts, prompts among them"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "epochs", "words"),
+    [(6, 6, 1, "epoch 6"), (4, 6, 3, "epochs 4 to 6"), (2, 9, 5, "5 of epochs 2 to 9")],
+)
+def test_a_finding_names_its_epochs(first: int, last: int, epochs: int, words: str) -> None:
+    assert finding(first, last, epochs).line == f"{words}: all alike; try"
+
+
+@mutation(
+    "old findings count as of now", OUTCOME, "one.last_epoch > (self.epoch or 0) - RECENT",
+    "one.last_epoch >= (self.epoch or 0) - RECENT",
+)  # fmt: skip
+def test_findings_of_the_newest_two_epochs_stand_apart() -> None:
+    old, new, now = finding(1, 10, 2), finding(11, 11, 1), finding(13, 13, 1)
+    run = outcome(findings=(now, new, old))
+    assert run.recent == [now, new] and run.earlier == [old]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(59.96, "60.0 s"), (121.0, "2.0 min"), (7200.0, "2.0 h")]
+)
+def test_a_length_of_time_has_the_unit_of_its_size(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_a_count_has_three_digits() -> None:
+    assert [count(n) for n in (999, 1000, 943_210, 1_234_567)] == [
+        "999",
+        "1.00 k",
+        "943 k",
+        "1.23 M",
+    ]
+
+
+@mutation(
+    "a note comes before a failure", OUTCOME, 'SEVERITIES = ("failure", "warning", "note")',
+    'SEVERITIES = ("note", "warning", "failure")',
+)  # fmt: skip
+def test_the_record_of_a_run_is_what_the_views_say(tmp_path: Path) -> None:
+    store = small_root(tmp_path / "root")
+    found = outcome_of_run(store, "run-a")
+    with open_tables(store, ["run-a"]) as con:
+        (row,) = query(con, "FROM outcomes").to_dicts()
+        rows = query(con, "FROM findings ORDER BY epoch").to_dicts()
+        tokens = query(con, "SELECT max(tokens) AS n FROM spent")["n"].item()
+    assert {name: getattr(found, name) for name in row} == row
+    assert found.tokens == tokens
+    assert {(one.rule, one.subject, one.last_epoch) for one in found.findings} == {
+        (one["rule"], one["subject"], one["epoch"])
+        for one in {(one["rule"], one["subject"]): one for one in rows}.values()
+    }
+    grave = [("failure", "warning", "note").index(one.severity) for one in found.recent]
+    newest = [-one.last_epoch for one in found.recent]
+    assert list(zip(newest, grave, strict=True)) == sorted(zip(newest, grave, strict=True))
+    assert len(set(grave)) > 1
