@@ -22,6 +22,7 @@ from flows.cli.json_text import json_text
 from flows.view.guarding import Guard
 from flows.view.pages import (
     Page,
+    comparing,
     console,
     finding,
     lineage,
@@ -56,7 +57,7 @@ PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/runs/{run}/checkpoints/{policy}/{epoch}": lineage.checkpoint,
     "/runs/{run}/tasks/{task}": story.page,
     "/runs/{run}/traces/{trace}": trace.page,
-    "/compare": runs.compare,
+    "/compare": comparing.page,
     "/find": finding.page,
     "/sql": console.page,
 }
