@@ -33,10 +33,8 @@ class Curve:
     band: bool = False
 
 
-GAIN = (
-    "Bars: 95 % interval of the change since epoch 0, task by task. A bar above the start: the "
-    "agent got better."
-)
+GAIN = "Bars: 95 % interval of the change since epoch 0, task by task."
+STARTED = "Dotted: the start. A bar above it: the agent got better."
 CURVES = (
     Curve(
         "test", "Success on test tasks",
@@ -68,7 +66,8 @@ CURVES = (
           "Mean tokens that the agent sampled in an attempt at a new task. A jump is a sign: it "
           "rambles, or gives up.", share=False),
     Curve("kl_env", "KL of pi_env",
-          "How far pi_env has moved from the first pi_env, in nats a generation.", share=False),
+          "How far pi_env has moved from the first pi_env, in nats a generation. A steep rise: it "
+          "leaves what it wrote well at first.", share=False),
 )  # fmt: skip
 
 MEASURED = {"test": "sampled", "greedy": "greedy", "answer": "answer_probability"}
@@ -123,7 +122,13 @@ class Curves:
             said.append(nowhere if self.data["alpha"] is None else where)
         if self.bars and self.by == "run" and curve.bars:
             said.append(curve.bars)
+        if self.starts(curve):
+            said.append(STARTED)
         return " ".join(said)
+
+    def starts(self, curve: Curve) -> bool:
+        """Return whether a chart has a line at its start: of one run, to hold its bars against."""
+        return self.by == "run" and len(self.lines) == 1 and curve.bars == GAIN
 
 
 def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:

@@ -1,4 +1,4 @@
-"""How lines of a chart are told apart without colour: dashes, marks, and short names."""
+"""How lines of a chart differ without colour: dashes, marks, and short names."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _first(reader: Reader, one: str, other: str) -> tuple[str, list[str]]:
 def _without_secret(line: str) -> str:
     """Return a difference such as `rwr.steps 16 -> 12`, its values hidden for a secret."""
     named = line.split(" ", 1)[0]
-    return f"{named} {HIDDEN}" if setting("", named) == HIDDEN else line
+    return f"{named} {HIDDEN}" if setting("?", named) == HIDDEN else line
 
 
 def _warnings(reader: Reader, names: Sequence[str], drawn: Curves, mixed: Panel) -> list[str]:

@@ -137,7 +137,7 @@ function drawn(figure, data) {
     ...faint.map((line) => ({ ...one(line), width: 1.5, dash: BESIDE, alpha: 0.6 })),
     ...order.map((line) => ({ ...one(line), width: 2, dash: line.look.dash })),
   ];
-  const start = data.epochs[0] === 0 && lines.length === 1 && lines[0].low ? lines[0].values[0] : null;
+  const start = figure.dataset.start === "1" && data.epochs[0] === 0 ? lines[0].values[0] : null;
   const marks = {
     hooks: {
       drawClear: (plot) => {
