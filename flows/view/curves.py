@@ -115,7 +115,8 @@ class Curves:
         """Return what a chart shows and what to see in it, in sentences."""
         said = [curve.caption]
         if curve.beside:
-            said.append(f"Sampled; {curve.beside} is faint." if self.bars else "Sampled.")
+            beside = self.beside(curve)
+            said.append(f"Sampled; {beside} is faint." if beside else "Sampled.")
         if curve.band:
             where = "The dashed line is alpha, the band k_min to both sides."
             nowhere = "The runs have different alphas or bands, so none is drawn."
@@ -125,6 +126,11 @@ class Curves:
         if self.starts(curve):
             said.append(STARTED)
         return " ".join(said)
+
+    def beside(self, curve: Curve) -> str:
+        """Return the column that a chart draws faintly beside its own, '' for none."""
+        lines = self.data["values"].get(curve.beside, {}).values() if self.bars else ()
+        return curve.beside if any(value is not None for line in lines for value in line) else ""
 
     def starts(self, curve: Curve) -> bool:
         """Return whether a chart has a line at its start: of one run, to hold its bars against."""

@@ -37,9 +37,10 @@ function rangeOf(figure, lines, data) {
   const room = 1.5 * Math.max(high - low, 0.05 * Math.abs(high), 1e-6);
   const bottom = Math.max(low - room, Math.min(low, ...ends));
   const top = Math.min(high + room, Math.max(high, ...ends));
-  const edge = 0.06 * Math.max(top - bottom, 1e-6);
-  if (figure.dataset.share !== "1") return [bottom - edge, top + edge];
-  return [Math.max(0, bottom - edge), Math.min(1, top + edge)];
+  const share = figure.dataset.share === "1";
+  const least = share ? 0.02 : 0.1 * Math.max(Math.abs(low), Math.abs(high), 1e-3); // of a flat line
+  const edge = Math.max(0.06 * (top - bottom), (least - (top - bottom)) / 2);
+  return share ? [Math.max(0, bottom - edge), Math.min(1, top + edge)] : [bottom - edge, top + edge];
 }
 
 function drawBand(plot, data) {
@@ -108,20 +109,22 @@ function drawMarks(plot, lines, epochs) {
   }
 }
 
-// The numbers under a plot: those of the epoch below the pointer, else each line's last ones.
+// The numbers under a plot: those of the epoch below the pointer, else each line's newest ones.
 function read(figure, lines, epochs, chosen) {
   const share = figure.dataset.share === "1";
   const last = (values) => values.reduce((at, value, place) => (value === null ? at : place), 0);
-  const shown = chosen ?? Math.max(...lines.map((line) => last(line.values)));
-  figure.querySelector(".readout b").textContent = `epoch ${epochs[shown]}`;
+  const newest = Math.max(...lines.map((line) => last(line.values)));
+  figure.querySelector(".readout b").textContent = `epoch ${epochs[chosen ?? newest]}`;
   for (const place of figure.querySelectorAll(".readout [data-line]")) {
     const line = lines[Number(place.dataset.line)];
     const beside = "beside" in place.dataset;
-    const value = (beside ? line.beside || [] : line.values)[shown];
-    const ends = !beside && line.low && line.low[shown] !== null;
+    const values = beside ? line.beside : line.values;
+    const at = chosen ?? last(values);
+    const ends = !beside && line.low && line.low[at] !== null;
     place.querySelector("output").textContent =
-      (written(value, share) || "–") +
-      (ends ? ` [${written(line.low[shown], share)}, ${written(line.high[shown], share)}]` : "");
+      (written(values[at], share) || "–") +
+      (ends ? ` [${written(line.low[at], share)}, ${written(line.high[at], share)}]` : "") +
+      (chosen === null && at < newest ? ` in epoch ${epochs[at]}` : "");
   }
 }
 
@@ -148,7 +151,7 @@ function drawn(figure, data) {
         drawBars(plot, lines, data.epochs);
       },
       draw: (plot) => drawMarks(plot, order, data.epochs),
-      setCursor: (plot) => read(figure, lines, data.epochs, plot.cursor.idx),
+      setCursor: (plot) => read(figure, lines, data.epochs, plot.cursor.idx ?? null),
     },
   };
   const axis = { stroke: tone("soft"), grid: { stroke: tone("grid"), width: 1 }, ticks: { show: false } };

@@ -70,7 +70,7 @@ def test_a_curve_begins_at_epoch_0_with_the_interval_of_its_gain(tmp_path: Path)
 
 @mutation(
     "attempts at one task count as independent", "flows/view/curves.py",
-    'f"CASE WHEN c.cluster_{end} IS NOT NULL "', 'f"CASE WHEN c.cluster_{end} IS NULL "',
+    "greatest(0, (c.cluster_{end} - c.chance)", "greatest(0, (c.wilson_{end} - c.chance)",
 )  # fmt: skip
 def test_new_tasks_have_the_clustered_interval(tmp_path: Path):
     store = small_root(tmp_path)
@@ -163,8 +163,19 @@ def test_intervals_and_greedy_lines_are_drawn_for_few_lines_alone(tmp_path: Path
     assert not many.bars and "answer_low" not in many.data["values"]
     test, answer = CURVES[:2]
     assert "Bars:" in few.caption(answer) and "Bars:" not in many.caption(answer)
-    assert "greedy is faint" in few.caption(test) and "greedy" not in many.caption(test)
+    assert few.beside(test) == many.beside(test) == ""  # nobody measured greedy answers
     assert str(FEW) in many.note and not few.note
+
+
+def test_greedy_results_are_drawn_faintly_where_there_are_some(tmp_path: Path):
+    store = small_root(tmp_path / "root")
+    with reading(store) as reader:
+        found = curves(reader, ["run-a"])
+    test, answer = CURVES[:2]
+    assert (found.beside(test), found.beside(answer)) == ("greedy", "")
+    assert "greedy is faint" in found.caption(test)
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        assert browser.get("/runs/run-a").text.count('data-beside="greedy"') == 1
 
 
 @mutation(
