@@ -121,10 +121,10 @@ function read(figure, lines, epochs, chosen) {
     const values = beside ? line.beside : line.values;
     const at = chosen ?? last(values);
     const ends = !beside && line.low && line.low[at] !== null;
-    place.querySelector("output").textContent =
-      (written(values[at], share) || "–") +
-      (ends ? ` [${written(line.low[at], share)}, ${written(line.high[at], share)}]` : "") +
-      (chosen === null && at < newest ? ` in epoch ${epochs[at]}` : "");
+    const words = [written(values[at], share) || "–"];
+    if (ends) words.push(`[${written(line.low[at], share)}, ${written(line.high[at], share)}]`);
+    if (chosen === null && at < newest && values[at] !== null) words.push(`in epoch ${epochs[at]}`);
+    place.querySelector("output").textContent = words.join(" ");
   }
 }
 
