@@ -22,6 +22,7 @@ from flows.cli.json_text import json_text
 from flows.view.guarding import Guard
 from flows.view.pages import (
     Page,
+    comparing,
     console,
     finding,
     lineage,
@@ -56,7 +57,7 @@ PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/runs/{run}/checkpoints/{policy}/{epoch}": lineage.checkpoint,
     "/runs/{run}/tasks/{task}": story.page,
     "/runs/{run}/traces/{trace}": trace.page,
-    "/compare": runs.compare,
+    "/compare": comparing.page,
     "/find": finding.page,
     "/sql": console.page,
 }
@@ -76,7 +77,8 @@ def application(
     def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:
         def endpoint(request: Request) -> Response:
             try:
-                made = page(reader, request)
+                run = request.path_params.get("run")
+                made = page(reader if run is None else reader.of(run), request)
             except GenenvError as error:
                 status = 404 if isinstance(error, NotFound) else 400
                 made = Page("error.html.j2", "Not possible", {"message": str(error)}, status)

@@ -1,4 +1,4 @@
-"""Curves over epochs: the question they are an answer to, and the numbers for the chart."""
+"""Curves over epochs: the question they are an answer to, and the numbers for the charts."""
 
 from __future__ import annotations
 
@@ -6,53 +6,154 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flows.view.intervals import t975
+from flows.view.looks import Look, looks, short_names
 from flows.view.reading import Panel, Reader
 from genenv_core.storage.sql.duck import text
+
+FEW = 3
+"""Most lines whose intervals, and greedy lines, are drawn: more would hide each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One chart: a column of the question, its name for people, and what to compare it with."""
+    """One chart: a column of the question, its name for people, and what to see in it.
+
+    `beside` is a second column, drawn faintly; a chart with a `band` shows alpha and k_min. `bars`
+    says what the interval of a run is, '' where a run has none. A `whole` share goes from 0 to 1.
+    """
 
     column: str
     title: str
     caption: str
-    share: bool = False
+    bars: str = ""
+    beside: str = ""
+    share: bool = True
+    whole: bool = False
+    band: bool = False
 
 
+GAIN = "Bars: 95 % interval of the change since epoch 0, task by task."
+STARTED = "Dotted: the start. A bar above it: the agent got better."
 CURVES = (
-    Curve("heldout_success", "Success on test tasks", "sampled; nothing learns from them", True),
-    Curve("skill", "Success on new tasks",
-          "of what pi_env wrote, above the chance of a guess; the band is around alpha", True),
-    Curve("share_in_band", "New tasks near alpha", "share within k_min of alpha", True),
-    Curve("mean_difficulty", "Difficulty of new tasks", "the domain's own measure, mean"),
-    Curve("share_zero_signal", "Groups without signal", "all attempts at a task with one reward",
-          True),
-    Curve("kl_env", "KL of pi_env", "to the first pi_env, nats a generation"),
+    Curve(
+        "test", "Success on test tasks",
+        "Nothing learns from these tasks; epoch 0 is before any training.",
+        GAIN, beside="greedy",
+    ),
+    Curve(
+        "answer", "Probability of the answer",
+        "How probable the agent makes the expected answer of a test task: the same question "
+        "without the luck of sampling.", GAIN,
+    ),
+    Curve(
+        "skill", "Success on new tasks",
+        "Of what pi_env wrote, above the chance of a guess. pi_env does its work where the line "
+        "stays in the band around alpha.",
+        "Bars: 95 % interval; attempts at one task are alike, and it takes that into account.",
+        whole=True, band=True,
+    ),
+    Curve("in_band", "New tasks near alpha",
+          "Share of the new tasks within k_min of alpha: the higher, the better pi_env aims.",
+          whole=True),
+    Curve("no_signal", "Groups without signal",
+          "Share of the new tasks whose attempts all got one reward: the agent learns nothing from "
+          "them. Lower is better.", whole=True),
+    Curve("difficulty", "Difficulty of new tasks",
+          "Mean, by the domain's own measure. It rises when pi_env follows an agent that gets "
+          "better.", share=False),
+    Curve("tokens", "Tokens of a response",
+          "Mean tokens that the agent sampled in an attempt at a new task. A jump is a sign: it "
+          "rambles, or gives up.", share=False),
+    Curve("kl_env", "KL of pi_env",
+          "How far pi_env has moved from the first pi_env, in nats a generation. A steep rise: it "
+          "leaves what it wrote well at first.", share=False),
 )  # fmt: skip
+
+MEASURED = {"test": "sampled", "greedy": "greedy", "answer": "answer_probability"}
+"""Columns whose values are results on test tasks, and the measure of each."""
+
+WITH_BARS = tuple(curve.column for curve in CURVES if curve.bars)
+COLUMNS = tuple(name for curve in CURVES for name in (curve.column, curve.beside) if name)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: the run or arm, a name as short as it can be, its look, and an arm's runs."""
+
+    name: str
+    short: str
+    look: Look
+    runs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The question, and what a chart needs: epochs, and for each run its values of each column."""
+    """The question, the charts that have something to draw, the lines, and data for the script.
+
+    `bars` tells whether intervals and greedy lines are drawn, `by` what a line is.
+    """
 
     panel: Panel
     charts: tuple[Curve, ...]
+    lines: tuple[Line, ...]
     data: dict[str, Any]
+    bars: bool
+    by: str
+
+    @property
+    def note(self) -> str:
+        """Return what holds for all charts of several lines, in sentences; '' for one run."""
+        if self.by == "arm":
+            bars = "; bars are its 95 % t interval over these runs" if self.bars else ""
+            return f"A line is the mean of the runs of an arm{bars}."
+        if len(self.lines) > FEW:
+            return f"With more than {FEW} lines the intervals are in the table alone."
+        return ""
+
+    def caption(self, curve: Curve) -> str:
+        """Return what a chart shows and what to see in it, in sentences."""
+        said = [curve.caption]
+        if curve.beside:
+            beside = self.beside(curve)
+            said.append(f"Sampled; {beside} is faint." if beside else "Sampled.")
+        if curve.band:
+            where = "The dashed line is alpha, the band k_min to both sides."
+            nowhere = "The runs have different alphas or bands, so none is drawn."
+            said.append(nowhere if self.data["alpha"] is None else where)
+        if self.bars and self.by == "run" and curve.bars:
+            said.append(curve.bars)
+        if self.starts(curve):
+            said.append(STARTED)
+        return " ".join(said)
+
+    def beside(self, curve: Curve) -> str:
+        """Return the column that a chart draws faintly beside its own, '' for none."""
+        lines = self.data["values"].get(curve.beside, {}).values() if self.bars else ()
+        return curve.beside if any(value is not None for line in lines for value in line) else ""
+
+    def starts(self, curve: Curve) -> bool:
+        """Return whether a chart has a line at its start: of one run, to hold its bars against."""
+        return self.by == "run" and len(self.lines) == 1 and curve.bars == GAIN
 
 
 def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
     """Return the curves of runs: a line each, or by `arm` the mean of each arm's; QueryError."""
-    panel = reader.panel("epochs", "Epochs", _by_arm(runs) if by == "arm" else _by_run(runs))
+    panel = reader.panel("curves", "Curves", _by_arm(runs) if by == "arm" else _by_run(runs))
     names = list(dict.fromkeys(row["line"] for row in panel)) if by == "arm" else list(runs)
+    bars = len(names) <= FEW
     epochs = sorted({row["epoch"] for row in panel})
     place = {epoch: index for index, epoch in enumerate(epochs)}
     values: dict[str, dict[str, list[float | None]]] = {}
-    for curve in CURVES:
+    for column in panel.columns:
+        if column.removesuffix("_low").removesuffix("_high") not in COLUMNS:
+            continue
+        if column not in COLUMNS and not bars:
+            continue
         lines: dict[str, list[float | None]] = {name: [None] * len(epochs) for name in names}
         for row in panel:
-            lines[row["line"]][place[row["epoch"]]] = row[curve.column]
-        values[curve.column] = lines
+            lines[row["line"]][place[row["epoch"]]] = row[column]
+        values[column] = lines
     targets = {(row["alpha"], row["k_min"]) for row in panel}
     alpha, k_min = targets.pop() if len(targets) == 1 else (None, None)
     charts = tuple(
@@ -60,32 +161,100 @@ def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
         for curve in CURVES
         if any(value is not None for line in values[curve.column].values() for value in line)
     )
+    look, short = looks(names), short_names(names)
+    counts = {
+        name: max(row["runs"] for row in panel if row["line"] == name) if by == "arm" else None
+        for name in names
+    }
     data = {
-        "lines": names, "epochs": epochs, "values": values, "alpha": alpha, "k_min": k_min,
+        "lines": names, "looks": [look[name].data for name in names], "epochs": epochs,
+        "values": values, "alpha": alpha, "k_min": k_min, "bars": bars,
     }  # fmt: skip
-    return Curves(panel, charts, data)
+    shown = tuple(Line(name, short[name], look[name], counts[name]) for name in names)
+    return Curves(panel, charts, shown, data, bars, by)
 
 
 def _by_run(runs: Sequence[str]) -> str:
-    columns = ", ".join(f"e.{curve.column}" for curve in CURVES)
-    return (
-        f"SELECT e.run_id AS line, e.epoch, {columns}, e.seconds, s.alpha, s.k_min\n"
-        "FROM epochs AS e JOIN settings AS s ON s.run_id = e.run_id\n"
-        f"WHERE e.run_id IN ({listed(runs)})\nORDER BY line, e.epoch"
-    )
+    """Return the question for a row a run and epoch, from epoch 0 on."""
+    return f"{_each(runs)}\nSELECT * EXCLUDE (arm) FROM each ORDER BY line, epoch"
 
 
 def _by_arm(runs: Sequence[str]) -> str:
-    """Return the question for means over the runs of an arm; settings that differ are null."""
-    means = ", ".join(f"avg(e.{curve.column}) AS {curve.column}" for curve in CURVES)
+    """Return the question for means over the runs of an arm, with t intervals over these runs.
+
+    Settings that differ between the runs are null.
+    """
+    half = "quantile[count({0}) - 1] * stddev_samp({0}) / sqrt(count({0}))"
+    means = ",\n    ".join(
+        f"avg({name}) AS {name}, avg({name}) - {half.format(name)} AS {name}_low, "
+        f"avg({name}) + {half.format(name)} AS {name}_high"
+        for name in COLUMNS
+    )
     target = ", ".join(
-        f"CASE WHEN count(DISTINCT s.{name}) = 1 THEN any_value(s.{name}) END AS {name}"
+        f"CASE WHEN count(DISTINCT {name}) = 1 THEN any_value({name}) END AS {name}"
         for name in ("alpha", "k_min")
     )
     return (
-        f"SELECT e.arm AS line, e.epoch, count(*) AS runs, {means}, {target}\n"
-        "FROM epochs AS e JOIN settings AS s ON s.run_id = e.run_id\n"
-        f"WHERE e.run_id IN ({listed(runs)})\nGROUP BY line, e.epoch ORDER BY line, e.epoch"
+        f"{_each(runs)},\nstudent AS (\n"
+        f"    SELECT list({t975('df')} ORDER BY df) AS quantile\n"
+        f"    FROM range(1, {max(2, len(runs))}) AS t(df)\n)\n"
+        f"SELECT arm AS line, epoch, count(*) AS runs,\n    {means},\n    {target}\n"
+        "FROM each, student\nGROUP BY arm, epoch, quantile ORDER BY arm, epoch"
+    )
+
+
+def _each(runs: Sequence[str]) -> str:
+    """Return the beginning of a question: the values of each run and epoch, as `each`.
+
+    The interval of a test result is that of its gain over epoch 0, task by task, so what is hard
+    for both agents cancels; that of `skill` is the clustered one of p_hat, above chance.
+    """
+    of_runs = f"WHERE run_id IN ({listed(runs)})"
+    means = ", ".join(
+        f"avg(value) FILTER (measure = '{measure}') AS {name}" for name, measure in MEASURED.items()
+    )
+    tested = [name for name in WITH_BARS if name in MEASURED]
+    ends = ", ".join(
+        f"any_value(gain_{end} - gain) FILTER (measure = '{MEASURED[name]}') AS {name}_{end}"
+        for name in tested
+        for end in ("low", "high")
+    )
+    test_columns = ", ".join(
+        f"t.{name}, t.{name} + g.{name}_low AS {name}_low, t.{name} + g.{name}_high AS {name}_high"
+        if name in tested
+        else f"t.{name}"
+        for name in MEASURED
+    )
+    skill_ends = ", ".join(
+        f"CASE WHEN c.cluster_{end} IS NOT NULL "
+        f"THEN greatest(0, (c.cluster_{end} - c.chance) / (1 - c.chance)) END AS skill_{end}"
+        for end in ("low", "high")
+    )
+    return (
+        "WITH tests AS (\n"
+        f"    SELECT run_id, epoch, {means}\n"
+        f"    FROM test_results {of_runs} GROUP BY run_id, epoch\n"
+        "),\ngains AS (\n"
+        f"    SELECT run_id, epoch, {ends}\n"
+        f"    FROM test_gains {of_runs} GROUP BY run_id, epoch\n"
+        "),\nplaces AS (\n"
+        f"    SELECT run_id, epoch FROM epochs {of_runs}\n"
+        "    UNION SELECT run_id, epoch FROM tests\n"
+        "),\neach AS (\n"
+        f"    SELECT p.run_id AS line, r.arm, p.epoch, {test_columns},\n"
+        f"        e.skill, {skill_ends},\n"
+        "        e.share_in_band AS in_band, e.share_zero_signal AS no_signal, "
+        "e.mean_difficulty AS difficulty, e.mean_response_tokens AS tokens, e.kl_env, e.seconds, "
+        "s.alpha, s.k_min\n"
+        "    FROM places AS p\n"
+        "    JOIN runs AS r ON r.run_id = p.run_id\n"
+        "    JOIN settings AS s ON s.run_id = p.run_id\n"
+        "    LEFT JOIN tests AS t ON t.run_id = p.run_id AND t.epoch = p.epoch\n"
+        "    LEFT JOIN gains AS g ON g.run_id = p.run_id AND g.epoch = p.epoch\n"
+        "    LEFT JOIN epochs AS e ON e.run_id = p.run_id AND e.epoch = p.epoch\n"
+        "    LEFT JOIN calibration AS c "
+        "ON c.run_id = p.run_id AND c.epoch = p.epoch AND c.scope = 'epoch'\n"
+        ")"
     )
 
 

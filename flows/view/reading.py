@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from flows.cli.spelling import spelled
 from genenv_core.errors import QueryError, SchemaError, TablesError
 from genenv_core.storage.canonical import sha256
-from genenv_core.storage.records.runs import is_there, left_out
+from genenv_core.storage.records.runs import is_there, left_out, list_runs
 from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
 from genenv_core.storage.sql.sandbox import Answer, Limits, ask
 from genenv_core.storage.sql.session import SqlSession
@@ -30,6 +31,13 @@ FRESH_S = 2.0
 
 PAGE = Limits(timeout_s=20.0, memory="1GB", rows=5000)
 """What one question of a page may use."""
+
+FEW_RUNS = 8
+"""Most runs of a root whose pages share one process: the tables of each run are opened for each
+question, so that a hundred of them would take seconds."""
+
+MOST_SINGLE = 3
+"""Processes for one run each that stay open in a root with more runs."""
 
 APART = 2
 """Questions at a time that have a process of their own, which may use all that its limits allow."""
@@ -71,11 +79,13 @@ class Panel:
 
 
 class Reader:
-    """The pools of a root for many pages at once; close it in the end."""
+    """The pools of a root, or of one of its runs, for many pages at once; close it in the end."""
 
-    def __init__(self, store: Store) -> None:
-        """Look at the runs of a store; nothing is asked yet."""
+    def __init__(self, store: Store, run: str | None = None) -> None:
+        """Look at the runs of a store, or at one of them; nothing is asked yet."""
         self.store = store
+        self._run = run
+        self._single = OrderedDict[str, Reader]()
         self._lock = threading.Lock()
         self._apart = threading.BoundedSemaphore(APART)
         self._session: SqlSession | None = None
@@ -83,8 +93,33 @@ class Reader:
         self._runs = set[str]()
         self._misfits = set[str]()
         self._looked = -FRESH_S
+        self._retired = False
         self._here = "://" not in store.uri
         self._small = set(TABLES) if self._here else set(TABLES) - LARGE
+
+    def of(self, run: str) -> Reader:
+        """Return a reader of one run, which opens no files of the others.
+
+        A few runs cost little, so their pages share this reader; so does a run that is not there.
+        """
+        runs = len(self._runs) or len(list_runs(self.store))
+        if runs <= FEW_RUNS or not is_there(self.store, run):
+            return self
+        with self._lock:
+            reader = self._single.pop(run, None) or Reader(self.store, run)
+            self._single[run] = reader
+            over = self._single.popitem(last=False)[1] if len(self._single) > MOST_SINGLE else None
+        if over is not None:
+            over.retire()
+        return reader
+
+    def retire(self) -> None:
+        """End the process once it has answered; later questions have one each."""
+        with self._lock:
+            self._retired = True
+            if self._session is not None:
+                self._session.retire()
+            self._session = None
 
     def panel(self, name: str, title: str, sql: str) -> Panel:
         """Ask one question; raises QueryError."""
@@ -92,7 +127,8 @@ class Reader:
 
     def ask(self, sql: str) -> Answer:
         """Return the answer to one question; raises QueryError."""
-        if not tables_named(sql) <= self._small:  # fetched for this question alone
+        # Some tables are fetched for this question alone.
+        if self._retired or not tables_named(sql) <= self._small:
             return self.apart(sql, PAGE)
         session = self._current()
         try:
@@ -111,7 +147,7 @@ class Reader:
         with self._apart:
             return answered(
                 self.store,
-                (),
+                () if self._run is None else (self._run,),
                 lambda found: ask(found, sql, limits),
                 tables=tables_named(sql),
                 only=id_named(sql),
@@ -133,6 +169,8 @@ class Reader:
             if self._session is not None:
                 self._session.close()
             self._session = None
+            while self._single:
+                self._single.popitem()[1].close()
 
     def _current(self, *, suspicious: bool = False) -> SqlSession:
         """Return a session over the present tables; `suspicious` also checks each file."""
@@ -162,7 +200,8 @@ class Reader:
 
     def _found(self, *, check: bool) -> list[RunSource]:
         """Return the runs, without those whose files did not fit when they were last checked."""
-        found = sources(self.store, tables=self._small)
+        only = () if self._run is None else (self._run,)
+        found = sources(self.store, only, tables=self._small)
         if check:
             fitting = {one.run_id for one in with_fitting_files(self.store, found)}
             self._misfits = {_signature([one]) for one in found if one.run_id not in fitting}

@@ -29,8 +29,10 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright 
 
 from genenv_core import pools  # noqa: E402
 from genenv_core.storage.sql.catalog import query  # noqa: E402
+from genenv_core.storage.store.local import LocalStore  # noqa: E402
 from tests.infra.test_browser import CHROMIUM, SHOTS  # noqa: E402
 from tests.pipeline.commands import environment, genenv  # noqa: E402
+from tests.unit.view.builders_comparing import play, tasks  # noqa: E402
 from tests.unit.view.hostile_root import RUN_NAMES, hostile_root  # noqa: E402
 from tests.unit.view.reading_pages import Pages, held_against_sql  # noqa: E402
 from tests.waiting import until  # noqa: E402
@@ -72,17 +74,30 @@ BROKEN_NUMBERS = """() => [...document.querySelectorAll('td.n')].filter((cell) =
 }).length"""
 """Finds the numbers of tables that are broken over lines."""
 
-DRAWN = """(colour) => {
-  const drawing = document.querySelector('#plotting canvas');
+OF_THE_BAND = """(curve) => {
+  const drawing = document.querySelector(`[data-curve=${curve}] canvas`);
+  const {data} = drawing.getContext('2d').getImageData(0, 0, drawing.width, drawing.height);
+  let found = 0;
+  for (let at = 3; at < data.length; at += 4) found += Math.abs(data[at] - 26) < 3 ? 1 : 0;
+  return found;
+}"""
+"""Finds pixels as translucent as the band, --band of the style sheet, in the chart of a curve."""
+
+DRAWN = """([place, colour, from]) => {
+  const drawing = document.querySelector(`${place} canvas`);
   const {width, height} = drawing;
-  const {data} = drawing.getContext('2d').getImageData(width * 0.8, 0, width * 0.2, height);
+  const left = Math.floor(width * from);
+  const {data} = drawing.getContext('2d').getImageData(left, 0, width - left, height);
   let found = 0;
   for (let at = 0; at < data.length; at += 4) {
     found += colour.every((part, index) => data[at + index] === part) ? 1 : 0;
   }
   return found;
 }"""
-"""Finds pixels of a colour in the last fifth of a plot."""
+"""Finds pixels of a colour in a plot, from a share of its width on."""
+
+COLOURS = ((0, 114, 178), (213, 94, 0))
+"""--s0 and --s1 of the style sheet."""
 
 OF_A_KIND = 12
 """Tasks, and traces, whose pages are walked; there are thousands in a root of `make run`."""
@@ -270,10 +285,11 @@ def test_ten_questions_are_answered_in_two_clicks_or_one_search(
 
     def better() -> None:
         person.reads("Success on test tasks")
-        expect(page.locator("[data-curve=heldout_success] canvas")).to_be_visible()
+        expect(page.locator("[data-curve=test] canvas")).to_be_visible()
 
     def edge() -> None:
-        person.reads("Success on new tasks", "the band is around alpha")
+        person.reads("Success on new tasks", "the band around alpha")
+        assert page.evaluate(OF_THE_BAND, "skill") > 1000 > page.evaluate(OF_THE_BAND, "in_band")
 
     def learned_from() -> None:
         person.follow("[data-panel=rows] td a", re.compile("^5$"))
@@ -442,8 +458,8 @@ def test_a_plot_has_every_row_of_its_last_place(page: Page, address: str):
     page.goto(f"{address}/sql?{urllib.parse.urlencode({'q': asked})}")
     page.get_by_text("Plot", exact=True).click()
     page.get_by_label("points only").check()
-    for colour in ((0, 114, 178), (213, 94, 0)):  # --s0 and --s1 of the style sheet
-        assert page.evaluate(DRAWN, colour) > 5, colour
+    for colour in COLOURS:
+        assert page.evaluate(DRAWN, ["#plotting", colour, 0.8]) > 5, colour
 
 
 @pytest.mark.parametrize("look", ["dark", "phone", "print"])
@@ -472,6 +488,51 @@ def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
         assert page.evaluate(WIDER) <= 0, name
         assert look != "print" or page.evaluate(BROKEN_NUMBERS) == 0, name
         shot(page, f"{name}-{look}")
+
+
+def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
+    store = LocalStore(tmp_path / "root")
+    values = [0.1, 0.4, 0.7]
+    epochs = {epoch: tasks([value + 0.05 * epoch for value in values]) for epoch in range(4)}
+    for place, run in enumerate(("tiny-one", "tiny-two")):  # one line lies on the other
+        play(store, run, epochs, seed=place)
+    with served(store.root, tmp_path / "view.log") as address, opened(browser, address) as page:
+        page.goto(f"{address}/compare")
+        for box in page.locator("input[type=checkbox]").all():
+            box.check()
+        follow(page, page.get_by_role("button", name="Compare the chosen runs"))
+        answer = "[data-curve=answer]"
+        expect(page.locator(f"{answer} canvas")).to_be_visible()
+        for colour in COLOURS:
+            assert page.evaluate(DRAWN, [answer, colour, 0]) > 40, colour
+        assert page.evaluate(OF_THE_BAND, "skill") > 1000 > page.evaluate(OF_THE_BAND, "answer")
+        read = page.locator(f"{answer} .readout")
+        expect(read).to_contain_text("epoch 3")
+        expect(read.locator("output").first).to_have_text(
+            re.compile(r"^0\.550 \[0\.550, 0\.550\]$")
+        )
+        page.locator(f"{answer} .u-over").hover(position={"x": 2, "y": 50})
+        expect(read).to_contain_text("epoch 0")
+        expect(read.locator("output").first).to_have_text("0.400")
+        expect(page.locator("[data-panel=results] th a").nth(1)).to_have_text("…two")
+        shot(page, "compare")
+        with pools.connect(store.root) as con:
+            assert held_against_sql(page.content(), lambda sql: query(con, sql).to_dicts()) > 2
+        page.get_by_label("a line an arm").check()
+        follow(page, page.get_by_role("button", name="Show"))
+        expect(page.locator(".legend")).to_contain_text("genenv 2 runs")
+        for look in ("phone", "print", "dark"):
+            sizes = {"phone": 390, "print": PAPER_WIDTH, "dark": 1280}
+            page.set_viewport_size({"width": sizes[look], "height": 800})
+            page.emulate_media(
+                color_scheme="dark" if look == "dark" else "light",
+                media="print" if look == "print" else "screen",
+            )
+            for by in ("run", "arm"):
+                page.goto(f"{address}/compare?run=tiny-one&run=tiny-two&by={by}")
+                assert page.evaluate(WIDER) <= 0, (look, by)
+                assert look != "print" or page.evaluate(BROKEN_NUMBERS) == 0, by
+                shot(page, f"compare-{by}-{look}")
 
 
 def test_nothing_that_somebody_wrote_is_carried_out(browser: Browser, tmp_path: Path):

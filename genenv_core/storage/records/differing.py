@@ -24,12 +24,15 @@ GIVEN = ("base_file", "agent_model", "env_model", "offline", "teacher", "model",
 NO_SETTING = ("run_id", "root")
 """Fields of a configuration in which two runs of one root differ always, or never."""
 
+_Keys = Mapping[tuple[int, str], str]
+"""The key of each stage, by epoch and stage."""
+
 GONE = "its manifest is missing or damaged: `genenv verify` says what to do"
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first stage, in the order of a run, whose keys differ, and which parts of them do."""
+    """A stage of two runs whose keys differ, and which parts of them do."""
 
     epoch: int
     stage: str
@@ -60,18 +63,13 @@ def differing(store: Store, one: str, other: str) -> Differing:
     runs = RunLog(store, one), RunLog(store, other)
     configs = [_settings(run.info().config) for run in runs]
     places = [dict(_places(run)) for run in runs]
-    both = sorted(places[0].keys() & places[1].keys(), key=_order)
+    both = places[0].keys() & places[1].keys()
     first: FirstDifference | None = None
     data, code, versions = dict[str, None](), dict[str, None](), dict[str, None]()
-    for place in both:
-        keys = places[0][place], places[1][place]
-        if keys[0] == keys[1]:
-            continue
-        epoch, stage = place
-        parts = [_parts(store, stage, key) for key in keys]
-        lines = [GONE] if None in parts else difference(parts[0] or {}, parts[1] or {})
-        first = first or FirstDifference(epoch, stage, tuple(lines))
-        for line in lines:
+    for found in _differences(store, *places):
+        first = first or found
+        stage = found.stage
+        for line in found.reasons:
             kind, _, rest = line.partition(".")
             if kind == "inputs" and rest.split(" ")[0].split(".")[0] in GIVEN:
                 data[rest] = None
@@ -90,6 +88,26 @@ def differing(store: Store, one: str, other: str) -> Differing:
         first=first,
         branches=(_origin(store, one), _origin(store, other)),
     )
+
+
+def first_difference(store: Store, one: str, other: str) -> FirstDifference | None:
+    """Return the first stage of the run `other` that differs from the run `one`; None for none.
+
+    It reads the parts of that stage's keys alone.
+    """
+    places = [dict(_places(RunLog(store, run))) for run in (one, other)]
+    return next(_differences(store, *places), None)
+
+
+def _differences(store: Store, one: _Keys, other: _Keys) -> Iterator[FirstDifference]:
+    """Yield each stage that both runs have and that differs, in the order of a run."""
+    for place in sorted(one.keys() & other.keys(), key=_order):
+        if one[place] == other[place]:
+            continue
+        epoch, stage = place
+        parts = [_parts(store, stage, keys[place]) for keys in (one, other)]
+        lines = [GONE] if None in parts else difference(parts[0] or {}, parts[1] or {})
+        yield FirstDifference(epoch, stage, tuple(lines))
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,17 +98,17 @@ def setup(sources: Sequence[RunSource], *, described: bool = False) -> Setup:
         statements.append(_table(table, sources))
         if spec(table).added:
             older[statements[-1]] = _table(table, sources, older=True)
-    for view in views():
-        statements.append(view.create)
+    own = {view.name: view.create for view in views()}
     if described:
-        statements += comments()
+        statements += [*own.values(), *comments()]
+        own = {}
     paths = {_absolute(p) for source in sources for group in source.files.values() for p in group}
     types = {
         f"{sql_name(table)}.{column.name}": column.sql_type
         for table in TABLES
         for column in table_relation(table).columns
     }
-    return Setup(held, tuple(statements), tuple(sorted(paths)), older, types)
+    return Setup(held, tuple(statements), own, tuple(sorted(paths)), older, types)
 
 
 def tables_named(sql: str) -> set[str]:

@@ -20,13 +20,21 @@ from genenv_core.errors import TablesError, one_line
 # DuckDB takes a name that does not exist for a folder, and refuses to look into it.
 _LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
 
+_OF_THE_CATALOG = {"duckdb_views", "duckdb_columns", "duckdb_tables", "duckdb_functions"} | {
+    "information_schema", "show", "describe", "pg_catalog", "sqlite_master"
+}  # fmt: skip
+"""Words of questions that look at what there is."""
+
 _RUN = re.compile(r"SELECT '([^']+)' AS run_id")
 _COLUMN = re.compile(r'column "([^"]+)" not found')
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What to build: tables held in memory, statements in order, and the files they open.
+    """What to build: tables held in memory, statements in order, views, and the files they open.
+
+    `views` has the statements of those that can wait until a question names them, by their names; a
+    view reads those before it.
 
     `older` has for a statement the one that takes its place where files of an older version of
     genenv lack columns that may be null. It looks into every file, so it is not the first choice.
@@ -36,6 +44,7 @@ class Setup:
 
     held: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table])
     statements: tuple[str, ...] = ()
+    views: dict[str, str] = field(default_factory=dict[str, str])
     files: tuple[str, ...] = ()
     older: dict[str, str] = field(default_factory=dict[str, str])
     types: dict[str, str] = field(default_factory=dict[str, str])
@@ -68,6 +77,30 @@ def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
         _lock(con, setup.files)
     except duckdb.Error as error:
         raise TablesError(f"the tables cannot be opened: {message_of(error)}") from error
+
+
+def build_named(con: duckdb.DuckDBPyConnection, waiting: dict[str, str], question: str) -> None:
+    """Create the waiting views that a question names, and those that they read; raises TablesError.
+
+    They leave `waiting`. A question that looks into the catalog names all of them. To create a view
+    takes DuckDB a look at each file below it: with a hundred runs, seconds for all that there are.
+    """
+    words = _words(question)
+    wanted = list(waiting) if words & _OF_THE_CATALOG else list[str]()
+    if not wanted:
+        for view, statement in reversed(waiting.items()):
+            if view.lower() in words:
+                wanted.insert(0, view)
+                words |= _words(statement)
+    for view in wanted:
+        try:
+            con.execute(waiting.pop(view))
+        except duckdb.Error as error:
+            raise TablesError(f"the tables cannot be opened: {message_of(error)}") from error
+
+
+def _words(sql: str) -> set[str]:
+    return set(re.findall(r"\w+", sql.lower()))
 
 
 def message_of(error: Exception) -> str:
@@ -119,7 +152,7 @@ def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
         con.register("incoming", rows)
         con.execute(f"CREATE TABLE held.{name(table)} AS SELECT * FROM incoming")
         con.unregister("incoming")
-    for statement in setup.statements:
+    for statement in (*setup.statements, *setup.views.values()):
         try:
             con.execute(statement)
         except duckdb.BinderException as error:

@@ -96,6 +96,7 @@ def opening_of(
     return {
         "held": held,
         "statements": built.statements,
+        "views": built.views,
         "older": built.older,
         "files": built.files,
         "types": built.types,

@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -29,7 +30,14 @@ import pyarrow as pa
 from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sql.admission import admit
 from genenv_core.storage.sql.confine import confine
-from genenv_core.storage.sql.duck import Setup, build, message_of, of_files, start
+from genenv_core.storage.sql.duck import (
+    Setup,
+    build,
+    build_named,
+    message_of,
+    of_files,
+    start,
+)
 from genenv_core.storage.sql.frames import SESSION, read_frame, write_frame
 from genenv_core.storage.sql.types import carried
 
@@ -52,7 +60,8 @@ def serve(request: bytes, out: BinaryIO) -> int:
 
     def work() -> bool:
         with _open(asked) as con:
-            return _answer(con, asked["sql"], asked["rows"], asked["memory_bytes"], out)
+            asking = _Asking(con, asked["views"], asked["memory_bytes"])
+            return _answer(asking, asked["sql"], asked["rows"], out)
 
     said = _said(work)
     sys.stderr.write(json.dumps(said))
@@ -70,21 +79,21 @@ def serve_all(questions: BinaryIO, out: BinaryIO) -> int:
     if frame is None:
         return 0
     opening = json.loads(frame)
-    con: duckdb.DuckDBPyConnection | None = None
+    asking: _Asking | None = None
 
     def opened() -> bool:
-        nonlocal con
-        con = _open(opening)
+        nonlocal asking
+        asking = _Asking(_open(opening), opening["views"], opening["memory_bytes"])
         return False
 
     said = _said(opened)
     write_frame(out, json.dumps(said).encode())
-    if con is None:
+    if asking is None:
         return 3
     while (frame := read_frame(questions)) is not None:
         asked = json.loads(frame)
         rows = io.BytesIO()
-        work = partial(_answer, con, asked["sql"], asked["rows"], opening["memory_bytes"], rows)
+        work = partial(_answer, asking, asked["sql"], asked["rows"], rows)
         said = _said(work)
         write_frame(out, json.dumps(said).encode())
         write_frame(out, rows.getvalue() if "truncated" in said else b"")
@@ -107,13 +116,32 @@ def _said(work: Callable[[], bool]) -> dict[str, Any]:
         return {"error": f"the result cannot be handed over: {message_of(error)}"}
 
 
-def _answer(
-    con: duckdb.DuckDBPyConnection, sql: str, left: int | None, most_bytes: int, out: BinaryIO
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Open tables, the views that no question has named yet, and how large an answer may be."""
+
+    con: duckdb.DuckDBPyConnection
+    waiting: dict[str, str]
+    most_bytes: int
+
+    def admit(self, sql: str) -> None:
+        """Create the views that a question names, and let it through; raises QueryError."""
+        build_named(self.con, self.waiting, sql)
+        try:
+            admit(self.con, sql)
+        except QueryError:
+            if not self.waiting:
+                raise
+            # Its words may have hidden a name; and an error suggests names of all there are.
+            build_named(self.con, self.waiting, "duckdb_views")
+            admit(self.con, sql)
+
+
+def _answer(asking: _Asking, sql: str, left: int | None, out: BinaryIO) -> bool:
     """Write the rows; returns whether there were more than `left`."""
-    room = most_bytes
-    admit(con, sql)
-    reader = carried(_relation(con, sql)).to_arrow_reader(_BATCH)
+    room = most_bytes = asking.most_bytes
+    asking.admit(sql)
+    reader = carried(_relation(asking.con, sql)).to_arrow_reader(_BATCH)
     with pa.ipc.new_stream(out, reader.schema) as writer:
         for batch in reader:
             if left is not None and batch.num_rows > left:
@@ -155,7 +183,7 @@ def _open(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     )
     con.execute(f"SET threads = {threads}")  # which starts them, confined as this one is
     statements, files = (tuple(asked[name]) for name in ("statements", "files"))
-    build(con, Setup(held, statements, files, asked["older"], asked["types"]))
+    build(con, Setup(held, statements, {}, files, asked["older"], asked["types"]))
     return con
 
 

@@ -1,8 +1,8 @@
-"""What pages are made of, without a server: tokens, plots, settings, the lines of a comparison.
+"""What pages are made of, without a server: tokens, plots, settings.
 
 Invariants: a token says what it was and who scored it; a plot has numbers where a chart can draw
-them and texts elsewhere; a secret setting is hidden; an arm's line is the mean of its runs;
-what goes wrong in a page that is under way is said; few questions at a time have a process apart.
+them and texts elsewhere; a secret setting is hidden; what goes wrong in a page that
+is under way is said; few questions at a time have a process apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from jinja2 import Environment
 
 from flows.view import reading
 from flows.view.app import pieces
-from flows.view.curves import curves
 from flows.view.pages.console import plot
 from flows.view.pages.tasks import round_values
 from flows.view.pages.trace import ShownToken
@@ -29,9 +28,6 @@ from genenv_core.errors import QueryError
 from genenv_core.hiding import HIDDEN
 from genenv_core.storage.sql.sandbox import Answer, Limits
 from genenv_core.storage.store.local import LocalStore
-from tests.mutations import mutation
-from tests.unit import builders_root
-from tests.unit.builders_root import fill, rows_of, small_root
 from tests.waiting import BOUND_S, until
 
 
@@ -85,35 +81,6 @@ def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
     sent = list(pieces(page, {"late": late}))
     assert sent[0].startswith("head") and "tail" not in "".join(sent)
     assert sent[-1] == '<p class="bad" role="alert">more than 20 s of &lt;work&gt;</p>'
-
-
-@mutation(
-    "the line of an arm is its best run's", "flows/view/curves.py",
-    'f"avg(e.{curve.column})', 'f"max(e.{curve.column})',
-)  # fmt: skip
-def test_the_line_of_an_arm_is_the_mean_of_its_runs(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    store: LocalStore = small_root(tmp_path / "root")
-
-    def lower(table: str, epoch: int) -> pl.DataFrame:
-        frame = rows_of(table, epoch)
-        return frame.with_columns(skill=pl.col("p_hat") / 2) if table == "epochs" else frame
-
-    monkeypatch.setattr(builders_root, "rows_of", lower)
-    fill(store, "run-b")
-    reader = Reader(store)
-    try:
-        single = curves(reader, ["run-a", "run-b"]).data
-        both = curves(reader, ["run-a", "run-b"], by="arm").data
-    finally:
-        reader.close()
-    assert single["lines"] == ["run-a", "run-b"] and both["lines"] == ["genenv"]
-    a, b, mean = (
-        data["values"]["skill"][line]
-        for data, line in ((single, "run-a"), (single, "run-b"), (both, "genenv"))
-    )
-    assert a != b
-    assert mean == pytest.approx([(x + y) / 2 for x, y in zip(a, b, strict=True)])
-    assert both["alpha"] == single["alpha"]
 
 
 def test_two_questions_at_a_time_have_a_process_of_their_own(

@@ -318,7 +318,7 @@ class Area:
         # Attacks name a few tables; building every view for each of them is slow.
         few = [f'CREATE VIEW "{name}"' for name in ("runs", "traces", "scores")]
         kept = [s for s in self.body["statements"] if s.startswith(tuple(few))]
-        self.body_less = self.body | {"statements": kept}
+        self.body_less = self.body | {"statements": kept, "views": {}}
         if ROOT and owner:
             for path in [folder, *folder.rglob("*")]:
                 os.chown(path, owner, owner, follow_symlinks=False)
