@@ -59,6 +59,17 @@ def turns(messages: Sequence[Message]) -> list[Turn]:
     return [_turn(message) for message in with_calls(messages)]
 
 
+def folded(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:
+    """Return turns with how often each comes in a row, so that equal acknowledgements are one."""
+    found: list[tuple[Turn, int]] = []
+    for turn in turns:
+        if turn.role == "tool" and found and found[-1][0].parts == turn.parts:
+            found[-1] = (Turn("tool", turn.parts), found[-1][1] + 1)
+        else:
+            found.append((turn, 1))
+    return found
+
+
 def openai_messages(messages: Sequence[Message]) -> list[JsonObject]:
     """Return a transcript that names its calls as OpenAI-style APIs take it.
 

@@ -18,7 +18,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from genenv_core.addresses import at_root
-from genenv_core.play.transcript import Turn, visible
+from genenv_core.play.transcript import folded, visible
 from genenv_core.report.charts import GLYPHS, SERIES, draw
 from genenv_core.report.data import RunReport
 
@@ -34,7 +34,7 @@ class Headline:
 
 def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str) -> str:
     """Return the page on these runs; `root` is as the commands on the page should name it."""
-    template = templates("genenv_core.report", spoken=_spoken).get_template("page.html.j2")
+    template = templates("genenv_core.report", spoken=folded).get_template("page.html.j2")
     return template.render(
         runs=runs,
         headlines=headlines(runs[0]),
@@ -167,14 +167,3 @@ def _total(seconds: Sequence[float]) -> str:
     total = sum(seconds)
     unit, size = ("min", 60) if total >= 120 else ("s", 1)
     return f"{total / size:.1f} {unit} in {len(seconds)} epochs"
-
-
-def _spoken(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:
-    """Return turns with how often each comes in a row, so that equal acknowledgements are one."""
-    found: list[tuple[Turn, int]] = []
-    for turn in turns:
-        if turn.role == "tool" and found and found[-1][0].parts == turn.parts:
-            found[-1] = (Turn("tool", turn.parts), found[-1][1] + 1)
-        else:
-            found.append((turn, 1))
-    return found
