@@ -95,7 +95,8 @@ def page(reader: Reader, request: Request) -> Page:
         {
             "run": run, "points": points, "binned": binned, "epochs": epochs, "epoch": epoch,
             "by": by, "used": used, "sort": order, "q": asked.get("q", ""), "BY": BY, "USED": USED,
-            "ORDERS": ORDERS, "alike": alike, "settings": settings,
+            "ORDERS": ORDERS, "settings": settings,
+            "alike": {name: value for name, value in alike.items() if value is not None},
             "map": _map(points, binned, by, settings),
             "shape": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM},
         },
