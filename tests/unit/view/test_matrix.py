@@ -128,7 +128,8 @@ def test_no_column_repeats_a_number_in_every_row(client: TestClient):
 
 @mutation(
     "suspects are asked for before their page begins", REJECTED,
-    '"matrix": lambda: Matrix.of(', '"matrix": (lambda made: lambda: made)(Matrix.of)(',
+    'lambda: Matrix.of(reader.panel("by_epoch", "Suspects", sql), "suspects")',
+    '(lambda one: lambda: one)(Matrix.of(reader.panel("by_epoch", "", sql), "suspects"))',
 )  # fmt: skip
 def test_suspects_are_asked_for_while_their_page_is_on_its_way(root: Path):
     reader = Reader(LocalStore(root))
