@@ -39,7 +39,7 @@ class SpokenTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldAttempt:
     """An attempt beside the expected answer: what was asked, what was said then, and the answer."""
 
     request: tuple[SpokenTurn, ...]
@@ -62,7 +62,7 @@ def shown_turns(spoken: Sequence[Turn]) -> tuple[SpokenTurn, ...]:
     )  # fmt: skip
 
 
-def held(messages: Sequence[Message], expected: str, *, failed: bool) -> Held:
+def held(messages: Sequence[Message], expected: str, *, failed: bool) -> HeldAttempt:
     """Return an attempt beside the expected answer; marks where they part in one that failed.
 
     Where calls are expected, the calls of all turns are compared in their order, else the last text
@@ -76,10 +76,10 @@ def held(messages: Sequence[Message], expected: str, *, failed: bool) -> Held:
         replace(piece, text=piece.text.strip()) for piece in answer.pieces if piece.text.strip()
     )
     if not failed or not wanted:
-        return Held(request, said, wanted)
+        return HeldAttempt(request, said, wanted)
     if any(piece.is_call for piece in wanted):
-        return Held(request, *_calls_apart(said, wanted))
-    return Held(request, *_texts_apart(said, wanted))
+        return HeldAttempt(request, *_calls_apart(said, wanted))
+    return HeldAttempt(request, *_texts_apart(said, wanted))
 
 
 Place = tuple[int, int]

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from flows.view.pages import Page, about
-from flows.view.parting import Held, SpokenTurn, held, shown_turns
+from flows.view.parting import HeldAttempt, SpokenTurn, held, shown_turns
 from flows.view.reading import Panel, Reader, Row
 from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
@@ -25,7 +25,7 @@ class Card:
     """The attempts that said the same and were judged alike, and what they said."""
 
     rows: list[Row]
-    held: Held
+    held: HeldAttempt
 
 
 def page(reader: Reader, request: Request) -> Page:

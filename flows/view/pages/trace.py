@@ -11,7 +11,7 @@ from starlette.requests import Request
 from tokenizers import Tokenizer
 
 from flows.view.pages import Page, about
-from flows.view.parting import Held, held
+from flows.view.parting import HeldAttempt, held
 from flows.view.reading import Panel, Reader
 from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
@@ -64,7 +64,7 @@ class ShownTrace:
     facts: Panel
     tokens: Panel
     trainer: Panel
-    held: Held
+    held: HeldAttempt
     shown: list[ShownToken]
     updates: Panel
     prompt: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.view.parting import Held, Piece, first_difference, held
+from flows.view.parting import HeldAttempt, Piece, first_difference, held
 from genenv_core.domains.tool_calls import written
 from genenv_core.types import Message
 from tests.mutations import mutation
@@ -31,7 +31,7 @@ def attempt(*said: str, answer: str = "recorded") -> list[Message]:
     return messages
 
 
-def marked(one: Held) -> tuple[list[str], list[str]]:
+def marked(one: HeldAttempt) -> tuple[list[str], list[str]]:
     """Return what is marked in the expected answer, and in what was said."""
     return _marks(one.expected), [mark for turn in one.said for mark in _marks(turn.pieces)]
 
