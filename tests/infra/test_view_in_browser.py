@@ -538,6 +538,7 @@ def test_nothing_that_somebody_wrote_is_carried_out(browser: Browser, tmp_path: 
         assert page.get_by_role("link", name=RUN_NAMES[0]).count() == 1
         page.goto(f"{address}/runs/run-a/tasks")
         follow(page, page.locator("[data-panel=tasks] td a").first)
+        assert page.evaluate(WIDER) <= 0
         shot(page, "hostile-story")
         follow(page, page.locator(".attempt h3 a").first)
         expect(page.get_by_role("heading", name="Token by token")).to_be_visible()
