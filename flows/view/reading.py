@@ -72,6 +72,10 @@ class Panel:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __bool__(self) -> bool:
+        """An answer of no rows is an answer: True, whatever the length."""
+        return True
+
     @property
     def first(self) -> Row | None:
         """The first row, None without any."""

@@ -24,6 +24,12 @@ RUNS = ("run_id", "computed_by", "branch_of")
 BELOW = {"task_id": "tasks", "base_task_id": "tasks", "trace_id": "traces"}
 """Columns whose values have pages: those of runs, and those below a run."""
 
+DIGESTS = ("digest", "parent_digest", "checkpoint", "agent_checkpoint")
+"""Columns whose values a table shortens; their title has the whole."""
+
+DIGITS = 8
+"""Letters of a digest that tell it from others of a run."""
+
 COLOURS = 7
 """Colours of lines and groups; the style sheet names them s0, s1 and so on."""
 
@@ -57,6 +63,14 @@ def cell(value: Any, column: str = "", run: str = "") -> Markup:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     kind = "n" if is_number else "s" if len(shown(value)) <= SHORT else "t"
     return Markup('<td class="{}">{}</td>').format(kind, linked(value, column, run))
+
+
+def short(value: Any, column: str) -> Markup | str:
+    """Return a value as text; a digest as its beginning, with the whole as its title."""
+    said = shown(value)
+    if column not in DIGESTS or len(said) <= DIGITS:
+        return said
+    return Markup('<code title="{}">{}</code>').format(said, said[:DIGITS])
 
 
 def linked(value: Any, column: str, run: str) -> Markup:

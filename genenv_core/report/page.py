@@ -16,8 +16,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from genenv_core.addresses import at_root
-from genenv_core.play.transcript import Turn, visible
+from genenv_core.play.transcript import visible
 from genenv_core.report.data import RunReport
+from genenv_core.report.folding import folded
 from genenv_core.report.outcome import Headline
 from genenv_core.report.outcome import headlines as outcome_headlines
 from genenv_core.report.words import MEASURES, number, percent, signed
@@ -27,7 +28,7 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
     """Return the page on these runs; `root` is as the commands on the page should name it."""
     from genenv_core.report.charts import GLYPHS, SERIES, draw  # loads matplotlib
 
-    template = templates("genenv_core.report", spoken=_spoken).get_template("page.html.j2")
+    template = templates("genenv_core.report", spoken=folded).get_template("page.html.j2")
     return template.render(
         runs=runs,
         headlines=headlines(runs[0]),
@@ -99,14 +100,3 @@ def summary(run: RunReport) -> str:
     if done < run.planned:
         return f"{done} of {run.planned} epochs are finished: this is how far it is now."
     return f"All {done} epochs are finished."
-
-
-def _spoken(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:
-    """Return turns with how often each comes in a row, so that equal acknowledgements are one."""
-    found: list[tuple[Turn, int]] = []
-    for turn in turns:
-        if turn.role == "tool" and found and found[-1][0].parts == turn.parts:
-            found[-1] = (Turn("tool", turn.parts), found[-1][1] + 1)
-        else:
-            found.append((turn, 1))
-    return found

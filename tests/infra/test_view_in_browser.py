@@ -64,6 +64,13 @@ FOCUSED = """() => {
 }"""
 """Which of those has the focus, and whether a person sees that."""
 
+CUT_DRAWINGS = """() => [...document.querySelectorAll('.map svg')].filter((one) =>
+  [one.parentElement, document.documentElement].some((box) =>
+    one.getBoundingClientRect().right > box.getBoundingClientRect().right + 1
+    || one.getBoundingClientRect().bottom > box.getBoundingClientRect().bottom + 1)
+).length"""
+"""Finds maps that are wider or higher than what holds them."""
+
 PAPER_WIDTH = 688
 """Pixels between the margins of A4."""
 
@@ -309,7 +316,8 @@ def test_ten_questions_are_answered_in_two_clicks_or_one_search(
 
     def why_failed() -> None:
         person.search(failed_task)
-        person.reads(re.compile("✗"))
+        person.reads(re.compile("✗"), "expected")
+        expect(page.locator(".attempt mark").first).to_be_visible()
 
     def unsure() -> None:
         person.search(failed)
@@ -320,6 +328,8 @@ def test_ten_questions_are_answered_in_two_clicks_or_one_search(
         person.click("Rejections")
         person.reads("What was rejected, and why")
         expect(page.locator("[data-panel=reasons] td").first).to_be_visible()
+        person.follow("[data-panel=by_epoch] td a")
+        expect(page.locator("[data-panel=behind] td").first).to_be_visible()
 
     def rows_of_a_checkpoint() -> None:
         person.click("Lineage")
@@ -383,12 +393,52 @@ def test_tokens_are_chosen_and_words_found_by_keys(page: Page, address: str, roo
     page.keyboard.press("Home")
     expect(said).to_contain_text("Token 1 of")
     field = page.locator("#within input")
-    words = page.locator(".turn .words").first.inner_text()[:12]
+    words = page.locator(".turn:not(.expected) .words").first.inner_text()[:12]
     field.fill(words.upper())
     expect(page.locator("#within [role=status]")).to_contain_text(re.compile(r"^1 of [1-9]"))
     field.fill("no attempt says this")
     expect(page.locator("#within [role=status]")).to_have_text("0 of 0")
     shot(page, "trace")
+
+
+def test_keys_lead_to_the_search_and_to_the_next_task_and_attempt(
+    page: Page, address: str, root: Path, run: str
+):
+    with pools.connect(root) as con:
+        asked = f"SELECT min(task_id) AS one FROM scores WHERE run_id = '{run}'"
+        task = query(con, asked)["one"].item()
+    for place in (f"{address}/runs/{run}/tasks/{task}", "an attempt"):
+        if place == "an attempt":
+            follow(page, page.locator(".attempt h3 a").first)
+        else:
+            page.goto(place)
+        first = page.url
+        with page.expect_navigation():
+            page.keyboard.press("j")
+        assert page.url != first
+        with page.expect_navigation():
+            page.keyboard.press("k")
+        assert page.url == first
+    page.keyboard.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.type("j/k")
+    expect(page.locator("#find")).to_have_value("j/k")
+    assert page.url == first
+
+
+def test_a_search_by_words_says_how_many_it_found(page: Page, address: str, root: Path, run: str):
+    with pools.connect(root) as con:
+        asked = "SELECT prompt FROM tasks WHERE prompt IS NOT NULL ORDER BY task_id DESC LIMIT 1"
+        first, *_, last = query(con, asked)["prompt"].item().split()
+    page.goto(f"{address}/runs/{run}")
+    page.locator("#find").fill(f"{last.upper()} {first}")
+    with page.expect_navigation():
+        page.locator("#find").press("Enter")
+    expect(page.locator("#hits")).to_contain_text(re.compile(r"^[1-9][0-9,]* hits? in "))
+    expect(page.locator("[data-panel=found] td").first).to_be_visible()
+    shot(page, "found")
+    page.goto(f"{address}/find?q=zork+nowhere")
+    expect(page.locator("#hits")).to_contain_text("Nothing has all of")
 
 
 @pytest.mark.parametrize(
@@ -479,6 +529,7 @@ def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
     ways = {
         "run": f"/runs/{run}", "tasks": f"/runs/{run}/tasks?epoch=2", "story": task,
         "lineage": f"/runs/{run}/lineage", "rejections": f"/runs/{run}/rejections",
+        "suspects": f"/runs/{run}/suspects", "found": "/find?q=a",
         "console": "/sql?q=SELECT+epoch,p_hat,share_in_band,r_env_mean+FROM+epochs+ORDER+BY+epoch",
     }  # fmt: skip
     for name, way in ways.items():
@@ -486,6 +537,8 @@ def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
         if name == "run":
             expect(page.locator("[data-curve] canvas").first).to_be_visible()
         assert page.evaluate(WIDER) <= 0, name
+        if name == "tasks":
+            assert page.evaluate(CUT_DRAWINGS) == 0
         assert look != "print" or page.evaluate(BROKEN_NUMBERS) == 0, name
         shot(page, f"{name}-{look}")
 
@@ -546,6 +599,7 @@ def test_nothing_that_somebody_wrote_is_carried_out(browser: Browser, tmp_path: 
         assert page.get_by_role("link", name=RUN_NAMES[0]).count() == 1
         page.goto(f"{address}/runs/run-a/tasks")
         follow(page, page.locator("[data-panel=tasks] td a").first)
+        assert page.evaluate(WIDER) <= 0
         shot(page, "hostile-story")
         follow(page, page.locator(".attempt h3 a").first)
         expect(page.get_by_role("heading", name="Token by token")).to_be_visible()

@@ -49,7 +49,7 @@ def page(reader: Reader, request: Request) -> Page | Response:
     return Page(
         "console.html.j2", "SQL",
         {
-            "sql": sql, "panel": panel, "error": error, "plot": plot(panel) if panel else None,
+            "sql": sql, "panel": panel, "error": error, "plot": panel and plot(panel),
             "questions": questions(), "relations": _relations(),
         },
         400 if error else 200,

@@ -1,6 +1,8 @@
-"""One field that finds runs, tasks, generations, groups and traces by id, and tasks by words."""
+"""One field that finds what has an id, and runs and tasks by words in any order."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -8,41 +10,83 @@ from starlette.responses import RedirectResponse, Response
 from flows.view.pages import Page
 from flows.view.reading import Reader, Row
 from genenv_core.addresses import path_of
+from genenv_core.errors import QueryError
 from genenv_core.storage.sql.duck import text
 
 MOST = 50
-"""Tasks, and ids, that are listed."""
+"""Hits, and ids, that are listed."""
+
+WORDS = 60
+"""Different words of a search: each is looked for in every task."""
 
 
 def page(reader: Reader, request: Request) -> Page | Response:
-    """Return what was found, or go straight to it when it is one thing with this very id."""
-    words = request.query_params.get("q", "").strip()
-    asked = text(words)
+    """Return what was found, or go straight to it when it is one thing with this very id.
+
+    Raises QueryError for more words than are searched for.
+    """
+    asked = request.query_params.get("q", "").strip()
+    words = list(dict.fromkeys(asked.lower().split()))
+    if len(words) > WORDS:
+        raise QueryError(f"{len(words)} different words: at most {WORDS} are searched for at once")
     ids = reader.panel(
-        "ids", "By id",
-        f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE run_id = {asked}\n"
-        "UNION ALL SELECT 'task', run_id, task_id FROM tasks "
-        f"WHERE task_id = {asked} OR generation_id = {asked}\n"
-        "UNION ALL SELECT 'trace', run_id, trace_id FROM traces "
-        f"WHERE trace_id = {asked}\n"
-        "UNION ALL SELECT 'task', run_id, task_id FROM task_scores "
-        f"WHERE group_id = {asked}\nORDER BY run_id DESC LIMIT {MOST}",
+        "ids", "By id", f"{_with_id(asked)}\nORDER BY run_id DESC LIMIT {MOST}"
     )  # fmt: skip
     if ids.first and len({(row["kind"], row["id"]) for row in ids}) == 1:
         return RedirectResponse(place(ids.first), 303)
+    values = {"searched": asked, "words": words, "most": MOST, "place": place}
+    if not words:
+        return Page("found.html.j2", "Search", values | {"found": None, "counted": None})
+    hits = _hits(asked, words)
+    counted = reader.panel(
+        "counted", "Number of hits",
+        f"SELECT count(*) AS hits, count(DISTINCT run_id) AS runs FROM (\n{hits}\n)",
+    )  # fmt: skip
     found = reader.panel(
-        "words", "By words",
-        "SELECT run_id, epoch, task_id, source, family, difficulty, rejection, prompt FROM tasks\n"
-        "WHERE contains(lower(concat_ws(' ', task_id, family, prompt, program, generation_text)), "
-        f"{text(words.lower())})\nORDER BY run_id DESC, epoch DESC, task_id LIMIT {MOST}",
+        "found", "Hits",
+        f"SELECT kind, id, run_id, epoch, source, family, difficulty, rejection, prompt\n"
+        f"FROM (\n{hits}\n)\nORDER BY has_id DESC, kind, run_id DESC, epoch DESC, id LIMIT {MOST}",
     )  # fmt: skip
-    return Page(
-        "found.html.j2", f"Search: {words}",
-        {"searched": words, "ids": ids, "found": found, "most": MOST, "place": place},
-    )  # fmt: skip
+    return Page("found.html.j2", f"Search: {asked}", values | {"found": found, "counted": counted})
 
 
 def place(row: Row) -> str:
     """Return the page of what has an id."""
     below = {"run": (), "task": ("tasks", row["id"]), "trace": ("traces", row["id"])}
     return path_of(row["run_id"], *below[row["kind"]])
+
+
+def _with_id(asked: str) -> str:
+    """Return the question for what has this very id."""
+    same = f"= {text(asked)}"
+    return (
+        f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE run_id {same}\n"
+        "UNION SELECT 'task', run_id, task_id FROM tasks "
+        f"WHERE task_id {same} OR generation_id {same}\n"
+        f"UNION SELECT 'trace', run_id, trace_id FROM traces WHERE trace_id {same}\n"
+        f"UNION SELECT 'task', run_id, task_id FROM task_scores WHERE group_id {same}"
+    )
+
+
+def _hits(asked: str, words: Sequence[str]) -> str:
+    """Return the question for what has this id, or all of these words in any order."""
+
+    def all_in(place: str) -> str:
+        return " AND ".join(f"contains(lower({place}), lower({text(word)}))" for word in words)
+
+    return (
+        f"WITH ids AS (\n{_with_id(asked)}\n),\n"
+        "spoken AS (\n"
+        f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE {all_in('run_id')}\n"
+        "UNION ALL SELECT 'task', run_id, task_id FROM tasks WHERE "
+        f"{all_in(_SEARCHED)}\n),\n"
+        "hits AS (SELECT * FROM ids UNION SELECT * FROM spoken)\n"
+        "SELECT h.*, t.epoch, t.source, t.family, t.difficulty, t.rejection, t.prompt, "
+        "(h.kind, h.run_id, h.id) IN (SELECT (kind, run_id, id) FROM ids) AS has_id\n"
+        "FROM hits AS h LEFT JOIN tasks AS t "
+        "ON h.kind = 'task' AND t.run_id = h.run_id AND t.task_id = h.id"
+    )
+
+
+_SEARCHED = "concat_ws(' ', task_id, family, prompt, program, generation_text)"
+"""What the words of a task are looked for in."""

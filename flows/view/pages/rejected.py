@@ -1,29 +1,90 @@
-"""What was rejected and why, and what looks as if pi_env were gaming its reward.
+"""What was rejected and why, what looks as if pi_env were gaming its reward, and the rows behind.
 
 Suspects are a page of their own: their question reads every attempt with its text.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from starlette.requests import Request
 
 from flows.view.pages import Page, about
-from flows.view.reading import Reader
+from flows.view.reading import Panel, Reader, Row, parameter, whole_number
+from genenv_core.report.page import percent
 from genenv_core.storage.sql.duck import text
+from schemas.relations import describe
 
-EXAMPLES = 50
-"""Suspects that are listed of each reason, the first ones; all are counted."""
+LISTED = 200
+"""Rows behind a cell that are listed; all are counted."""
+
+FROM = {
+    "tasks": "pi_env's texts that became no task",
+    "agent": "tasks whose attempts pi_agent's update may not use",
+    "env": "tasks whose attempts pi_env's update may not use",
+}
+"""What rows are missing from, as `rejections.kept_from` names it."""
+
+SMALL = 0.005
+"""Shares below it would be rounded to nothing."""
+
+BARS = 10
+"""The longest bar behind a number; the style sheet names them w0, the shortest, w1 and so on."""
+
+REASON = re.compile(r"`(\w+)`: (.*?)(?= `\w+`: |$)", re.DOTALL)
+"""A reason and its meaning in the dictionary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Counts by reason and epoch: `groups` holds the rows of a panel by group, reason and epoch."""
+
+    panel: Panel
+    epochs: list[int]
+    groups: dict[str, dict[str, dict[int, Row]]]
+    counted: str
+    """The column that counts; `share` is the column beside it."""
+
+    @classmethod
+    def of(cls, panel: Panel, counted: str) -> Matrix:
+        """Return the matrix of rows with an epoch, a reason and, where they have it, a group."""
+        groups: dict[str, dict[str, dict[int, Row]]] = {}
+        for row in panel:
+            reasons = groups.setdefault(row.get("kept_from", ""), {})
+            reasons.setdefault(row["reason"], {})[row["epoch"]] = row
+        return cls(panel, sorted({row["epoch"] for row in panel}), groups, counted)
+
+
+def bar(share: float | None) -> str:
+    """Return the name of the bar behind a share, '' for none."""
+    return f"w{min(BARS, round(share * BARS))}" if share else ""
+
+
+def share(part: float | None) -> str:
+    """Return a share as percent, '' for none; what is more than nothing is not called 0%."""
+    return "<1%" if part and part < SMALL else percent(part)
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the rejections of a run; raises NotFound."""
+    """Return the rejections of a run, or the rows behind one; raises NotFound, QueryError."""
     run = request.path_params["run"]
     about(reader, run)
+    if request.query_params.get("reason"):
+        return _rejected(reader, run, request.query_params)
     own = f"run_id = {text(run)}"
+    by_epoch = reader.panel(
+        "by_epoch", "By epoch",
+        "SELECT epoch, kept_from, rejection AS reason, rejections, share FROM rejections "
+        f"WHERE {own} ORDER BY kept_from = 'tasks' DESC, kept_from, "
+        "sum(rejections) OVER (PARTITION BY kept_from, rejection) DESC, reason, epoch",
+    )  # fmt: skip
     return Page(
         "rejected.html.j2", f"Rejections of {run}",
         {
-            "run": run,
+            "run": run, "matrix": Matrix.of(by_epoch, "rejections"), "FROM": FROM,
+            "bar": bar, "share": share,
             "reasons": reader.panel(
                 "reasons", "Reasons",
                 "SELECT kept_from, rejection, sum(rejections) AS rows, min(epoch) AS first_epoch, "
@@ -32,28 +93,99 @@ def page(reader: Reader, request: Request) -> Page:
                 f"FROM rejections WHERE {own}\nGROUP BY kept_from, rejection\n"
                 "ORDER BY kept_from = 'tasks' DESC, kept_from, rows DESC, rejection",
             ),
-            "by_epoch": reader.panel(
-                "by_epoch", "By epoch",
-                "SELECT epoch, kept_from, rejection, rejections, share FROM rejections "
-                f"WHERE {own} ORDER BY epoch, kept_from, rejections DESC, rejection",
-            ),
+        },
+    )  # fmt: skip
+
+
+def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
+    """Return the rows that were rejected for one reason, in one epoch where it names one."""
+    kept_from, reason = parameter(asked, "from", FROM), asked["reason"]
+    epoch = whole_number(asked, "epoch")
+    when = "" if epoch is None else f" AND {{}}epoch = {epoch}"
+    counted = reader.panel(
+        "counted", "How many",
+        "SELECT sum(rejections) AS rows, sum(rejections) / sum(rejections / share) AS share "
+        f"FROM rejections WHERE run_id = {text(run)} AND kept_from = {text(kept_from)} "
+        f"AND rejection = {text(reason)}{when.format('')}",
+    )  # fmt: skip
+    if kept_from == "tasks":
+        sql = (
+            "SELECT epoch, task_id, rejection_detail AS detail, "
+            "coalesce(generation_text, program) AS text FROM tasks\n"
+            f"WHERE run_id = {text(run)} AND source NOT IN ('base', 'validation', 'test') "
+            f"AND rejection = {text(reason)}{when.format('')}\nORDER BY epoch, task_id"
+        )
+    else:
+        sql = (
+            "SELECT s.epoch, s.task_id, s.p_hat, s.distance, t.family, t.difficulty, "
+            "coalesce(t.generation_text, t.program) AS text FROM selections AS s\n"
+            "JOIN tasks AS t ON t.run_id = s.run_id AND t.task_id = s.task_id\n"
+            f"WHERE s.run_id = {text(run)} AND s.update = {text(kept_from)} "
+            f"AND s.reason = {text(reason)}{when.format('s.')}\nORDER BY s.epoch, s.task_id"
+        )
+    rows = reader.panel("behind", "Rows", f"{sql}\nLIMIT {LISTED}")
+    where = "all epochs" if epoch is None else f"epoch {epoch}"
+    return Page(
+        "behind.html.j2", f"{reason} of {where}",
+        {
+            "run": run, "way": "rejections", "share": share,
+            "counted": lambda: counted, "behind": lambda: rows,
+            "about": f"Missing from {kept_from}: {FROM[kept_from]}.",
         },
     )  # fmt: skip
 
 
 def suspects(reader: Reader, request: Request) -> Page:
-    """Return the suspects of a run, which are asked for while the page is on its way; NotFound."""
-    run = request.path_params["run"]
+    """Return the suspects of a run, or the rows behind one reason; raises NotFound, QueryError.
+
+    They are asked for while the page is on its way.
+    """
+    run, asked = request.path_params["run"], request.query_params
     about(reader, run)
+    own = f"run_id = {text(run)}"
+    if reason := asked.get("reason"):
+        return _suspected(reader, own, run, reason, whole_number(asked, "epoch"))
     sql = (
-        "SELECT reason, count(*) OVER same AS with_this_reason, epoch, task_id, family, value, "
-        f"threshold, detail\nFROM suspects WHERE run_id = {text(run)}\n"
-        "WINDOW same AS (PARTITION BY reason)\n"
-        f"QUALIFY row_number() OVER (same ORDER BY epoch, task_id) <= {EXAMPLES}\n"
-        "ORDER BY reason, epoch, task_id"
+        "SELECT s.epoch, s.reason, count(*) AS suspects, "
+        "nullif(count(DISTINCT s.task_id), 0) / any_value(n.tasks) AS share\n"
+        f"FROM suspects AS s LEFT JOIN (\n{_new_tasks(own)}\n) AS n ON n.epoch = s.epoch\n"
+        f"WHERE s.{own}\nGROUP BY s.epoch, s.reason\n"
+        "ORDER BY sum(count(*)) OVER (PARTITION BY s.reason) DESC, s.reason, s.epoch"
     )
     values = {
-        "run": run, "examples": EXAMPLES,
-        "suspects": lambda: reader.panel("suspects", "Suspects", sql),
+        "run": run, "bar": bar, "share": share, "meaning": _meaning(),
+        "matrix": lambda: Matrix.of(reader.panel("by_epoch", "Suspects", sql), "suspects"),
     }  # fmt: skip
     return Page("suspects.html.j2", f"Suspects of {run}", values, streams=True)
+
+
+def _suspected(reader: Reader, own: str, run: str, reason: str, epoch: int | None) -> Page:
+    when = "" if epoch is None else f" AND epoch = {epoch}"
+    where = f"{own} AND reason = {text(reason)}{when}"
+    counted = f"SELECT count(*) AS rows FROM suspects WHERE {where}"
+    rows = (
+        "SELECT epoch, task_id, family, value, threshold, detail FROM suspects\n"
+        f"WHERE {where}\nORDER BY epoch, task_id, family\nLIMIT {LISTED}"
+    )
+    of = "all epochs" if epoch is None else f"epoch {epoch}"
+    values = {
+        "run": run, "way": "suspects", "share": share, "about": _meaning().get(reason, ""),
+        "counted": lambda: reader.panel("counted", "How many", counted),
+        "behind": lambda: reader.panel("behind", "Rows", rows),
+    }  # fmt: skip
+    return Page("behind.html.j2", f"{reason} of {of}", values, streams=True)
+
+
+def _new_tasks(own: str) -> str:
+    """Return the question for how many valid tasks are new in each epoch."""
+    return (
+        f"SELECT epoch, count(*) AS tasks FROM tasks WHERE {own} AND valid "
+        "AND source NOT IN ('base', 'validation', 'test') GROUP BY epoch"
+    )
+
+
+def _meaning() -> dict[str, str]:
+    """Return what each reason of a suspect means, as the dictionary has it."""
+    (view,) = [one for one in describe() if one.name == "suspects"]
+    (column,) = [one for one in view.columns if one.name == "reason"]
+    return dict(REASON.findall(column.description))

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 
 from flows.view.pages import Page, about
-from flows.view.reading import Panel, Reader
+from flows.view.parting import HeldAttempt, SpokenTurn, held, shown_turns
+from flows.view.reading import Panel, Reader, Row
 from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
-from genenv_core.play.transcript import turns
+from genenv_core.play.transcript import Turn, turns
 from genenv_core.storage.sql.duck import text
 
 SHOWN = 16
 """Attempts whose words are on the page; the others are a click away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The attempts that said the same and were judged alike, and what they said."""
+
+    rows: list[Row]
+    held: HeldAttempt
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -30,13 +40,19 @@ def page(reader: Reader, request: Request) -> Page:
         raise NotFound(f"run {run} has no task {task!r}: search for its id, or for words of it")
     row = facts.first
     attempts = _attempts(reader, run, task)
+    expected = right_answer(reader.store, run, row)
+    said, cards = _said(reader, attempts, expected)
+    prompt = _prompt(row)
+    opening = cards[0].held.request if cards else ()
     return Page(
         "story.html.j2", task,
         {
             "run": run, "facts": facts, "task": row, "attempts": attempts,
-            "expected": right_answer(reader.store, run, row),
+            "expected": expected, "prompt": prompt, "said": said, "cards": cards,
+            "more_read": () if opening == prompt else opening, "opening": opening,
+            "some_failed": any(row["success"] is False for row in attempts),
+            "beside": _beside(reader, run, task),
             "context": _context(reader, row["context_id"]),
-            "prompt": turns(json.loads(row["spec"])["messages"]) if _has_messages(row) else None,
             "checks": reader.panel(
                 "checks", "Checks it passed",
                 f"SELECT flaw, passed, detail FROM certificates WHERE {own} AND "
@@ -61,13 +77,25 @@ def page(reader: Reader, request: Request) -> Page:
                 "p_hat_before, r_env, agent_updates, env_updates FROM task_history "
                 f"WHERE {own} AND fingerprint = {text(row['fingerprint'] or '')} ORDER BY occasion",
             ),
-            "said": _said(reader, attempts),
         },
     )  # fmt: skip
 
 
-def _has_messages(row: dict[str, Any]) -> bool:
-    return bool(row["spec"]) and "messages" in json.loads(row["spec"])
+def _prompt(row: Row) -> tuple[SpokenTurn, ...]:
+    """Return what the task asks, as turns; nothing for a text that became no task."""
+    messages = json.loads(row["spec"]).get("messages") if row["spec"] else None
+    if messages is not None:
+        return shown_turns(turns(messages))
+    return shown_turns([Turn("user", (row["prompt"],))] if row["prompt"] else [])
+
+
+def _beside(reader: Reader, run: str, task: str) -> Panel:
+    return reader.panel(
+        "beside", "The tasks before and after it",
+        f"SELECT max(task_id) FILTER (task_id < {text(task)}) AS before, "
+        f"min(task_id) FILTER (task_id > {text(task)}) AS after "
+        f"FROM tasks WHERE run_id = {text(run)}",
+    )  # fmt: skip
 
 
 def _attempts(reader: Reader, run: str, task: str) -> Panel:
@@ -85,7 +113,7 @@ def _attempts(reader: Reader, run: str, task: str) -> Panel:
     )  # fmt: skip
 
 
-def _context(reader: Reader, context: str | None) -> tuple[Panel, list[Any]] | None:
+def _context(reader: Reader, context: str | None) -> tuple[Panel, tuple[SpokenTurn, ...]] | None:
     """Return what pi_env was asked, None for tasks that it did not write."""
     if context is None:
         return None
@@ -93,7 +121,9 @@ def _context(reader: Reader, context: str | None) -> tuple[Panel, list[Any]] | N
         "context", "What pi_env saw",
         f"SELECT messages FROM contexts WHERE context_id = {text(context)} LIMIT 1",
     )  # fmt: skip
-    return (panel, turns(json.loads(panel.rows[0]["messages"]))) if panel.rows else None
+    if panel.first is None:
+        return None
+    return panel, shown_turns(turns(json.loads(panel.first["messages"])))
 
 
 def _updates(reader: Reader, run: str, generation: str | None) -> Panel | None:
@@ -122,14 +152,20 @@ def _siblings(reader: Reader, run: str, row: dict[str, Any]) -> Panel | None:
     )  # fmt: skip
 
 
-def _said(reader: Reader, attempts: Panel) -> tuple[Panel, dict[str, list[Any]]] | None:
-    """Return the words of the first attempts, None without any."""
-    ids = [row["trace_id"] for row in attempts][:SHOWN]
-    if not ids:
-        return None
+def _said(reader: Reader, attempts: Panel, expected: str) -> tuple[Panel | None, list[Card]]:
+    """Return the words of the first attempts: a card for those that said the same."""
+    rows = {row["trace_id"]: row for row in attempts.rows[:SHOWN]}
+    if not rows:
+        return None, []
     panel = reader.panel(
         "said", "What was said",
         "SELECT DISTINCT trace_id, messages FROM trace_tokens "
-        f"WHERE trace_id IN ({', '.join(map(text, ids))}) ORDER BY trace_id",
+        f"WHERE trace_id IN ({', '.join(map(text, rows))}) ORDER BY trace_id",
     )  # fmt: skip
-    return panel, {row["trace_id"]: turns(json.loads(row["messages"])) for row in panel}
+    cards: dict[Any, Card] = {}
+    for one in panel:
+        row = rows[one["trace_id"]]
+        judged = (row["success"], row["failure"], row["reward"])
+        words = held(json.loads(one["messages"]), expected, failed=row["success"] is False)
+        cards.setdefault((words, *judged), Card([], words)).rows.append(row)
+    return panel, list(cards.values())

@@ -29,6 +29,9 @@ ORDERS = {
     "difficulty": "difficulty, task_id",
     "epoch": "epoch, task_id",
 }
+SETTLED = ("alpha", "n")
+"""Columns that are said once above the table where they never change."""
+
 STEPS = (1, 2, 5, 10)
 """Distances between two ticks of an axis, times a power of ten."""
 
@@ -40,7 +43,13 @@ PAD = 18
 SIDE = CLUSTER[0] / 2 + 6
 """Room above and below the outermost tasks, and beside them, where half a cluster has to fit."""
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 900, 380, 56, 46, 12, 14
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 900, 390, 68, 52, 22, 14
+
+LABEL = 14
+"""Letters of a family beside the axis."""
+
+LETTER = 13.0
+"""Width of a letter beside an axis on a phone, where the drawing is small and its letters large."""
 
 
 Place = Callable[[Any], float]
@@ -69,7 +78,9 @@ def page(reader: Reader, request: Request) -> Page:
         "tasks", "Tasks", f"{chosen}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}"
     )
     many = len(points) > POINTS
-    points = replace(points, truncated=many)
+    alike = {name: points.rows[0][name] for name in SETTLED if _is_settled(points, name)}
+    columns = [name for name in points.columns if name not in alike]
+    points = replace(points, truncated=many, columns=columns)
     binned = _binned(reader, chosen, by) if many else None
     epochs = reader.panel(
         "epochs", "Epochs with tasks",
@@ -84,10 +95,17 @@ def page(reader: Reader, request: Request) -> Page:
         {
             "run": run, "points": points, "binned": binned, "epochs": epochs, "epoch": epoch,
             "by": by, "used": used, "sort": order, "q": asked.get("q", ""), "BY": BY, "USED": USED,
-            "ORDERS": ORDERS, "map": _map(points, binned, by, settings), "settings": settings,
+            "ORDERS": ORDERS, "settings": settings,
+            "alike": {name: value for name, value in alike.items() if value is not None},
+            "map": _map(points, binned, by, settings),
             "shape": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM},
         },
     )  # fmt: skip
+
+
+def _is_settled(points: Panel, name: str) -> bool:
+    """Return whether a column has one value in all rows, which is then said once."""
+    return len({row[name] for row in points}) == 1
 
 
 def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
@@ -129,8 +147,8 @@ def _binned(reader: Reader, chosen: str, by: str) -> Panel:
 
 def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[str, Any]:
     """Return the marks, the axes and the band of the map, in units of its drawing."""
-    column = "place" if binned else by
-    rows = (binned or points).rows
+    column = by if binned is None else "place"
+    rows = (points if binned is None else binned).rows
     places = sorted({row[column] for row in rows if row[column] is not None})
     along = {place: index for index, place in enumerate(places)}
     families = sorted({row["family"] for row in points if row["family"] is not None})
@@ -148,7 +166,11 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
     def y(p_hat: float) -> float:
         return TOP + PAD + (1 - p_hat) * (HEIGHT - TOP - BOTTOM - 2 * PAD)
 
-    marks = _bins(rows, x, y, by) if binned else _points(rows, x, y, column, families, len(places))
+    marks = (
+        _bins(rows, x, y, by)
+        if binned is not None
+        else _points(rows, x, y, column, families, len(places))
+    )
     target = settings.first or {"alpha": None, "k_min": None}
     band = None
     if target["alpha"] is not None:
@@ -157,11 +179,14 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
         )  # fmt: skip
         band = {"y": y(top), "height": y(bottom) - y(top), "alpha": y(target["alpha"])}
     if by == "difficulty" and places:
-        ticks = [(x(value), value) for value in round_values(low, high)]
+        whole = all(float(place).is_integer() for place in places)
+        values = [one for one in round_values(low, high) if not whole or one.is_integer()]
+        ticks = [(x(value), _plain(value)) for value in values]
     else:
-        ticks = [(x(place), place) for place in places[:: max(1, len(places) // 12)]]
+        ticks = [(x(place), str(place)[:LABEL]) for place in places[:: max(1, len(places) // 12)]]
     return {
-        "marks": marks, "band": band, "ticks": ticks, "families": [] if binned else families,
+        "marks": marks, "band": band, "ticks": ticks, "step": _step(ticks),
+        "families": families if binned is None else [],
         "levels": [(y(value), value) for value in (0, 0.25, 0.5, 0.75, 1)],
     }  # fmt: skip
 
@@ -172,7 +197,7 @@ def _bins(rows: list[Row], x: Place, y: Place, by: str) -> list[Mark]:
     return [
         Mark(
             x(row["place"]), y(row["p_hat"]), 2 + 12 * (row["tasks"] / most) ** 0.5, "s0",
-            f"{row['tasks']} tasks, p_hat {row['p_hat']:.2f}, {by} {row['place']}",
+            f"{row['tasks']} tasks, p_hat {row['p_hat']:.2f}, {by} {_plain(row['place'])}",
         )
         for row in rows
     ]  # fmt: skip
@@ -197,7 +222,7 @@ def _points(
             colour = colour_of(families.index(row["family"])) if row["family"] in families else "s6"
             label = (
                 f"{row['task_id']}: {row['successes']} of {row['n']}, epoch {row['epoch']}, "
-                f"family {row['family']}, difficulty {row['difficulty']}"
+                f"family {row['family']}, difficulty {_plain(row['difficulty'])}"
             )
             marks.append(
                 Mark(
@@ -207,6 +232,17 @@ def _points(
                 )
             )  # fmt: skip
     return marks
+
+
+def _plain(value: Any) -> str:
+    """Return a difficulty without needless digits, or a family."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _step(ticks: list[tuple[float, str]]) -> int:
+    """Return how many ticks a phone has to go on to have room for each label."""
+    widest = max((len(label) for _, label in ticks), default=0)
+    return max(1, math.ceil(len(ticks) * (widest + 1) * LETTER / (WIDTH - LEFT)))
 
 
 def round_values(low: float, high: float) -> list[float]:

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from tokenizers import Tokenizer
 
 from flows.view.pages import Page, about
+from flows.view.parting import HeldAttempt, held
 from flows.view.reading import Panel, Reader
 from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
-from genenv_core.play.transcript import turns
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.lookup import measured_checkpoint, token_texts, tokenizer_of
 from genenv_core.types import Policy
@@ -64,7 +64,7 @@ class ShownTrace:
     facts: Panel
     tokens: Panel
     trainer: Panel
-    turns: list[Any]
+    held: HeldAttempt
     shown: list[ShownToken]
     updates: Panel
     prompt: str
@@ -88,11 +88,14 @@ def page(reader: Reader, request: Request) -> Page:
         "ON s.run_id = r.run_id AND s.trace_id = r.trace_id "
         f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)} ORDER BY r.trace_id",
     )  # fmt: skip
+    ids = [row["trace_id"] for row in others]
+    at = ids.index(trace)
     return Page(
         "trace.html.j2", trace,
         {
             "run": run, "trace": trace, "traces": traces, "others": others, "task_id": task,
-            "apart": APART,
+            "apart": APART, "before": ids[at - 1] if at else None,
+            "after": ids[at + 1] if at + 1 < len(ids) else None,
         },
     )  # fmt: skip
 
@@ -129,12 +132,15 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         f"WHERE {own} AND policy = 'agent' AND row_id = {text(trace)} ORDER BY epoch",
     )  # fmt: skip
     row = tokens.first
+    expected = _expected(reader, run, facts.first["task_id"])
+    failed = facts.first["success"] is False
     tokenizer = tokenizer_of(reader.store, run, Policy.AGENT) if row else None
     return ShownTrace(
-        facts, tokens, trainer, turns(json.loads(row["messages"])) if row else [],
+        facts, tokens, trainer,
+        held(json.loads(row["messages"]) if row else [], expected, failed=failed),
         _tokens(tokenizer, row, trainer.first) if row else [], updates,
         "".join(token_texts(tokenizer, row["prompt_ids"])) if row else "",
-        _expected(reader, run, facts.first["task_id"]), measured_checkpoint(reader.store, run),
+        expected, measured_checkpoint(reader.store, run),
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ if (within && CSS.highlights) {
 
   field.addEventListener("input", () => {
     const words = field.value.toLowerCase();
-    const blocks = words ? document.querySelectorAll(".turn .words, .tokens") : [];
+    const blocks = words ? document.querySelectorAll(".turn:not(.expected) .words, .tokens") : [];
     found = [...blocks].flatMap((block) => rangesOf(block, words));
     show(0);
   });

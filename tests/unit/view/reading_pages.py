@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
+from flows.view.pages.rejected import share
 from flows.view.reading import PAGE
-from flows.view.shown import shown
+from flows.view.shown import DIGESTS, DIGITS, shown
 
 CUT = {"tasks": 200, "siblings": 40, "items": 200, "made_of": 500}
 """Tables of which a page shows the first rows alone, and how many."""
@@ -22,6 +23,7 @@ class Shown:
     columns: list[str] = field(default_factory=list[str])
     rows: list[list[str]] = field(default_factory=list[list[str]])
     sql: str = ""
+    in_list: bool = False
 
 
 class Pages(HTMLParser):
@@ -45,6 +47,7 @@ class Pages(HTMLParser):
         if "data-panel" in given:
             self.shown.append(Shown(given["data-panel"]))
             self._in_list = tag == "dl"
+            self.shown[-1].in_list = self._in_list
             if self._in_list:
                 self.shown[-1].rows.append([])
         if tag in ("th", "dt") and "data-column" in given and self.shown:
@@ -94,13 +97,39 @@ def held_against_sql(text: str, ask: Callable[[str], list[dict[str, Any]]]) -> i
         if one.name == "stages":
             assert sorted(_cells(one)) == sorted(map(_state, rows))
             continue
+        if one.name == "by_epoch":
+            assert sorted(map(_spaced, one.rows)) == sorted(_counts(rows)), one.name
+            continue
         if one.rows[0] and len(one.columns) != len(one.rows[0]):  # a box to choose the row
             one.rows = [row[1:] for row in one.rows]
         for said, row in zip(one.rows, rows, strict=False):
-            assert said == [shown(row[column]).strip() for column in one.columns], one.name
+            assert said == [
+                _as_text(row[column], "" if one.in_list else column) for column in one.columns
+            ], one.name
         most = CUT.get(one.name, PAGE.rows or 0)
         assert len(one.rows) == min(len(rows), most), one.name
     return len(found)
+
+
+def _as_text(value: Any, column: str) -> str:
+    text = shown(value).strip()
+    return text[:DIGITS] if column in DIGESTS else text
+
+
+def _spaced(row: list[str]) -> list[str]:
+    """Return the cells of a row of a matrix that hold something."""
+    return [" ".join(cell.split()) for cell in row if cell]
+
+
+def _counts(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the cells of a matrix of reasons by epoch, row by row."""
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for row in rows:
+        count = row["rejections"] if "rejections" in row else row["suspects"]
+        cell = f"{shown(count)} {share(row['share'])}".strip()
+        reasons = found.setdefault((row.get("kept_from", ""), row["reason"]), [])
+        reasons.append((row["epoch"], cell))
+    return [[cell for _, cell in sorted(cells)] for cells in found.values()]
 
 
 def _cells(grid: Shown) -> list[str]:

@@ -49,6 +49,8 @@ PAGES = {
     "checkpoint": "/runs/run-a/checkpoints/agent/1",
     "checkpoint of pi_env": "/runs/run-a/checkpoints/env/1",
     "search": "/find?q=bolts",
+    "rejected": "/runs/run-a/rejections?reason=unparseable&epoch=1&from=tasks",
+    "suspected": "/runs/run-a/suspects?reason=by_chance",
     "console": "/sql?q=SELECT+*+FROM+epochs",
 }
 
@@ -263,6 +265,9 @@ PLACES = [
     "/runs/run-a/checkpoints/agent/{}",
     "/runs/run-a/tasks?q={}",
     "/find?q={}",
+    "/runs/run-a/rejections?reason={}",
+    "/runs/run-a/rejections?reason=below_band&from={}",
+    "/runs/run-a/suspects?reason=by_chance&epoch={}",
     "/?q={}",
     "/sql?q={}",
     "/sql?q=SELECT+1&as={}",
@@ -308,6 +313,17 @@ def test_the_console_says_what_is_wrong_with_a_question(sql: str, words: str, cl
     assert answer.status_code == 400
     assert 'role="alert"' in answer.text
     assert words in answer.text.lower()
+
+
+@mutation(
+    "the console says nothing of an answer without rows", "flows/view/templates/console.html.j2",
+    "{% if panel is not none %}", "{% if panel is not none and panel.rows %}",
+)  # fmt: skip
+@pytest.mark.parametrize(("n", "words"), [(0, "0 rows"), (1, "1 row"), (2, "2 rows")])
+def test_the_console_says_how_many_rows_an_answer_has(n: int, words: str, client: TestClient):
+    answer = client.get("/sql", params={"q": f"SELECT 1 AS a FROM range({n})"})
+    assert f'id="answered">{words}</p>' in answer.text
+    assert client.get("/sql").text.count('id="answered"') == 0
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])

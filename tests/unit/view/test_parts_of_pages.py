@@ -68,6 +68,14 @@ def test_there_is_no_plot_where_there_is_nothing_to_draw(rows: list[dict[str, An
     assert plot(panel(rows)) is None
 
 
+@mutation(
+    "an answer of no rows counts for none", "flows/view/reading.py",
+    "        return True\n", "        return len(self) > 0\n",
+)  # fmt: skip
+def test_an_answer_of_no_rows_is_an_answer():
+    assert panel([]) and not len(panel([]))
+
+
 def test_a_secret_setting_is_hidden():
     assert setting('"hunter2"', "teacher.password") == HIDDEN
     assert setting("4", "rwr.steps") == "4"

@@ -1,0 +1,159 @@
+"""The task map and the lineage, as the pages of `genenv view` draw and list them.
+
+Invariants: a whole difficulty is a whole number; the map says what a circle is; what never changes
+is said once and is no column; a digest is short, and its title has the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from starlette.testclient import TestClient
+
+from flows.view.app import application
+from flows.view.pages import tasks
+from flows.view.pages.tasks import LETTER, _map, _step
+from flows.view.reading import Panel
+from flows.view.shown import DIGITS, short
+from genenv_core.storage.sql.sandbox import Answer
+from tests.mutations import mutation
+from tests.unit import builders_root
+from tests.unit.builders_root import rows_of, small_root
+from tests.unit.view.reading_pages import tables
+
+TASKS = "flows/view/pages/tasks.py"
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Return a browser of a run with long digests."""
+
+    def long(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table != "checkpoints":
+            return frame
+        return frame.with_columns(digest=pl.lit(DIGEST), parent_digest=pl.lit(DIGEST))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builders_root, "rows_of", long)
+        store = small_root(tmp_path_factory.mktemp("drawings") / "root")
+    with TestClient(application(store), base_url="http://localhost") as made:
+        yield made
+
+
+def panel(rows: list[dict[str, object]]) -> Panel:
+    return Panel.of("tasks", "", "", Answer(pl.DataFrame(rows), False))
+
+
+def points(*difficulties: float) -> Panel:
+    """Return tasks of these difficulties."""
+    return panel(
+        [
+            {
+                "task_id": f"t{n}", "epoch": 1, "family": "k1", "difficulty": difficulty,
+                "successes": 4, "n": 8, "p_hat": 0.5,
+            }
+            for n, difficulty in enumerate(difficulties)
+        ]
+    )  # fmt: skip
+
+
+@mutation(
+    "whole difficulties have ticks between them", TASKS,
+    "if not whole or one.is_integer()", "if not whole or True",
+)  # fmt: skip
+@mutation(
+    "a whole difficulty is no whole number", TASKS,
+    'return f"{value:g}" if isinstance', 'return f"{value:.2f}" if isinstance',
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("difficulties", "labels"),
+    [
+        ((1.0, 2.0, 4.0), ["1", "2", "3", "4"]),
+        ((1.0, 1.5), ["1", "1.05", "1.1", "1.15", "1.2", "1.25", "1.3", "1.35", "1.4", "1.45",
+                      "1.5"]),
+        ((3.0,), ["3"]),
+    ],
+)  # fmt: skip
+def test_the_axis_of_difficulties(difficulties: tuple[float, ...], labels: list[str]):
+    settings = panel([{"alpha": 0.5, "k_min": 0.1}])
+    drawn = _map(points(*difficulties), None, "difficulty", settings)
+    assert [label for _, label in drawn["ticks"]] == labels
+    assert "difficulty 1," not in drawn["marks"][0].label
+    assert drawn["marks"][0].label.endswith(f"difficulty {difficulties[0]:g}")
+
+
+@mutation(
+    "labels of a phone lie over each other", TASKS, "(widest + 1) * LETTER", "(widest + 1) * 1",
+)  # fmt: skip
+def test_labels_have_room_on_a_phone():
+    assert _step([(0.0, "k1")] * 6) == 1
+    step = _step([(0.0, "a long family")] * 12)
+    assert 14 * LETTER * 12 / step <= tasks.WIDTH - tasks.LEFT
+    assert _step([]) == 1
+
+
+def test_the_whole_map_is_on_a_phone():
+    sheet = (Path(tasks.__file__).parents[1] / "static" / "view.css").read_text()
+    assert ".drawing svg { min-width" not in sheet
+
+
+def test_the_map_says_what_a_circle_is(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    text = client.get("/runs/run-a/tasks").text
+    assert "A circle is a task: from left to right its difficulty" in text
+    assert "smaller circles where they are many" in text
+    monkeypatch.setattr(tasks, "POINTS", 1)
+    assert "is as large as they are many" in client.get("/runs/run-a/tasks").text
+
+
+@mutation(
+    "columns that never change are columns", TASKS,
+    "for name in SETTLED if _is_settled(points, name)", "for name in ()",
+)  # fmt: skip
+@mutation(
+    "a column that changes is left out", TASKS,
+    "for row in points}) == 1", "for row in points}) > 0",
+)  # fmt: skip
+def test_what_never_changes_is_said_once(client: TestClient, tmp_path: Path, monkeypatch):
+    text = client.get("/runs/run-a/tasks").text
+    (listed,) = (one for one in tables(text) if one.name == "tasks")
+    assert not {"alpha", "n"} & set(listed.columns)
+    assert "The same for all of them: n 4." in text  # this run has no alpha
+
+    def uneven(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table != "task_scores":
+            return frame
+        return frame.with_columns(pl.col("n", "successes") * max(1, epoch))
+
+    monkeypatch.setattr(builders_root, "rows_of", uneven)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        (listed,) = (
+            one for one in tables(browser.get("/runs/run-a/tasks").text) if one.name == "tasks"
+        )
+    assert "n" in listed.columns and "alpha" not in listed.columns
+
+
+@mutation(
+    "digests are as long as they are", "flows/view/shown.py",
+    "said[:DIGITS])", "said)",
+)  # fmt: skip
+def test_a_digest_is_short_and_its_title_has_the_whole(client: TestClient):
+    text = client.get("/runs/run-a/lineage").text
+    (listed,) = (one for one in tables(text) if one.name == "checkpoints")
+    at = [listed.columns.index(name) for name in ("digest", "parent_digest")]
+    assert {row[place] for row in listed.rows for place in at} == {DIGEST[:DIGITS]}
+    assert f'<code title="{DIGEST}">{DIGEST[:DIGITS]}</code></a>' in text
+    assert "A larger one was the best of its policy by validation success" in text
+    assert DIGEST in client.get("/runs/run-a/checkpoints/agent/1").text  # whole, to copy
+
+
+def test_only_digests_are_shortened():
+    assert short("x" * 20, "detail") == "x" * 20
+    assert short(None, "digest") == ""
+    assert short('"><b>' * 4, "digest").startswith('<code title="&#34;&gt;&lt;b&gt;')

@@ -1,0 +1,150 @@
+"""The search of `genenv view`.
+
+Invariants: a search finds what has all of its words, in any order and with any capitals, each as it
+is written; it says how many hits there are, however few are listed; ids and words are one list; one
+that finds nothing says what it looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from starlette.testclient import TestClient
+
+from flows.view.app import application
+from flows.view.pages import finding
+from genenv_core import pools
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
+from tests.unit.builders_root import fill, small_root
+from tests.unit.view.reading_pages import Shown, tables
+
+FINDING = "flows/view/pages/finding.py"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a root with two runs, in which pi_env wrote of nuts, and every request is of bolts."""
+    place = tmp_path_factory.mktemp("find") / "root"
+    fill(small_root(place), "run-b")
+    return place
+
+
+@pytest.fixture(scope="module")
+def pool(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Return its tables."""
+    with pools.connect(root) as con:
+        yield con
+
+
+@pytest.fixture(scope="module")
+def client(root: Path) -> Iterator[TestClient]:
+    """Return a browser of its pages."""
+    with TestClient(application(LocalStore(root)), base_url="http://localhost") as made:
+        yield made
+
+
+def found(client: TestClient, words: str) -> tuple[str, Shown | None]:
+    """Return the page of a search, and its hits."""
+    text = client.get("/find", params={"q": words}).text
+    return text, next((one for one in tables(text) if one.name == "found"), None)
+
+
+@mutation(
+    "a search takes its words for a phrase", FINDING,
+    "asked.lower().split()", "[asked.lower()]",
+)  # fmt: skip
+@mutation(
+    "one word of a search is enough", FINDING,
+    'return " AND ".join(f"contains(', 'return " OR ".join(f"contains(',
+)  # fmt: skip
+@mutation(
+    "capitals of a task hide it from a search", FINDING,
+    "contains(lower({place}), ", "contains({place}, ",
+)  # fmt: skip
+@pytest.mark.parametrize("words", ["nuts receive", "RECEIVE  nuts", "ReCeIvE bolts nut"])
+def test_all_words_are_found_in_any_order(words: str, client: TestClient, pool):
+    has = " AND ".join(
+        f"lower(prompt || ' ' || program || ' ' || coalesce(generation_text, '')) LIKE '%{word}%'"
+        for word in words.lower().split()
+    )
+    expected = query(pool, f"SELECT run_id, task_id FROM tasks WHERE {has}").rows()
+    text, hits = found(client, words)
+    assert hits is not None and len(expected) > 1
+    assert {(row[2], row[1]) for row in hits.rows} == set(expected)
+    assert f"{len(expected)} hits in 2 runs" in text
+
+
+@mutation(
+    "a search takes some signs for others", FINDING,
+    "contains(lower({place}), lower({text(word)}))",
+    "lower({place}) LIKE '%' || {text(word)} || '%'",
+)  # fmt: skip
+@pytest.mark.parametrize("words", ["re_eive", "rec%ve", "receive.bolts", "' OR 1=1", "b[o]lts"])
+def test_a_word_is_found_as_it_is_written(words: str, client: TestClient):
+    text, hits = found(client, words)
+    assert hits is None
+    assert 'role="status">Nothing has ' in text
+
+
+@mutation(
+    "a search counts what it lists", FINDING,
+    'f"SELECT count(*) AS hits, count(DISTINCT run_id) AS runs FROM (\\n{hits}\\n)"',
+    'f"SELECT count(*) AS hits, 2 AS runs FROM (\\n{hits}\\nLIMIT {MOST})"',
+)  # fmt: skip
+def test_all_hits_are_counted_and_the_first_listed(
+    client: TestClient, pool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(finding, "MOST", 3)
+    text, hits = found(client, "bolts")
+    all_of_them = query(pool, "SELECT 1 FROM tasks WHERE contains(prompt, 'bolts')").height
+    assert all_of_them > 3
+    assert hits is not None and len(hits.rows) == 3
+    assert f"{all_of_them} hits in 2 runs" in text
+    assert "The first 3 are listed" in text
+
+
+@mutation(
+    "a search by words leaves out runs", FINDING,
+    "FROM runs WHERE {all_in('run_id')}", "FROM runs WHERE false",
+)  # fmt: skip
+def test_runs_and_tasks_are_hits_of_one_list(client: TestClient):
+    _, hits = found(client, "RUN -")
+    assert hits is not None
+    assert [row[:3] for row in hits.rows] == [["run", "run-b", "run-b"], ["run", "run-a", "run-a"]]
+
+
+@mutation(
+    "an id of several things is not found by it", FINDING,
+    "hits AS (SELECT * FROM ids UNION SELECT * FROM spoken)",
+    "hits AS (SELECT * FROM spoken)",
+)  # fmt: skip
+def test_an_id_that_several_things_have_lists_them_all(tmp_path: Path):
+    store = small_root(tmp_path / "root")
+    fill(store, "e0001-n000000")  # a run whose id is also that of a generation
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        _, hits = found(browser, "e0001-n000000")
+    assert hits is not None
+    kinds = [row[0] for row in hits.rows]
+    assert (kinds.count("run"), kinds.count("task")) == (1, 2)
+
+
+def test_a_search_without_words_says_what_to_write(client: TestClient):
+    text, hits = found(client, "   ")
+    assert hits is None and "Write an id, or words of a task" in text
+
+
+def test_nothing_found_says_what_was_searched_and_what_to_try(client: TestClient):
+    text, _ = found(client, "nuts zork")
+    said = "Nothing has all of <q>nuts</q>, <q>zork</q>. Searched were the ids of runs"
+    assert said in text and "Try fewer words" in text
+
+
+def test_more_words_than_are_searched_for_are_refused(client: TestClient):
+    answer = client.get("/find", params={"q": " ".join(map(str, range(finding.WORDS + 1)))})
+    assert answer.status_code == 400
+    assert f"at most {finding.WORDS} are searched for" in answer.text
