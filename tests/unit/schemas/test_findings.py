@@ -98,6 +98,15 @@ def both(*changes: Change) -> Change:
     return changed
 
 
+def mended(tables: Tables) -> Tables:
+    """Return a stage that failed once and was computed by the next attempt."""
+    rows = tables["stage_runs"]
+    rollout = SECOND & (pl.col("stage") == "rollout")
+    later = rows.filter(rollout).with_columns(attempt=pl.col("attempt") + 1)
+    failed = put("stage_runs", rollout, state="failed", error="no memory")(tables)["stage_runs"]
+    return tables | {"stage_runs": pl.concat([failed, later])}
+
+
 def set_to(**sections: Any) -> Change:
     return lambda tables: configured(tables, **sections)
 
@@ -157,7 +166,7 @@ BROKEN_RUNS: dict[str, tuple[Change, Change | None, str, str | None, str]] = {
     "stage_failed": (
         put("stage_runs", SECOND & (pl.col("stage") == "rollout"), state="failed",
             error="no memory\nat line 3"),
-        None, "stage_failed", "rollout", "the stage rollout failed: no memory",
+        mended, "stage_failed", "rollout", "the stage rollout failed: no memory",
     ),
     "no_task": (
         put("epochs", SECOND, tasks_valid=0), put("epochs", SECOND, tasks_valid=15),
@@ -345,7 +354,7 @@ def test_nothing_is_said_of_a_run_that_learns(found: Found) -> None:
 )  # fmt: skip
 @mutation(
     "a failed stage is found by an earlier attempt", FINDINGS,
-    "ORDER BY attempt DESC) = 1\n),\nacted", "ORDER BY attempt) = 1\n),\nacted",
+    "ORDER BY attempt DESC) = 1", "ORDER BY attempt) = 1",
 )  # fmt: skip
 @mutation(
     "a fall is measured in standard deviations", FINDINGS,
@@ -372,7 +381,7 @@ def test_every_rule_has_a_broken_run() -> None:
 
 @mutation(
     "the first pi_env is blamed for what it has not learned", FINDINGS,
-    "WHERE NOT c.alpha_inside AND p.epoch > 1", "WHERE NOT c.alpha_inside",
+    "WHEN epoch > 1 AND tasks_attempted >= 10", "WHEN tasks_attempted >= 10",
 )  # fmt: skip
 def test_epoch_1_is_not_blamed_for_the_first_pi_env(found: Found) -> None:
     assert found.of("first") == []

@@ -106,7 +106,7 @@ def test_nothing_of_an_attempt_is_lost():
 
 
 @mutation(
-    "equal answers of tools are each a turn of their own", "genenv_core/play/transcript.py",
+    "equal answers of tools are each a turn of their own", "genenv_core/report/folding.py",
     "found[-1][0].parts == turn.parts", "found[-1][0] is turn",
 )  # fmt: skip
 def test_equal_answers_of_tools_are_one_turn():

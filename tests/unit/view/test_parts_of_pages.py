@@ -28,6 +28,7 @@ from genenv_core.errors import QueryError
 from genenv_core.hiding import HIDDEN
 from genenv_core.storage.sql.sandbox import Answer, Limits
 from genenv_core.storage.store.local import LocalStore
+from tests.mutations import mutation
 from tests.waiting import BOUND_S, until
 
 
