@@ -207,4 +207,4 @@ def _interval(outcome: Outcome) -> str:
     since = "paired by task"
     if outcome.gain_low is None:
         return since
-    return f"{signed(outcome.gain_low)} to {signed(outcome.gain_high)} (95 %), {since}"
+    return f"{signed(outcome.gain_low)} to {signed(outcome.gain_high)} (95\u00a0%), {since}"

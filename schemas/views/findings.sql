@@ -40,7 +40,10 @@ WITH rules AS (
             'raise generation.max_generations, or find out why texts are rejected',
             'SELECT kept_from, rejection, rejections FROM rejections WHERE run_id = {run} AND epoch = {epoch}'),
         ('narrow', 'warning', 1.0,
-            'raise generation.temperature or rwr.kl_coef, or set rwr.weight_by to family',
+            'raise generation.temperature or rwr.kl_coef',
+            'SELECT prompt, count(*) AS tasks FROM tasks WHERE run_id = {run} AND epoch = {epoch} GROUP BY prompt ORDER BY tasks DESC LIMIT 20'),
+        ('one_family', 'note', 1.0,
+            'look at whether the agent is at alpha there alone; rwr.weight_by=family keeps rare families alive',
             'SELECT family, count(*) AS tasks FROM tasks WHERE run_id = {run} AND epoch = {epoch} AND valid GROUP BY family ORDER BY tasks DESC'),
         ('flawed', 'warning', 1.0,
             'switch generation.guard on, or mend the scoring of the domain',
@@ -210,7 +213,11 @@ by_epoch AS (
                 )
             },
             {
-                'rule': 'narrow', 'subject': NULL,
+                -- One family alone may be where the agent is at alpha; repeated tasks are waste.
+                'rule': if(
+                    regexp_matches(tasks_note, 'different requests|there before'), 'narrow', 'one_family'
+                ),
+                'subject': NULL,
                 'value': CASE WHEN tasks_note <> '' THEN 1.0 END,
                 'words': regexp_replace(tasks_note, '^epoch [0-9]+: ', '')
             },

@@ -20,8 +20,8 @@ def page(reader: Reader, request: Request) -> Page:
     )
     found = reader.panel(
         "runs", "Runs",
-        "SELECT r.run_id, o.epochs, o.planned, o.start, o.value AS last, o.gain, o.gain_low, "
-        "o.gain_high, o.measure, o.p_hat, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
+        "SELECT r.run_id, o.gain, o.gain_low, o.gain_high, o.start, o.value AS last, o.measure, "
+        "o.p_hat, o.epochs, o.planned, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
         "r.started_at\n"
         "FROM runs AS r INNER JOIN outcomes AS o ON o.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")

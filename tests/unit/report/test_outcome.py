@@ -68,7 +68,7 @@ def test_a_run_before_its_first_epoch_has_no_numbers_but_its_start() -> None:
 def test_the_head_of_a_page_has_the_numbers_in_the_order_in_which_they_are_asked_for() -> None:
     assert [(one.label, one.value, one.note) for one in headlines(outcome())] == [
         ("probability of the answer, test tasks", "0.500", "0.250 before training"),
-        ("gain", "+0.250", "+0.125 to +0.375 (95 %), paired by task"),
+        ("gain", "+0.250", "+0.125 to +0.375 (95\u00a0%), paired by task"),
         ("success on new tasks", "48%", "target 50%, 75% in the band"),
         ("groups with signal", "62%", "of new tasks; GRPO learns from no other"),
         ("time at work", "6.0 min", "30.0 s an epoch, bootstrap left out"),

@@ -19,7 +19,15 @@ import pytest
 
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.sections.rollout import RolloutConfig
-from genenv_core.epoch.trouble import BREAKING, BROKEN, ENDLESS, broken_attempts, endless_attempts
+from genenv_core.epoch.trouble import (
+    BREAKING,
+    BROKEN,
+    ENDLESS,
+    NARROW,
+    broken_attempts,
+    endless_attempts,
+    narrow_tasks,
+)
 from genenv_core.storage.sql.catalog import query
 from schemas.registry import TABLES, schema
 from schemas.relations import sql_name, views
@@ -105,6 +113,20 @@ def mended(tables: Tables) -> Tables:
     later = rows.filter(rollout).with_columns(attempt=pl.col("attempt") + 1)
     failed = put("stage_runs", rollout, state="failed", error="no memory")(tables)["stage_runs"]
     return tables | {"stage_runs": pl.concat([failed, later])}
+
+
+def noted(*, alike: bool) -> Change:
+    """Return an epoch of one family, as the stage notes it, whose requests are alike or not."""
+
+    def changed(tables: Tables) -> Tables:
+        tasks = tables["tasks"].filter(SECOND)
+        unlike = pl.format("bolts {}", pl.col("generation_index"))
+        tasks = tasks if alike else tasks.with_columns(prompt=unlike)
+        base = tables["tasks"].head(2).with_columns(family=pl.Series(["k1", "k2"]))
+        note = narrow_tasks(tasks, base, 2)[NARROW]
+        return put("epochs", SECOND, tasks_note=note)(tables)
+
+    return changed
 
 
 def set_to(**sections: Any) -> Change:
@@ -197,8 +219,12 @@ BROKEN_RUNS: dict[str, tuple[Change, Change | None, str, str | None, str]] = {
         "few_tasks", None, "15 new tasks were attempted where 30 are asked for",
     ),
     "narrow": (
-        put("epochs", SECOND, tasks_note="epoch 2: all alike"),
-        put("epochs", SECOND, tasks_note=""), "narrow", None, "all alike",
+        noted(alike=True), noted(alike=False), "narrow", None,
+        "15 of 15 attempted tasks are of the family k1; the 15 attempted tasks have 1 different",
+    ),
+    "one_family": (
+        noted(alike=False), put("epochs", SECOND, tasks_note=""), "one_family", None,
+        "15 of 15 attempted tasks are of the family k1: pi_env writes little else",
     ),
     "flawed": (
         some("certificates", SECOND, 1 / 135, passed=False), None,

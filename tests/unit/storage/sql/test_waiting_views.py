@@ -30,7 +30,7 @@ def created(question: str) -> set[str]:
     with start("100MB") as con:
         build(con, Setup(whole.held, whole.statements, {}, whole.files, whole.older, whole.types))
         build_named(con, waiting, question)
-    return set(VIEW_NAMES) - set(waiting)
+    return set[str](VIEW_NAMES) - set(waiting)
 
 
 @mutation(
