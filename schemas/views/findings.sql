@@ -66,7 +66,7 @@ WITH rules AS (
         ('skipped', 'warning', 1.0,
             'read the reason: an update needs rows that the filter lets pass',
             'SELECT rejection, rejections FROM rejections WHERE run_id = {run} AND epoch = {epoch} AND kept_from <> ''tasks'''),
-        ('one_row', 'warning', 0.34,
+        ('one_row', 'warning', 0.5,
             'raise generation.tasks, rwr.window_epochs or curriculum.k_min, so that more rows share the update',
             'SELECT epoch, rows, effective_rows, weight_low, weight_high FROM updates WHERE run_id = {run} AND policy = ''env'' ORDER BY epoch'),
         ('rolled_back', 'warning', 1.0,

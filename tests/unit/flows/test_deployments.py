@@ -28,8 +28,10 @@ from flows.deploy.deployments import (
 )
 from flows.shown import artifact_key, summary, table
 from genenv_core.config.load import resolve
+from genenv_core.report.outcome import outcome_of_run, result_lines
 from tasks.stage.progress import Event
 from tests.mutations import mutation
+from tests.unit.builders_root import small_root
 
 REPOSITORY = Path(__file__).parents[3]
 ROW = {"heldout_success": 0.25, "heldout_success_greedy": 0.5}
@@ -103,6 +105,19 @@ def test_the_page_on_a_run_says_where_to_look_further():
     stopped = summary(config(), rows, "", "", stopped=said)
     assert "**Stopped by a limit:** limits.tokens 5 is reached." in stopped
     assert "the same request again" in stopped and "```\ngenenv resume X\n```" in stopped
+
+
+@mutation(
+    "the summary of a flow run hides what is wrong", "flows/shown.py",
+    "    recent = outcome.recent if outcome else []\n", "    recent = []\n",
+)  # fmt: skip
+def test_the_page_on_a_run_says_what_came_out_and_what_is_wrong(tmp_path: Path):
+    known = outcome_of_run(small_root(tmp_path), "run-a")
+    page = summary(config(), {1: {**ROW, "epoch": 1}}, "", "", outcome=known)
+    assert "\n".join(f"- {line}" for line in result_lines(known)) in page
+    assert known.recent
+    for one in known.recent:
+        assert f"**{one.severity.title()}:** {one.line}" in page
 
 
 @mutation(

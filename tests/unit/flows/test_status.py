@@ -2,7 +2,8 @@
 
 Invariants: it agrees with the run's log; the attempts of merged epochs are not read one by one;
 other runs of the root are not opened; a run that a command ended as asked is watched no longer,
-until a command takes it on; a stage at work says how far it is, and bootstrap what it reached.
+until a command takes it on; a stage at work says how far it is, and bootstrap what it reached; what
+came out and what is wrong is that of the run's record, and no stage says it a second time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from flows.cli.runs.status import _picture, show_run, watch_run
 from flows.cli.tables import epoch_table, evidence_table
+from genenv_core.report.outcome import outcome_of_run, result_lines
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
 from genenv_core.storage.records.runs import RunLog, StageAttempt
@@ -22,6 +24,7 @@ from genenv_core.storage.store.leases import Lease
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import FAN, compact
 from tests.mutations import mutation
+from tests.unit.builders_root import small_root
 from tests.unit.builders_runs import open_run, without_fsync, write_epoch, write_run, write_stage
 
 EPOCHS = FAN
@@ -125,6 +128,47 @@ def test_a_run_that_was_to_end_early_is_watched_no_longer(
     assert read_ending(store, "run-a") is None
     (tmp_path / paths.run_ending("run-a")).write_text("{}")
     assert read_ending(store, "run-a") is None  # damaged
+
+
+@mutation(
+    "status keeps the findings to itself", "flows/cli/runs/status.py",
+    "        for one in picture.outcome.recent\n", "        for one in ()\n",
+)  # fmt: skip
+def test_status_says_what_came_out_and_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = small_root(tmp_path)
+    known = outcome_of_run(store, "run-a")
+    show_run(store, "run-a", as_json=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert " ".join(result_lines(known)) in told
+    assert known.recent
+    for one in known.recent:
+        assert f"{one.severity}: {one.line}" in told
+    show_run(store, "run-a", as_json=True)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["outcome"]["gain"] == known.gain
+    assert [one["rule"] for one in answer["findings"]] == [one.rule for one in known.findings]
+
+
+@mutation(
+    "status says twice what a stage and a finding say", "flows/cli/runs/status.py",
+    "told = stage in TOLD_HERE and (epoch, LAST) in last", "told = False",
+)  # fmt: skip
+def test_a_stage_warns_until_its_epoch_has_ended(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    log = write_run(store, "run-a", 1)
+    for stage, fact in (("rollout", "half_broken"), ("evaluate", "endless")):
+        made = write_stage(store, stage, 2, tables={}, facts={fact: f"{stage} is odd"})
+        log.note_key(2, stage, made.key)
+        first = {"stage": stage, "epoch": 2, "stage_key": made.key, "state": "computed"}
+        where = {"run_id": "run-a", "host": "h", "pid": 1, "started_at": log.info().started_at}
+        log.end(log.begin(StageAttempt.model_validate({**first, **where, "seconds": 1.0})))
+    assert sorted(_picture(store, "run-a").troubles) == ["evaluate is odd", "rollout is odd"]
+    attempt = log.attempts([1])[-1]
+    assert attempt.stage == "publish"
+    log.end(log.begin(attempt.model_copy(update={"epoch": 2})))
+    assert _picture(store, "run-a").troubles == ["evaluate is odd"]
 
 
 @mutation(
