@@ -69,22 +69,28 @@ def _with_id(asked: str) -> str:
 
 
 def _hits(asked: str, words: Sequence[str]) -> str:
-    """Return the question for what has this id, or all of these words in any order."""
+    """Return the question for what has this id, or all of these words in any order.
+
+    Each table is passed over once, and nothing is joined or held: most tasks may be hits.
+    """
 
     def all_in(place: str) -> str:
         return " AND ".join(f"contains(lower({place}), lower({text(word)}))" for word in words)
 
+    same, spoken = f"= {text(asked)}", all_in(_SEARCHED)
+    nothing = "NULL AS epoch, NULL AS source, NULL AS family, NULL AS difficulty, NULL AS rejection"
+    own = "epoch, source, family, difficulty, rejection, prompt"
+    grouped = f"SELECT run_id, task_id FROM task_scores WHERE group_id {same}"
     return (
-        f"WITH ids AS (\n{_with_id(asked)}\n),\n"
-        "spoken AS (\n"
-        f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE {all_in('run_id')}\n"
-        "UNION ALL SELECT 'task', run_id, task_id FROM tasks WHERE "
-        f"{all_in(_SEARCHED)}\n),\n"
-        "hits AS (SELECT * FROM ids UNION SELECT * FROM spoken)\n"
-        "SELECT h.*, t.epoch, t.source, t.family, t.difficulty, t.rejection, t.prompt, "
-        "(h.kind, h.run_id, h.id) IN (SELECT (kind, run_id, id) FROM ids) AS has_id\n"
-        "FROM hits AS h LEFT JOIN tasks AS t "
-        "ON h.kind = 'task' AND t.run_id = h.run_id AND t.task_id = h.id"
+        f"SELECT 'run' AS kind, run_id, run_id AS id, {nothing}, NULL AS prompt, "
+        f"run_id {same} AS has_id\nFROM runs WHERE run_id {same} OR {all_in('run_id')}\n"
+        f"UNION ALL SELECT 'task', run_id, task_id, {own}, "
+        f"coalesce(task_id {same} OR generation_id {same}, false)\n"
+        f"FROM tasks WHERE task_id {same} OR generation_id {same} OR ({spoken})\n"
+        f"UNION ALL SELECT 'task', run_id, task_id, {own}, true\n"
+        f"FROM tasks WHERE (run_id, task_id) IN ({grouped}) AND NOT ({spoken})\n"
+        f"UNION ALL SELECT 'trace', run_id, trace_id, {nothing}, NULL, true\n"
+        f"FROM traces WHERE trace_id {same}"
     )
 
 

@@ -31,7 +31,7 @@ RENEWED_S = 5
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the overview of a run; raises NotFound."""
+    """Return the overview of a run, whose findings are asked for on its way; raises NotFound."""
     run = request.path_params["run"]
     known = about(reader, run)
     stages = _stages(reader, run)
@@ -45,8 +45,13 @@ def page(reader: Reader, request: Request) -> Page:
         f"FROM epochs WHERE run_id = {text(run)} ORDER BY epoch",
     )  # fmt: skip
     outcome_panel = reader.panel("outcome", "Outcome", outcome_query(run))
-    findings_panel = reader.panel("findings", "Findings", findings_query(run))
-    outcome = outcome_of(outcome_panel.rows[0], findings_panel)
+    outcome = outcome_of(outcome_panel.rows[0], ())
+
+    def found() -> tuple[Outcome, Panel]:
+        """Return the outcome with its findings, whose question passes over every attempt."""
+        panel = reader.panel("findings", "Findings", findings_query(run))
+        return outcome_of(outcome_panel.rows[0], panel), panel
+
     return Page(
         "run.html.j2", run,
         {
@@ -54,9 +59,8 @@ def page(reader: Reader, request: Request) -> Page:
             "known": known,
             "configuration": without_secrets(json.loads(known.rows[0]["config"])),
             "curves": curves(reader, [run]),
-            "outcome": outcome,
             "outcome_panel": outcome_panel,
-            "findings_panel": findings_panel,
+            "found": found,
             "headlines": headlines(outcome),
             "epochs": epochs,
             "reached": reached(reader.store, run),
@@ -68,6 +72,7 @@ def page(reader: Reader, request: Request) -> Page:
             "results": _results(reader, run),
             "items": _items(reader, run),
         },
+        streams=True,
     )  # fmt: skip
 
 

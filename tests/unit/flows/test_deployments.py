@@ -109,7 +109,7 @@ def test_the_page_on_a_run_says_where_to_look_further():
 
 @mutation(
     "the summary of a flow run hides what is wrong", "flows/shown.py",
-    "    recent = outcome.recent if outcome else []\n", "    recent = []\n",
+    "in (outcome.recent if outcome else ())", "in ()",
 )  # fmt: skip
 def test_the_page_on_a_run_says_what_came_out_and_what_is_wrong(tmp_path: Path):
     known = outcome_of_run(small_root(tmp_path), "run-a")
