@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.live import Live
@@ -29,10 +29,12 @@ from genenv_core.config.until import Until
 from genenv_core.epoch.reached import first_texts_line, warm_start_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import GenenvError
-from genenv_core.report.outcome import Outcome, outcome_of_run, result_lines
 from genenv_core.storage.store.opening import home_of, open_once
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
+
+if TYPE_CHECKING:
+    from genenv_core.report.outcome import Outcome
 
 
 class RunView:
@@ -121,7 +123,7 @@ class RunView:
             f"{self._counts[StageState.COMPUTED]} stages computed, "
             f"{self._counts[StageState.CACHED]} cached"
         )
-        for line in result_lines(outcome) if outcome else ():
+        for line in self._result(outcome):
             say(escape(line), soft_wrap=True)
         for one in outcome.recent if outcome else ():
             style = SEVERITY_STYLES[one.severity]
@@ -147,11 +149,19 @@ class RunView:
         """Return what came out and what is wrong, None before an epoch has ended."""
         if not self._epochs:
             return None
+        from genenv_core.report.outcome import outcome_of_run  # loads DuckDB
+
         try:
             return outcome_of_run(open_once(self._config.root), str(self._config.run_id))
         except GenenvError as error:  # the run has ended all the same
             self.note(f"what came out is not known: {escape(str(error))}")
             return None
+
+    def _result(self, outcome: Outcome | None) -> list[str]:
+        """Return what came out as lines, none where it is not known."""
+        from genenv_core.report.outcome import result_lines
+
+        return result_lines(outcome) if outcome else []
 
     def _tracked(self, root: str) -> str:
         """Return how to see what MLflow has of the run, or to bring it what it lacks; '' for no.

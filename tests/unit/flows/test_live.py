@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.runs import live
 from flows.cli.runs.live import RunView
 from genenv_core.config.load import resolve
 from genenv_core.errors import QueryError
+from genenv_core.report import outcome
 from genenv_core.report.outcome import outcome_of_run, result_lines
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
@@ -72,7 +72,7 @@ def test_a_run_whose_tables_cannot_be_read_ends_all_the_same(
     def gone(*_: object) -> None:
         raise QueryError("the [tables] are away")
 
-    monkeypatch.setattr(live, "outcome_of_run", gone)
+    monkeypatch.setattr(outcome, "outcome_of_run", gone)
     said = closing(tmp_path, capsys)
     assert "what came out is not known: the [tables] are away\n" in said and "done in 2 s" in said
 
