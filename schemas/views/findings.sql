@@ -25,7 +25,7 @@ WITH rules AS (
             'read what pi_env writes; change the prompt of the domain or the section generation, or teach a given model first (warm_start.steps)',
             'SELECT rejection, rejections, example_text FROM rejections WHERE run_id = {run} AND epoch = {epoch} AND kept_from = ''tasks'''),
         ('broken', 'warning', 0.5,
-            'mend the domain, its tools or the engine; genenv domain check plays the domain without models',
+            'look at one with genenv trace, and mend the domain, its tools or the engine; genenv domain check plays the domain without models',
             'SELECT cause, error, count(*) AS attempts FROM traces WHERE run_id = {run} AND epoch = {epoch} AND error <> '''' GROUP BY ALL ORDER BY attempts DESC'),
         ('lost', 'warning', 1.0,
             'look whose failure it was; an engine or an environment that dies often makes epochs smaller than asked for',
@@ -294,8 +294,9 @@ by_attempts AS (
                 'rule': 'broken', 'subject': CAST(NULL AS VARCHAR),
                 'value': count(*) FILTER (error <> '') / count(*),
                 'words': format(
-                    '{} of {} attempts ended in an error: {}', count(*) FILTER (error <> ''),
-                    count(*), left(mode(error) FILTER (error <> ''), 200)
+                    '{} of {} attempts ended in an error: {}, the first of them {}',
+                    count(*) FILTER (error <> ''), count(*),
+                    left(mode(error) FILTER (error <> ''), 200), min(trace_id) FILTER (error <> '')
                 )
             },
             {

@@ -104,7 +104,10 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     assert row["p_hat"] is None and row["attempts_lost"] > 0
     assert row["agent_action"] == row["env_action"] == "skipped"
     shown = said("status", "broken", "--root", str(tiny_root), cwd=tiny_root)
-    assert shown.stdout.count("warning: ") == 2 and "genenv trace" in shown.stdout
+    told = " ".join(shown.stdout.split())
+    assert "warning: epochs 1 to 2: " in told and "warehouse is closed" in told
+    assert "look at one with genenv trace" in told
+    assert "attempts were lost by the environment" in told
 
 
 def test_the_offline_arm_reads_its_tasks_from_a_file(

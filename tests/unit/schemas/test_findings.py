@@ -198,7 +198,8 @@ BROKEN_RUNS: dict[str, tuple[Change, Change | None, str, str | None, str]] = {
     "broken": (
         some("traces", SECOND, 32 / 64, error="no tool"),
         some("traces", SECOND, 31 / 64, error="no tool"),
-        "broken", None, "32 of 64 attempts ended in an error: no tool",
+        "broken", None,
+        "32 of 64 attempts ended in an error: no tool, the first of them e0002-g000000-s0000",
     ),
     "lost": (
         some("traces", SECOND, 2 / 64, error="gone", cause="engine"), None,
