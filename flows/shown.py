@@ -36,7 +36,7 @@ from genenv_core.config.stages import MEASURES as MEASURED
 from genenv_core.epoch.reached import reached_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import GenenvError
-from genenv_core.report.outcome import TOLD_HERE, Outcome, outcome_of_run, result_lines
+from genenv_core.report.outcome import TOLD_HERE, Outcome, outcome_of_run
 from genenv_core.storage.records.branches import origin_of
 from genenv_core.storage.store.opening import open_once
 from schemas.enums import StageState
@@ -304,8 +304,8 @@ def summary(
             "the same request again with one, or\n\n"
             f"```\n{stopped.facts['go_on']}\n```"
         )
-    if outcome and (lines := result_lines(outcome)):
-        parts.append("\n".join(f"- {line}" for line in lines))
+    if outcome and outcome.lines:
+        parts.append("\n".join(f"- {line}" for line in outcome.lines))
     parts += [f"**Warning:** {text}" for text in (troubled or {}).values()]
     parts += [
         f"**{one.severity.title()}:** {one.line}" for one in (outcome.recent if outcome else ())

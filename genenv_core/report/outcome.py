@@ -8,7 +8,7 @@ and `findings`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import duckdb
@@ -96,6 +96,38 @@ class Outcome:
         """Return the findings of epochs before those."""
         return [one for one in self.findings if one not in self.recent]
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return `outcome` and, apart from it, `findings`, as JSON holds them."""
+        values = asdict(self)
+        findings = values.pop("findings")
+        return {"outcome": values, "findings": findings}
+
+    @property
+    def lines(self) -> list[str]:
+        """Return what came out as lines of text, for a terminal."""
+        lines, interval = list[str](), ""
+        if self.gain_low is not None:
+            interval = f" [{self.gain_low:+z.3f}, {self.gain_high:+z.3f}]"
+        if self.measure and self.value is not None:
+            what = f"{SHORT_MEASURES[self.measure]} on the test tasks"
+            if self.gain is None:
+                lines.append(f"{what}: {self.value:.3f} before training")
+            else:
+                gain = f"gain {self.gain:+z.3f}{interval}"
+                lines.append(f"{what}: {self.start:.3f} -> {self.value:.3f}, {gain}")
+        if self.skill is not None:
+            lines.append(
+                f"new tasks: success {self.skill:.2f}"
+                + ("" if self.alpha is None else f" for a target of {self.alpha:.2f}")
+                + f", {percent(self.share_in_band)} of them in the band, "
+                f"{percent(self.share_signal)} of the groups with signal"
+            )
+        if self.seconds and self.tokens:
+            seconds, tokens = self.seconds / self.epochs, self.tokens // self.epochs
+            lines.append(f"an epoch took {duration(seconds)} and {count(tokens)} tokens on average")
+        return lines
+
 
 @dataclass(frozen=True, slots=True)
 class Headline:
@@ -134,9 +166,7 @@ def tables_of_outcome() -> set[str]:
 
 def outcome_of(row: Mapping[str, Any], findings: Iterable[Mapping[str, Any]]) -> Outcome:
     """Return the record of the answers to both questions."""
-    known = {one.name for one in fields(Outcome)}
-    found = tuple(RunFinding(**one) for one in findings)
-    return Outcome(**{name: row[name] for name in row if name in known}, findings=found)
+    return Outcome(**row, findings=tuple(RunFinding(**one) for one in findings))
 
 
 def read_outcome(con: duckdb.DuckDBPyConnection, run: str) -> Outcome:
@@ -146,15 +176,14 @@ def read_outcome(con: duckdb.DuckDBPyConnection, run: str) -> Outcome:
 
 
 def outcome_of_run(store: Store, run: str) -> Outcome:
-    """Return the record of a run in a store; raises QueryError where there is no such run."""
+    """Return the record of a run in a store; raises QueryError for an unknown run."""
     with open_tables(store, [run], tables=tables_of_outcome()) as connection:
         return read_outcome(connection, run)
 
 
 def headlines(outcome: Outcome) -> list[Headline]:
     """Return the numbers that sum a run up; those that are not there yet are left out."""
-    found: list[Headline] = []
-    one = outcome
+    found, one = list[Headline](), outcome
     if one.measure and one.value is not None:
         way = "before training"
         if one.gain is not None and one.start is not None:
@@ -176,31 +205,6 @@ def headlines(outcome: Outcome) -> list[Headline]:
         note = "of tasks and attempts, prompts among them"
         found.append(Headline("tokens", count(one.tokens), note))
     return found
-
-
-def result_lines(outcome: Outcome) -> list[str]:
-    """Return the same as lines of text, for a terminal."""
-    one, lines, interval = outcome, list[str](), ""
-    if one.gain_low is not None:
-        interval = f" [{one.gain_low:+z.3f}, {one.gain_high:+z.3f}]"
-    if one.measure and one.value is not None:
-        what = f"{SHORT_MEASURES[one.measure]} on the test tasks"
-        if one.gain is None:
-            lines.append(f"{what}: {one.value:.3f} before training")
-        else:
-            gain = f"gain {one.gain:+z.3f}{interval}"
-            lines.append(f"{what}: {one.start:.3f} -> {one.value:.3f}, {gain}")
-    if one.skill is not None:
-        lines.append(
-            f"new tasks: success {one.skill:.2f}"
-            + ("" if one.alpha is None else f" for a target of {one.alpha:.2f}")
-            + f", {percent(one.share_in_band)} of them in the band, "
-            f"{percent(one.share_signal)} of the groups with signal"
-        )
-    if one.seconds and one.tokens:
-        each = f"{duration(one.seconds / one.epochs)} and {count(one.tokens // one.epochs)} tokens"
-        lines.append(f"an epoch took {each} on average")
-    return lines
 
 
 def _interval(outcome: Outcome) -> str:

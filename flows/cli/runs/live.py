@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -101,8 +100,7 @@ class RunView:
             rows = [self._epochs[number] for number in sorted(self._epochs)]
             found: dict[str, Any] = {"run_id": config.run_id, "root": config.root, "epochs": rows}
             if outcome:
-                found["outcome"] = asdict(outcome)
-                found["findings"] = found["outcome"].pop("findings")
+                found |= outcome.values
             if self._point:
                 found["branch"] = self._point.model_dump()
             if until:
@@ -123,7 +121,7 @@ class RunView:
             f"{self._counts[StageState.COMPUTED]} stages computed, "
             f"{self._counts[StageState.CACHED]} cached"
         )
-        for line in self._result(outcome):
+        for line in outcome.lines if outcome else ():
             say(escape(line), soft_wrap=True)
         for one in outcome.recent if outcome else ():
             style = SEVERITY_STYLES[one.severity]
@@ -156,12 +154,6 @@ class RunView:
         except GenenvError as error:  # the run has ended all the same
             self.note(f"what came out is not known: {escape(str(error))}")
             return None
-
-    def _result(self, outcome: Outcome | None) -> list[str]:
-        """Return what came out as lines, none where it is not known."""
-        from genenv_core.report.outcome import result_lines
-
-        return result_lines(outcome) if outcome else []
 
     def _tracked(self, root: str) -> str:
         """Return how to see what MLflow has of the run, or to bring it what it lacks; '' for no.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -30,7 +30,6 @@ from genenv_core.report.outcome import (
     TOLD_HERE,
     Outcome,
     read_outcome,
-    result_lines,
     tables_of_outcome,
 )
 from genenv_core.spending.spent import reached as reached_limits
@@ -59,6 +58,9 @@ TROUBLED = (*TOLD_HERE, "evaluate", "benchmark")
 """Stages whose facts can say that an epoch teaches nothing, or that a measurement says little."""
 
 DONE = (StageState.COMPUTED, StageState.CACHED)
+FAILED = "stage_failed"
+"""The rule of a finding that says what the line of the failed stage says."""
+
 STATE_STYLES = {
     StageState.COMPUTED: "green",
     StageState.CACHED: "cyan",
@@ -66,9 +68,6 @@ STATE_STYLES = {
     StageState.FAILED: "bold red",
     StageState.INTERRUPTED: "magenta",
 }
-
-
-FAILED = "stage_failed"
 
 
 def show_run(
@@ -84,8 +83,7 @@ def show_run(
         found: dict[str, Any] = {"run_id": run, **picture.said, "epochs": picture.epochs}
         found["evidence"], found["reused"] = picture.evidence, picture.reused
         found["warnings"], found["bootstrap"] = picture.troubles, picture.bootstrap
-        found["outcome"] = asdict(picture.outcome)
-        found["findings"] = found["outcome"].pop("findings")
+        found |= picture.outcome.values
         if picture.ending:
             found["ended_after"] = picture.ending.model_dump(include={"stage", "epoch"})
         if predicted:
@@ -238,7 +236,7 @@ def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     if picture.planned is None:
         done = "a model on a benchmark (its result: genenv resume, or FROM benchmarks in SQL)"
     parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
-    parts += [Text(line) for line in result_lines(picture.outcome)]
+    parts += [Text(line) for line in picture.outcome.lines]
     if point := point_of(picture.said):
         parts.append(Text(point.words))
     if labels := tags_of(picture.said):

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader, Row, parameter, whole_number
-from genenv_core.report.page import percent
+from genenv_core.report.words import percent
 from genenv_core.storage.sql.duck import text
 from schemas.relations import describe
 

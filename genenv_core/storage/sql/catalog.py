@@ -24,7 +24,16 @@ import pyarrow as pa
 from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sql.admission import admit
 from genenv_core.storage.sql.comments import comments
-from genenv_core.storage.sql.duck import Setup, build, message_of, name, of_files, start, text
+from genenv_core.storage.sql.duck import (
+    Setup,
+    build,
+    message_of,
+    name,
+    of_files,
+    start,
+    text,
+    words_of,
+)
 from genenv_core.storage.sql.types import carried, with_whole_days
 from schemas.registry import TABLES, schema, spec
 from schemas.relations import empty_select, sql_name, table_relation, views
@@ -145,8 +154,7 @@ def id_named(sql: str) -> tuple[str, str] | None:
 
 
 def _spelled(text: str, known: Mapping[str, set[str]]) -> set[str]:
-    words = set(re.findall(r"\w+", text.lower()))
-    return {table for name in words & known.keys() for table in known[name]}
+    return {table for name in words_of(text) & known.keys() for table in known[name]}
 
 
 def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:

@@ -85,13 +85,13 @@ def build_named(con: duckdb.DuckDBPyConnection, waiting: dict[str, str], questio
     They leave `waiting`. A question that looks into the catalog names all of them. To create a view
     takes DuckDB a look at each file below it: with a hundred runs, seconds for all that there are.
     """
-    words = _words(question)
+    words = words_of(question)
     wanted = list(waiting) if words & _OF_THE_CATALOG else list[str]()
     if not wanted:
         for view, statement in reversed(waiting.items()):
             if view.lower() in words:
                 wanted.insert(0, view)
-                words |= _words(statement)
+                words |= words_of(statement)
     for view in wanted:
         try:
             con.execute(waiting.pop(view))
@@ -99,7 +99,8 @@ def build_named(con: duckdb.DuckDBPyConnection, waiting: dict[str, str], questio
             raise TablesError(f"the tables cannot be opened: {message_of(error)}") from error
 
 
-def _words(sql: str) -> set[str]:
+def words_of(sql: str) -> set[str]:
+    """Return the words of a statement in small letters, whatever they stand for."""
     return set(re.findall(r"\w+", sql.lower()))
 
 

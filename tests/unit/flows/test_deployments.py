@@ -28,7 +28,7 @@ from flows.deploy.deployments import (
 )
 from flows.shown import artifact_key, summary, table
 from genenv_core.config.load import resolve
-from genenv_core.report.outcome import outcome_of_run, result_lines
+from genenv_core.report.outcome import outcome_of_run
 from tasks.stage.progress import Event
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
@@ -114,7 +114,7 @@ def test_the_page_on_a_run_says_where_to_look_further():
 def test_the_page_on_a_run_says_what_came_out_and_what_is_wrong(tmp_path: Path):
     known = outcome_of_run(small_root(tmp_path), "run-a")
     page = summary(config(), {1: {**ROW, "epoch": 1}}, "", "", outcome=known)
-    assert "\n".join(f"- {line}" for line in result_lines(known)) in page
+    assert "\n".join(f"- {line}" for line in known.lines) in page
     assert known.recent
     for one in known.recent:
         assert f"**{one.severity.title()}:** {one.line}" in page

@@ -16,7 +16,7 @@ from flows.cli.runs.live import RunView
 from genenv_core.config.load import resolve
 from genenv_core.errors import QueryError
 from genenv_core.report import outcome
-from genenv_core.report.outcome import outcome_of_run, result_lines
+from genenv_core.report.outcome import outcome_of_run
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.progress import Event, emit
@@ -50,7 +50,7 @@ def test_the_last_lines_say_what_came_out_and_what_is_wrong(
 ) -> None:
     said = closing(tmp_path, capsys).splitlines()
     known = outcome_of_run(LocalStore(tmp_path), "run-a")
-    for line in result_lines(known):
+    for line in known.lines:
         assert line in said
     assert known.recent
     for one in known.recent:

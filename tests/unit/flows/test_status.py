@@ -16,7 +16,7 @@ from rich.console import Console
 
 from flows.cli.runs.status import _picture, show_run, watch_run
 from flows.cli.tables import epoch_table, evidence_table
-from genenv_core.report.outcome import outcome_of_run, result_lines
+from genenv_core.report.outcome import outcome_of_run
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
 from genenv_core.storage.records.runs import RunLog, StageAttempt
@@ -141,7 +141,7 @@ def test_status_says_what_came_out_and_what_is_wrong(
     known = outcome_of_run(store, "run-a")
     show_run(store, "run-a", as_json=False)
     told = " ".join(capsys.readouterr().out.split())
-    assert " ".join(result_lines(known)) in told
+    assert " ".join(known.lines) in told
     assert known.recent
     for one in known.recent:
         assert f"{one.severity}: {one.line}" in told

@@ -16,7 +16,6 @@ from genenv_core.report.outcome import (
     RunFinding,
     headlines,
     outcome_of_run,
-    result_lines,
 )
 from genenv_core.report.words import count, duration
 from genenv_core.storage.sql.catalog import query
@@ -43,14 +42,14 @@ def finding(first: int, last: int, epochs: int, severity: str = "warning") -> Ru
 
 
 def test_the_lines_of_a_run_that_learned() -> None:
-    assert result_lines(outcome()) == [
+    assert outcome().lines == [
         "P(answer) on the test tasks: 0.250 -> 0.500, gain +0.250 [+0.125, +0.375]",
         "new tasks: success 0.48 for a target of 0.50, 75% of them in the band, 62% of the groups "
         "with signal",
         "an epoch took 30.0 s and 100 k tokens on average",
     ]
     single = outcome(gain_low=None, gain_high=None, measure="sampled")
-    assert result_lines(single)[0] == "success on the test tasks: 0.250 -> 0.500, gain +0.250"
+    assert single.lines[0] == "success on the test tasks: 0.250 -> 0.500, gain +0.250"
 
 
 def test_a_run_before_its_first_epoch_has_no_numbers_but_its_start() -> None:
@@ -59,10 +58,10 @@ def test_a_run_before_its_first_epoch_has_no_numbers_but_its_start() -> None:
          "share_signal", "seconds", "tokens")
     )  # fmt: skip
     begun = outcome(**nothing, epochs=0, value=0.25)
-    assert result_lines(begun) == ["P(answer) on the test tasks: 0.250 before training"]
+    assert begun.lines == ["P(answer) on the test tasks: 0.250 before training"]
     assert [one.value for one in headlines(begun)] == ["0.250"]
     unmeasured = outcome(**nothing, epochs=0, value=None, start=None, measure=None)
-    assert result_lines(unmeasured) == [] == headlines(unmeasured)
+    assert unmeasured.lines == [] == headlines(unmeasured)
 
 
 def test_the_head_of_a_page_has_the_numbers_in_the_order_in_which_they_are_asked_for() -> None:

@@ -7,18 +7,14 @@ that finds nothing says what it looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
 from starlette.testclient import TestClient
 
 from flows.view.app import application
 from flows.view.pages import finding
-from genenv_core import pools
 from genenv_core.storage.sql.catalog import query
-from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_root import fill, small_root
 from tests.unit.view.reading_pages import Shown, tables
@@ -32,20 +28,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("find") / "root"
     fill(small_root(place), "run-b")
     return place
-
-
-@pytest.fixture(scope="module")
-def pool(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return its tables."""
-    with pools.connect(root) as con:
-        yield con
-
-
-@pytest.fixture(scope="module")
-def client(root: Path) -> Iterator[TestClient]:
-    """Return a browser of its pages."""
-    with TestClient(application(LocalStore(root)), base_url="http://localhost") as made:
-        yield made
 
 
 def found(client: TestClient, words: str) -> tuple[str, Shown | None]:

@@ -6,20 +6,16 @@ Invariants: a number of the matrix leads to as many rows; a share that is not no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import duckdb
 import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
-from flows.view.app import application
 from flows.view.pages import rejected
 from flows.view.reading import Reader
-from genenv_core import pools
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
@@ -35,20 +31,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("matrix") / "root"
     small_root(place)
     return place
-
-
-@pytest.fixture(scope="module")
-def pool(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return its tables."""
-    with pools.connect(root) as con:
-        yield con
-
-
-@pytest.fixture(scope="module")
-def client(root: Path) -> Iterator[TestClient]:
-    """Return a browser of its pages."""
-    with TestClient(application(LocalStore(root)), base_url="http://localhost") as made:
-        yield made
 
 
 @mutation(

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import duckdb
 import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
-from genenv_core import pools
 from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
@@ -62,20 +59,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("view") / "root"
     fill(small_root(place), "run-b")
     return place
-
-
-@pytest.fixture(scope="module")
-def pool(root: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Return the same tables, asked without what the pages ask through."""
-    with pools.connect(root) as con:
-        yield con
-
-
-@pytest.fixture(scope="module")
-def client(root: Path) -> Iterator[TestClient]:
-    """Return a browser of the pages of that root."""
-    with TestClient(application(LocalStore(root)), base_url="http://127.0.0.1:4300") as made:
-        yield made
 
 
 def test_the_ids_of_these_tests_are_there(pool):

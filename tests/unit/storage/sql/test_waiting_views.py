@@ -34,7 +34,8 @@ def created(question: str) -> set[str]:
 
 
 @mutation(
-    "a view is created without what it reads", DUCK, "                words |= _words(statement)\n",
+    "a view is created without what it reads", DUCK,
+    "                words |= words_of(statement)\n",
     "",
 )  # fmt: skip
 def test_a_question_has_the_views_that_it_names_and_what_they_read() -> None:
