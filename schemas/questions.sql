@@ -62,6 +62,18 @@ FROM rejections
 WHERE kept_from = 'tasks'
 ORDER BY ALL;
 
+-- Does pi_env repeat itself?
+SELECT epoch, avg(similarity) AS similarity, avg((similarity >= 0.9)::INT) AS nearly_equal
+FROM tasks
+WHERE source = 'generated' AND valid
+GROUP BY epoch
+ORDER BY epoch;
+
+-- How did the test tasks move that resemble what pi_env wrote?
+SELECT epoch, program, test_program, test_similarity, test_gain
+FROM lookalikes
+ORDER BY test_similarity DESC, task_id LIMIT 10;
+
 -- Which checkpoints were trained on the oldest row?
 SELECT checkpoint, epoch, policy
 FROM lineage

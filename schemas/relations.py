@@ -45,6 +45,7 @@ VIEW_NAMES = (
     "calls",
     "env_texts",
     "certified",
+    "lookalikes",
     "suspects",
     "what_if",
     "cost",

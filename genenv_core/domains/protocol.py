@@ -197,6 +197,23 @@ class NamesLeaks(Protocol):
 
 
 @runtime_checkable
+class EmbedsTasks(Protocol):
+    """A domain with an embedding of its requests, by which tasks are alike.
+
+    Without it, tasks are as alike as the words of their programs: see
+    `genenv_core.algorithm.likeness`. Paraphrases share few words, so a domain of free text may
+    bring a model that knows better.
+    """
+
+    def embed(self, prompts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Return a vector of finite numbers for each request, all equally long.
+
+        Called once an epoch with the new requests, and with those before them and of the test set.
+        """
+        ...
+
+
+@runtime_checkable
 class ReadsAnswers(Protocol):
     """A domain that makes tasks from a prompt and its answer, as data in verl's style has them.
 

@@ -16,7 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, cast
 
-from genenv_core.domains.protocol import Domain
+import numpy as np
+from numpy.typing import NDArray
+
+from genenv_core.domains.protocol import Domain, EmbedsTasks
 from genenv_core.domains.steps import FAILURES, error_line, storable
 from genenv_core.errors import DomainError, GenenvError, one_line
 from genenv_core.importing import HOME
@@ -33,6 +36,8 @@ from genenv_core.types import (
 
 SHOWN = 100
 """Characters of a value that are shown."""
+
+VECTORS = "return a list of finite numbers for each request, all lists equally long"
 
 _SAID = 600
 """Characters of an error that names its own place."""
@@ -183,6 +188,28 @@ def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
         wrong = Wrong(f"gives a task whose spec is no JSON: {odd},", "keep JSON in it")
         raise _broken(domain, "parse", wrong, f" for {shown(text)}")
     return [_whole(one) for one in found]
+
+
+def embedded(domain: Domain, prompts: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return the domain's vectors of requests, shape (requests, d); None without an embedding.
+
+    Raises DomainError for anything else than a vector of finite numbers for each.
+    """
+    if not isinstance(domain, EmbedsTasks):
+        return None
+    on = f" for {len(prompts)} requests, the first {shown(next(iter(prompts), ''))}"
+    try:
+        vectors = np.asarray(domain.embed(prompts), dtype=np.float64)
+    except GenenvError:
+        raise
+    except FAILURES as error:
+        raise _broken(domain, "embed", Wrong(raised(error), VECTORS), on) from error
+    if vectors.ndim != 2 or len(vectors) != len(prompts):
+        wrong = Wrong(f"returned numbers of shape {vectors.shape}", VECTORS)
+        raise _broken(domain, "embed", wrong, on)
+    if not np.isfinite(vectors).all():
+        raise _broken(domain, "embed", Wrong("returned a number that is not finite", VECTORS), on)
+    return vectors
 
 
 def _whole(item: TaskDraft | Rejected) -> TaskDraft | Rejected:

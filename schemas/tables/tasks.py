@@ -23,8 +23,11 @@ class Tasks(
         "choice is set exactly for valid generated tasks": pl.col("choice").is_not_null()
         == (pl.col("valid") & (pl.col("source") == TaskSource.GENERATED.value)),
     },
-    version=4,
-    added={4: ("chance",)},
+    version=5,
+    added={
+        4: ("chance",),
+        5: ("nearest_task_id", "similarity", "nearest_test_id", "test_similarity"),
+    },
 ):
     """One row a task or rejected generation; base and held-out tasks have epoch 0."""
 
@@ -80,6 +83,21 @@ class Tasks(
         nullable=True,
     )
     fingerprint: str = fields.ident("Equal for tasks that count as duplicates.", nullable=True)
+    nearest_task_id: str = fields.ident(
+        "Task before it that it resembles most: a base task, one of the epochs that duplicates are "
+        "looked for in, or one of its own epoch; null for tasks of the data, and in older runs.",
+        nullable=True,
+    )
+    similarity: float = fields.share(
+        "How alike the two are: Dice coefficient of the words and pairs of words of their "
+        "programs, or the cosine of the domain's embedding; 1 is equal.",
+        nullable=True,
+    )
+    nearest_test_id: str = fields.ident(
+        "Test task that it resembles most; null for tasks of the data, and in older runs.",
+        nullable=True,
+    )
+    test_similarity: float = fields.share("How alike those two are.", nullable=True)
     env_prompt_tokens: int = fields.count(
         "Tokens of the prompt of pi_env, or of a teacher's model; 0 for data tasks."
     )

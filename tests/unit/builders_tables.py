@@ -143,6 +143,10 @@ def _add_generations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None
                 "generation_tokens": 2,
                 "fingerprint": f"{epoch}-{index}",
                 "generation_text": f"* 3 nuts {index}",
+                "nearest_task_id": "e0000-base-000000",
+                "similarity": 1.0 if index == 0 else 0.75,
+                "nearest_test_id": f"e0000-test-{index:06d}",
+                "test_similarity": 1.0,
             }
         )
         if not rejected:
@@ -158,7 +162,10 @@ def _add_generations(rows: dict[str, list[Row]], epoch: int, tasks: int) -> None
             ]
         if rejected:
             gone = dict.fromkeys(
-                ("choice", "prompt", "program", "spec", "ground_truth", "fingerprint")
+                (
+                    *("choice", "prompt", "program", "spec", "ground_truth", "fingerprint"),
+                    *("nearest_task_id", "similarity", "nearest_test_id", "test_similarity"),
+                )
             )
             rows["tasks"][-1] |= gone | {
                 "valid": False,

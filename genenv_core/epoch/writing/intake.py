@@ -13,6 +13,7 @@ from genenv_core.algorithm.admission import known as known_task
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import Output, Progress, SeedFor, draft_columns, frame, of_source
 from genenv_core.epoch.trouble import NO_TASK
+from genenv_core.epoch.writing.resembling import resemblances
 from genenv_core.ids import task_id
 from genenv_core.play.asked import env_prompt, parsed
 from genenv_core.play.certificate import certify
@@ -94,6 +95,7 @@ class Intake:
     ) -> None:
         self.domain, self.epoch, self.scope = domain, epoch, scope
         self._guard = guard
+        self._data, self._recent = data, recent
         self._heldout = _fingerprints(of_source(data, *HELDOUT))
         self._history = _fingerprints(recent)
         self._taken: set[str] = set()
@@ -178,13 +180,18 @@ class Intake:
             facts[NO_TASK] = self._no_task(rejected)
         return Output(
             {
-                "tasks": frame("tasks", self._rows),
+                "tasks": frame("tasks", self._placed()),
                 "certificates": frame("certificates", self._certificates),
                 "contexts": frame("contexts", self._contexts(asked)),
                 "generations": frame("generations", list(generations)),
             },
             facts,
         )
+
+    def _placed(self) -> list[dict[str, Any]]:
+        """Return the rows with the earlier task and the test task that each resembles most."""
+        found = resemblances(self.domain, self._rows, self._data, self._recent)
+        return [row | near for row, near in zip(self._rows, found, strict=True)]
 
     def _contexts(self, asked: Iterable[Context]) -> list[dict[str, Any]]:
         return [

@@ -30,7 +30,7 @@ from genenv_core.domains.protocol import (
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError
-from genenv_core.play.asked import SHOWN, shown, wrong_verdict
+from genenv_core.play.asked import SHOWN, embedded, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
 from genenv_core.play.checking.calling import attempted, called, limited
 from genenv_core.play.checking.shapes import (
@@ -107,6 +107,7 @@ def check_domain(
         for draft in some_of([*drafts, *kept]):
             faults += _of_task(domain, draft)
         faults += of_parse(domain)
+        faults += _embedding(domain, drafts[:OF_A_FAMILY])
         faults += [] if faults else of_calls(domain, some_of([*drafts, *kept]))
         faults += _seed_data(domain, kept)
     except StopChecking as stop:
@@ -281,6 +282,18 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
             method, remedy = FLAWS[check.flaw]
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
             yield DomainFault(method, what, remedy)
+
+
+def _embedding(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[DomainFault]:
+    """Yield what is wrong with the vectors of requests, where the domain has an embedding."""
+    prompts = [draft.prompt for draft in drafts]
+    first, again = (called("embed", lambda: embedded(domain, prompts)) for _ in range(2))
+    if first is not None and again is not None and (first != again).any():
+        yield DomainFault(
+            "embed",
+            "gives equal requests other vectors when it is called again",
+            "switch dropout off",
+        )
 
 
 def _texts(method: str, given: object, *, least: int = 0) -> Sequence[str]:

@@ -208,6 +208,9 @@ BROKEN: list[tuple[str, str, Any, str]] = [
     ("a leak as text", "leaks", lambda self, d: d.ground_truth, "returned '"),
     ("no leaks", "leaks", nothing, "returned None"),
     ("a leak", "leaks", lambda self, d: [d.prompt], "leaks_answer: the request"),
+    ("a vector for all", "embed", lambda self, p: [[1.0]], "returned numbers of shape (1, 1)"),
+    ("vectors by chance", "embed", lambda self, p: [[random.random()] for _ in p],
+     "gives equal requests other vectors"),
     ("a file as text", "files", "words.txt", "is 'words.txt'"),
     ("a missing file", "files", ["words.txt"], "words.txt cannot be read: No such"),
     ("no trivial answers", "trivial_answers", lambda *a: [], "returned []"),
@@ -256,6 +259,10 @@ def _shown(domain: Any, count: int) -> list[SeedExample]:
 @mutation(
     "a state may be drawn without its seed", "genenv_core/play/checking/domain.py",
     "    _check_seed(domain, draft, task)\n", "",
+)  # fmt: skip
+@mutation(
+    "an embedding may give other vectors each time", "genenv_core/play/checking/domain.py",
+    "(first != again).any()", "False",
 )  # fmt: skip
 @mutation(
     "a success may have failed", "genenv_core/play/checking/domain.py",

@@ -793,6 +793,67 @@ def test_improving_is_the_gain_of_the_family_since_before_the_task(tmp_path: Pat
     }
 
 
+LOOKALIKES = "schemas/views/lookalikes.sql"
+
+
+@mutation(
+    "a test task was measured before its epoch's update by what came after it", LOOKALIKES,
+    "m.epoch < t.epoch", "m.epoch <= t.epoch",
+)  # fmt: skip
+@mutation(
+    "a test task is measured after an update of another epoch", LOOKALIKES,
+    "m.epoch >= t.epoch", "m.epoch > t.epoch",
+)  # fmt: skip
+@mutation(
+    "a test task moves by the sampled attempts", LOOKALIKES, "ORDER BY measure) = 1",
+    "ORDER BY measure DESC) = 1",
+)  # fmt: skip
+def test_lookalikes_by_hand(tmp_path: Path) -> None:
+    tables = world()
+    known = {0: 0.25, 1: 0.5, 2: 0.625}
+    tables["evaluations"] = tables["evaluations"].with_columns(
+        answer_probability=pl.when(mode="sampled").then(
+            pl.col("epoch").replace_strict(known, return_dtype=pl.Float64)
+            * pl.when(pl.col("task_id").str.ends_with("1")).then(0.5).otherwise(1.0)
+        )
+    )
+    asked = (
+        "SELECT epoch, task_id, p_hat, nearest_task_id, nearest_epoch, nearest_program, "
+        "similarity, test_program, test_before, test_after, test_gain FROM lookalikes "
+        "ORDER BY task_id"
+    )
+    rows = ask(tmp_path, tables, asked)
+    assert rows["task_id"].to_list() == [
+        f"e{epoch:04d}-t{index:06d}" for epoch in (1, 2) for index in range(3)
+    ]
+    solved = {row["task_id"]: row["p_hat"] for row in tables["task_scores"].iter_rows(named=True)}
+    assert rows["p_hat"].to_list() == [solved.get(task) for task in rows["task_id"]]
+    assert set(rows["nearest_program"]) == {"+ 8 bolts 0"} and set(rows["nearest_epoch"]) == {0}
+    assert rows["similarity"].to_list() == [1.0, 0.75, 0.75] * 2
+    assert rows["test_program"].to_list() == [f"+ 8 bolts {index}" for index in range(3)] * 2
+    assert rows.select("test_before", "test_after", "test_gain").rows() == [
+        *((0.25, 0.5, 0.25), (0.125, 0.25, 0.125), (0.25, 0.5, 0.25)),
+        *((0.5, 0.625, 0.125), (0.25, 0.3125, 0.0625), (0.5, 0.625, 0.125)),
+    ]
+
+
+def test_a_test_task_moves_between_the_epochs_that_measured_it(tmp_path: Path) -> None:
+    tables = world()
+    seldom = tables["evaluations"].filter(pl.col("epoch") != 1)
+    never = seldom.with_columns(answer_probability=pl.lit(None, pl.Float64)).filter(
+        pl.col("epoch") == 0
+    )
+    asked = (
+        "SELECT test_before, test_after FROM lookalikes WHERE epoch = 1 ORDER BY task_id LIMIT 1"
+    )
+    (row,) = ask(tmp_path, tables | {"evaluations": seldom}, asked).rows()
+    assert row == (0.25, 0.25)
+    (row,) = ask(tmp_path, tables | {"evaluations": never}, asked).rows()
+    assert row == (1.0, None)
+    older = tables["tasks"].with_columns(similarity=pl.lit(None, pl.Float64))
+    assert ask(tmp_path, tables | {"tasks": older}, "FROM lookalikes").is_empty()
+
+
 def test_an_answer_that_always_passes_is_suspicious(tmp_path: Path) -> None:
     tables = clean()
     # The first attempts at these tasks succeed; at the base task too, which does not count.
