@@ -19,8 +19,9 @@ FEW = 3
 class Curve:
     """One chart: a column of the question, its name for people, and what to see in it.
 
-    `beside` is a second column, drawn faintly; a chart with a `band` shows alpha and k_min. `bars`
-    says what the interval of a run is, '' where a run has none. A `whole` share goes from 0 to 1.
+    `beside` is a second column, drawn faintly, and `named` says what it is; a chart with a `band`
+    shows alpha and k_min. `bars` says what the interval of a run is, '' where a run has none. A
+    `whole` share goes from 0 to 1.
     """
 
     column: str
@@ -28,6 +29,7 @@ class Curve:
     caption: str
     bars: str = ""
     beside: str = ""
+    named: str = ""
     share: bool = True
     whole: bool = False
     band: bool = False
@@ -38,8 +40,8 @@ STARTED = "Dotted: the start. A bar above it: the agent got better."
 CURVES = (
     Curve(
         "test", "Success on test tasks",
-        "Nothing learns from these tasks; epoch 0 is before any training.",
-        GAIN, beside="greedy",
+        "Share of the sampled attempts. Nothing learns from these tasks; epoch 0 is before any "
+        "training.", GAIN, beside="greedy", named="Faint: greedy attempts.",
     ),
     Curve(
         "answer", "Probability of the answer",
@@ -62,6 +64,10 @@ CURVES = (
     Curve("difficulty", "Difficulty of new tasks",
           "Mean, by the domain's own measure. It rises when pi_env follows an agent that gets "
           "better.", share=False),
+    Curve("likeness", "Likeness to earlier tasks",
+          "How much a new task resembles the earlier task that it is nearest to, from 0 (no common "
+          "word) to 1 (equal), on average. A rise: pi_env repeats itself.", beside="repeats",
+          named="Faint: the share of repeats, which resemble one by 0.9 or more.", whole=True),
     Curve("tokens", "Tokens of a response",
           "Mean tokens that the agent sampled in an attempt at a new task. A jump is a sign: it "
           "rambles, or gives up.", share=False),
@@ -114,9 +120,8 @@ class Curves:
     def caption(self, curve: Curve) -> str:
         """Return what a chart shows and what to see in it, in sentences."""
         said = [curve.caption]
-        if curve.beside:
-            beside = self.beside(curve)
-            said.append(f"Sampled; {beside} is faint." if beside else "Sampled.")
+        if self.beside(curve):
+            said.append(curve.named)
         if curve.band:
             where = "The dashed line is alpha, the band k_min to both sides."
             nowhere = "The runs have different alphas or bands, so none is drawn."
@@ -240,11 +245,16 @@ def _each(runs: Sequence[str]) -> str:
         "),\nplaces AS (\n"
         f"    SELECT run_id, epoch FROM epochs {of_runs}\n"
         "    UNION SELECT run_id, epoch FROM tests\n"
+        "),\nresembling AS (\n"
+        "    SELECT run_id, epoch, avg(similarity) AS likeness, "
+        "avg(CAST(similarity >= 0.9 AS INTEGER)) AS repeats\n"
+        f"    FROM tasks {of_runs} AND valid AND similarity IS NOT NULL GROUP BY run_id, epoch\n"
         "),\neach AS (\n"
         f"    SELECT p.run_id AS line, r.arm, p.epoch, {test_columns},\n"
         f"        e.skill, {skill_ends},\n"
         "        e.share_in_band AS in_band, e.share_zero_signal AS no_signal, "
-        "e.mean_difficulty AS difficulty, e.mean_response_tokens AS tokens, e.kl_env, e.seconds, "
+        "e.mean_difficulty AS difficulty, l.likeness, l.repeats, "
+        "e.mean_response_tokens AS tokens, e.kl_env, e.seconds, "
         "s.alpha, s.k_min\n"
         "    FROM places AS p\n"
         "    JOIN runs AS r ON r.run_id = p.run_id\n"
@@ -252,6 +262,7 @@ def _each(runs: Sequence[str]) -> str:
         "    LEFT JOIN tests AS t ON t.run_id = p.run_id AND t.epoch = p.epoch\n"
         "    LEFT JOIN gains AS g ON g.run_id = p.run_id AND g.epoch = p.epoch\n"
         "    LEFT JOIN epochs AS e ON e.run_id = p.run_id AND e.epoch = p.epoch\n"
+        "    LEFT JOIN resembling AS l ON l.run_id = p.run_id AND l.epoch = p.epoch\n"
         "    LEFT JOIN calibration AS c "
         "ON c.run_id = p.run_id AND c.epoch = p.epoch AND c.scope = 'epoch'\n"
         ")"

@@ -70,6 +70,7 @@ def page(reader: Reader, request: Request) -> Page:
                 f"WHERE {own} AND task_id = {text(task)} ORDER BY epoch, update",
             ),
             "updates": _updates(reader, run, row["generation_id"]),
+            "resembled": _resembled(reader, run, row),
             "siblings": _siblings(reader, run, row),
             "history": reader.panel(
                 "history", "This task and equal ones, over the epochs",
@@ -134,6 +135,22 @@ def _updates(reader: Reader, run: str, generation: str | None) -> Panel | None:
         "SELECT epoch, weight, checkpoint, published FROM lineage "
         f"WHERE run_id = {text(run)} AND policy = 'env' AND row_id = {text(generation)} "
         "ORDER BY epoch",
+    )  # fmt: skip
+
+
+def _resembled(reader: Reader, run: str, row: Row) -> Panel | None:
+    """Return the earlier task and the test task that a task resembles most, None for neither."""
+    if row["similarity"] is None and row["test_similarity"] is None:
+        return None
+    here = f"FROM lookalikes WHERE run_id = {text(run)} AND task_id = {text(row['task_id'])}"
+    return reader.panel(
+        "resembled", "What it resembles",
+        "SELECT 'earlier task' AS nearest, nearest_task_id AS task_id, nearest_epoch AS epoch, "
+        "similarity, nearest_program AS program, NULL AS test_before, NULL AS test_after\n"
+        f"{here}\nUNION ALL BY NAME\n"
+        "SELECT 'test task' AS nearest, nearest_test_id AS task_id, 0 AS epoch, "
+        "test_similarity AS similarity, test_program AS program, test_before, test_after\n"
+        f"{here}\nORDER BY nearest",
     )  # fmt: skip
 
 

@@ -17,7 +17,13 @@ from genenv_core.storage.sql.duck import text
 POINTS = 2500
 """Tasks that the map draws one by one; more are drawn as how many there are in each place."""
 
-BY = {"difficulty": "difficulty", "family": "family"}
+BY = {
+    "difficulty": "difficulty",
+    "family": "family",
+    "similarity": "likeness to the nearest earlier task",
+    "test_similarity": "likeness to the nearest test task",
+}
+"""Columns that the map has from left to right, and what they are for people."""
 USED = {
     "any": "all that were attempted",
     "agent": "those that trained the agent",
@@ -126,7 +132,8 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
     ]
     return (
         "SELECT t.task_id, g.epoch, t.family, t.difficulty, g.successes, g.n, "
-        "coalesce(g.skill, g.p_hat) AS p_hat, s.alpha, g.r_env, d.agent_reason, d.env_reason, "
+        "coalesce(g.skill, g.p_hat) AS p_hat, s.alpha, g.r_env, round(t.similarity, 2) AS "
+        "similarity, round(t.test_similarity, 2) AS test_similarity, d.agent_reason, d.env_reason, "
         "t.prompt\n"
         "FROM task_scores AS g\n"
         "JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id\n"
@@ -137,7 +144,7 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
 
 
 def _binned(reader: Reader, chosen: str, by: str) -> Panel:
-    column = "round(difficulty, 1)" if by == "difficulty" else "family"
+    column = {"difficulty": "round(difficulty, 1)"}.get(by, by)
     return reader.panel(
         "binned", "How many tasks are where",
         f"SELECT {column} AS place, round(p_hat * 20) / 20 AS p_hat, count(*) AS tasks\n"
@@ -148,16 +155,16 @@ def _binned(reader: Reader, chosen: str, by: str) -> Panel:
 def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[str, Any]:
     """Return the marks, the axes and the band of the map, in units of its drawing."""
     column = by if binned is None else "place"
-    rows = (points if binned is None else binned).rows
-    places = sorted({row[column] for row in rows if row[column] is not None})
+    chosen = (points if binned is None else binned).rows
+    rows = [row for row in chosen if row[column] is not None]
+    measured = by != "family"
+    places = sorted({row[column] for row in rows})
     along = {place: index for index, place in enumerate(places)}
     families = sorted({row["family"] for row in points if row["family"] is not None})
-    low, high = (min(places), max(places)) if places and by == "difficulty" else (0, len(places))
+    low, high = (min(places), max(places)) if places and measured else (0, len(places))
 
     def x(place: Any) -> float:
-        if place is None or not places:
-            return LEFT
-        if by == "difficulty":
+        if measured:
             share = (place - low) / (high - low) if high > low else 0.5
         else:
             share = (along[place] + 0.5) / len(places)
@@ -178,7 +185,7 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
             min(1.0, target["alpha"] + target["k_min"]), max(0.0, target["alpha"] - target["k_min"])
         )  # fmt: skip
         band = {"y": y(top), "height": y(bottom) - y(top), "alpha": y(target["alpha"])}
-    if by == "difficulty" and places:
+    if measured and places:
         whole = all(float(place).is_integer() for place in places)
         values = [one for one in round_values(low, high) if not whole or one.is_integer()]
         ticks = [(x(value), _plain(value)) for value in values]
@@ -186,7 +193,7 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
         ticks = [(x(place), str(place)[:LABEL]) for place in places[:: max(1, len(places) // 12)]]
     return {
         "marks": marks, "band": band, "ticks": ticks, "step": _step(ticks),
-        "families": families if binned is None else [],
+        "families": families if binned is None else [], "unplaced": len(rows) < len(chosen),
         "levels": [(y(value), value) for value in (0, 0.25, 0.5, 0.75, 1)],
     }  # fmt: skip
 

@@ -151,6 +151,19 @@ def test_the_request_stands_once_on_the_page_of_a_task(client: TestClient):
 
 
 @mutation(
+    "a task's page does not say what it resembles", "flows/view/templates/story.html.j2",
+    "{% if resembled is not none and resembled.rows %}", "{% if false %}",
+)  # fmt: skip
+def test_a_task_says_what_it_resembles(client: TestClient):
+    text = client.get(TASK).text.split("<h3>What it resembles</h3>")[1].split("<h2>")[0]
+    row = TASK.rsplit("/", 1)[0]
+    assert f'href="{row}/e0000-base-000000"' in text and "earlier task" in text
+    assert f'href="{row}/e0000-test-000002"' in text and "+ 8 bolts 2" in text
+    base = client.get("/runs/run-a/tasks/e0000-base-000000").text
+    assert "What it resembles" not in base
+
+
+@mutation(
     "the next attempt is the one before", "flows/view/pages/trace.py",
     '"before": ids[at - 1] if at else None', '"before": ids[at + 1] if at else None',
 )  # fmt: skip

@@ -88,6 +88,33 @@ def test_the_axis_of_difficulties(difficulties: tuple[float, ...], labels: list[
 
 
 @mutation(
+    "a task without the number has a place", TASKS,
+    "for row in chosen if row[column] is not None", "for row in chosen",
+)  # fmt: skip
+def test_the_map_by_likeness_leaves_out_what_has_none():
+    settings = panel([{"alpha": 0.5, "k_min": 0.1}])
+    rows = [row | {"similarity": None} for row in points(1.0, 2.0, 3.0)]
+    rows[0]["similarity"], rows[2]["similarity"] = 0.4, 0.8
+    drawn = _map(panel(rows), None, "similarity", settings)
+    assert [mark.task_id for mark in drawn["marks"]] == ["t0", "t2"] and drawn["unplaced"]
+    assert [label for _, label in drawn["ticks"]][::4] == ["0.4", "0.6", "0.8"]
+    older = _map(panel([row | {"similarity": None} for row in rows]), None, "similarity", settings)
+    assert (older["marks"], older["ticks"], older["unplaced"]) == ([], [], True)
+    assert not _map(panel(rows), None, "difficulty", settings)["unplaced"]
+
+
+@pytest.mark.parametrize("most", [tasks.POINTS, 1])
+def test_each_column_of_the_map_has_its_words(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, most: int
+):
+    monkeypatch.setattr(tasks, "POINTS", most)
+    for by, words in tasks.BY.items():
+        answer = client.get(f"/runs/run-a/tasks?by={by}")
+        assert answer.status_code == 200
+        assert f">{words}</text>" in answer.text and answer.text.count("<circle") >= 2
+
+
+@mutation(
     "labels of a phone lie over each other", TASKS, "(widest + 1) * LETTER", "(widest + 1) * 1",
 )  # fmt: skip
 def test_labels_have_room_on_a_phone():
