@@ -4,7 +4,7 @@ Invariants: every page of a run is reached by clicks, and each of its numbers is
 ten questions are answered in two clicks or one search each (docs/view.md); the keyboard alone
 reaches everything; what is asked and kept in the console comes back; nothing that a model or a
 person wrote is carried out; no page logs an error or asks another host. Pages can be read on a
-desk, on a phone, in the dark and on paper.
+desk, on a phone, in the dark and on paper, and axe-core finds nothing against WCAG 2.2 AA in them.
 
 Screenshots are kept in `.ci/out/screenshots`. GENENV_VIEW_ROOT names a root to walk in place of a
 small one that is made here: that of `make run`, for example.
@@ -31,6 +31,7 @@ from genenv_core import pools  # noqa: E402
 from genenv_core.storage.records.runs import RunLog, StageAttempt  # noqa: E402
 from genenv_core.storage.sql.catalog import query  # noqa: E402
 from genenv_core.storage.store.local import LocalStore  # noqa: E402
+from tests.infra.axe import COLOURED, axe_core, violations  # noqa: E402
 from tests.infra.test_browser import CHROMIUM, SHOTS  # noqa: E402
 from tests.pipeline.commands import environment, genenv  # noqa: E402
 from tests.unit.builders_root import START, commit_epoch  # noqa: E402
@@ -152,6 +153,12 @@ def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     """Return the address of the pages over the root."""
     with served(root, tmp_path_factory.mktemp("served") / "view.log") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the source of axe-core."""
+    return axe_core(tmp_path_factory.mktemp("axe"))
 
 
 @pytest.fixture(scope="module")
@@ -543,6 +550,66 @@ def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
             assert page.evaluate(CUT_DRAWINGS) == 0
         assert look != "print" or page.evaluate(BROKEN_NUMBERS) == 0, name
         shot(page, f"{name}-{look}")
+
+
+def broken(page: Page, axe: str) -> list[str]:
+    """Return what an open page breaks of WCAG on a desk and on a phone, in the light and the dark.
+
+    Nothing but colours changes in the dark.
+    """
+    found = list[str]()
+    for theme, width in (("light", 1400), ("light", 390), ("dark", 390), ("dark", 1400)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        said = violations(page, axe, COLOURED if theme == "dark" else ())
+        found += [f"{page.url}, {theme}, {width} px: {one}" for one in said]
+    return found
+
+
+def test_every_kind_of_page_keeps_wcag(
+    browser: Browser, axe: str, address: str, root: Path, run: str
+):
+    page = browser.new_page()  # that may log an error: two of these pages are errors
+    with pools.connect(root) as con:
+        own = f"WHERE run_id = '{run}' AND NOT success"
+        failed = query(con, f"SELECT task_id, trace_id FROM scores {own} LIMIT 1").row(0)
+    task, trace = failed
+    ways = {
+        "runs": "/", "run": f"/runs/{run}", "tasks": f"/runs/{run}/tasks", "console": "/sql",
+        "story": f"/runs/{run}/tasks/{task}", "trace": f"/runs/{run}/traces/{trace}",
+        "rejections": f"/runs/{run}/rejections", "suspects": f"/runs/{run}/suspects",
+        "behind": f"/runs/{run}/rejections?reason=zero_signal&from=agent",
+        "lineage": f"/runs/{run}/lineage", "checkpoint": f"/runs/{run}/checkpoints/agent/1",
+        "found": "/find?q=a", "nothing": "/find?q=zork", "error": "/runs/none",
+        "answer": "/sql?q=SELECT+epoch,p_hat,seconds+FROM+epochs", "fault": "/sql?q=SELECT+none",
+    }  # fmt: skip
+    wrong = list[str]()
+    for name, way in ways.items():
+        page.goto(address + way)
+        page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        wrong += broken(page, axe)
+    page.close()
+    assert wrong == []
+
+
+def test_a_comparison_keeps_wcag(browser: Browser, axe: str, tmp_path: Path):
+    store = LocalStore(tmp_path / "root")
+    for place, run in enumerate(("tiny-one", "tiny-two")):
+        play(store, run, {epoch: tasks([0.1, 0.5 + 0.1 * epoch]) for epoch in (0, 1)}, seed=place)
+    wrong = list[str]()
+    with served(store.root, tmp_path / "view.log") as address, opened(browser, address) as page:
+        for way in ("", "?run=tiny-one&run=tiny-two", "?run=tiny-one&run=tiny-two&by=arm"):
+            page.goto(f"{address}/compare{way}")
+            wrong += broken(page, axe)
+    assert wrong == []
+
+
+def test_the_report_keeps_wcag(browser: Browser, axe: str, root: Path, run: str, tmp_path: Path):
+    done = genenv("report", run, "--root", str(root), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with opened(browser, "file://") as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        assert broken(page, axe) == []
 
 
 def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
