@@ -12,6 +12,7 @@ small one that is made here: that of `make run`, for example.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 playwright = pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright  # noqa: E402
@@ -584,7 +586,7 @@ def test_every_kind_of_page_keeps_wcag(
         "answer": "/sql?q=SELECT+epoch,p_hat,seconds+FROM+epochs", "fault": "/sql?q=SELECT+none",
     }  # fmt: skip
     wrong = list[str]()
-    for name, way in ways.items():
+    for way in ways.values():
         page.goto(address + way)
         page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
         wrong += broken(page, axe)
@@ -610,6 +612,93 @@ def test_the_report_keeps_wcag(browser: Browser, axe: str, root: Path, run: str,
     with opened(browser, "file://") as page:
         page.goto((tmp_path / "report.html").as_uri())
         assert broken(page, axe) == []
+
+
+AT_THE_SIDE = """(region) => {
+  const [box, cell] = [region, region.querySelector('tbody tr > :not(.choose)')]
+    .map((one) => one.getBoundingClientRect());
+  const style = getComputedStyle(region.querySelector('tbody tr > :not(.choose)'));
+  return [cell.left - box.left, style.boxShadow !== 'none', region.scrollLeft];
+}"""
+"""Where the first cell of a table stands in its region, whether it casts a shadow, and how far the
+region is scrolled."""
+
+HIGH = """() => [...document.querySelectorAll('.wide tr')].map((row) =>
+  [row.getBoundingClientRect().height, row.textContent.trim().slice(0, 80)]
+).filter(([height]) => height > 40)"""
+"""Finds rows of tables that are higher than a line and what a button needs."""
+
+PHONE = {"width": 390, "height": 800}
+
+
+def darkness(page: Page, region: Locator, right: int) -> int:
+    """Return how much darker than paper the last pixels of a region are, below its words."""
+    box = region.bounding_box()
+    assert box
+    clip = {"x": box["x"] + box["width"] - right, "y": box["y"] + box["height"] - 3}
+    data = page.screenshot(clip={**clip, "width": right, "height": 2})
+    return 255 - min(Image.open(io.BytesIO(data)).convert("L").tobytes())
+
+
+def test_on_a_phone_the_first_column_stays_and_a_shadow_says_that_a_table_goes_on(
+    page: Page, address: str, run: str
+):
+    page.set_viewport_size(PHONE)
+    for way, panel in (
+        ("/", "runs"), (f"/runs/{run}", "rows"), (f"/runs/{run}", "stages"),
+        (f"/runs/{run}/tasks", "tasks"), (f"/runs/{run}/rejections", "reasons"),
+    ):  # fmt: skip
+        page.goto(address + way)
+        region = page.locator(f".wide:has([data-panel={panel}])")
+        region.scroll_into_view_if_needed()
+        assert darkness(page, region, 3) > 8, panel
+        place, shadow, _ = region.evaluate(AT_THE_SIDE)
+        assert not shadow, panel
+        first = place if panel == "runs" else 0  # a box to choose the run goes before it
+        region.evaluate("(one) => one.scrollTo(one.scrollWidth, 0)")
+        page.wait_for_timeout(100)
+        place, shadow, scrolled = region.evaluate(AT_THE_SIDE)
+        assert scrolled > 20 and shadow, panel
+        assert 0 <= place <= first and place < 1, panel
+        assert darkness(page, region, 3) < 8, panel
+
+
+def test_on_a_phone_rows_are_a_line_high_and_results_come_first(page: Page, address: str, run: str):
+    page.set_viewport_size(PHONE)
+    for way in ("/", *(f"/runs/{run}{way}" for way in ("", "/tasks", "/rejections", "/lineage"))):
+        page.goto(address + way)
+        assert page.evaluate(HIGH) == [], way
+        if way == "/":
+            box = page.locator("[data-panel=runs] [data-column=gain]").bounding_box()
+            assert box and box["x"] + box["width"] <= PHONE["width"]
+            columns = page.locator("[data-panel=runs] [data-column]").all_inner_texts()
+            assert columns.index("gain") < columns.index("domain") < columns.index("seed")
+        if way == "/tasks":
+            assert page.evaluate(CUT_DRAWINGS) == 0
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_what_is_cut_is_copied_whole_by_the_keyboard(
+    clipboard: bool, browser: Browser, address: str, run: str
+):
+    page = browser.new_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    if not clipboard:  # as for a page of another host, over plain HTTP
+        page.add_init_script("delete Navigator.prototype.clipboard")
+    page.goto(f"{address}/runs/{run}/lineage")
+    digest = page.locator("[data-panel=checkpoints] .id").first
+    whole = digest.locator("[title]").get_attribute("title") or ""
+    assert re.fullmatch("[0-9a-f]{64}", whole)
+    expect(digest).to_have_text(whole[:8])
+    digest.locator("a").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text(f"copied {whole}")
+    assert page.evaluate("document.activeElement.value") == whole
+    page.locator("#find").focus()
+    page.keyboard.press("Control+V")
+    expect(page.locator("#find")).to_have_value(whole)
+    page.close()
 
 
 def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
