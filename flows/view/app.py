@@ -50,6 +50,7 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]")
 PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/": runs.page,
     "/runs/{run}": run.page,
+    "/runs/{run}/findings": runs.findings,
     "/runs/{run}/tasks": tasks.page,
     "/runs/{run}/rejections": rejected.page,
     "/runs/{run}/suspects": rejected.suspects,

@@ -746,6 +746,30 @@ def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
                 shot(page, f"compare-{by}-{look}")
 
 
+def test_the_list_of_runs_says_how_much_is_wrong_with_those_in_sight(
+    browser: Browser, tmp_path: Path
+):
+    store = LocalStore(tmp_path / "root")
+    for place in range(30):
+        play(store, f"run-{place:02d}", {0: tasks([0.9, 0.8, 0.7]), 1: tasks([0.1, 0.2, 0.3])})
+    with (
+        served(tmp_path / "root", tmp_path / "view.log") as address,
+        opened(browser, address) as page,
+    ):
+        asked = list[str]()
+        page.on("request", lambda one: asked.append(one.url) if "/findings" in one.url else None)
+        page.goto(address)
+        cell = page.locator("[data-findings] a").first
+        expect(cell).to_have_text(re.compile(r"^\d+ (warnings?|failures?)"), timeout=60_000)
+        assert (cell.get_attribute("title") or "").startswith("epoch 1: ")
+        page.wait_for_timeout(1000)
+        assert 0 < len(set(asked)) < 30
+        shot(page, "runs-findings")
+        follow(page, cell)
+        assert page.url.endswith("#findings")
+        expect(page.locator("#findings li").first).to_be_visible()
+
+
 def test_a_page_renews_itself_while_a_run_is_at_work(browser: Browser, tmp_path: Path):
     store = LocalStore(tmp_path / "root")
     log = RunLog(store, "run-a")
