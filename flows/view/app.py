@@ -34,7 +34,7 @@ from flows.view.pages import (
     trace,
 )
 from flows.view.reading import Reader
-from flows.view.shown import DIGESTS, cell, colour_of, linked, segment, setting, short, shown
+from flows.view.shown import brief, cell, colour_of, copying, linked, named, segment, setting, shown
 from genenv_core import __version__
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import GenenvError, NotFound
@@ -50,6 +50,7 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]")
 PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/": runs.page,
     "/runs/{run}": run.page,
+    "/runs/{run}/findings": runs.findings,
     "/runs/{run}/tasks": tasks.page,
     "/runs/{run}/rejections": rejected.page,
     "/runs/{run}/suspects": rejected.suspects,
@@ -71,10 +72,10 @@ def application(
     environment = templates(
         "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
         as_read=as_read, data=_data, colour=colour_of, setting=setting,
-        short=short,
+        brief=brief, named=named, copying=copying,
     )  # fmt: skip
     environment.globals |= {
-        "root": store.uri, "version": __version__, "console": _console, "DIGESTS": DIGESTS,
+        "root": store.uri, "version": __version__, "console": _console,
     }  # fmt: skip
 
     def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:

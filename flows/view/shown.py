@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import date, datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -24,11 +25,12 @@ RUNS = ("run_id", "computed_by", "branch_of")
 BELOW = {"task_id": "tasks", "base_task_id": "tasks", "trace_id": "traces"}
 """Columns whose values have pages: those of runs, and those below a run."""
 
-DIGESTS = ("digest", "parent_digest", "checkpoint", "agent_checkpoint")
-"""Columns whose values a table shortens; their title has the whole."""
-
 DIGITS = 8
 """Letters of a digest that tell it from others of a run."""
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+ROW = re.compile(r"([a-z])0*(\d+)-[0-9a-f]{8}-0*(\d+)(?:\.0*(\d+))?")
+"""The id of a row, as `genenv_core.ids` makes it: its kind, epoch, stage, place and sample."""
 
 COLOURS = 7
 """Colours of lines and groups; the style sheet names them s0, s1 and so on."""
@@ -65,19 +67,47 @@ def cell(value: Any, column: str = "", run: str = "") -> Markup:
     return Markup('<td class="{}">{}</td>').format(kind, linked(value, column, run))
 
 
-def short(value: Any, column: str) -> Markup | str:
-    """Return a value as text; a digest as its beginning, with the whole as its title."""
+def brief(text: str) -> str:
+    """Return a digest or the id of a row, cut to what tells it from others; any other text as is.
+
+    An id keeps its kind, epoch, place and sample: `g000003-f628b418-0000012.0001` is `g3…12.1`.
+    """
+    if DIGEST.fullmatch(text):
+        return text[:DIGITS]
+    if found := ROW.fullmatch(text):
+        kind, epoch, place, sample = found.groups()
+        return f"{kind}{epoch}…{place}" + ("" if sample is None else f".{sample}")
+    return text
+
+
+def named(value: Any, place: str = "") -> Markup:
+    """Return a value as text, linked to a place if there is one.
+
+    What is cut has the whole as its title, and a button beside it that copies the whole.
+    """
     said = shown(value)
-    if column not in DIGESTS or len(said) <= DIGITS:
-        return said
-    return Markup('<code title="{}">{}</code>').format(said, said[:DIGITS])
+    cut = brief(said)
+    if cut == said:
+        link = Markup('<a href="{}">{}</a>')
+        return link.format(place, said) if place else escape(said)
+    words = Markup('<a href="{}" title="{}">{}</a>').format(place, said, cut)
+    if not place:
+        words = Markup('<span title="{}">{}</span>').format(said, cut)
+    return Markup('<span class="id">{}{}</span>').format(words, copying(said))
+
+
+def copying(text: str) -> Markup:
+    """Return a button that copies a text; static/copy.js says that it did."""
+    return Markup(
+        '<button type="button" class="copy-id" value="{}" aria-label="copy {}"></button>'
+    ).format(text, visible(text))
 
 
 def linked(value: Any, column: str, run: str) -> Markup:
     """Return a value as text, an id as a link to the page of what it names."""
-    said = escape(shown(value))
+    said = shown(value)
     place = _place(str(value), column, run) if said and len(said) < LONGEST else ""
-    return Markup('<a href="{}">{}</a>').format(place, said) if place else said
+    return named(value, place)
 
 
 def setting(value: Any, name: str) -> Any:

@@ -25,6 +25,15 @@ RECENT = 2
 TOLD_HERE = ("generate_tasks", "rollout")
 """Stages whose warnings of `epoch.trouble` are findings too, once the epoch has ended."""
 
+RULES = {
+    "no_task": {"no_task"},
+    "all_broken": {"broken"},
+    "half_broken": {"broken"},
+    "endless": {"cut_off"},
+    "narrow": {"narrow", "one_family"},
+}
+"""By name of such a warning among the facts of its stage: the rules whose findings say the same."""
+
 SEVERITIES = ("failure", "warning", "note")
 """How grave a finding is, the gravest first."""
 
@@ -85,6 +94,14 @@ class Outcome:
     seconds: float | None
     tokens: int | None
     findings: tuple[RunFinding, ...] = ()
+
+    def says(self, fact: str, epoch: int) -> bool:
+        """Return whether a finding says of an epoch what one of its stages noted as this fact."""
+        rules = RULES.get(fact, ())
+        return any(
+            one.rule in rules and one.first_epoch <= epoch <= one.last_epoch
+            for one in self.findings
+        )
 
     @property
     def recent(self) -> list[RunFinding]:

@@ -244,26 +244,6 @@ by_epoch AS (
                 )
             },
             {
-                'rule': if(agent_action = 'skipped', 'skipped', 'rolled_back'), 'subject': 'agent',
-                'value': CASE
-                    WHEN trains_agent AND agent_action IN ('skipped', 'rolled_back') THEN 1.0
-                END,
-                'words': format(
-                    'the update of pi_agent was {}{}', replace(agent_action, '_', ' '),
-                    if(agent_note = '', '', ': ' || agent_note)
-                )
-            },
-            {
-                'rule': if(env_action = 'skipped', 'skipped', 'rolled_back'), 'subject': 'env',
-                'value': CASE
-                    WHEN trains_env AND env_action IN ('skipped', 'rolled_back') THEN 1.0
-                END,
-                'words': format(
-                    'the update of pi_env was {}{}', replace(env_action, '_', ' '),
-                    if(env_note = '', '', ': ' || env_note)
-                )
-            },
-            {
                 'rule': 'far_from_start', 'subject': 'env',
                 'value': CASE WHEN trains_env THEN kl_env / kl_cap END,
                 'words': format(
@@ -362,6 +342,21 @@ seen AS (
         QUALIFY row_number() OVER (PARTITION BY run_id, epoch, stage ORDER BY attempt DESC) = 1
     ) AS newest
     WHERE state = 'failed'
+    UNION ALL
+    SELECT
+        e.run_id, e.arm, e.epoch, u.action, u.policy, 1.0,
+        format(
+            'the update of pi_{} was {}{}', u.policy, replace(u.action, '_', ' '),
+            if(u.note = '', '', ': ' || u.note)
+        )
+    FROM epochs AS e
+    INNER JOIN asked AS a ON a.run_id = e.run_id
+    CROSS JOIN LATERAL (
+        VALUES
+        ('agent', a.trains_agent, e.agent_action, e.agent_note),
+        ('env', a.trains_env, e.env_action, e.env_note)
+    ) AS u (policy, trains, action, note)
+    WHERE e.epoch > 0 AND u.trains AND u.action IN ('skipped', 'rolled_back')
     UNION ALL
     SELECT
         run_id, arm, epoch, 'lost', cause, count(*),

@@ -4,7 +4,7 @@ Invariants: every page of a run is reached by clicks, and each of its numbers is
 ten questions are answered in two clicks or one search each (docs/view.md); the keyboard alone
 reaches everything; what is asked and kept in the console comes back; nothing that a model or a
 person wrote is carried out; no page logs an error or asks another host. Pages can be read on a
-desk, on a phone, in the dark and on paper.
+desk, on a phone, in the dark and on paper, and axe-core finds nothing against WCAG 2.2 AA in them.
 
 Screenshots are kept in `.ci/out/screenshots`. GENENV_VIEW_ROOT names a root to walk in place of a
 small one that is made here: that of `make run`, for example.
@@ -12,6 +12,7 @@ small one that is made here: that of `make run`, for example.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 playwright = pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright  # noqa: E402
@@ -31,6 +33,7 @@ from genenv_core import pools  # noqa: E402
 from genenv_core.storage.records.runs import RunLog, StageAttempt  # noqa: E402
 from genenv_core.storage.sql.catalog import query  # noqa: E402
 from genenv_core.storage.store.local import LocalStore  # noqa: E402
+from tests.infra.axe import COLOURED, axe_core, violations  # noqa: E402
 from tests.infra.test_browser import CHROMIUM, SHOTS  # noqa: E402
 from tests.pipeline.commands import environment, genenv  # noqa: E402
 from tests.unit.builders_root import START, commit_epoch  # noqa: E402
@@ -152,6 +155,12 @@ def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     """Return the address of the pages over the root."""
     with served(root, tmp_path_factory.mktemp("served") / "view.log") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the source of axe-core."""
+    return axe_core(tmp_path_factory.mktemp("axe"))
 
 
 @pytest.fixture(scope="module")
@@ -545,6 +554,153 @@ def test_pages_can_be_read_in_the_dark_on_a_phone_and_on_paper(
         shot(page, f"{name}-{look}")
 
 
+def broken(page: Page, axe: str) -> list[str]:
+    """Return what an open page breaks of WCAG on a desk and on a phone, in the light and the dark.
+
+    Nothing but colours changes in the dark.
+    """
+    found = list[str]()
+    for theme, width in (("light", 1400), ("light", 390), ("dark", 390), ("dark", 1400)):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        said = violations(page, axe, COLOURED if theme == "dark" else ())
+        found += [f"{page.url}, {theme}, {width} px: {one}" for one in said]
+    return found
+
+
+def test_every_kind_of_page_keeps_wcag(
+    browser: Browser, axe: str, address: str, root: Path, run: str
+):
+    page = browser.new_page()  # that may log an error: two of these pages are errors
+    with pools.connect(root) as con:
+        own = f"WHERE run_id = '{run}' AND NOT success"
+        failed = query(con, f"SELECT task_id, trace_id FROM scores {own} LIMIT 1").row(0)
+    task, trace = failed
+    ways = {
+        "runs": "/", "run": f"/runs/{run}", "tasks": f"/runs/{run}/tasks", "console": "/sql",
+        "story": f"/runs/{run}/tasks/{task}", "trace": f"/runs/{run}/traces/{trace}",
+        "rejections": f"/runs/{run}/rejections", "suspects": f"/runs/{run}/suspects",
+        "behind": f"/runs/{run}/rejections?reason=zero_signal&from=agent",
+        "lineage": f"/runs/{run}/lineage", "checkpoint": f"/runs/{run}/checkpoints/agent/1",
+        "found": "/find?q=a", "nothing": "/find?q=zork", "error": "/runs/none",
+        "answer": "/sql?q=SELECT+epoch,p_hat,seconds+FROM+epochs", "fault": "/sql?q=SELECT+none",
+    }  # fmt: skip
+    wrong = list[str]()
+    for way in ways.values():
+        page.goto(address + way)
+        page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
+        wrong += broken(page, axe)
+    page.close()
+    assert wrong == []
+
+
+def test_a_comparison_keeps_wcag(browser: Browser, axe: str, tmp_path: Path):
+    store = LocalStore(tmp_path / "root")
+    for place, run in enumerate(("tiny-one", "tiny-two")):
+        play(store, run, {epoch: tasks([0.1, 0.5 + 0.1 * epoch]) for epoch in (0, 1)}, seed=place)
+    wrong = list[str]()
+    with served(store.root, tmp_path / "view.log") as address, opened(browser, address) as page:
+        for way in ("", "?run=tiny-one&run=tiny-two", "?run=tiny-one&run=tiny-two&by=arm"):
+            page.goto(f"{address}/compare{way}")
+            wrong += broken(page, axe)
+    assert wrong == []
+
+
+def test_the_report_keeps_wcag(browser: Browser, axe: str, root: Path, run: str, tmp_path: Path):
+    done = genenv("report", run, "--root", str(root), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with opened(browser, "file://") as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        assert broken(page, axe) == []
+
+
+AT_THE_SIDE = """(region) => {
+  const [box, cell] = [region, region.querySelector('tbody tr > :not(.choose)')]
+    .map((one) => one.getBoundingClientRect());
+  const style = getComputedStyle(region.querySelector('tbody tr > :not(.choose)'));
+  return [cell.left - box.left, style.boxShadow !== 'none', region.scrollLeft];
+}"""
+"""Where the first cell of a table stands in its region, whether it casts a shadow, and how far the
+region is scrolled."""
+
+HIGH = """() => [...document.querySelectorAll('.wide tr')].map((row) =>
+  [row.getBoundingClientRect().height, row.textContent.trim().slice(0, 80)]
+).filter(([height]) => height > 40)"""
+"""Finds rows of tables that are higher than a line and what a button needs."""
+
+PHONE = {"width": 390, "height": 800}
+
+
+def darkness(page: Page, region: Locator, right: int) -> int:
+    """Return how much darker than paper the last pixels of a region are, below its words."""
+    box = region.bounding_box()
+    assert box
+    clip = {"x": box["x"] + box["width"] - right, "y": box["y"] + box["height"] - 3}
+    data = page.screenshot(clip={**clip, "width": right, "height": 2})
+    return 255 - min(Image.open(io.BytesIO(data)).convert("L").tobytes())
+
+
+def test_on_a_phone_the_first_column_stays_and_a_shadow_says_that_a_table_goes_on(
+    page: Page, address: str, run: str
+):
+    page.set_viewport_size(PHONE)
+    for way, panel in (
+        ("/", "runs"), (f"/runs/{run}", "rows"), (f"/runs/{run}", "stages"),
+        (f"/runs/{run}/tasks", "tasks"), (f"/runs/{run}/rejections", "reasons"),
+    ):  # fmt: skip
+        page.goto(address + way)
+        region = page.locator(f".wide:has([data-panel={panel}])")
+        region.scroll_into_view_if_needed()
+        assert darkness(page, region, 3) > 8, panel
+        place, shadow, _ = region.evaluate(AT_THE_SIDE)
+        assert not shadow, panel
+        first = place if panel == "runs" else 0  # a box to choose the run goes before it
+        region.evaluate("(one) => one.scrollTo(one.scrollWidth, 0)")
+        page.wait_for_timeout(100)
+        place, shadow, scrolled = region.evaluate(AT_THE_SIDE)
+        assert scrolled > 20 and shadow, panel
+        assert 0 <= place <= first and place < 1, panel
+        assert darkness(page, region, 3) < 8, panel
+
+
+def test_on_a_phone_rows_are_a_line_high_and_results_come_first(page: Page, address: str, run: str):
+    page.set_viewport_size(PHONE)
+    for way in ("/", *(f"/runs/{run}{way}" for way in ("", "/tasks", "/rejections", "/lineage"))):
+        page.goto(address + way)
+        assert page.evaluate(HIGH) == [], way
+        if way == "/":
+            box = page.locator("[data-panel=runs] [data-column=gain]").bounding_box()
+            assert box and box["x"] + box["width"] <= PHONE["width"]
+            columns = page.locator("[data-panel=runs] [data-column]").all_inner_texts()
+            assert columns.index("gain") < columns.index("domain") < columns.index("seed")
+        if way == "/tasks":
+            assert page.evaluate(CUT_DRAWINGS) == 0
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+def test_what_is_cut_is_copied_whole_by_the_keyboard(
+    clipboard: bool, browser: Browser, address: str, run: str
+):
+    page = browser.new_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    if not clipboard:  # as for a page of another host, over plain HTTP
+        page.add_init_script("delete Navigator.prototype.clipboard")
+    page.goto(f"{address}/runs/{run}/lineage")
+    digest = page.locator("[data-panel=checkpoints] .id").first
+    whole = digest.locator("[title]").get_attribute("title") or ""
+    assert re.fullmatch("[0-9a-f]{64}", whole)
+    expect(digest).to_have_text(whole[:8])
+    digest.locator("a").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text(f"copied {whole}")
+    assert page.evaluate("document.activeElement.value") == whole
+    page.locator("#find").focus()
+    page.keyboard.press("Control+V")
+    expect(page.locator("#find")).to_have_value(whole)
+    page.close()
+
+
 def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
     store = LocalStore(tmp_path / "root")
     values = [0.1, 0.4, 0.7]
@@ -588,6 +744,30 @@ def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
                 assert page.evaluate(WIDER) <= 0, (look, by)
                 assert look != "print" or page.evaluate(BROKEN_NUMBERS) == 0, by
                 shot(page, f"compare-{by}-{look}")
+
+
+def test_the_list_of_runs_says_how_much_is_wrong_with_those_in_sight(
+    browser: Browser, tmp_path: Path
+):
+    store = LocalStore(tmp_path / "root")
+    for place in range(30):
+        play(store, f"run-{place:02d}", {0: tasks([0.9, 0.8, 0.7]), 1: tasks([0.1, 0.2, 0.3])})
+    with (
+        served(tmp_path / "root", tmp_path / "view.log") as address,
+        opened(browser, address) as page,
+    ):
+        asked = list[str]()
+        page.on("request", lambda one: asked.append(one.url) if "/findings" in one.url else None)
+        page.goto(address)
+        cell = page.locator("[data-findings] a").first
+        expect(cell).to_have_text(re.compile(r"^\d+ (warnings?|failures?)"), timeout=60_000)
+        assert (cell.get_attribute("title") or "").startswith("epoch 1: ")
+        page.wait_for_timeout(1000)
+        assert 0 < len(set(asked)) < 30
+        shot(page, "runs-findings")
+        follow(page, cell)
+        assert page.url.endswith("#findings")
+        expect(page.locator("#findings li").first).to_be_visible()
 
 
 def test_a_page_renews_itself_while_a_run_is_at_work(browser: Browser, tmp_path: Path):

@@ -107,6 +107,7 @@ def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     told = " ".join(shown.stdout.split())
     assert "warning: epochs 1 to 2: " in told and "warehouse is closed" in told
     assert "look at one with genenv trace" in told
+    assert told.count("attempts ended in an error") == 1  # and not as the stage says it too
     assert "attempts were lost by the environment" in told
 
 

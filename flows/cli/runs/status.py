@@ -125,7 +125,7 @@ class _Picture:
     note and pin, `reused` rows of the view of that name. `ending` is where a command ended the run
     as asked, unless a later command goes on with it. `stopped` are the facts of a run at a limit,
     else empty. `progress` says how far running stages are, `bootstrap` what the start reached.
-    `troubles` are what stages say of an epoch before `outcome` has it as findings.
+    `troubles` are what stages say of an epoch and no finding of `outcome` does.
     """
 
     run: str
@@ -191,7 +191,7 @@ def _picture(store: Store, run: str) -> _Picture:
         last=last,
         said=said,
         reused=reused,
-        troubles=_troubles(store, run, last),
+        troubles=_troubles(store, run, last, outcome),
         ending=ending,
         stopped=_stopped(store, run, last),
         progress=progress_of(store, newest),
@@ -219,15 +219,25 @@ def _stopped(
     return {"message": said_of(limits, left), **facts_of(config, limits, spent, left)}
 
 
-def _troubles(store: Store, run: str, last: Mapping[tuple[int, str], StageAttempt]) -> list[str]:
-    """Return what stages say is wrong with the newest epochs, findings left out."""
+def _troubles(
+    store: Store, run: str, last: Mapping[tuple[int, str], StageAttempt], outcome: Outcome
+) -> list[str]:
+    """Return what stages say is wrong with the newest epochs, without what a finding says.
+
+    The views know some of an epoch before it is published, such as the attempts.
+    """
     log, artifacts, found = RunLog(store, run), Artifacts(store), dict[str, None]()
     newest = max((epoch for epoch, _ in last), default=0)
     for epoch in range(max(0, newest - 1), newest + 1):
         for stage, key in log.keys(epoch).items():
             told = stage in TOLD_HERE and (epoch, LAST) in last
             manifest = artifacts.find(stage, key) if stage in TROUBLED and not told else None
-            found |= dict.fromkeys(troubles(manifest.facts) if manifest else ())
+            facts = manifest.facts if manifest else {}
+            if stage in TOLD_HERE:
+                facts = {
+                    name: fact for name, fact in facts.items() if not outcome.says(name, epoch)
+                }
+            found |= dict.fromkeys(troubles(facts))
     return list(found)
 
 

@@ -44,7 +44,7 @@ def page(reader: Reader, request: Request) -> Page | Response:
     )  # fmt: skip
     found = reader.panel(
         "found", "Hits",
-        f"SELECT kind, id, run_id, epoch, source, family, difficulty, rejection, prompt\n"
+        f"SELECT id, kind, run_id, epoch, source, family, difficulty, rejection, prompt\n"
         f"FROM (\n{hits}\n)\nORDER BY has_id DESC, kind, run_id DESC, epoch DESC, id LIMIT {MOST}",
     )  # fmt: skip
     return Page("found.html.j2", f"Search: {asked}", values | {"found": found, "counted": counted})

@@ -87,7 +87,7 @@ def page(reader: Reader, request: Request) -> Page:
             "bar": bar, "share": share,
             "reasons": reader.panel(
                 "reasons", "Reasons",
-                "SELECT kept_from, rejection, sum(rejections) AS rows, min(epoch) AS first_epoch, "
+                "SELECT rejection, kept_from, sum(rejections) AS rows, min(epoch) AS first_epoch, "
                 "max(epoch) AS last_epoch, arg_max(example_task_id, epoch) AS task_id, "
                 "arg_max(example_detail, epoch) AS detail, arg_max(example_text, epoch) AS text\n"
                 f"FROM rejections WHERE {own}\nGROUP BY kept_from, rejection\n"

@@ -1,13 +1,22 @@
-"""All runs of a root."""
+"""All runs of a root, and what is wrong with one of them, which the list asks for afterwards."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from flows.view.pages import Page
+from flows.view.pages import Page, about
 from flows.view.pages.run import RENEWED_S
 from flows.view.reading import Panel, Reader
+from genenv_core.play.transcript import visible
+from genenv_core.report.outcome import findings_query, outcome_of, outcome_query
 from genenv_core.storage.sql.duck import text
+
+COUNTED = {"failure": "failures", "warning": "warnings"}
+"""Severities that the list counts, the gravest first, and several of each in words."""
+
+KEPT = {"cache-control": "private, max-age=60"}
+"""A browser that comes back to the list does not ask again: an answer passes over all attempts."""
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -32,6 +41,28 @@ def page(reader: Reader, request: Request) -> Page:
         "at_work": _at_work(reader), "renewed_s": RENEWED_S,
     }  # fmt: skip
     return Page("runs.html.j2", "Runs", shown)
+
+
+def findings(reader: Reader, request: Request) -> Response:
+    """Return how many findings of a run are grave, in words, and the gravest; raises NotFound.
+
+    Those count that its page shows as of now. No words mean that there is nothing to judge yet.
+    """
+    run = request.path_params["run"]
+    about(reader, run)
+    rows = reader.panel("outcome", "Outcome", outcome_query(run)).rows
+    found = reader.panel("findings", "Findings", findings_query(run))
+    said = outcome_of(rows[0], found)
+    grave = [one for name in COUNTED for one in said.recent if one.severity == name]
+    counts = {name: sum(one.severity == name for one in grave) for name in COUNTED}
+    words = ", ".join(
+        f"{count} {name if count == 1 else COUNTED[name]}"
+        for name, count in counts.items()
+        if count
+    )
+    first = f"{grave[0].when}: {grave[0].words}" if grave else ""
+    answer = {"words": words or ("none" if said.epochs else ""), "first": visible(first)}
+    return JSONResponse(answer | {"severity": grave[0].severity if grave else ""}, headers=KEPT)
 
 
 def _at_work(reader: Reader) -> Panel:

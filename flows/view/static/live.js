@@ -8,6 +8,10 @@ const pace = () => Number(document.getElementById("main").dataset.live ?? 0);
 const inUse = (part) =>
   part.contains(document.activeElement) || part.querySelector("details[open], input:checked") !== null;
 
+// What the server sent of each part: another script may have filled in more since.
+const partsOf = (main) => [...main.querySelectorAll("[data-part]")];
+const served = new Map(partsOf(document).map((part) => [part.dataset.part, part.innerHTML]));
+
 async function renew() {
   const answer = await fetch(location.href, { headers: { accept: "text/html" } });
   if (!answer.ok) return;
@@ -18,9 +22,13 @@ async function renew() {
     location.reload(); // the curves have another point
     return;
   }
-  for (const part of then.querySelectorAll("[data-part]")) {
-    const old = now.querySelector(`[data-part="${part.dataset.part}"]`);
-    if (old && !inUse(old) && old.innerHTML !== part.innerHTML) old.replaceChildren(...part.childNodes);
+  for (const part of partsOf(then)) {
+    const name = part.dataset.part;
+    const old = now.querySelector(`[data-part="${name}"]`);
+    if (!old || inUse(old) || served.get(name) === part.innerHTML) continue;
+    served.set(name, part.innerHTML);
+    old.replaceChildren(...part.childNodes);
+    document.dispatchEvent(new Event("renewed"));
   }
   if (then.dataset.live) now.dataset.live = then.dataset.live;
   else delete now.dataset.live;

@@ -1,4 +1,4 @@
-// What pages do beside their markup: curves, and buttons that copy.
+// The curves of a page.
 "use strict";
 
 const PLOT_HEIGHT = 190;
@@ -178,13 +178,4 @@ for (const group of document.querySelectorAll("[data-curves]")) {
       plot.setSize({ width: figure.querySelector(".plot").clientWidth, height: PLOT_HEIGHT });
     }
   }).observe(group);
-}
-
-for (const button of document.querySelectorAll("button.copy")) {
-  if (!navigator.clipboard) continue;
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(button.closest("details").querySelector("pre").textContent);
-    button.textContent = "copied";
-  });
 }

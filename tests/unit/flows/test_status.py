@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -24,7 +25,7 @@ from genenv_core.storage.store.leases import Lease
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.compaction import FAN, compact
 from tests.mutations import mutation
-from tests.unit.builders_root import small_root
+from tests.unit.builders_root import rows_of, small_root
 from tests.unit.builders_runs import open_run, without_fsync, write_epoch, write_run, write_stage
 
 EPOCHS = FAN
@@ -169,6 +170,36 @@ def test_a_stage_warns_until_its_epoch_has_ended(tmp_path: Path) -> None:
     assert attempt.stage == "publish"
     log.end(log.begin(attempt.model_copy(update={"epoch": 2})))
     assert _picture(store, "run-a").troubles == ["evaluate is odd"]
+
+
+@mutation(
+    "status says twice what is wrong with an epoch under way", "flows/cli/runs/status.py",
+    "if not outcome.says(name, epoch)", "if name",
+)  # fmt: skip
+@mutation(
+    "a finding of another epoch hides what a stage says", "genenv_core/report/outcome.py",
+    "one.rule in rules and one.first_epoch <= epoch <= one.last_epoch", "one.rule in rules",
+)  # fmt: skip
+@pytest.mark.parametrize(("fact", "said"), [("all_broken", 0), ("endless", 1)])
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_what_a_finding_says_of_an_epoch_under_way_is_said_once(
+    fact: str, said: int, epoch: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LocalStore(tmp_path)
+    log = write_run(store, "run-a", 1)
+    log.open({**log.info().config, "epochs": 3}, log.info().started_at)
+    traces = rows_of("traces", 2).with_columns(error=pl.lit("gone"), finish_reason=pl.lit("stop"))
+    for one, tables in ((2, {"traces": traces}), (3, {})):
+        facts = {fact: "it is odd"} if one == epoch else {}
+        made = write_stage(store, "rollout", one, tables=tables, facts=facts)
+        log.note_key(one, "rollout", made.key)
+        first = {"stage": "rollout", "epoch": one, "stage_key": made.key, "state": "computed"}
+        where = {"run_id": "run-a", "host": "h", "pid": 1, "started_at": log.info().started_at}
+        log.end(log.begin(StageAttempt.model_validate({**first, **where, "seconds": 1.0})))
+    show_run(store, "run-a", as_json=False)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert lines.count("attempts ended in an error: gone") == 1
+    assert lines.count("it is odd") == (1 if epoch == 3 else said)
 
 
 @mutation(

@@ -14,10 +14,10 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import duckdb
 import numpy as np
@@ -34,12 +34,12 @@ from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.epoch.scoring import task_rows
 from genenv_core.epoch.selecting import select
 from genenv_core.storage.records.parquet import to_parquet
-from genenv_core.storage.sql import catalog
-from genenv_core.storage.sql.catalog import RunSource, connect, query, tables_named
+from genenv_core.storage.sql.catalog import RunSource, connect, query, setup, tables_named
+from genenv_core.storage.sql.duck import build, build_named, start
 from genenv_core.types import Flaw
 from schemas.questions import questions
 from schemas.registry import TABLES
-from schemas.relations import Relation, View, describe, views
+from schemas.relations import Relation, describe
 from tests.mutations import mutation
 from tests.unit.builders_tables import CONFIG, START, world
 
@@ -57,30 +57,30 @@ def ask(folder: Path, tables: Tables, sql: str, runs: Sequence[str] = ("run-a",)
     Only the tables and views that the query names, and those below them, are built.
     """
     named = {name: tables[name] for name in tables_named(sql) & set(tables)}
-    words, wanted = _words(sql), list[View]()
-    for view in reversed(views()):  # a view reads those before it
-        if view.name.lower() in words:
-            wanted.insert(0, view)
-            words |= _words(view.create)
-    with patch.object(catalog, "views", lambda: wanted), opened(folder, named, runs) as con:
+    whole = setup(sources_of(folder, named, runs))
+    waiting = dict(whole.views)
+    with start("1GB") as con:
+        build(con, replace(whole, views={}))
+        build_named(con, waiting, sql)
         return query(con, sql)
 
 
-def _words(sql: str) -> set[str]:
-    return set(re.findall(r"\w+", sql.lower()))
-
-
-def opened(
-    folder: Path, tables: Tables, runs: Sequence[str] = ("run-a",)
-) -> duckdb.DuckDBPyConnection:
-    """Return the tables and views of runs that all have these tables."""
+def sources_of(folder: Path, tables: Tables, runs: Sequence[str]) -> list[RunSource]:
+    """Return runs that all have these tables, written to a folder."""
     files: dict[str, list[str]] = {}
     for table in set(tables) - set(HISTORY):
         path = folder / f"{table}.parquet"
         path.write_bytes(to_parquet(table, tables[table]))
         files[table] = [str(path)]
     frames = {table: tables[table] for table in HISTORY if table in tables}
-    return connect([RunSource(run, "genenv", files, frames) for run in runs])
+    return [RunSource(run, "genenv", files, frames) for run in runs]
+
+
+def opened(
+    folder: Path, tables: Tables, runs: Sequence[str] = ("run-a",)
+) -> duckdb.DuckDBPyConnection:
+    """Return the tables and views of runs that all have these tables."""
+    return connect(sources_of(folder, tables, runs))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from flows.view.app import application
 from flows.view.pages import tasks
 from flows.view.pages.tasks import LETTER, _map, _step
 from flows.view.reading import Panel
-from flows.view.shown import DIGITS, short
+from flows.view.shown import DIGITS, brief, named
 from genenv_core.storage.sql.sandbox import Answer
 from tests.mutations import mutation
 from tests.unit import builders_root
@@ -168,19 +168,42 @@ def test_what_never_changes_is_said_once(client: TestClient, tmp_path: Path, mon
 
 @mutation(
     "digests are as long as they are", "flows/view/shown.py",
-    "said[:DIGITS])", "said)",
+    "return text[:DIGITS]", "return text",
 )  # fmt: skip
 def test_a_digest_is_short_and_its_title_has_the_whole(client: TestClient):
     text = client.get("/runs/run-a/lineage").text
     (listed,) = (one for one in tables(text) if one.name == "checkpoints")
     at = [listed.columns.index(name) for name in ("digest", "parent_digest")]
     assert {row[place] for row in listed.rows for place in at} == {DIGEST[:DIGITS]}
-    assert f'<code title="{DIGEST}">{DIGEST[:DIGITS]}</code></a>' in text
+    assert f'title="{DIGEST}">{DIGEST[:DIGITS]}</a><button type="button" class="copy-id"' in text
     assert "A larger one was the best of its policy by validation success" in text
     assert DIGEST in client.get("/runs/run-a/checkpoints/agent/1").text  # whole, to copy
 
 
-def test_only_digests_are_shortened():
-    assert short("x" * 20, "detail") == "x" * 20
-    assert short(None, "digest") == ""
-    assert short('"><b>' * 4, "digest").startswith('<code title="&#34;&gt;&lt;b&gt;')
+@mutation(
+    "ids of two attempts at a task look the same", "flows/view/shown.py",
+    """ + ("" if sample is None else f".{sample}")""", "",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("whole", "cut"),
+    [
+        ("t000003-4257a5cf-0000120", "t3…120"),
+        ("t000000-4257a5cf-0000000", "t0…0"),
+        ("g000012-f628b418-0000000.0000", "g12…0.0"),
+        (DIGEST, DIGEST[:DIGITS]),
+        (DIGEST.upper(), DIGEST.upper()),
+        ("x" * 20, "x" * 20),
+        ("quickstart-genenv-s0-1d3786", "quickstart-genenv-s0-1d3786"),
+        ("", ""),
+    ],
+)
+def test_ids_and_digests_alone_are_cut(whole: str, cut: str):
+    assert brief(whole) == cut
+
+
+def test_what_is_cut_has_the_whole_beside_it():
+    assert named(None) == ""
+    assert named('"><b>', "/a?b") == '<a href="/a?b">&#34;&gt;&lt;b&gt;</a>'
+    words = named("t000003-4257a5cf-0000120")
+    assert 'title="t000003-4257a5cf-0000120">t3…120</span>' in words
+    assert 'value="t000003-4257a5cf-0000120" aria-label="copy t000003' in words

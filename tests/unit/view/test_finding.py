@@ -57,7 +57,7 @@ def test_all_words_are_found_in_any_order(words: str, client: TestClient, pool):
     expected = query(pool, f"SELECT run_id, task_id FROM tasks WHERE {has}").rows()
     text, hits = found(client, words)
     assert hits is not None and len(expected) > 1
-    assert {(row[2], row[1]) for row in hits.rows} == set(expected)
+    assert {(row[2], row[0]) for row in hits.rows} == set(expected)
     assert f"{len(expected)} hits in 2 runs" in text
 
 
@@ -97,7 +97,7 @@ def test_all_hits_are_counted_and_the_first_listed(
 def test_runs_and_tasks_are_hits_of_one_list(client: TestClient):
     _, hits = found(client, "RUN -")
     assert hits is not None
-    assert [row[:3] for row in hits.rows] == [["run", "run-b", "run-b"], ["run", "run-a", "run-a"]]
+    assert [row[:3] for row in hits.rows] == [["run-b", "run", "run-b"], ["run-a", "run", "run-a"]]
 
 
 @mutation(
@@ -110,7 +110,7 @@ def test_an_id_that_several_things_have_lists_them_all(tmp_path: Path):
     with TestClient(application(store), base_url="http://localhost") as browser:
         _, hits = found(browser, "e0001-n000000")
     assert hits is not None
-    kinds = [row[0] for row in hits.rows]
+    kinds = [row[1] for row in hits.rows]
     assert (kinds.count("run"), kinds.count("task")) == (1, 2)
 
 

@@ -171,6 +171,47 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
 
 
 @mutation(
+    "a note counts as something wrong in the list of runs", "flows/view/pages/runs.py",
+    'COUNTED = {"failure": "failures", "warning": "warnings"}',
+    'COUNTED = {"failure": "failures", "warning": "warnings", "note": "notes"}',
+)  # fmt: skip
+@mutation(
+    "what was wrong long ago counts as of now in the list of runs", "flows/view/pages/runs.py",
+    "for one in said.recent if", "for one in said.findings if",
+)  # fmt: skip
+def test_the_list_of_runs_counts_what_is_wrong_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def noted(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table != "epochs":
+            return frame
+        note = "epoch 1: 2 different requests" if epoch == 1 else ""
+        skipped = pl.lit("skipped" if epoch == 4 else "updated")
+        return frame.with_columns(tasks_note=pl.lit(note), agent_action=skipped)
+
+    asked = list[str]()
+    panel = reading.Reader.panel
+    monkeypatch.setattr(
+        reading.Reader, "panel", lambda self, *said: asked.append(said[0]) or panel(self, *said)
+    )
+    monkeypatch.setattr(builders_root, "rows_of", noted)
+    store = small_root(tmp_path / "root", epochs=4)
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        page = browser.get("/runs/run-a").text
+        asked.clear()
+        listed = browser.get("/").text
+        assert "findings" not in asked  # it waits for nothing that passes over all attempts
+        assert '<td class="s" data-findings="run-a"></td>' in listed
+        answer = browser.get("/runs/run-a/findings")
+        assert browser.get("/runs/none/findings").status_code == 404
+    now, earlier = page.split("more in earlier epochs")
+    assert '<li class="note">' in now and "different requests" in earlier
+    count = now.count('<li class="warning">')
+    assert count > 1 and answer.json()["words"] == f"{count} warnings"
+    assert answer.json()["first"] in page
+    assert answer.headers["cache-control"] == "private, max-age=60"
+
+
+@mutation(
     "the page does not say how far a stage is", "flows/view/pages/run.py",
     '"words": progress.get((row["epoch"], row["stage"]), "")', '"words": ""',
 )  # fmt: skip
