@@ -18,7 +18,6 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO
 
-from flows.cli.options import existing
 from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
 from genenv_core.config.stages import LAST
@@ -26,11 +25,32 @@ from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.manifest import FORMAT
 from genenv_core.storage.records.runs import RunLog
+from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.places import CACHE, cache_folder
 
-RUN, SOURCE, SEED, EPOCHS = "demo", "tiny", 21, 5
-SETTINGS = ()
-TAKES = "about a minute on two idle cores"
+RUN, SOURCE, SEED, EPOCHS = "demo", "tiny", 20, 5
+SETTINGS = (
+    # Enough attempts an epoch that the agent gains from them, and enough test tasks to see that.
+    "data.test_tasks=120",
+    "bootstrap.agent_steps=500",
+    "generation.tasks=48",
+    "generation.max_generations=160",
+    "rollout.n=8",
+    "rollout.shard_groups=16",
+    "grpo.max_groups=96",
+    "grpo.groups_per_step=8",
+    "grpo.passes=3",
+    "grpo.learning_rate=0.0003",
+    "rwr.steps=10",
+    # What it can do without.
+    "rwr.kl_rows=32",
+    "rwr.probe_generations=32",
+    "tracking.enabled=false",
+)
+"""On seeds 20 to 22 the gain in P(answer) was .060, .039 and .031, each time with an interval above
+0; with the settings of `tiny` itself, over four epochs, it was -.001."""
+
+TAKES = "one to two minutes on two cores"
 
 KEPT = (CACHE, "GENENV_DEBUG")
 """Variables of genenv that the run gets; what else is set for other roots does not reach it."""
@@ -57,11 +77,8 @@ def demo_folder() -> Path:
 
 def is_finished(root: Path) -> bool:
     """Return whether a root has the demo's run with its last epoch; writes nothing."""
-    try:
-        store = existing(str(root))
-    except ConfigError:
-        return False
-    return LAST in RunLog(store, RUN).keys(EPOCHS)
+    log = RunLog(LocalStore(root, writable=False), RUN)
+    return root.is_dir() and LAST in log.keys(EPOCHS)
 
 
 def demo_root(say: Callable[[str], object]) -> Path:

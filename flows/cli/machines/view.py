@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.cli.options import Root, existing
 from genenv_core.addresses import at_root
 from genenv_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from genenv_core.storage.store.protocol import Store
 
 HOST, PORT = "127.0.0.1", 4300
 
@@ -25,6 +28,7 @@ def view(
     ] = False,
 ) -> None:
     """Open a read-only page on tasks, traces and what they made; Ctrl-C ends it."""
+    from flows.cli.machines.demo import RUN, demo_root
     from flows.view.serve import listen, serve
 
     if demo:
@@ -32,11 +36,12 @@ def view(
         source = context.get_parameter_source("root")
         if source is not None and source.name == "COMMANDLINE":
             raise ConfigError("--demo has a root of its own: leave out --root, or --demo")
-        from flows.cli.machines.demo import RUN, demo_root
+        from genenv_core.storage.store.local import LocalStore
 
         listen(host, port).close()  # refuses before it builds
-        root = str(demo_root(typer.echo))
-    store = existing(root)
+        store: Store = LocalStore(demo_root(typer.echo), writable=False)
+    else:
+        store = existing(root)
 
     def say(address: str) -> None:
         typer.echo(f"{address}\nread-only over {store.uri}; Ctrl-C ends it")

@@ -44,6 +44,7 @@ from tests.unit.builders_root import small_root
 from tests.waiting import until
 
 DEMO = "flows/cli/machines/demo.py"
+VIEW = "flows/cli/machines/view.py"
 
 
 @pytest.fixture(name="cache")
@@ -132,8 +133,7 @@ def test_its_settings_are_those_of_a_run(tmp_path: Path) -> None:
 
 
 @mutation(
-    "an unfinished demo is opened", DEMO, "return LAST in RunLog(store, RUN).keys(EPOCHS)",
-    "return bool(RunLog(store, RUN).epochs())",
+    "an unfinished demo is opened", DEMO, "log.keys(EPOCHS)", "log.keys(EPOCHS - 1)"
 )  # fmt: skip
 def test_only_the_last_epoch_makes_it_finished(tmp_path: Path) -> None:
     root = tmp_path / "root"
@@ -237,8 +237,8 @@ def test_a_failure_says_how_to_go_on(
 
 def test_signals_reach_the_run_and_its_end_is_waited_for() -> None:
     class Process:
-        ends: Iterator[Callable[[], int]] = iter([])
-        sent: list[int] = []
+        def __init__(self, *ends: Callable[[], int]) -> None:
+            self.ends, self.sent = iter(ends), list[int]()
 
         def wait(self) -> int:
             return next(self.ends)()
@@ -252,13 +252,8 @@ def test_signals_reach_the_run_and_its_end_is_waited_for() -> None:
 
         return wait
 
-    process: Any = Process()
-    process.ends = iter(
-        [
-            ended_by(KeyboardInterrupt()),
-            ended_by(Terminated(number=signal.SIGHUP)),
-            lambda: 130,
-        ]
+    process: Any = Process(
+        ended_by(KeyboardInterrupt()), ended_by(Terminated(number=signal.SIGHUP)), lambda: 130
     )
     assert demo._ended(process) == 130  # pyright: ignore[reportPrivateUsage]
     assert process.sent == [signal.SIGINT, signal.SIGHUP]
@@ -280,7 +275,7 @@ def shown(*arguments: str) -> str:
 
 
 @mutation(
-    "--root beside --demo is dropped", "flows/cli/machines/view.py",
+    "--root beside --demo is dropped", VIEW,
     'source.name == "COMMANDLINE"', 'source.name == "COMMAND"',
 )  # fmt: skip
 def test_a_root_beside_it_is_refused_and_the_variable_is_not(
@@ -297,8 +292,27 @@ def test_a_root_beside_it_is_refused_and_the_variable_is_not(
     assert f"genenv sql --root {root}\n" in out and f"genenv report demo --root {root}\n" in out
 
 
+def touched(folder: Path) -> dict[Path, int]:
+    """Return when each file and folder was last changed, by name."""
+    return {one: one.stat().st_mtime_ns for one in (folder, *folder.rglob("*"))}
+
+
 @mutation(
-    "a taken port is refused after a minute", "flows/cli/machines/view.py",
+    "the page of the demo needs a folder that can be written", VIEW,
+    "LocalStore(demo_root(typer.echo), writable=False)", "existing(str(demo_root(typer.echo)))",
+)  # fmt: skip
+def test_the_command_opens_a_finished_demo_without_a_write(
+    cache: Path, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, sockets: [one.close() for one in sockets])
+    finish(demo.demo_folder())
+    before = touched(cache)
+    assert "building" not in shown("--demo", "--port", "0")
+    assert touched(cache) == before and not build.calls
+
+
+@mutation(
+    "a taken port is refused after a minute", VIEW,
     "        listen(host, port).close()  # refuses before it builds\n", "",
 )  # fmt: skip
 def test_a_taken_port_is_refused_before_it_builds(cache: Path, build: Build) -> None:
