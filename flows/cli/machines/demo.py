@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO
 
-from flows.running.signals import Terminated, heed_ends
+from flows.running.signals import POLL_S, Terminated, heed_ends
 from genenv_core import __version__
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, GenenvError
@@ -153,7 +153,9 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
     """Return the exit status of the run; hands it the signals that come here until then."""
     while True:
         try:
-            return process.wait()
+            return process.wait(POLL_S)  # without an end it would not see a Ctrl-C: see POLL_S
+        except subprocess.TimeoutExpired:
+            continue
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
         except Terminated as error:

@@ -72,7 +72,7 @@ class Build:
         self.calls.append((arguments, how))
         return self
 
-    def wait(self) -> int:
+    def wait(self, timeout: float) -> int:
         if self.status == 0:
             finish(demo.demo_folder())
         return self.status
@@ -240,12 +240,16 @@ def test_a_failure_says_how_to_go_on(
     assert not demo.is_finished(demo.demo_folder())
 
 
+@mutation(
+    "Ctrl-C waits until the demo is built", DEMO, "process.wait(POLL_S)", "process.wait()"
+)  # fmt: skip
 def test_signals_reach_the_run_and_its_end_is_waited_for() -> None:
     class Process:
         def __init__(self, *ends: Callable[[], int]) -> None:
             self.ends, self.sent = iter(ends), list[int]()
 
-        def wait(self) -> int:
+        def wait(self, timeout: float | None = None) -> int:
+            assert timeout, "polars restarts a wait without an end after a Ctrl-C"
             return next(self.ends)()
 
         def send_signal(self, number: int) -> None:
@@ -258,7 +262,10 @@ def test_signals_reach_the_run_and_its_end_is_waited_for() -> None:
         return wait
 
     process: Any = Process(
-        ended_by(KeyboardInterrupt()), ended_by(Terminated(number=signal.SIGHUP)), lambda: 130
+        ended_by(subprocess.TimeoutExpired("run", 1)),
+        ended_by(KeyboardInterrupt()),
+        ended_by(Terminated(number=signal.SIGHUP)),
+        lambda: 130,
     )
     assert demo._ended(process) == 130  # pyright: ignore[reportPrivateUsage]
     assert process.sent == [signal.SIGINT, signal.SIGHUP]
