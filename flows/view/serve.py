@@ -21,7 +21,7 @@ GRACE_S = 3
 
 def serve(store: Store, host: str, port: int, say: Callable[[str], object]) -> None:
     """Serve the pages over a store, and say where; raises ConfigError where it cannot listen."""
-    listening = _listening(host, port)
+    listening = listen(host, port)
     token = None if host in (*LOCAL, "::1") else secrets.token_urlsafe(24)
     hosts = LOCAL if token is None else ["*"]  # the token guards what the name does not
     app = application(store, hosts=hosts, token=token)
@@ -38,7 +38,8 @@ def serve(store: Store, host: str, port: int, say: Callable[[str], object]) -> N
     uvicorn.Server(settings).run(sockets=[listening])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; raises ConfigError where it cannot."""
     if not host:
         raise ConfigError("--host is empty: name an address of this machine, such as 127.0.0.1")
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET

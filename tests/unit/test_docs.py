@@ -5,7 +5,8 @@ commands; every relative link leads to a file; every path, module, function or c
 names in code type is in the repository; every import that it shows works; each row of
 docs/where.md names the file to open and its test; the project file, the images and the newest page
 of the changelog have the version of `genenv_core/__init__.py`; no text of the product has a phrase
-in which nobody acts.
+in which nobody acts; pictures of the page are small, each is shown, and the demo's report holds no
+path of the machine that made it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,19 @@ def test_what_a_page_names_exists(page: Path) -> None:
         assert (page.parent / link).exists(), f"{page.name} links {link}"
     for path in named_paths(text):
         assert (REPOSITORY / path).exists(), f"{page.name} names {path}"
+
+
+def test_the_pictures_are_small_and_shown_and_the_report_names_no_machine() -> None:
+    texts = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    pictures = sorted((REPOSITORY / "docs").glob("view-*.png"))
+    assert len(pictures) >= 3
+    for picture in pictures:
+        head = picture.read_bytes()
+        assert len(head) < 200_000 and int.from_bytes(head[16:20], "big") == 1000, picture.name
+        assert f"{picture.name})" in texts, f"no page shows {picture.name}"
+    report = (REPOSITORY / "docs" / "demo-report.html").read_text(encoding="utf-8")
+    assert len(report) < 1_000_000 and "--root ~/.cache/genenv/demo/" in report
+    assert not re.search(r"(?<![\w.~<])/(?:home|root|tmp|work|Users|var|usr|opt)/", report)
 
 
 @mutation(
