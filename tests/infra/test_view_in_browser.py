@@ -108,6 +108,14 @@ DRAWN = """([place, colour, from]) => {
 }"""
 """Finds pixels of a colour in a plot, from a share of its width on."""
 
+TOKENS = re.compile(r"\d (k|M)")
+"""How many tokens a run has spent, as the list of runs and its own page say it."""
+
+CELLS_IN_SIGHT = """() => [...document.querySelectorAll('[data-findings]')].filter((one) =>
+  one.getBoundingClientRect().top < Math.min(innerHeight,
+    one.closest('.wide').getBoundingClientRect().bottom)).length"""
+"""Counts the runs whose row a person sees."""
+
 COLOURS = ((0, 114, 178), (213, 94, 0))
 """--s0 and --s1 of the style sheet."""
 
@@ -365,8 +373,10 @@ def test_a_person_gets_from_the_runs_to_two_attempts_beside_each_other(
     page: Page, address: str, run: str
 ):
     page.goto(address)
+    expect(page.locator("[data-tokens]").first).to_have_text(TOKENS, timeout=60_000)
     shot(page, "runs")
     follow(page, page.get_by_role("link", name=run, exact=True))
+    expect(page.locator(".numbers div", has_text="tokens").last).to_contain_text(TOKENS)
     curves = page.locator("[data-curve] canvas")
     expect(curves.first).to_be_visible()
     assert curves.count() >= 4
@@ -762,9 +772,14 @@ def test_the_list_of_runs_says_how_much_is_wrong_with_those_in_sight(
         cell = page.locator("[data-findings] a").first
         expect(cell).to_have_text(re.compile(r"^\d+ (warnings?|failures?)"), timeout=60_000)
         assert (cell.get_attribute("title") or "").startswith("epoch 1: ")
-        page.wait_for_timeout(1000)
-        assert 0 < len(set(asked)) < 30
+        in_sight = page.evaluate(CELLS_IN_SIGHT)
+        filled = page.locator("[data-findings]:not(:empty)")
+        expect(filled).to_have_count(in_sight, timeout=60_000)
+        assert len(set(asked)) == in_sight < 30
         shot(page, "runs-findings")
+        page.locator("[data-findings]").last.scroll_into_view_if_needed()
+        expect(page.locator("[data-findings]").last).not_to_be_empty(timeout=60_000)
+        cell.scroll_into_view_if_needed()
         follow(page, cell)
         assert page.url.endswith("#findings")
         expect(page.locator("#findings li").first).to_be_visible()

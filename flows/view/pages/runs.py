@@ -1,4 +1,4 @@
-"""All runs of a root, and what is wrong with one of them, which the list asks for afterwards."""
+"""All runs of a root; what is wrong with each, and its tokens, the list asks for afterwards."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flows.view.pages.run import RENEWED_S
 from flows.view.reading import Panel, Reader
 from genenv_core.play.transcript import visible
 from genenv_core.report.outcome import findings_query, outcome_of, outcome_query
+from genenv_core.report.words import count
 from genenv_core.storage.sql.duck import text
 
 COUNTED = {"failure": "failures", "warning": "warnings"}
@@ -30,8 +31,8 @@ def page(reader: Reader, request: Request) -> Page:
     found = reader.panel(
         "runs", "Runs",
         "SELECT r.run_id, o.gain, o.gain_low, o.gain_high, o.start, o.value AS last, o.measure, "
-        "o.p_hat, o.epochs, o.planned, r.arm, r.domain, r.seed, r.tags, r.note, r.pinned, "
-        "r.started_at\n"
+        "o.p_hat, o.alpha, o.share_signal AS signal, o.seconds, o.epochs, o.planned, r.arm, "
+        "r.domain, r.seed, r.tags, r.note, r.pinned, r.started_at\n"
         "FROM runs AS r INNER JOIN outcomes AS o ON o.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")
         + "ORDER BY r.started_at DESC, r.run_id",
@@ -44,9 +45,10 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def findings(reader: Reader, request: Request) -> Response:
-    """Return how many findings of a run are grave, in words, and the gravest; raises NotFound.
+    """Return how many findings of a run are grave, in words, the gravest, and its tokens so far.
 
     Those count that its page shows as of now. No words mean that there is nothing to judge yet.
+    Raises NotFound.
     """
     run = request.path_params["run"]
     about(reader, run)
@@ -56,13 +58,13 @@ def findings(reader: Reader, request: Request) -> Response:
     grave = [one for name in COUNTED for one in said.recent if one.severity == name]
     counts = {name: sum(one.severity == name for one in grave) for name in COUNTED}
     words = ", ".join(
-        f"{count} {name if count == 1 else COUNTED[name]}"
-        for name, count in counts.items()
-        if count
+        f"{many} {name if many == 1 else COUNTED[name]}" for name, many in counts.items() if many
     )
     first = f"{grave[0].when}: {grave[0].words}" if grave else ""
     answer = {"words": words or ("none" if said.epochs else ""), "first": visible(first)}
-    return JSONResponse(answer | {"severity": grave[0].severity if grave else ""}, headers=KEPT)
+    answer |= {"severity": grave[0].severity if grave else ""}
+    answer |= {"tokens": count(said.tokens) if said.tokens else ""}
+    return JSONResponse(answer, headers=KEPT)
 
 
 def _at_work(reader: Reader) -> Panel:

@@ -1,4 +1,4 @@
-// What is wrong with each run of the list. An answer passes over all attempts of a run, so it is asked
+// What is wrong with each run of the list, and its tokens. An answer passes over all attempts of a run, so it is asked
 // for once the list is there, for one run after the other, and only for those that a person sees.
 "use strict";
 
@@ -7,13 +7,14 @@ const answers = new Map(); // by the run: the answer, and when it came
 const waiting = [];
 let asking = false;
 
-function say(cell, { words, first, severity }) {
+function say(cell, { words, first, severity, tokens }) {
   const link = document.createElement(severity ? "a" : "span");
   link.textContent = words;
   link.title = first;
   link.className = { failure: "bad", warning: "warning" }[severity] ?? "soft";
   if (severity) link.href = `/runs/${cell.dataset.findings}#findings`;
   cell.replaceChildren(link);
+  cell.closest("tr").querySelector("[data-tokens]").textContent = tokens;
 }
 
 async function askOn() {

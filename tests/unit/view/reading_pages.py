@@ -54,7 +54,7 @@ class Pages(HTMLParser):
             self.shown[-1].columns.append(given["data-column"])
         if tag == "tr" and self.shown and not self._in_list:
             self.shown[-1].rows.append([])
-        if "data-findings" in given:  # filled in later, by another question
+        if {"data-findings", "data-tokens"} & given.keys():  # filled in later, by another question
             return
         if tag in ("td", "dd") and self.shown and self.shown[-1].rows:
             self._into, self._words = self.shown[-1].rows[-1], []
