@@ -27,7 +27,14 @@ import pytest
 from PIL import Image
 
 playwright = pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright  # noqa: E402
+from playwright.sync_api import (  # noqa: E402
+    Browser,
+    Locator,
+    Page,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from genenv_core import pools  # noqa: E402
 from genenv_core.storage.records.runs import RunLog, StageAttempt  # noqa: E402
@@ -638,15 +645,15 @@ HIGH = """() => [...document.querySelectorAll('.wide tr')].map((row) =>
 ).filter(([height]) => height > 40)"""
 """Finds rows of tables that are higher than a line and what a button needs."""
 
-PHONE = {"width": 390, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 800}
 
 
 def darkness(page: Page, region: Locator, right: int) -> int:
     """Return how much darker than paper the last pixels of a region are, below its words."""
     box = region.bounding_box()
     assert box
-    clip = {"x": box["x"] + box["width"] - right, "y": box["y"] + box["height"] - 3}
-    data = page.screenshot(clip={**clip, "width": right, "height": 2})
+    left, low = box["x"] + box["width"] - right, box["y"] + box["height"] - 3
+    data = page.screenshot(clip={"x": left, "y": low, "width": right, "height": 2})
     return 255 - min(Image.open(io.BytesIO(data)).convert("L").tobytes())
 
 
