@@ -201,7 +201,7 @@ class EmbedsTasks(Protocol):
     """A domain with an embedding of its requests, by which tasks are alike.
 
     Without it, tasks are as alike as the words of their programs: see
-    `genenv_core.algorithm.likeness`. Paraphrases share few words, so a domain of free text may
+    `genenv_core.epoch.writing.likeness`. Paraphrases share few words, so a domain of free text may
     bring a model that knows better.
     """
 

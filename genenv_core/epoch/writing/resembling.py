@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.algorithm.likeness import Nearest, nearest, nearest_vectors
 from genenv_core.domains.protocol import Domain
 from genenv_core.epoch.rows import of_source
+from genenv_core.epoch.writing.likeness import Nearest, nearest, nearest_vectors
 from genenv_core.play.asked import embedded
 from genenv_core.types import TaskSource
 

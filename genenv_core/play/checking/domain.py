@@ -30,7 +30,7 @@ from genenv_core.domains.protocol import (
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError
-from genenv_core.play.asked import SHOWN, embedded, shown, wrong_verdict
+from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
 from genenv_core.play.checking.calling import attempted, called, limited
 from genenv_core.play.checking.shapes import (
@@ -40,8 +40,15 @@ from genenv_core.play.checking.shapes import (
     items_of,
     of_messages,
     of_schemas,
+    texts_of,
 )
-from genenv_core.play.checking.texts import ACTIONS, of_calls, of_parse, right_turns
+from genenv_core.play.checking.texts import (
+    ACTIONS,
+    of_calls,
+    of_embedding,
+    of_parse,
+    right_turns,
+)
 from genenv_core.storage.canonical import digest
 from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft
 
@@ -106,8 +113,7 @@ def check_domain(
         faults += _separate(domain, drafts, kept)
         for draft in some_of([*drafts, *kept]):
             faults += _of_task(domain, draft)
-        faults += of_parse(domain)
-        faults += _embedding(domain, drafts[:OF_A_FAMILY])
+        faults += [*of_parse(domain), *of_embedding(domain, drafts[:OF_A_FAMILY])]
         faults += [] if faults else of_calls(domain, some_of([*drafts, *kept]))
         faults += _seed_data(domain, kept)
     except StopChecking as stop:
@@ -258,10 +264,10 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
         asked = called("env_messages", lambda c=context: domain.env_messages(c), task)
         yield from of_messages("env_messages", asked)
     if isinstance(domain, NamesLeaks):
-        _texts("leaks", called("leaks", lambda: domain.leaks(draft), task))
+        texts_of("leaks", called("leaks", lambda: domain.leaks(draft), task))
     yield from of_schemas("tools_of", called("tools_of", lambda: tools_of(domain, draft), task))
     trivial = called("trivial_answers", lambda: domain.trivial_answers(draft), task)
-    texts = _texts("trivial_answers", trivial, least=1)
+    texts = texts_of("trivial_answers", trivial, least=1)
     for answer in (draft.ground_truth, draft.prompt, *texts, *CANARIES, *ACTIONS):
         on = f" for the answer {shortly(answer)}{task}"
         verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)), on)
@@ -282,28 +288,6 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
             method, remedy = FLAWS[check.flaw]
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
             yield DomainFault(method, what, remedy)
-
-
-def _embedding(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[DomainFault]:
-    """Yield what is wrong with the vectors of requests, where the domain has an embedding."""
-    prompts = [draft.prompt for draft in drafts]
-    first, again = (called("embed", lambda: embedded(domain, prompts)) for _ in range(2))
-    if first is not None and again is not None and (first != again).any():
-        yield DomainFault(
-            "embed",
-            "gives equal requests other vectors when it is called again",
-            "switch dropout off",
-        )
-
-
-def _texts(method: str, given: object, *, least: int = 0) -> Sequence[str]:
-    """Return a list of texts; raises Stop for anything else."""
-    texts = cast("Sequence[object]", given) if isinstance(given, list | tuple) else None
-    if texts is None or len(texts) < least or any(type(one) is not str for one in texts):
-        raise StopChecking(
-            method, f"returned {shown(cast(object, given))}", "return a list of texts"
-        )
-    return cast("Sequence[str]", texts)
 
 
 def _check_seed(domain: Domain, draft: TaskDraft, task: str) -> None:

@@ -146,3 +146,13 @@ def check_fields(method: str, draft: TaskDraft) -> None:
             f"a task's spec comes back from storage otherwise: {changed(draft.spec, kept)}",
             "keep lists (no tuples), texts as keys, and plain numbers in it",
         )
+
+
+def texts_of(method: str, given: object, *, least: int = 0) -> Sequence[str]:
+    """Return a list of texts; raises Stop for anything else."""
+    texts = cast("Sequence[object]", given) if isinstance(given, list | tuple) else None
+    if texts is None or len(texts) < least or any(type(one) is not str for one in texts):
+        raise StopChecking(
+            method, f"returned {shown(cast(object, given))}", "return a list of texts"
+        )
+    return cast("Sequence[str]", texts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from genenv_core.domains.protocol import Domain, KnowsSolution, WritesAnswers
 from genenv_core.domains.steps import FAILURES, error_line, stepped
 from genenv_core.domains.tool_calls import reader_of
-from genenv_core.play.asked import raised, shown, wrong_drafts
+from genenv_core.play.asked import embedded, raised, shown, wrong_drafts
 from genenv_core.play.checking.calling import called, limited
 from genenv_core.play.checking.shapes import DomainFault
 from genenv_core.types import Observation, TaskDraft
@@ -84,3 +84,15 @@ def right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
 
 def _tools_speak(observation: Observation) -> bool:
     return any(message["role"] == "tool" for message in observation.messages)
+
+
+def of_embedding(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[DomainFault]:
+    """Yield what is wrong with the vectors of requests, where the domain has an embedding."""
+    prompts = [draft.prompt for draft in drafts]
+    first, again = (called("embed", lambda: embedded(domain, prompts)) for _ in range(2))
+    if first is not None and again is not None and (first != again).any():
+        yield DomainFault(
+            "embed",
+            "gives equal requests other vectors when it is called again",
+            "switch dropout off",
+        )

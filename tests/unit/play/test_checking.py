@@ -261,7 +261,7 @@ def _shown(domain: Any, count: int) -> list[SeedExample]:
     "    _check_seed(domain, draft, task)\n", "",
 )  # fmt: skip
 @mutation(
-    "an embedding may give other vectors each time", "genenv_core/play/checking/domain.py",
+    "an embedding may give other vectors each time", "genenv_core/play/checking/texts.py",
     "(first != again).any()", "False",
 )  # fmt: skip
 @mutation(

@@ -129,7 +129,7 @@ def _highest(
 
 
 def _units(vectors: ArrayLike) -> Similarities:
-    """Return vectors of length 1; raises ValueError for what is no table of finite numbers."""
+    """Return vectors of length 1; raises ValueError unless they are a table of finite numbers."""
     rows = np.asarray(vectors, dtype=np.float64)
     if rows.size == 0:
         return np.zeros((0, 0))

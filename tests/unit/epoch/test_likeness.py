@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm import likeness
-from genenv_core.algorithm.likeness import Nearest, nearest, nearest_vectors, pieces
+from genenv_core.epoch.writing import likeness
+from genenv_core.epoch.writing.likeness import Nearest, nearest, nearest_vectors, pieces
 from tests.mutations import mutation
 
-LIKENESS = "genenv_core/algorithm/likeness.py"
+LIKENESS = "genenv_core/epoch/writing/likeness.py"
 
 TEXTS = st.lists(
     st.lists(st.sampled_from(["+", "*", ";", "nuts", "3", "8"]), max_size=6).map(" ".join),
