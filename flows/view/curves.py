@@ -64,7 +64,7 @@ CURVES = (
     Curve("difficulty", "Difficulty of new tasks",
           "Mean, by the domain's own measure. It rises when pi_env follows an agent that gets "
           "better.", share=False),
-    Curve("likeness", "Likeness to earlier tasks",
+    Curve("similarity", "Similarity to earlier tasks",
           "How much a new task resembles the earlier task that it is nearest to, from 0 (no common "
           "word) to 1 (equal), on average. A rise: pi_env repeats itself.", beside="repeats",
           named="Faint: the share of repeats, which resemble one by 0.9 or more.", whole=True),
@@ -246,14 +246,14 @@ def _each(runs: Sequence[str]) -> str:
         f"    SELECT run_id, epoch FROM epochs {of_runs}\n"
         "    UNION SELECT run_id, epoch FROM tests\n"
         "),\nresembling AS (\n"
-        "    SELECT run_id, epoch, avg(similarity) AS likeness, "
+        "    SELECT run_id, epoch, avg(similarity) AS similarity, "
         "avg(CAST(similarity >= 0.9 AS INTEGER)) AS repeats\n"
         f"    FROM tasks {of_runs} AND valid AND similarity IS NOT NULL GROUP BY run_id, epoch\n"
         "),\neach AS (\n"
         f"    SELECT p.run_id AS line, r.arm, p.epoch, {test_columns},\n"
         f"        e.skill, {skill_ends},\n"
         "        e.share_in_band AS in_band, e.share_zero_signal AS no_signal, "
-        "e.mean_difficulty AS difficulty, l.likeness, l.repeats, "
+        "e.mean_difficulty AS difficulty, l.similarity, l.repeats, "
         "e.mean_response_tokens AS tokens, e.kl_env, e.seconds, "
         "s.alpha, s.k_min\n"
         "    FROM places AS p\n"

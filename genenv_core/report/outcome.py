@@ -218,8 +218,8 @@ def headlines(outcome: Outcome) -> list[Headline]:
     if one.seconds and one.epochs:
         each = f"{duration(one.seconds / one.epochs)} an epoch, bootstrap left out"
         found.append(Headline("time at work", duration(one.seconds), each))
-    if one.tokens:
-        note = "of tasks and attempts, prompts among them"
+    if one.tokens and one.epochs:
+        note = f"{count(one.tokens // one.epochs)} an epoch, of tasks and attempts with prompts"
         found.append(Headline("tokens", count(one.tokens), note))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -15,6 +16,9 @@ from genenv_core.storage.sql.duck import text
 
 MOST = 50
 """Hits, and ids, that are listed."""
+
+CUT = re.compile(r"([a-z])(\d+)(?:…|\.{3})(\d+)(?:\.(\d+))?")
+"""An id as `flows.view.shown.brief` cuts it."""
 
 WORDS = 60
 """Different words of a search: each is looked for in every task."""
@@ -58,14 +62,22 @@ def place(row: Row) -> str:
 
 def _with_id(asked: str) -> str:
     """Return the question for what has this very id."""
-    same = f"= {text(asked)}"
     return (
-        f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE run_id {same}\n"
+        f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE {_is('run_id', asked)}\n"
         "UNION SELECT 'task', run_id, task_id FROM tasks "
-        f"WHERE task_id {same} OR generation_id {same}\n"
-        f"UNION SELECT 'trace', run_id, trace_id FROM traces WHERE trace_id {same}\n"
-        f"UNION SELECT 'task', run_id, task_id FROM task_scores WHERE group_id {same}"
+        f"WHERE {_is('task_id', asked)} OR {_is('generation_id', asked)}\n"
+        f"UNION SELECT 'trace', run_id, trace_id FROM traces WHERE {_is('trace_id', asked)}\n"
+        f"UNION SELECT 'task', run_id, task_id FROM task_scores WHERE {_is('group_id', asked)}"
     )
+
+
+def _is(column: str, asked: str) -> str:
+    """Return the condition that a column has an id: the whole, or as pages cut it (`t5…100`)."""
+    if cut := CUT.fullmatch(asked):
+        kind, epoch, place, sample = cut.groups()
+        last = "" if sample is None else rf"\.0*{sample}"
+        return f"regexp_full_match({column}, '{kind}0*{epoch}-[0-9a-f]{{8}}-0*{place}{last}')"
+    return f"{column} = {text(asked)}"
 
 
 def _hits(asked: str, words: Sequence[str]) -> str:
@@ -77,20 +89,21 @@ def _hits(asked: str, words: Sequence[str]) -> str:
     def all_in(place: str) -> str:
         return " AND ".join(f"contains(lower({place}), lower({text(word)}))" for word in words)
 
-    same, spoken = f"= {text(asked)}", all_in(_SEARCHED)
+    spoken = all_in(_SEARCHED)
+    of_task = f"{_is('task_id', asked)} OR {_is('generation_id', asked)}"
+    of_run = _is("run_id", asked)
     nothing = "NULL AS epoch, NULL AS source, NULL AS family, NULL AS difficulty, NULL AS rejection"
     own = "epoch, source, family, difficulty, rejection, prompt"
-    grouped = f"SELECT run_id, task_id FROM task_scores WHERE group_id {same}"
+    grouped = f"SELECT run_id, task_id FROM task_scores WHERE {_is('group_id', asked)}"
     return (
         f"SELECT 'run' AS kind, run_id, run_id AS id, {nothing}, NULL AS prompt, "
-        f"run_id {same} AS has_id\nFROM runs WHERE run_id {same} OR {all_in('run_id')}\n"
-        f"UNION ALL SELECT 'task', run_id, task_id, {own}, "
-        f"coalesce(task_id {same} OR generation_id {same}, false)\n"
-        f"FROM tasks WHERE task_id {same} OR generation_id {same} OR ({spoken})\n"
+        f"{of_run} AS has_id\nFROM runs WHERE {of_run} OR {all_in('run_id')}\n"
+        f"UNION ALL SELECT 'task', run_id, task_id, {own}, coalesce({of_task}, false)\n"
+        f"FROM tasks WHERE {of_task} OR ({spoken})\n"
         f"UNION ALL SELECT 'task', run_id, task_id, {own}, true\n"
         f"FROM tasks WHERE (run_id, task_id) IN ({grouped}) AND NOT ({spoken})\n"
         f"UNION ALL SELECT 'trace', run_id, trace_id, {nothing}, NULL, true\n"
-        f"FROM traces WHERE trace_id {same}"
+        f"FROM traces WHERE {_is('trace_id', asked)}"
     )
 
 

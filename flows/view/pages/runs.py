@@ -61,7 +61,7 @@ def findings(reader: Reader, request: Request) -> Response:
         f"{many} {name if many == 1 else COUNTED[name]}" for name, many in counts.items() if many
     )
     first = f"{grave[0].when}: {grave[0].words}" if grave else ""
-    answer = {"words": words or ("none" if said.epochs else ""), "first": visible(first)}
+    answer = {"words": words or ("no warning" if said.epochs else ""), "first": visible(first)}
     answer |= {"severity": grave[0].severity if grave else ""}
     answer |= {"tokens": count(said.tokens) if said.tokens else ""}
     return JSONResponse(answer, headers=KEPT)

@@ -15,6 +15,7 @@ from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
 from genenv_core.play.transcript import Turn, turns
 from genenv_core.storage.sql.duck import text
+from genenv_core.types import HELDOUT
 
 SHOWN = 16
 """Attempts whose words are on the page; the others are a click away."""
@@ -51,11 +52,12 @@ def page(reader: Reader, request: Request) -> Page:
             "expected": expected, "prompt": prompt, "said": said, "cards": cards,
             "more_read": () if opening == prompt else opening, "opening": opening,
             "some_failed": any(row["success"] is False for row in attempts),
+            "measured": _measured(reader, run, row),
             "beside": _beside(reader, run, task),
             "context": _context(reader, row["context_id"]),
             "checks": reader.panel(
-                "checks", "Checks it passed",
-                f"SELECT flaw, passed, detail FROM certificates WHERE {own} AND "
+                "checks", "Flaws that were looked for",
+                f"SELECT flaw, NOT passed AS found, detail FROM certificates WHERE {own} AND "
                 f"task_id = {text(task)} ORDER BY passed, flaw",
             ),
             "group": reader.panel(
@@ -111,6 +113,23 @@ def _attempts(reader: Reader, run: str, task: str) -> Panel:
         "AND u.policy = 'agent'\n"
         f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)}\n"
         "GROUP BY ALL ORDER BY r.trace_id",
+    )  # fmt: skip
+
+
+def _measured(reader: Reader, run: str, row: Row) -> Panel | None:
+    """Return how the agents did on a held-out task, None for any other."""
+    if row["source"] not in {source.value for source in HELDOUT}:
+        return None
+    return reader.panel(
+        "measured", "How the agent of each epoch did on it",
+        "SELECT e.epoch, e.mode, count(*) AS attempts, avg(CAST(e.success AS INTEGER)) AS success, "
+        "avg(e.answer_probability) AS answer_probability, "
+        "min(e.failure) FILTER (NOT e.success) AS failure, any_value(x.response_text) AS answer\n"
+        "FROM evaluations AS e LEFT JOIN evaluation_texts AS x ON x.run_id = e.run_id "
+        "AND x.task_id = e.task_id AND x.epoch = e.epoch AND x.mode = e.mode "
+        "AND x.sample_index = e.sample_index\n"
+        f"WHERE e.run_id = {text(run)} AND e.task_id = {text(row['task_id'])}\n"
+        "GROUP BY e.epoch, e.mode ORDER BY e.epoch, e.mode",
     )  # fmt: skip
 
 

@@ -20,8 +20,8 @@ POINTS = 2500
 BY = {
     "difficulty": "difficulty",
     "family": "family",
-    "similarity": "likeness to the nearest earlier task",
-    "test_similarity": "likeness to the nearest test task",
+    "similarity": "similarity to the nearest earlier task",
+    "test_similarity": "similarity to the nearest test task",
 }
 """Columns that the map has from left to right, and what they are for people."""
 USED = {
@@ -34,6 +34,8 @@ ORDERS = {
     "p_hat": "p_hat, task_id",
     "difficulty": "difficulty, task_id",
     "epoch": "epoch, task_id",
+    "similarity": "similarity DESC NULLS LAST, task_id",
+    "test_similarity": "test_similarity DESC NULLS LAST, task_id",
 }
 SETTLED = ("alpha", "n")
 """Columns that are said once above the table where they never change."""

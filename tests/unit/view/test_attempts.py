@@ -164,6 +164,24 @@ def test_a_task_says_what_it_resembles(client: TestClient):
 
 
 @mutation(
+    "a held-out task seems never to have been tried", "flows/view/pages/story.py",
+    "not in {source.value for source in HELDOUT}", "in {source.value for source in TaskSource}",
+)  # fmt: skip
+def test_a_held_out_task_says_how_each_agent_did_on_it(client: TestClient):
+    text = client.get("/runs/run-a/tasks/e0000-test-000000").text
+    measured = text.split("How the agent of each epoch did on it</h2>")[1]
+    assert "sampled answer 0" in measured and "greedy answer 0" in measured
+    assert measured.count('<td class="s">sampled</td>') == 3  # epochs 0 to 2
+    assert "None." not in text and "What came of it" not in text
+    assert "did on it" not in client.get(TASK).text
+
+
+def test_a_task_that_was_not_tried_says_so(client: TestClient):
+    text = client.get("/runs/run-a/tasks/e0001-t000003").text
+    assert "The agent has not attempted it." in text and "How it scored" not in text
+
+
+@mutation(
     "the next attempt is the one before", "flows/view/pages/trace.py",
     '"before": ids[at - 1] if at else None', '"before": ids[at + 1] if at else None',
 )  # fmt: skip

@@ -182,14 +182,14 @@ def test_greedy_results_are_drawn_faintly_where_there_are_some(tmp_path: Path):
     "what is nearly equal is no repeat", "flows/view/curves.py",
     "similarity >= 0.9", "similarity > 1",
 )  # fmt: skip
-def test_likeness_is_the_mean_with_the_share_of_repeats(tmp_path: Path):
+def test_similarity_is_the_mean_with_the_share_of_repeats(tmp_path: Path):
     store = small_root(tmp_path / "root")
     with reading(store) as reader:
         found = curves(reader, ["run-a"])
-    rows = {row["epoch"]: (row["likeness"], row["repeats"]) for row in found.panel}
+    rows = {row["epoch"]: (row["similarity"], row["repeats"]) for row in found.panel}
     assert rows == {0: (None, None), 1: pytest.approx((2.5 / 3, 1 / 3)), 2: rows[1]}
-    (likeness,) = [curve for curve in CURVES if curve.column == "likeness"]
-    assert found.beside(likeness) == "repeats" and likeness in found.charts
+    (similarity,) = [curve for curve in CURVES if curve.column == "similarity"]
+    assert found.beside(similarity) == "repeats" and similarity in found.charts
 
 
 @mutation(

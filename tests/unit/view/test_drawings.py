@@ -91,7 +91,7 @@ def test_the_axis_of_difficulties(difficulties: tuple[float, ...], labels: list[
     "a task without the number has a place", TASKS,
     "for row in chosen if row[column] is not None", "for row in chosen",
 )  # fmt: skip
-def test_the_map_by_likeness_leaves_out_what_has_none():
+def test_the_map_by_similarity_leaves_out_what_has_none():
     settings = panel([{"alpha": 0.5, "k_min": 0.1}])
     rows = [row | {"similarity": None} for row in points(1.0, 2.0, 3.0)]
     rows[0]["similarity"], rows[2]["similarity"] = 0.4, 0.8

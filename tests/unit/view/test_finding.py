@@ -9,17 +9,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from starlette.testclient import TestClient
 
 from flows.view.app import application
 from flows.view.pages import finding
+from flows.view.pages.finding import _is
+from flows.view.shown import brief
 from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
 from tests.mutations import mutation
 from tests.unit.builders_root import fill, small_root
 from tests.unit.view.reading_pages import Shown, tables
 
 FINDING = "flows/view/pages/finding.py"
+IDS = (
+    "t000005-f628b418-0000100",
+    "t000005-f628b418-0000010",
+    "t000015-f628b418-0000100",
+    "n000005-f628b418-0000100",
+    "g000005-f628b418-0000100.0001",
+    "g000005-f628b418-0000100",
+)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +114,8 @@ def test_runs_and_tasks_are_hits_of_one_list(client: TestClient):
 
 @mutation(
     "an id of several things is not found by it", FINDING,
-    "task_id {same} OR generation_id {same} OR ({spoken})", "task_id {same} OR ({spoken})",
+    """f"{_is('task_id', asked)} OR {_is('generation_id', asked)}"\n""",
+    """_is("task_id", asked)\n""",
 )  # fmt: skip
 def test_an_id_that_several_things_have_lists_them_all(tmp_path: Path):
     store = small_root(tmp_path / "root")
@@ -112,6 +125,20 @@ def test_an_id_that_several_things_have_lists_them_all(tmp_path: Path):
     assert hits is not None
     kinds = [row[1] for row in hits.rows]
     assert (kinds.count("run"), kinds.count("task")) == (1, 2)
+
+
+@mutation(
+    "an id is not found as pages cut it", FINDING,
+    "if cut := CUT.fullmatch(asked):", "if cut := None:",
+)  # fmt: skip
+@pytest.mark.parametrize("ident", [*IDS, "run-a"])
+def test_an_id_is_found_as_pages_cut_it(ident: str):
+    for asked in (brief(ident), brief(ident).replace("…", "...")):
+        rows = duckdb.sql(
+            f"SELECT id FROM (VALUES {', '.join(f'({text(one)})' for one in (*IDS, 'run-a'))}) "
+            f"AS t(id) WHERE {_is('id', asked)}"
+        ).fetchall()
+        assert rows == [(ident,)]
 
 
 def test_a_search_without_words_says_what_to_write(client: TestClient):

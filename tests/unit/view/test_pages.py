@@ -171,6 +171,38 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
 
 
 @mutation(
+    "a family is held against the epoch before", "flows/view/pages/run.py",
+    "AND s.measure = n.measure AND s.epoch = 0", "AND s.measure = n.measure AND s.epoch = 1",
+)  # fmt: skip
+@mutation(
+    "families are of an earlier epoch", "flows/view/pages/run.py",
+    "SELECT (max(epoch), arg_max", "SELECT (min(epoch), arg_max",
+)  # fmt: skip
+def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def learned(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        place = pl.col("task_id").str.slice(-1).cast(pl.Int64)
+        if table == "tasks":
+            return frame.with_columns(
+                family=pl.when(source="test").then(pl.format("k{}", place % 2)).otherwise("family")
+            )
+        if table == "evaluations":
+            p = pl.when(mode="sampled").then(0.25 + 0.125 * epoch * (place % 2))
+            return frame.with_columns(answer_probability=p)
+        return frame
+
+    monkeypatch.setattr(builders_root, "rows_of", learned)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get("/runs/run-a").text
+    (families,) = [one for one in tables(text) if one.name == "families"]
+    assert [row[:7] for row in families.rows] == [
+        ["k0", "2", "answer_probability", "2", "0.250", "0.250", "0"],
+        ["k1", "2", "answer_probability", "2", "0.250", "0.500", "0.250"],
+    ]
+
+
+@mutation(
     "a note counts as something wrong in the list of runs", "flows/view/pages/runs.py",
     'COUNTED = {"failure": "failures", "warning": "warnings"}',
     'COUNTED = {"failure": "failures", "warning": "warnings", "note": "notes"}',
