@@ -34,6 +34,12 @@ SELECT family, difficulty, response_text, ground_truth, failure, advantage, agen
 FROM agent_attempts
 WHERE source = 'generated' AND NOT success LIMIT 5;
 
+-- Was an answer judged wrong that says the expected one?
+SELECT source, count(*) AS failed, count(*) FILTER (said = expected) AS equal, count(*) FILTER (contains(said, expected)) AS holds_it
+FROM (SELECT source, regexp_replace(lower(response_text), '[^\p{L}\p{N}]', '', 'g') AS said, regexp_replace(lower(ground_truth), '[^\p{L}\p{N}]', '', 'g') AS expected FROM agent_attempts WHERE NOT success)
+GROUP BY source
+ORDER BY source;
+
 -- Which held-out task does the last agent still fail, and with which answer?
 SELECT prompt, response_text, ground_truth
 FROM agent_attempts
