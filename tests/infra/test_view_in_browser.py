@@ -40,10 +40,10 @@ from genenv_core import pools  # noqa: E402
 from genenv_core.storage.records.runs import RunLog, StageAttempt  # noqa: E402
 from genenv_core.storage.sql.catalog import query  # noqa: E402
 from genenv_core.storage.store.local import LocalStore  # noqa: E402
-from tests.infra.axe import COLOURED, axe_core, violations  # noqa: E402
 from tests.infra.test_browser import CHROMIUM, SHOTS  # noqa: E402
 from tests.pipeline.commands import environment, genenv  # noqa: E402
 from tests.unit.builders_root import START, commit_epoch  # noqa: E402
+from tests.unit.view.axe import COLOURED, axe_core, violations  # noqa: E402
 from tests.unit.view.builders_comparing import play, tasks  # noqa: E402
 from tests.unit.view.hostile_root import RUN_NAMES, hostile_root  # noqa: E402
 from tests.unit.view.reading_pages import Pages, held_against_sql  # noqa: E402
