@@ -178,11 +178,13 @@ def test_the_first_stage_that_differs_from_the_first_run_is_named(tmp_path: Path
     assert first_difference(store, "run-one", "run-one") is None
 
 
-def test_a_stage_with_many_differences_names_the_first_of_them(monkeypatch: pytest.MonkeyPatch):
+def test_a_stage_with_many_differences_names_the_first_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     many = ("teacher.password a -> b", *(f"rwr.steps{n} 1 -> 2" for n in range(9)))
     found = FirstDifference(3, "rwr_update", many)
     monkeypatch.setattr(comparing, "first_difference", lambda *_: found)
-    with reading(Path("nowhere")) as reader:
+    with reading(tmp_path) as reader:
         words, reasons = comparing._first(reader, "one", "other")
     assert words == "rwr update of epoch 3"
     assert reasons[0] == f"teacher.password {HIDDEN}"
