@@ -161,15 +161,16 @@ def _resembled(reader: Reader, run: str, row: Row) -> Panel | None:
     """Return the earlier task and the test task that a task resembles most, None for neither."""
     if row["similarity"] is None and row["test_similarity"] is None:
         return None
-    here = f"FROM lookalikes WHERE run_id = {text(run)} AND task_id = {text(row['task_id'])}"
     return reader.panel(
         "resembled", "What it resembles",
+        "WITH found AS MATERIALIZED (\n    FROM lookalikes "
+        f"WHERE run_id = {text(run)} AND task_id = {text(row['task_id'])}\n)\n"
         "SELECT 'earlier task' AS nearest, nearest_task_id AS task_id, nearest_epoch AS epoch, "
-        "similarity, nearest_program AS program, NULL AS test_before, NULL AS test_after\n"
-        f"{here}\nUNION ALL BY NAME\n"
+        "similarity, nearest_program AS program, NULL AS test_before, NULL AS test_after "
+        "FROM found\nUNION ALL BY NAME\n"
         "SELECT 'test task' AS nearest, nearest_test_id AS task_id, 0 AS epoch, "
-        "test_similarity AS similarity, test_program AS program, test_before, test_after\n"
-        f"{here}\nORDER BY nearest",
+        "test_similarity AS similarity, test_program AS program, test_before, test_after "
+        "FROM found\nORDER BY nearest",
     )  # fmt: skip
 
 
