@@ -104,7 +104,7 @@ def test_all_hits_are_counted_and_the_first_listed(
 
 @mutation(
     "a search by words leaves out runs", FINDING,
-    "WHERE run_id {same} OR {all_in('run_id')}", "WHERE run_id {same}",
+    "WHERE {of_run} OR {all_in('run_id')}", "WHERE {of_run}",
 )  # fmt: skip
 def test_runs_and_tasks_are_hits_of_one_list(client: TestClient):
     _, hits = found(client, "RUN -")
