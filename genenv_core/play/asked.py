@@ -14,10 +14,7 @@ from dataclasses import replace
 from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from genenv_core.domains.protocol import Domain, EmbedsTasks
 from genenv_core.domains.steps import FAILURES, error_line, storable
@@ -33,6 +30,10 @@ from genenv_core.types import (
     TaskDraft,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SHOWN = 100
 """Characters of a value that are shown."""
@@ -197,6 +198,8 @@ def embedded(domain: Domain, prompts: Sequence[str]) -> NDArray[np.float64] | No
     """
     if not isinstance(domain, EmbedsTasks):
         return None
+    import numpy as np
+
     on = f" for {len(prompts)} requests, the first {shown(next(iter(prompts), ''))}"
     try:
         vectors = np.asarray(domain.embed(prompts), dtype=np.float64)

@@ -117,7 +117,7 @@ def _alone(root: Path, say: Callable[[str], object]) -> Generator[IO[bytes]]:
 
 
 def _build(root: Path, lock: IO[bytes]) -> None:
-    """Play the run in a process of its own, so that the page's has none of its libraries.
+    """Play the run in a child process, so that the process of the page loads no library of it.
 
     That process is in a group of its own: it gets each signal once, from here. It holds the lock
     too, for as long as it outlives this one.

@@ -61,8 +61,8 @@ def nearest(
     Args:
         new: the texts that are placed, in order.
         earlier: the texts before them, oldest first.
-        joins: whether each of `new` is itself an earlier text for those behind it, whose place is
-            then that behind `earlier`; None: none of them is.
+        joins: whether each of `new` counts as an earlier text for those behind it. The places of
+            `new` come after those of `earlier`. With None no text of `new` counts.
 
     Returns:
         One for each of `new`; None where nothing comes before it.
@@ -71,7 +71,7 @@ def nearest(
     from sklearn.feature_extraction.text import CountVectorizer
 
     texts = [*earlier, *new]
-    if len(texts) == len(new) and joins is None:
+    if not earlier and joins is None:
         return [None] * len(new)
     try:
         counted = CountVectorizer(analyzer=pieces, binary=True, dtype=np.int64).fit_transform(texts)
@@ -115,11 +115,12 @@ def _highest(
 ) -> list[Nearest | None]:
     """Return the first highest similarity of each row among the columns that come before it."""
     found: list[Nearest | None] = []
+    before = np.arange(earlier)
     behind = np.flatnonzero(joins) if joins is not None else np.zeros(0, dtype=np.int64)
     for first in range(0, new, _AT_ONCE):
         rows = alike(first, min(first + _AT_ONCE, new))
         for at, row in enumerate(rows, first):
-            allowed = np.concatenate([np.arange(earlier), earlier + behind[behind < at]])
+            allowed = np.concatenate([before, earlier + behind[behind < at]])
             if not len(allowed):
                 found.append(None)
                 continue
@@ -129,11 +130,9 @@ def _highest(
 
 
 def _units(vectors: ArrayLike) -> Similarities:
-    """Return vectors of length 1; raises ValueError unless they are a table of finite numbers."""
+    """Return vectors of length 1, each in the direction that it had."""
     rows = np.asarray(vectors, dtype=np.float64)
     if rows.size == 0:
         return np.zeros((0, 0))
-    if rows.ndim != 2 or not np.isfinite(rows).all():
-        raise ValueError(f"embeddings of shape {rows.shape} are no (n, d) of finite numbers")
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)

@@ -21,7 +21,7 @@ def resemblances(
 ) -> list[dict[str, Any]]:
     """Return the columns nearest_task_id, similarity, nearest_test_id and test_similarity.
 
-    A text that spells no task has none of them.
+    A text that spells no task gets an empty row.
 
     Args:
         domain: whose embedding says how alike two requests are, if it has one; else their programs
