@@ -32,6 +32,10 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 ROW = re.compile(r"([a-z])0*(\d+)-[0-9a-f]{8}-0*(\d+)(?:\.0*(\d+))?")
 """The id of a row, as `genenv_core.ids` makes it: its kind, epoch, stage, place and sample."""
 
+TASK = re.compile(r"\b(t\d+-[0-9a-f]{8}-\d+)\b(?!\.)")
+WORDS = "detail"
+"""The id of a task within words, and the column of words that name tasks."""
+
 COLOURS = 7
 """Colours of lines and groups; the style sheet names them s0, s1 and so on."""
 
@@ -104,8 +108,17 @@ def copying(text: str) -> Markup:
 
 
 def linked(value: Any, column: str, run: str) -> Markup:
-    """Return a value as text, an id as a link to the page of what it names."""
+    """Return a value as text, an id as a link to the page of what it names.
+
+    In words, such as `same words as` and a task, the ids of tasks are links.
+    """
     said = shown(value)
+    if column == WORDS and run:
+        parts = TASK.split(said)
+        return Markup("").join(
+            named(part, path_of(run, "tasks", part)) if odd % 2 else escape(part)
+            for odd, part in enumerate(parts)
+        )
     place = _place(str(value), column, run) if said and len(said) < LONGEST else ""
     return named(value, place)
 

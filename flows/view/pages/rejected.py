@@ -56,6 +56,11 @@ class Matrix:
             reasons.setdefault(row["reason"], {})[row["epoch"]] = row
         return cls(panel, sorted({row["epoch"] for row in panel}), groups, counted)
 
+    @property
+    def reasons(self) -> list[str]:
+        """Return the reasons that stand in it, each once, as they stand."""
+        return list(dict.fromkeys(reason for group in self.groups.values() for reason in group))
+
 
 def bar(share: float | None) -> str:
     """Return the name of the bar behind a share, '' for none."""
@@ -84,7 +89,7 @@ def page(reader: Reader, request: Request) -> Page:
         "rejected.html.j2", f"Rejections of {run}",
         {
             "run": run, "matrix": Matrix.of(by_epoch, "rejections"), "FROM": FROM,
-            "bar": bar, "share": share,
+            "bar": bar, "share": share, "meaning": _meaning("rejections", "rejection"),
             "reasons": reader.panel(
                 "reasons", "Reasons",
                 "SELECT rejection, kept_from, sum(rejections) AS rows, min(epoch) AS first_epoch, "
@@ -125,12 +130,13 @@ def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
         )
     rows = reader.panel("behind", "Rows", f"{sql}\nLIMIT {LISTED}")
     where = "all epochs" if epoch is None else f"epoch {epoch}"
+    meaning = _meaning("rejections", "rejection").get(reason, "")
     return Page(
         "behind.html.j2", f"{reason} of {where}",
         {
             "run": run, "way": "rejections", "share": share,
             "counted": lambda: counted, "behind": lambda: rows,
-            "about": f"Missing from {kept_from}: {FROM[kept_from]}.",
+            "about": f"{meaning} Missing from {kept_from}: {FROM[kept_from]}.".strip(),
         },
     )  # fmt: skip
 
@@ -153,7 +159,7 @@ def suspects(reader: Reader, request: Request) -> Page:
         "ORDER BY sum(count(*)) OVER (PARTITION BY s.reason) DESC, s.reason, s.epoch"
     )
     values = {
-        "run": run, "bar": bar, "share": share, "meaning": _meaning(),
+        "run": run, "bar": bar, "share": share, "meaning": _meaning("suspects", "reason"),
         "matrix": lambda: Matrix.of(reader.panel("by_epoch", "Suspects", sql), "suspects"),
     }  # fmt: skip
     return Page("suspects.html.j2", f"Suspects of {run}", values, streams=True)
@@ -169,7 +175,8 @@ def _suspected(reader: Reader, own: str, run: str, reason: str, epoch: int | Non
     )
     of = "all epochs" if epoch is None else f"epoch {epoch}"
     values = {
-        "run": run, "way": "suspects", "share": share, "about": _meaning().get(reason, ""),
+        "run": run, "way": "suspects", "share": share,
+        "about": _meaning("suspects", "reason").get(reason, ""),
         "counted": lambda: reader.panel("counted", "How many", counted),
         "behind": lambda: reader.panel("behind", "Rows", rows),
     }  # fmt: skip
@@ -184,8 +191,8 @@ def _new_tasks(own: str) -> str:
     )
 
 
-def _meaning() -> dict[str, str]:
-    """Return what each reason of a suspect means, as the dictionary has it."""
-    (view,) = [one for one in describe() if one.name == "suspects"]
-    (column,) = [one for one in view.columns if one.name == "reason"]
-    return dict(REASON.findall(column.description))
+def _meaning(view: str, column: str) -> dict[str, str]:
+    """Return what each reason in a column of a view means, as the dictionary has it."""
+    (relation,) = [one for one in describe() if one.name == view]
+    (described,) = [one for one in relation.columns if one.name == column]
+    return dict(REASON.findall(described.description))

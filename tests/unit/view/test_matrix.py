@@ -11,13 +11,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from flows.view.pages import rejected
 from flows.view.reading import Reader
+from flows.view.shown import linked
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
+from genenv_core.types import Rejection
+from schemas.enums import SelectionReason
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 from tests.unit.view.reading_pages import Pages, held_against_sql, tables
@@ -153,7 +157,33 @@ def test_every_bar_has_a_length_in_the_style_sheet():
 
 
 def test_each_reason_of_a_suspect_has_its_meaning(client: TestClient):
-    meaning = rejected._meaning()
+    meaning = rejected._meaning("suspects", "reason")
     assert {"near_duplicate", "flaw", "by_chance", "constant_answer", "bimodal"} <= meaning.keys()
     assert meaning["by_chance"] == "one and the same text succeeded and failed on it."
     assert meaning["flaw"].endswith("`generation.guard` was off.")
+
+
+def test_each_reason_of_a_rejection_has_its_meaning(client: TestClient):
+    meaning = rejected._meaning("rejections", "rejection")
+    decided = {SelectionReason.KEPT, SelectionReason.INVALID_TASK, SelectionReason.NOT_ATTEMPTED}
+    assert meaning.keys() == {*Rejection} | ({*SelectionReason} - decided)
+    assert meaning["truncated"] == "the text reached the limit of tokens before its end."
+    page = client.get("/runs/run-a/rejections").text
+    assert f"<code>unparseable</code>: {escape(meaning['unparseable'])}" in page
+    assert "<code>accepts_canary</code>" not in page, "nothing was rejected for it"
+    behind = client.get("/runs/run-a/rejections?reason=unparseable&from=tasks").text
+    assert f"{escape(meaning['unparseable'])} Missing from tasks" in behind
+
+
+@mutation(
+    "tasks within words have no links", "flows/view/shown.py",
+    "if column == WORDS and run:", "if False:",
+)  # fmt: skip
+def test_a_task_within_words_is_a_link():
+    task = "t000003-f628b418-0000012"
+    said = linked(f"same words as {task} <b>", "detail", "run a")
+    assert said.startswith(f'same words as <span class="id"><a href="/runs/run%20a/tasks/{task}"')
+    assert said.endswith("</span> &lt;b&gt;") and ">t3…12</a>" in said
+    for other in (f"trace {task}.0001", "nothing"):
+        assert linked(other, "detail", "run a") == other
+    assert "<a" not in linked(task, "text", "run a")
