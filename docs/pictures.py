@@ -1,4 +1,4 @@
-"""`make pictures`: what docs/view.md shows.
+"""Make what docs/view.md shows: `.venv/bin/python docs/pictures.py`.
 
 The pictures, and the report beside them, show the run of `genenv view --demo`, which is built where
 it is missing. The pictures need playwright and a Chromium, as the tests in a browser do
