@@ -32,9 +32,11 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 ROW = re.compile(r"([a-z])0*(\d+)-[0-9a-f]{8}-0*(\d+)(?:\.0*(\d+))?")
 """The id of a row, as `genenv_core.ids` makes it: its kind, epoch, stage, place and sample."""
 
-TASK = re.compile(r"\b(t\d+-[0-9a-f]{8}-\d+)\b(?!\.)")
+TASK = re.compile(r"\b(t\d{6,}-[0-9a-f]{8}-\d{7,})\b(?!\.\d)")
+"""The whole id of a task within words: one that a cut text ends in has fewer digits."""
+
 WORDS = "detail"
-"""The id of a task within words, and the column of words that name tasks."""
+"""The column of words that name tasks."""
 
 COLOURS = 7
 """Colours of lines and groups; the style sheet names them s0, s1 and so on."""
@@ -114,10 +116,9 @@ def linked(value: Any, column: str, run: str) -> Markup:
     """
     said = shown(value)
     if column == WORDS and run:
-        parts = TASK.split(said)
         return Markup("").join(
-            named(part, path_of(run, "tasks", part)) if odd % 2 else escape(part)
-            for odd, part in enumerate(parts)
+            named(part, _place(part, "task_id", run) if TASK.fullmatch(part) else "")
+            for part in TASK.split(said)
         )
     place = _place(str(value), column, run) if said and len(said) < LONGEST else ""
     return named(value, place)

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from flows.view.pages import rejected
 from flows.view.reading import Reader
-from flows.view.shown import linked
+from flows.view.shown import LONGEST, linked
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.types import Rejection
@@ -187,3 +187,7 @@ def test_a_task_within_words_is_a_link():
     for other in (f"trace {task}.0001", "nothing"):
         assert linked(other, "detail", "run a") == other
     assert "<a" not in linked(task, "text", "run a")
+    assert linked(f"same words as {task}.", "detail", "run a").endswith("</span>.")
+    cut = f"{'x' * (LONGEST - len(task))} {task}"
+    assert "<a" not in linked(cut, "detail", "run a"), "the cut id would be that of another task"
+    assert linked("f" * 64, "detail", "run a") == linked("f" * 64, "digest", "run a")
