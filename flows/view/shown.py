@@ -112,12 +112,13 @@ def copying(text: str) -> Markup:
 def linked(value: Any, column: str, run: str) -> Markup:
     """Return a value as text, an id as a link to the page of what it names.
 
-    In words, such as `same words as` and a task, the ids of tasks are links.
+    In words, such as `same words as` and a task, the ids of tasks are links and stand whole.
     """
     said = shown(value)
-    if column == WORDS and run:
+    if column == WORDS and run and TASK.search(said):
+        link = Markup('<a href="{}">{}</a>')
         return Markup("").join(
-            named(part, _place(part, "task_id", run) if TASK.fullmatch(part) else "")
+            link.format(_place(part, "task_id", run), part) if TASK.fullmatch(part) else part
             for part in TASK.split(said)
         )
     place = _place(str(value), column, run) if said and len(said) < LONGEST else ""
