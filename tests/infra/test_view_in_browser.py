@@ -126,6 +126,9 @@ CELLS_IN_SIGHT = """() => [...document.querySelectorAll('[data-findings]')].filt
 COLOURS = ((0, 114, 178), (213, 94, 0))
 """--s0 and --s1 of the style sheet."""
 
+SAID = 2000
+"""Letters of a page that a failure quotes."""
+
 OF_A_KIND = 12
 """Tasks, and traces, whose pages are walked; there are thousands in a root of `make run`."""
 
@@ -201,6 +204,8 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
         lambda asked: wrong.append(asked.url) if not asked.url.startswith(address) else None,
     )
     yield page
+    if wrong:  # the page says why, where the server refused it
+        wrong.append(page.inner_text("body")[:SAID])
     context.close()
     assert wrong == []
 
