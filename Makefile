@@ -30,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Every process that tests start would compile all of genenv again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-dev run test test-changed test-suites test-all test-gpu test-vllm browser bfcl-backends otel alfworld inspect smollm2 real real-eval lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
+.PHONY: help install install-dev run test test-changed test-suites test-all test-gpu test-vllm browser bfcl-backends otel alfworld inspect smollm2 real real-eval demo pictures lint format bench bench-gpu crash-storm fuzz mutations verify-learning claim findings dictionary lock clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -141,6 +141,12 @@ real: $(SMOLLM2)/config.json ## Co-evolve SmolLM2-135M-Instruct, a pretrained ch
 real-eval: $(SMOLLM2)/config.json ## Measure the agent of a run before and after on ITEMS items of three benchmarks in DATA
 	@$(BIN)/python -m flows.evidence.before_after --root $(ROOT) --run "$(RUN)" --data "$(DATA)" --items $(ITEMS) --output real-eval.md
 	@echo "$(NOT_AS_PUBLISHED)"
+
+demo: $(STAMP) ## Open a small finished run in a browser; the first call builds it (2 min)
+	@$(BIN)/genenv view --demo
+
+pictures: $(DEV_STAMP) ## Make the pictures and the report of docs/view.md anew, from the run of `make demo`; needs a Chromium
+	@$(BIN)/python docs/pictures.py
 
 # Inspect's pins are its own too.
 $(INSPECT_STAMP): infra/inspect.lock

@@ -1,4 +1,4 @@
-"""Make what docs/view.md shows: `.venv/bin/python docs/pictures.py`.
+"""`make pictures`: what docs/view.md shows.
 
 The pictures, and the report beside them, show the run of `genenv view --demo`, which is built where
 it is missing. The pictures need playwright and a Chromium, as the tests in a browser do
