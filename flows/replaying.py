@@ -292,7 +292,7 @@ class ReplayComparison:
 def promised(config: RunConfig) -> bool:
     """Return whether equal bits are promised for a run with this configuration."""
     compute, training = config.compute, config.training
-    own = not training.own_processes and config.teacher.url is None
+    own = (training.device, training.processes) == ("cpu", 1) and config.teacher.url is None
     return own and (compute.engine, compute.device, compute.threads) == ("transformers", "cpu", 1)
 
 

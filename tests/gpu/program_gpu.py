@@ -1,6 +1,6 @@
-"""Updates with recorded gradients on one GPU, in the process of a launch.
+"""Updates with recorded gradients on one GPU, in turn in one process, as a run's worker has them.
 
-`accelerate launch -m tests.gpu.program_gpu FOLDER PRECISION` is as
+`python -m tests.gpu.program_gpu FOLDER PRECISION [backwards]` is as
 `tests.unit.training.program_cases` is.
 """
 
@@ -9,16 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from accelerate import PartialState
-
 from tests.unit.training.program_cases import compute_all
 
-
-def main() -> None:
-    """Compute all requests of the folder in turn."""
-    PartialState()
-    compute_all(Path(sys.argv[1]), device="cuda", precision=sys.argv[2])
-
-
 if __name__ == "__main__":
-    main()
+    folder, precision, *order = sys.argv[1:]
+    compute_all(Path(folder), backwards=bool(order), device="cuda", precision=precision)

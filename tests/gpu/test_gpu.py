@@ -3,24 +3,24 @@
 Invariants: the engine samples the tokens that it samples on a CPU, in batches and in sessions; the
 loss, the gradient of every step and every metric of an update are those of a CPU, for GRPO and RWR,
 with LoRA, with shared beginnings, and continued from a trainer checkpoint; bfloat16 costs as much
-precision as on a CPU; the same update twice has the same bits; an update that is stopped continues.
+precision as on a CPU; the same update twice has the same bits, also after others in its process; an
+update that is stopped continues; a worker that stays gives the GPU's memory back.
 
 Tolerances: sums are taken in another order. TF32 would be off by 1e-3.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from genenv_core.config.sections.training import TrainingConfig
@@ -28,7 +28,6 @@ from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.errors import Stopped
-from genenv_core.training.processes.launch import accelerate_config
 from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult, run_update
 from genenv_core.types import Completion
@@ -49,7 +48,6 @@ from tests.unit.training.test_training_launch import (
     function_weights,
     grpo_request,
     rwr_request,
-    stop_once_started,
 )
 
 pytestmark = [
@@ -139,11 +137,8 @@ def computed(home: Path) -> Computed:
             if moved.checkpoints:
                 moved = launching.continued(moved, folder)
             (folder / f"{name}.request.json").write_text(moved.model_dump_json())
-        training = TrainingConfig.model_validate({"device": "cuda", "precision": precision})
-        config = folder / "accelerate.yaml"
-        config.write_text(yaml.safe_dump(accelerate_config(training)))
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config)]
-        command += ["-m", "tests.gpu.program_gpu", str(folder), precision]
+        command = [sys.executable, "-m", "tests.gpu.program_gpu", str(folder), precision]
+        command += ["backwards"] if way == "again" else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr[-3000:]
         return folder
@@ -195,8 +190,37 @@ def test_an_update_twice_has_the_same_bits(computed: Computed, name: str) -> Non
     assert [key for key in one if not torch.equal(one[key], other[key])] == []
 
 
+@pytest.fixture(scope="module")
+def trainer() -> Iterator[WorkerTrainer]:
+    made = WorkerTrainer()
+    yield made
+    made.close()
+
+
+def held(_: object) -> tuple[int, int, int]:
+    """Return a worker's process, and the bytes of the GPU that torch holds and uses there."""
+    return os.getpid(), torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
+
+
+def test_a_worker_stays_and_gives_the_memory_of_the_gpu_back(
+    home: Path, tmp_path: Path, trainer: WorkerTrainer
+) -> None:
+    """What stays is what cuBLAS works with, which does not grow."""
+    found: list[tuple[int, int, int]] = []
+    for number in range(4):
+        for made in (grpo_request(home, f"stays-{number}"), rwr_request(home, f"too-{number}")):
+            changed = {"training": TrainingConfig(device="cuda"), "output": tmp_path / "out"}
+            trainer.update(made.model_copy(update=changed))
+        found.append(trainer._call(held, None, "grpo", "cuda"))
+    assert len({process for process, _, _ in found}) == 1
+    assert found[1] == found[-1]
+    assert max(found[-1][1:]) < 64 * 2**20
+
+
 @pytest.mark.parametrize("kind", ["grpo", "rwr"])
-def test_an_update_that_is_stopped_continues(home: Path, tmp_path: Path, kind: str) -> None:
+def test_an_update_that_is_stopped_continues(
+    home: Path, tmp_path: Path, trainer: WorkerTrainer, kind: str
+) -> None:
     made = grpo_request(home, "stop") if kind == "grpo" else rwr_request(home, "stop-rwr")
     request = made.model_copy(
         update={
@@ -205,11 +229,9 @@ def test_an_update_that_is_stopped_continues(home: Path, tmp_path: Path, kind: s
             "output": tmp_path / "out",
         }
     )
-    trainer = WorkerTrainer()
-    threading.Thread(target=stop_once_started, args=(trainer,)).start()
     with pytest.raises(Stopped, match="stopped after step 1 of"):
-        trainer.update(request)
-    result = WorkerTrainer().update(request)
+        run_update(request, lambda: True)
+    result = trainer.update(request)
     expected = run_update(made.model_copy(update={"output": tmp_path / "alone"}))
     assert (result.resumed_at, result.steps) == (1, expected.steps)
     assert difference(weights(expected.checkpoint), weights(result.checkpoint)) < 1e-4

@@ -224,7 +224,8 @@ def _memory_lines(prepared: Prepared) -> list[str]:
     Returns nothing for the tiny models of bootstrap, which fit anywhere.
     """
     training, given = prepared.config.training, prepared.inputs.given
-    if not (training.own_processes or training.memory_gb or given.agent_model or given.env_model):
+    elsewhere = training.launched or training.device == "cuda"
+    if not (elsewhere or training.memory_gb or given.agent_model or given.env_model):
         return []
     return [need.line() for need in prepared.updates]
 
@@ -249,8 +250,10 @@ def _start_workers(config: RunConfig, store: Store) -> None:
     from tasks.policies.trainer import trainer
 
     finished = RunLog(store, str(config.run_id)).keys(config.epochs)
-    if not (LAST in finished or config.placement.work_pools() or config.training.own_processes):
-        trainer().start(config.execution.updates_at_once)
+    training, at_once = config.training, config.execution.updates_at_once
+    if not (LAST in finished or config.placement.work_pools() or training.launched):
+        # On a GPU they take turns.
+        trainer().start(1 if training.device == "cuda" else at_once, training.device)
 
 
 def _where(store: Store, run_id: str) -> str:

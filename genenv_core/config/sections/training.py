@@ -29,8 +29,7 @@ class TrainingConfig(Section):
     of it is in their stage keys; docs/training.md lists what the device decides."""
 
     device: Device = "cpu"
-    """Where updates are computed: on CPUs, or on GPUs by `accelerate launch` in processes that end
-    with the update."""
+    """Where updates are computed: on CPUs or on GPUs."""
     processes: int = Field(default=1, ge=1, le=64)
     """Processes of one update, on one machine; with cuda, one a GPU. The rows of a step are shared
     among them, and its loss is the one of a single process."""
@@ -59,9 +58,9 @@ class TrainingConfig(Section):
         return self.rows == "shared"
 
     @property
-    def own_processes(self) -> bool:
-        """Whether an update has processes of its own, started by `accelerate launch`."""
-        return self.device == "cuda" or self.processes > 1
+    def launched(self) -> bool:
+        """Whether `accelerate launch` starts the processes of an update, which end with it."""
+        return self.processes > 1
 
     @property
     def yields(self) -> bool:

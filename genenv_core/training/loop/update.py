@@ -156,12 +156,15 @@ def alone(request: UpdateRequest) -> Generator[None]:
 
 
 def _give_back() -> None:
-    """Free what an update left, and give the memory back to the system.
+    """Free what an update left, and give the memory back to the system and to the GPU.
 
-    glibc would keep it while the run samples: 2.2 GB after an update of 171 M weights.
+    glibc would keep it while the run samples: 2.2 GB after an update of 171 M weights. So would
+    torch on a GPU, where another process samples.
     """
     gc.collect()
     trim()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _let_go(error: BaseException) -> None:

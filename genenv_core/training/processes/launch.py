@@ -1,17 +1,15 @@
-"""Updates in processes of their own, started by `accelerate launch`, that end with the update.
+"""Updates that several processes share, started by `accelerate launch`; they end with the update.
 
-So a GPU's memory is free again after an update, and several processes can share an update. The
-request and the result are files; a file also asks the processes to stop. They end when this
+The request and the result are files; a file also asks the processes to stop. They end when this
 process ends, however it ends. When a GPU's memory runs out, all of them end, and new ones continue
-with smaller micro-batches. Light: neither torch nor accelerate is loaded here.
+with smaller micro-batches (`attempts.py` beside this file). Light: neither torch nor accelerate is
+loaded here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -25,9 +23,9 @@ import yaml
 from genenv_core import surroundings
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import GenenvError, OutOfMemory, Stopped, TrainingError
+from genenv_core.training.processes import lines
+from genenv_core.training.processes.attempts import visible_gpus
 from genenv_core.training.requests import LossName, UpdateRequest, UpdateResult
-
-log = logging.getLogger("genenv.training")
 
 STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
 PROGRAM = "genenv_core.training.processes.program"
@@ -37,15 +35,13 @@ LAST_OUTPUT = 2000
 
 
 def accelerate_config(training: TrainingConfig) -> dict[str, Any]:
-    """Return the configuration file of `accelerate launch` for one machine."""
-    gpus = training.processes > 1 or training.device == "cuda"
+    """Return the configuration file of `accelerate launch` for several processes of one machine."""
     kinds = {"ddp": "MULTI_GPU", "fsdp2": "FSDP", "zero3": "DEEPSPEED"}
-    alone = training.processes == 1
     config: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         # Several processes on CPUs count as GPUs here: accelerate starts only those by itself (else
         # by MPI); each of them then finds that it has no GPU and uses gloo.
-        "distributed_type": "NO" if alone or not gpus else kinds[training.strategy],
+        "distributed_type": kinds[training.strategy],
         "use_cpu": training.device == "cpu",
         "mixed_precision": "bf16" if training.precision == "bfloat16" else "no",
         "num_processes": training.processes,
@@ -79,9 +75,6 @@ def accelerate_config(training: TrainingConfig) -> dict[str, Any]:
     return config
 
 
-_GPUS = threading.Lock()
-
-
 class Launcher:
     """Starts updates and ends them; safe to call from several threads."""
 
@@ -93,19 +86,6 @@ class Launcher:
 
     def update(self, request: UpdateRequest) -> UpdateResult:
         """Return what an update in its own processes did; raises what it raised."""
-        _need_packages(request.training)
-        # Each update takes whole GPUs: side by side, both would run out of memory.
-        turn = _GPUS if request.training.device == "cuda" else contextlib.nullcontext()
-        with turn:
-            while True:
-                try:
-                    return self._attempt(request)
-                except OutOfMemory as error:
-                    if not request.training.yields or error.rows < 2:
-                        raise
-                    request = _halved(request, error)
-
-    def _attempt(self, request: UpdateRequest) -> UpdateResult:
         prefix = f"genenv-{request.loss}-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
             home = Path(name)
@@ -115,7 +95,7 @@ class Launcher:
                 (home / "accelerate.yaml").write_text(config, encoding="utf-8")
                 with (home / "output").open("wb") as output:
                     status = self._start(home, request, output).wait()
-                _log_lines(home / LOG)
+                lines.told(home / LOG)
                 return self._outcome(request.loss, home, status)
             finally:
                 with self._lock:
@@ -181,52 +161,3 @@ class Launcher:
             f"likely for want of memory: lower {loss}.micro_batch_rows and run again; their last "
             f"words: {' '.join(last.split())[-300:]}"
         )
-
-
-def visible_gpus(given: str | None, processes: int) -> str:
-    """Return the value of CUDA_VISIBLE_DEVICES for an update: one GPU a process, the first ones.
-
-    The Trainer makes a single process that sees several DataParallel, which TRL refuses.
-    `given` is the current value.
-    """
-    if given is None:
-        return ",".join(map(str, range(processes)))
-    return ",".join(given.split(",")[:processes])
-
-
-def _need_packages(training: TrainingConfig) -> None:
-    """Raise `TrainingError` for a setting whose package is not installed."""
-    wanted = {
-        "deepspeed": ("training.strategy zero3", "fsdp2", training.strategy == "zero3"),
-        "liger_kernel": ("training.kernels liger", "torch", training.kernels == "liger"),
-    }
-    for package, (setting, instead, needed) in wanted.items():
-        if needed and importlib.util.find_spec(package) is None:
-            name = package.replace("_", "-")
-            raise TrainingError(
-                f"{setting} needs the package {name}: pip install {name} where the update runs, or "
-                f"set {setting.split()[0]}={instead}"
-            )
-
-
-def _halved(request: UpdateRequest, error: OutOfMemory) -> UpdateRequest:
-    """Return the request with half the rows in a micro-batch, for new processes.
-
-    They continue from the last trainer checkpoint, or start again: no step is lost or done twice,
-    and a step's loss and gradient do not depend on how it is cut.
-    """
-    rows = error.rows // 2
-    log.warning(
-        "update=%s device=%s memory ran out with micro_batch_rows=%d: it goes on with %d; set "
-        "%s.micro_batch_rows=%d to be rid of this, or training.memory_gb",
-        request.loss, request.training.device, error.rows, rows, request.loss, rows,
-    )  # fmt: skip
-    return request.with_micro_batch(rows)
-
-
-def _log_lines(path: Path) -> None:
-    """Log the lines that the first process of an update left."""
-    with contextlib.suppress(OSError):
-        for line in path.read_text("utf-8").splitlines():
-            level, _, message = line.partition(" ")
-            log.log(int(level) if level.isdigit() else logging.INFO, "%s", message or line)

@@ -10,8 +10,8 @@ it starts run this module too; an environment variable marks them.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import logging
 import os
 import sys
 import threading
@@ -22,6 +22,7 @@ from typing import Any, cast
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import GenenvError, OutOfMemory, Stopped
 from genenv_core.storage.files import move_over, temporary
+from genenv_core.training.processes import lines
 from genenv_core.training.processes.launch import ERROR, LOG, PROGRAM, RESULT, STOP
 from genenv_core.training.requests import LOSSES, LossName, UpdateRequest, run_update
 
@@ -51,8 +52,11 @@ def main(program: str = PROGRAM) -> None:
 def _compute(kind: type[UpdateRequest], home: Path) -> int:
     """Return the exit status of one process: 0 when the update is done or stopped on request."""
     rank = int(os.environ.get("RANK", "0"))
-    if rank == 0:
-        _log_to(home / LOG)
+    with lines.kept(home / LOG) if rank == 0 else contextlib.nullcontext():
+        return _computed(kind, home, rank)
+
+
+def _computed(kind: type[UpdateRequest], home: Path, rank: int) -> int:
     request = kind.model_validate_json((home / "request.json").read_bytes())
     try:
         _join(request.training)
@@ -76,15 +80,6 @@ def _join(training: TrainingConfig) -> None:
         PartialState(cpu=True, backend="gloo")
     elif training.processes > 1:
         PartialState()
-
-
-def _log_to(path: Path) -> None:
-    """Keep genenv's own lines for the process that asked for the update."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(levelno)d %(message)s"))
-    logger = logging.getLogger("genenv")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
 
 
 def _end_with(parent: int) -> None:

@@ -5,7 +5,8 @@ in one process would not be reproducible. Loading torch and TRL costs more than 
 the workers stay. They end with their parent, however it ends. They ignore signals, because a whole
 process group gets them and the parent handles them; `request_stop` ends an update early.
 
-An update on GPUs, or in several processes, is launched instead (`launch.py` beside this file).
+A worker for a GPU sees that one alone, and gives the memory of an update back after it. An update
+in several processes is launched instead (`launch.py` beside this file).
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any, TypeVar
 
-from genenv_core.errors import Stopped, TrainingError
+from genenv_core.config.sections.compute import Device
+from genenv_core.errors import OutOfMemory, Stopped, TrainingError
 from genenv_core.importing import load
 from genenv_core.surroundings import environment
+from genenv_core.training.processes import lines
+from genenv_core.training.processes.attempts import attempted, visible_gpus
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.orphans import silence_orphans
 from genenv_core.training.requests import UpdateRequest, UpdateResult, run_update
@@ -51,6 +56,7 @@ class _Worker:
     Each has a pool of its own: one that dies takes no other's update with it.
     """
 
+    device: Device
     pool: ProcessPoolExecutor
     stop: Event
     begun: Any
@@ -60,14 +66,17 @@ class _Worker:
     """Held while the worker ends."""
 
     @classmethod
-    def start(cls) -> _Worker:
+    def start(cls, device: Device) -> _Worker:
         """Return a worker whose process starts with the first call."""
         silence_orphans()
         context = get_context("spawn")
         shared = context.Event(), context.Value("b", 0, lock=False)
-        given = (*shared, environment(os.environ))
+        made = environment(os.environ)
+        if device == "cuda":
+            made["CUDA_VISIBLE_DEVICES"] = visible_gpus(made.get("CUDA_VISIBLE_DEVICES"), 1)
+        given = (*shared, made)
         pool = ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=given)
-        return cls(pool, *shared)
+        return cls(device, pool, *shared)
 
     @property
     def processes(self) -> list[BaseProcess]:
@@ -109,18 +118,23 @@ class WorkerTrainer:
         self._lock = threading.Lock()
         self._launcher = Launcher()
 
-    def start(self, workers: int = WORKERS) -> None:
+    def start(self, workers: int = WORKERS, device: Device = "cpu") -> None:
         """Start so many workers now; the first calls then find torch and transformers loaded."""
         with self._lock:
             for _ in range(workers - len(self._idle) - len(self._busy)):
-                self._idle.append(_Worker.start())
+                self._idle.append(_Worker.start(device))
                 self._idle[-1].submit(_ready)
 
     def update(self, request: UpdateRequest) -> UpdateResult:
         """Return what an update did; see `training.requests.run_update`."""
-        if request.training.own_processes:
-            return self._launcher.update(request)
-        return self._call(_update, request, request.loss)
+        launched = request.training.launched
+        return attempted(request, self._launcher.update if launched else self._attempt)
+
+    def _attempt(self, request: UpdateRequest) -> UpdateResult:
+        try:
+            return self._call(_update, request, request.loss, request.training.device)
+        finally:
+            lines.told(_lines(request))
 
     def warm_start(self, request: WarmStartRequest) -> WarmStartResult:
         """Return a newly warm-started tiny model."""
@@ -146,13 +160,22 @@ class WorkerTrainer:
         for worker in workers:
             worker.end()
 
-    def _call(self, function: Callable[[Any], Result], request: object, what: str) -> Result:
+    def _call(
+        self,
+        function: Callable[[Any], Result],
+        request: object,
+        what: str,
+        device: Device = "cpu",
+    ) -> Result:
         with self._free:
             while True:
-                worker, fresh = self._take(what)
+                worker, fresh = self._take(what, device)
                 lives = True
                 try:
                     return worker.submit(_compute, function, request).result()
+                except OutOfMemory:  # whoever asks again gets a process that holds nothing
+                    lives = False
+                    raise
                 except MemoryError as error:  # before the update itself, which names its setting
                     raise TrainingError(
                         f"the training process of {what} has no memory left: {LESS_MEMORY}"
@@ -175,13 +198,15 @@ class WorkerTrainer:
                     "a training process that had nothing to do has ended: %s gets a new one", what
                 )
 
-    def _take(self, what: str) -> tuple[_Worker, bool]:
-        """Return a worker that waits, else a new one, and whether it is new."""
+    def _take(self, what: str, device: Device) -> tuple[_Worker, bool]:
+        """Return a worker of the device that waits, else a new one, and whether it is new."""
         with self._lock:
             if self._stopping:
                 raise Stopped(f"{what} was not started: a stop was requested")
-            fresh = not self._idle
-            worker = _Worker.start() if fresh else self._idle.pop(0)
+            waiting = next((worker for worker in self._idle if worker.device == device), None)
+            worker, fresh = waiting or _Worker.start(device), waiting is None
+            if not fresh:
+                self._idle.remove(worker)
             worker.begun.value = 0
             self._busy.append(worker)
         return worker, fresh
@@ -242,4 +267,10 @@ def _warm_start(request: WarmStartRequest) -> WarmStartResult:
 
 
 def _update(request: UpdateRequest) -> UpdateResult:
-    return run_update(request, lambda: _stop is not None and _stop.is_set())
+    with lines.kept(_lines(request)):
+        return run_update(request, lambda: _stop is not None and _stop.is_set())
+
+
+def _lines(request: UpdateRequest) -> Path:
+    """Return the file of an update's log lines, beside its output."""
+    return request.output.parent / f".{request.output.name}.log"

@@ -25,30 +25,31 @@ from tasks.stage.progress import Cancelled, cancel, listening
 from tests.mutations import mutation
 
 
-def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> int:
-    """Return how many workers a run starts."""
-    calls: list[int] = []
+def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> list[tuple[int, str]]:
+    """Return how many workers a run starts, and for which device."""
+    calls: list[tuple[int, str]] = []
 
     class Trainer:
-        def start(self, workers: int) -> None:
-            calls.append(workers)
+        def start(self, workers: int, device: str) -> None:
+            calls.append((workers, device))
 
     monkeypatch.setattr(services, "trainer", Trainer)
     fields: dict[str, Any] = {"root": str(root), "run_id": "r"}
     config = resolve("tiny", overrides=overrides, fields=fields)
     _start_workers(config, open_store(config.root))
-    return sum(calls)
+    return calls
 
 
 @mutation(
     "a worker waits for an update that comes later", "flows/cli/runs/run.py",
-    "start(config.execution.updates_at_once)", "start(2)",
+    'start(1 if training.device == "cuda" else at_once,', "start(2,",
 )  # fmt: skip
 def test_workers_start_for_a_run_that_trains_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert started(tmp_path, monkeypatch, "execution.updates_at_once=2") == 2
-    assert started(tmp_path, monkeypatch, "execution.updates_at_once=1") == 1
+    assert started(tmp_path, monkeypatch, "execution.updates_at_once=2") == [(2, "cpu")]
+    assert started(tmp_path, monkeypatch, "execution.updates_at_once=1") == [(1, "cpu")]
+    assert started(tmp_path, monkeypatch, "training.device=cuda") == [(1, "cuda")]
     assert not started(tmp_path, monkeypatch, "placement.grpo_update=gpu")
     assert not started(tmp_path, monkeypatch, "training.processes=2")
     log = RunLog(open_store(str(tmp_path)), "r")

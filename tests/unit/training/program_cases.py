@@ -64,9 +64,9 @@ def compute(
         (folder / f"{name}.result.json").write_text(result.model_dump_json())
 
 
-def compute_all(folder: Path, **training: Any) -> None:
+def compute_all(folder: Path, *, backwards: bool = False, **training: Any) -> None:
     """Compute every request of a folder; one with trainer checkpoints is stopped and resumed."""
-    for path in sorted(folder.glob("*.request.json")):
+    for path in sorted(folder.glob("*.request.json"), reverse=backwards):
         text, name = path.read_text(), path.name.removesuffix(".request.json")
         kind = RwrRequest if '"initial"' in text else GrpoRequest
         request = kind.model_validate_json(text)

@@ -36,7 +36,8 @@ from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import NumericalError, Stopped, TrainingError
 from genenv_core.training.loop.ranks import cut
-from genenv_core.training.processes.launch import accelerate_config, visible_gpus
+from genenv_core.training.processes.attempts import visible_gpus
+from genenv_core.training.processes.launch import accelerate_config
 from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import (
     GrpoRequest,
@@ -389,10 +390,6 @@ def launched_as(training: TrainingConfig, home: Path) -> tuple[Any, dict[str, st
 
 def test_accelerate_reads_its_configuration_as_it_is_meant(tmp_path: Path) -> None:
     """This covers what works without GPUs and without DeepSpeed."""
-    alone, environment = launched_as(TrainingConfig(device="cuda", precision="bfloat16"), tmp_path)
-    assert (alone.multi_gpu, alone.use_fsdp, alone.num_processes) == (False, False, 1)
-    assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
-    assert environment["ACCELERATE_USE_CPU"] == "False"
     ddp, environment = launched_as(TrainingConfig(device="cuda", processes=4), tmp_path)
     assert ddp.multi_gpu and ddp.num_processes == 4
     assert environment["ACCELERATE_MIXED_PRECISION"] == "no"
@@ -404,6 +401,8 @@ def test_accelerate_reads_its_configuration_as_it_is_meant(tmp_path: Path) -> No
     assert environment["FSDP_RESHARD_AFTER_FORWARD"] == "true"
     assert environment["FSDP_OFFLOAD_PARAMS"] == "false"
     assert environment["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
+    assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert environment["ACCELERATE_USE_CPU"] == "False"
     zero = sharded.model_copy(update={"strategy": "zero3"})
     deepspeed, _ = launched_as(zero, tmp_path)
     assert deepspeed.use_deepspeed and deepspeed.zero_stage == 3

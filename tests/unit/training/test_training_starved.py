@@ -18,8 +18,9 @@ import pytest
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import OutOfMemory, Stopped
 from genenv_core.training.loop.checkpoints import request_digest
-from genenv_core.training.processes import launch
-from genenv_core.training.processes.launch import Launcher
+from genenv_core.training.processes import attempts, launch
+from genenv_core.training.processes.attempts import attempted
+from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import (
     GrpoRequest,
     RwrRequest,
@@ -27,6 +28,7 @@ from genenv_core.training.requests import (
     UpdateResult,
     run_update,
 )
+from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -78,7 +80,7 @@ def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
     request = request_of(tmp_path, kind)
     monkeypatch.setenv("GENENV_STARVED", f"{step}:{rows}")
     with caplog.at_level(logging.INFO, "genenv.training"):
-        result = Launcher().update(request)
+        result = WorkerTrainer().update(request)
     expected = undisturbed(tmp_path, request)
     # Steps before the want of memory were taken once: what came after continued from them.
     assert (result.steps, result.resumed_at) == (expected.steps, step)
@@ -101,35 +103,50 @@ def test_where_one_row_does_not_fit_the_error_says_what_else_helps(
     settings = request.settings.model_copy(update={"micro_batch_rows": 1})
     monkeypatch.setenv("GENENV_STARVED", "0:0")
     with pytest.raises(OutOfMemory, match=r"memory with rwr\.micro_batch_rows 1: set exec"):
-        Launcher().update(request.model_copy(update={"settings": settings}))
+        WorkerTrainer().update(request.model_copy(update={"settings": settings}))
 
 
-class Ended(Launcher):
-    """A launcher that always runs out of memory."""
+def sizes(request: Request, fitting: int) -> list[int]:
+    """Return the micro-batches of an update that always runs out of memory, as it was asked for.
 
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.rows, self.asked = rows, list[int]()
+    At most `fitting` rows are what an attempt begins with.
+    """
+    asked: list[int] = []
 
-    def _attempt(self, request: Any) -> UpdateResult:
-        self.asked.append(request.settings.micro_batch_rows)
-        if len(self.asked) > 9:
+    def attempt(one: Any) -> UpdateResult:
+        asked.append(one.settings.micro_batch_rows)
+        if len(asked) > 9:
             raise Stopped("it would never end")
-        raise OutOfMemory("no memory", min(self.rows, request.settings.micro_batch_rows))
+        raise OutOfMemory("no memory", min(fitting, one.settings.micro_batch_rows))
+
+    with pytest.raises(OutOfMemory):
+        attempted(request, attempt)
+    return asked
 
 
 def test_rows_are_halved_from_what_fitted_down_to_one(tmp_path: Path, as_gpus: None) -> None:
-    launcher = Ended(rows=6)  # asked for 8, and 6 was what the estimate allowed
-    with pytest.raises(OutOfMemory):
-        launcher.update(request_of(tmp_path, "rwr"))
-    assert launcher.asked == [8, 3, 1]
+    # Asked for 8, and 6 was what the estimate allowed.
+    assert sizes(request_of(tmp_path, "rwr"), fitting=6) == [8, 3, 1]
 
 
 def test_on_cpus_no_other_size_is_tried(tmp_path: Path) -> None:
-    launcher, request = Ended(rows=8), request_of(tmp_path, "rwr")
-    with pytest.raises(OutOfMemory):
-        launcher.update(request)
-    assert launcher.asked == [8]
+    assert sizes(request_of(tmp_path, "rwr"), fitting=8) == [8]
+
+
+@mutation(
+    "two updates share a GPU", "genenv_core/training/processes/attempts.py",
+    'if request.training.device == "cuda"', "if False",
+)  # fmt: skip
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_updates_on_gpus_take_turns(tmp_path: Path, device: str) -> None:
+    training = TrainingConfig.model_validate({"device": device})
+    request = request_of(tmp_path, "rwr").model_copy(update={"training": training})
+
+    def attempt(_: Any) -> Any:
+        return attempts._GPUS.locked()
+
+    assert attempted(request, attempt) == (device == "cuda")
+    assert not attempts._GPUS.locked()
 
 
 def test_a_trainer_checkpoint_serves_another_micro_batch_on_gpus_alone(tmp_path: Path) -> None:

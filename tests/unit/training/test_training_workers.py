@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from genenv_core.errors import TrainingError
+from genenv_core.errors import OutOfMemory, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.processes.workers import WorkerTrainer, _Worker  # pyright: ignore[reportPrivateUsage]
 from genenv_core.training.requests import run_update
@@ -94,6 +94,57 @@ def test_an_update_ignores_the_variables_of_launchers(
     assert result.metrics == alone.metrics
     first, second = (one.checkpoint / "model.safetensors" for one in (alone, result))
     assert file_sha256(first) == file_sha256(second)
+
+
+@mutation("a worker for a GPU sees all of them", WORKERS, 'if device == "cuda":', "if False:")
+@mutation(
+    "an update takes a worker of another device", WORKERS, "if worker.device == device", "if True"
+)
+@pytest.mark.slow
+def test_a_worker_for_a_gpu_stays_and_sees_one(
+    trainer: WorkerTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    first = trainer._call(pid_of, None, "rwr")
+    second = trainer._call(pid_of, None, "grpo", "cuda")
+    assert trainer._call(pid_of, None, "grpo", "cuda") == second != first
+    assert trainer._call(seen, None, "grpo", "cuda")["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert trainer._call(seen, None, "rwr")["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert trainer._call(pid_of, None, "rwr") == first
+
+
+def starved(rows: int) -> int:
+    raise OutOfMemory("no memory", rows)
+
+
+@mutation(
+    "a worker without memory is asked again", WORKERS,
+    "                    lives = False\n                    raise\n", "                    raise\n",
+)  # fmt: skip
+@pytest.mark.slow
+def test_a_worker_that_ran_out_of_memory_ends(trainer: WorkerTrainer) -> None:
+    first = trainer._call(pid_of, None, "grpo", "cuda")
+    with pytest.raises(OutOfMemory) as caught:
+        trainer._call(starved, 4, "grpo", "cuda")
+    assert caught.value.rows == 4
+    assert trainer._call(pid_of, None, "grpo", "cuda") != first
+
+
+@mutation(
+    "what an update logs is lost", WORKERS, "            lines.told(_lines(request))\n",
+    "            pass\n",
+)  # fmt: skip
+@pytest.mark.slow
+def test_what_an_update_logs_is_logged_here(
+    trainer: WorkerTrainer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = tiny_checkpoint(tmp_path / "policy", seed=1)
+    request = grpo_of(tmp_path, "grpo", grpo_rows(2, 4, sampler=load(policy)), policy)
+    with caplog.at_level(logging.INFO, "genenv.training"):
+        trainer.update(request)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("update=grpo device=cpu processes=1 micro_batch_rows=")
+    assert list(request.output.parent.glob(".*")) == []
 
 
 @mutation(
@@ -176,7 +227,7 @@ class Slow:
 def test_two_threads_that_end_one_worker_take_turns():
     """Python's executor closes its pipes without a lock: the second close raised EBADF."""
     pool = Slow()
-    worker = _Worker(cast(Any, pool), cast(Any, None), None)
+    worker = _Worker("cpu", cast(Any, pool), cast(Any, None), None)
     first = threading.Thread(target=worker.end)
     first.start()
     assert pool.asked.wait(BOUND_S)

@@ -1,0 +1,42 @@
+"""Log lines that a training process leaves in a file, for the process that asked for the update.
+
+A training process has no handler of the run's own: what it logs would be lost, or stand on its
+stderr alone. Light: only the standard library is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator
+from pathlib import Path
+
+log = logging.getLogger("genenv.training")
+
+
+@contextlib.contextmanager
+def kept(path: Path) -> Generator[None]:
+    """Return a context in which genenv's lines of this process are written to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, "w", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(levelno)d %(message)s"))
+    logger = logging.getLogger("genenv")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def told(path: Path) -> None:
+    """Log the lines of such a file, and remove it; does nothing where there is none."""
+    with contextlib.suppress(OSError):
+        lines = path.read_text("utf-8").splitlines()
+        path.unlink()
+        for line in lines:
+            level, _, message = line.partition(" ")
+            log.log(int(level) if level.isdigit() else logging.INFO, "%s", message or line)
