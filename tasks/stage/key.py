@@ -113,7 +113,7 @@ def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> li
     chosen = modules_of(config.domain.name, domain) if domain else []
     if "compute.vllm" in stage.reads:  # what every stage that samples reads
         chosen.append(engine_module(config.compute.engine))
-    if "training" in stage.reads and config.training.launched:
+    if "training" in stage.reads and config.training.own_processes:
         chosen.append(LAUNCH)
     return chosen
 

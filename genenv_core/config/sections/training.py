@@ -58,8 +58,8 @@ class TrainingConfig(Section):
         return self.rows == "shared"
 
     @property
-    def launched(self) -> bool:
-        """Whether `accelerate launch` starts the processes of an update, which end with it."""
+    def own_processes(self) -> bool:
+        """Whether an update has processes of its own, which `accelerate launch` starts."""
         return self.processes > 1
 
     @property

@@ -127,8 +127,8 @@ class WorkerTrainer:
 
     def update(self, request: UpdateRequest) -> UpdateResult:
         """Return what an update did; see `training.requests.run_update`."""
-        launched = request.training.launched
-        return attempted(request, self._launcher.update if launched else self._attempt)
+        alone = not request.training.own_processes
+        return attempted(request, self._attempt if alone else self._launcher.update)
 
     def _attempt(self, request: UpdateRequest) -> UpdateResult:
         try:

@@ -259,7 +259,7 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         "PricesConfig.given",
         "RunConfig.warm_started",
         "TeacherConfig.given",
-        "TrainingConfig.launched",
+        "TrainingConfig.own_processes",
         "TrainingConfig.shares_rows",
         "TrainingConfig.sharded",
         "TrainingConfig.yields",
