@@ -945,6 +945,19 @@ def test_the_documented_queries_run(
     query(of_nothing, sql)
 
 
+@pytest.mark.parametrize("sql", [sql for page in QUERIES.values() for sql in page])
+def test_the_documented_queries_keep_runs_apart(
+    one_and_two: tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection], sql: str
+) -> None:
+    alone, both = (query(con, sql) for con in one_and_two)
+    assert alone.columns[0] == "run_id"
+    if " LIMIT " in sql:
+        return
+    for run in ("run-a", "run-b"):
+        found = both.filter(pl.col("run_id") == run).drop("run_id")
+        assert_frame_equal(found, alone.drop("run_id"), check_row_order=False)
+
+
 def test_every_table_is_in_the_sample() -> None:
     assert set(world()) == set(TABLES)
 
