@@ -42,7 +42,7 @@ GROUP BY ALL
 ORDER BY ALL;
 
 -- Which held-out task does the last agent still fail, and with which answer?
-SELECT run_id, prompt, response_text, ground_truth, trace_id
+SELECT run_id, task_id, prompt, response_text, ground_truth
 FROM agent_attempts
 WHERE source = 'test' AND mode = 'greedy'
 QUALIFY rank() OVER (PARTITION BY run_id ORDER BY epoch DESC) = 1 AND NOT success

@@ -25,6 +25,7 @@ from flows.view.pages import (
     comparing,
     console,
     finding,
+    heldout,
     lineage,
     rejected,
     run,
@@ -34,7 +35,18 @@ from flows.view.pages import (
     trace,
 )
 from flows.view.reading import Reader
-from flows.view.shown import brief, cell, colour_of, copying, linked, named, segment, setting, shown
+from flows.view.shown import (
+    brief,
+    cell,
+    colour_of,
+    copying,
+    linked,
+    named,
+    segment,
+    setting,
+    shown,
+    spans,
+)
 from genenv_core import __version__
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import GenenvError, NotFound
@@ -52,6 +64,7 @@ PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
     "/runs/{run}": run.page,
     "/runs/{run}/findings": runs.findings,
     "/runs/{run}/tasks": tasks.page,
+    "/runs/{run}/heldout": heldout.page,
     "/runs/{run}/rejections": rejected.page,
     "/runs/{run}/suspects": rejected.suspects,
     "/runs/{run}/lineage": lineage.page,
@@ -72,7 +85,7 @@ def application(
     environment = templates(
         "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
         as_read=as_read, data=_data, colour=colour_of, setting=setting,
-        brief=brief, named=named, copying=copying,
+        brief=brief, named=named, copying=copying, spans=spans,
     )  # fmt: skip
     environment.globals |= {
         "root": store.uri, "version": __version__, "console": _console,

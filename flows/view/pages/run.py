@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from flows.view.curves import curves
-from flows.view.pages import Page, about
+from flows.view.pages import Page, about, heldout
 from flows.view.reading import Panel, Reader, Row
 from genenv_core.config.stages import STAGES
 from genenv_core.evidence.beginning import progress_of, reached
@@ -63,7 +63,7 @@ def page(reader: Reader, request: Request) -> Page:
             "found": found,
             "headlines": headlines(outcome),
             "epochs": epochs,
-            "families": _families(reader, run),
+            "families": heldout.families(reader, run, outcome.epoch, outcome.measure),
             "reached": reached(reader.store, run),
             "stages": stages,
             "at_work": at_work(stages, progress_of(reader.store, stages.rows), datetime.now(UTC)),
@@ -101,30 +101,6 @@ def _state(outcome: Outcome, stages: Panel) -> str:
         where = f"{stopped[-1]['stage']} of epoch {stopped[-1]['epoch']} {stopped[-1]['state']}"
         return f"{done}, and {where}: genenv resume {outcome.run_id} continues it."
     return f"{done}. Nothing is at work."
-
-
-def _families(reader: Reader, run: str) -> Panel:
-    """Return how far the newest agent is on each family of test tasks, the worst first.
-
-    Of the measures that both agents have, the one that comes first in the alphabet has less noise.
-    """
-    return reader.panel(
-        "families", "Test tasks by family, since epoch 0",
-        "SELECT t.family, n.epoch, n.measure, count(*) AS tasks, avg(s.value) AS start, "
-        "avg(n.value) AS value, avg(n.value - s.value) AS gain, "
-        "stddev_samp(n.value - s.value) / sqrt(count(*)) AS gain_se\n"
-        "FROM test_results AS n\n"
-        "JOIN test_results AS s ON s.run_id = n.run_id AND s.task_id = n.task_id "
-        "AND s.measure = n.measure AND s.epoch = 0\n"
-        "JOIN tasks AS t ON t.run_id = n.run_id AND t.task_id = n.task_id\n"
-        f"WHERE n.run_id = {text(run)} AND (n.epoch, n.measure) = (\n"
-        "    SELECT (max(epoch), arg_max(measure, epoch)) FROM (\n"
-        "        SELECT epoch, min(measure) AS measure FROM test_results\n"
-        f"        WHERE run_id = {text(run)} AND epoch > 0\n"
-        "            AND measure IN ('answer_probability', 'sampled')\n        GROUP BY epoch\n"
-        "    )\n)\n"
-        "GROUP BY ALL ORDER BY gain, t.family",
-    )  # fmt: skip
 
 
 def _results(reader: Reader, run: str) -> Panel:

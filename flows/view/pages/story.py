@@ -42,7 +42,11 @@ def page(reader: Reader, request: Request) -> Page:
     row = facts.first
     attempts = _attempts(reader, run, task)
     expected = right_answer(reader.store, run, row)
-    said, cards = _said(reader, attempts, expected)
+    measured = _measured(reader, run, row)
+    if measured is None:
+        said, cards = _said(reader, attempts, expected)
+    else:
+        said, cards = _answered(reader, run, task, expected)
     prompt = _prompt(row)
     opening = cards[0].held.request if cards else ()
     return Page(
@@ -51,8 +55,8 @@ def page(reader: Reader, request: Request) -> Page:
             "run": run, "facts": facts, "task": row, "attempts": attempts,
             "expected": expected, "prompt": prompt, "said": said, "cards": cards,
             "more_read": () if opening == prompt else opening, "opening": opening,
-            "some_failed": any(row["success"] is False for row in attempts),
-            "measured": _measured(reader, run, row),
+            "some_failed": any(card.rows[0]["success"] is False for card in cards),
+            "measured": measured,
             "beside": _beside(reader, run, task),
             "context": _context(reader, row["context_id"]),
             "checks": reader.panel(
@@ -124,10 +128,7 @@ def _measured(reader: Reader, run: str, row: Row) -> Panel | None:
         "measured", "How the agent of each epoch did on it",
         "SELECT e.epoch, e.mode, count(*) AS attempts, avg(CAST(e.success AS INTEGER)) AS success, "
         "avg(e.answer_probability) AS answer_probability, "
-        "min(e.failure) FILTER (NOT e.success) AS failure, any_value(x.response_text) AS answer\n"
-        "FROM evaluations AS e LEFT JOIN evaluation_texts AS x ON x.run_id = e.run_id "
-        "AND x.task_id = e.task_id AND x.epoch = e.epoch AND x.mode = e.mode "
-        "AND x.sample_index = e.sample_index\n"
+        "min(e.failure) FILTER (NOT e.success) AS failure\nFROM evaluations AS e\n"
         f"WHERE e.run_id = {text(run)} AND e.task_id = {text(row['task_id'])}\n"
         "GROUP BY e.epoch, e.mode ORDER BY e.epoch, e.mode",
     )  # fmt: skip
@@ -206,3 +207,30 @@ def _said(reader: Reader, attempts: Panel, expected: str) -> tuple[Panel | None,
         words = held(json.loads(one["messages"]), expected, failed=row["success"] is False)
         cards.setdefault((words, *judged), Card([], words)).rows.append(row)
     return panel, list(cards.values())
+
+
+def _answered(
+    reader: Reader, run: str, task: str, expected: str
+) -> tuple[Panel | None, list[Card]]:
+    """Return what the agents answered to a held-out task: a card for those that said the same.
+
+    Greedy answers where there are some, else sampled ones; nothing where a run did not keep them.
+    """
+    panel = reader.panel(
+        "said", "What was said",
+        "SELECT e.mode, list_sort(list_distinct(list(e.epoch))) AS epochs, e.success, e.failure, "
+        "e.reward, x.messages\n"
+        "FROM evaluations AS e JOIN evaluation_texts AS x ON x.run_id = e.run_id "
+        "AND x.task_id = e.task_id AND x.epoch = e.epoch AND x.mode = e.mode "
+        "AND x.sample_index = e.sample_index\n"
+        f"WHERE e.run_id = {text(run)} AND e.task_id = {text(task)}\n"
+        "GROUP BY e.mode, e.success, e.failure, e.reward, x.messages\n"
+        "QUALIFY e.mode = min(e.mode) OVER ()\n"
+        f"ORDER BY max(e.epoch) DESC, x.messages LIMIT {SHOWN}",
+    )  # fmt: skip
+    if not panel.rows:
+        return None, []
+    return panel, [
+        Card([one], held(json.loads(one["messages"]), expected, failed=one["success"] is False))
+        for one in panel
+    ]

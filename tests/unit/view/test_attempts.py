@@ -2,7 +2,8 @@
 
 Invariants: the expected answer stands beside what was said, and where an attempt that failed parts
 from it is marked in both; a task's request stands there once; attempts that said the same are one
-card; the next task and the next attempt are a link away.
+card, and so are equal answers of several epochs to a held-out task; the next task and the next
+attempt are a link away.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ def with_words(table: str, epoch: int) -> pl.DataFrame:
     if table == "trace_tokens":
         words = [said_in(trace) for trace in frame["trace_id"]]
         return frame.with_columns(messages=pl.Series(words, dtype=pl.String))
+    if table == "evaluation_texts":
+        return frame.with_columns(messages=pl.lit(said_in("" if epoch == 2 else FAILED[0])))
+    if table == "evaluations":
+        failure = "" if epoch == 2 else "wrong total"
+        return frame.with_columns(success=pl.lit(epoch == 2), failure=pl.lit(failure))
     if table == "tasks":
         return frame.with_columns(
             ground_truth=pl.when(pl.col("prompt").is_not_null()).then(
@@ -167,11 +173,23 @@ def test_a_task_says_what_it_resembles(client: TestClient):
     "a held-out task seems never to have been tried", "flows/view/pages/story.py",
     "not in {source.value for source in HELDOUT}", "in {source.value for source in TaskSource}",
 )  # fmt: skip
+@mutation(
+    "a held-out task's page marks no answer", "flows/view/pages/story.py",
+    'failed=one["success"] is False', "failed=False",
+)  # fmt: skip
+@mutation(
+    "a held-out task's page mixes greedy and sampled answers", "flows/view/pages/story.py",
+    '        "QUALIFY e.mode = min(e.mode) OVER ()\\n"\n', "",
+)  # fmt: skip
 def test_a_held_out_task_says_how_each_agent_did_on_it(client: TestClient):
     text = client.get("/runs/run-a/tasks/e0000-test-000000").text
     measured = text.split("How the agent of each epoch did on it</h2>")[1]
-    assert "sampled answer 0" in measured and "greedy answer 0" in measured
     assert measured.count('<td class="s">sampled</td>') == 3  # epochs 0 to 2
+    last, before = measured.split('<section class="attempt">')[1:]
+    assert "greedy in epoch 2 " in last and "greedy in epoch 0 to 1 " in before
+    assert "solved" in last and "wrong total" in before
+    assert [Marks(card).found for card in (last, before)] == [[], ["7)", "62)"]]
+    assert 'href="/runs/run-a/heldout?split=test"' in text
     assert "None." not in text and "What came of it" not in text
     assert "did on it" not in client.get(TASK).text
 

@@ -38,7 +38,10 @@ PAGES = {
     "run": "/runs/run-a",
     "tasks": "/runs/run-a/tasks",
     "tasks of an update": "/runs/run-a/tasks?epoch=1&used=agent&by=family&sort=p_hat",
+    "test tasks": "/runs/run-a/heldout",
+    "test tasks of a family": "/runs/run-a/heldout?family=k1",
     "story": f"/runs/run-a/tasks/{TASK}",
+    "a held-out task": "/runs/run-a/tasks/e0000-test-000000",
     "trace": f"/runs/run-a/traces/{TRACE}",
     "two traces": f"/runs/run-a/traces/{TRACE}?with=e0001-g000000-s0001",
     "rejections": "/runs/run-a/rejections",
@@ -171,12 +174,12 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
 
 
 @mutation(
-    "a family is held against the epoch before", "flows/view/pages/run.py",
+    "a family is held against the epoch before", "flows/view/pages/heldout.py",
     "AND s.measure = n.measure AND s.epoch = 0", "AND s.measure = n.measure AND s.epoch = 1",
 )  # fmt: skip
 @mutation(
-    "families are of an earlier epoch", "flows/view/pages/run.py",
-    "SELECT (max(epoch), arg_max", "SELECT (min(epoch), arg_max",
+    "families are of an earlier epoch", "flows/view/pages/heldout.py",
+    "n.epoch = {epoch or 'NULL'}", "n.epoch = 1",
 )  # fmt: skip
 def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def learned(table: str, epoch: int) -> pl.DataFrame:
@@ -195,11 +198,21 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
     store = small_root(tmp_path / "root")
     with TestClient(application(store), base_url="http://localhost") as browser:
         text = browser.get("/runs/run-a").text
+        assert "/runs/run-a/heldout?family=k1" in Pages(text).links
+        of_one, of_all = (
+            browser.get(f"/runs/run-a/heldout{asked}").text for asked in ("?family=k1", "")
+        )
     (families,) = [one for one in tables(text) if one.name == "families"]
     assert [row[:7] for row in families.rows] == [
         ["k0", "2", "answer_probability", "2", "0.250", "0.250", "0"],
         ["k1", "2", "answer_probability", "2", "0.250", "0.500", "0.250"],
     ]
+    found = [tables(page)[0].rows for page in (of_one, of_all)]
+    assert [[(row[4], row[1]) for row in rows] for rows in found] == [
+        [("k1", "0.250")] * 2,
+        [("k0", "0")] * 2 + [("k1", "0.250")] * 2,
+    ]  # the least gain first
+    assert "answer probability of the agents of epoch 0 and 2" in of_one
 
 
 @mutation(
@@ -330,6 +343,8 @@ PLACES = [
     "/runs/run-a/checkpoints/agent/{}",
     "/runs/run-a/tasks?q={}",
     "/find?q={}",
+    "/runs/run-a/heldout?split={}",
+    "/runs/run-a/heldout?family={}",
     "/runs/run-a/rejections?reason={}",
     "/runs/run-a/rejections?reason=below_band&from={}",
     "/runs/run-a/suspects?reason=by_chance&epoch={}",
