@@ -261,7 +261,8 @@ def test_every_number_of_every_page_is_what_its_sql_gives(root: Path, address: s
                 if kind and link not in seen and known < OF_A_KIND:
                     seen.add(link)
                     waiting.append(link)
-    kinds = {"runs", "runs/tasks", "runs/rejections", "runs/suspects", "runs/lineage"}
+    ways = ("tasks", "heldout", "rejections", "suspects", "lineage")
+    kinds = {"runs", *(f"runs/{way}" for way in ways)}
     assert counted.keys() >= kinds, counted
     assert counted["runs/tasks"] > 5 and counted["runs/traces"] > 5
 
@@ -405,7 +406,7 @@ def test_a_person_gets_from_the_runs_to_two_attempts_beside_each_other(
     follow(page, page.get_by_role("button", name="Show"))
     expect(page.get_by_role("heading", name="Token by token")).to_have_count(2)
     shot(page, "traces")
-    for way in ("rejections", "suspects", "lineage", "checkpoints/agent/1"):
+    for way in ("heldout", "rejections", "suspects", "lineage", "checkpoints/agent/1"):
         page.goto(f"{address}/runs/{run}/{way}")
         shot(page, way.replace("/", "-"))
 
@@ -668,7 +669,8 @@ def test_on_a_phone_the_first_column_stays_and_a_shadow_says_that_a_table_goes_o
     page.set_viewport_size(PHONE)
     for way, panel in (
         ("/", "runs"), (f"/runs/{run}", "rows"), (f"/runs/{run}", "stages"),
-        (f"/runs/{run}/tasks", "tasks"), (f"/runs/{run}/rejections", "reasons"),
+        (f"/runs/{run}/tasks", "tasks"), (f"/runs/{run}/heldout", "heldout"),
+        (f"/runs/{run}/rejections", "reasons"),
     ):  # fmt: skip
         page.goto(address + way)
         region = page.locator(f".wide:has([data-panel={panel}])")
@@ -687,7 +689,8 @@ def test_on_a_phone_the_first_column_stays_and_a_shadow_says_that_a_table_goes_o
 
 def test_on_a_phone_rows_are_a_line_high_and_results_come_first(page: Page, address: str, run: str):
     page.set_viewport_size(PHONE)
-    for way in ("/", *(f"/runs/{run}{way}" for way in ("", "/tasks", "/rejections", "/lineage"))):
+    ways = ("", "/tasks", "/heldout", "/rejections", "/lineage")
+    for way in ("/", *(f"/runs/{run}{way}" for way in ways)):
         page.goto(address + way)
         assert page.evaluate(HIGH) == [], way
         if way == "/":

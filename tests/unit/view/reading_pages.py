@@ -11,7 +11,7 @@ from flows.view.pages.rejected import share
 from flows.view.reading import PAGE
 from flows.view.shown import brief, shown
 
-CUT = {"tasks": 200, "siblings": 40, "items": 200, "made_of": 500}
+CUT = {"tasks": 200, "heldout": 500, "siblings": 40, "items": 200, "made_of": 500}
 """Tables of which a page shows the first rows alone, and how many."""
 
 

@@ -102,6 +102,7 @@ PAGES = (
     "",
     "/tasks",
     "/tasks?by=family",
+    "/heldout",
     "/rejections",
     "/suspects",
     "/lineage",
