@@ -402,7 +402,7 @@ def test_accelerate_reads_its_configuration_as_it_is_meant(tmp_path: Path) -> No
     assert environment["FSDP_OFFLOAD_PARAMS"] == "false"
     assert environment["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
     assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
-    assert environment["ACCELERATE_USE_CPU"] == "False"
+    assert not fsdp.use_cpu
     zero = sharded.model_copy(update={"strategy": "zero3"})
     deepspeed, _ = launched_as(zero, tmp_path)
     assert deepspeed.use_deepspeed and deepspeed.zero_stage == 3
