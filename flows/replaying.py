@@ -291,8 +291,8 @@ class ReplayComparison:
 
 def promised(config: RunConfig) -> bool:
     """Return whether equal bits are promised for a run with this configuration."""
-    compute, training = config.compute, config.training
-    own = (training.device, training.processes) == ("cpu", 1) and config.teacher.url is None
+    compute = config.compute
+    own = config.training.one_process_on_cpus and config.teacher.url is None
     return own and (compute.engine, compute.device, compute.threads) == ("transformers", "cpu", 1)
 
 

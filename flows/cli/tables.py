@@ -10,6 +10,7 @@ from rich.table import Table
 from flows.cli.json_text import json_text
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.stages import STAGES
+from genenv_core.report.words import first_to_last
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
 
@@ -166,7 +167,7 @@ def taken_from(entries: list[Planned]) -> list[str]:
     for root in dict.fromkeys(entry.root for entry in entries if entry.root):
         epochs = [entry.epoch for entry in entries if entry.root == root]
         first, last = min(epochs), max(epochs)
-        which = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        which = f"{'epoch' if first == last else 'epochs'} {first_to_last(first, last)}"
         lines.append(f"from {root}: {len(epochs)} of the reused stages, of {which}")
     return lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from datetime import date, datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -124,17 +123,6 @@ def linked(value: Any, column: str, run: str) -> Markup:
         )
     place = _place(str(value), column, run) if said and len(said) < LONGEST else ""
     return named(value, place)
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """Return whole numbers, which are in order, as text such as `0 to 2, 5`."""
-    found: list[list[int]] = []
-    for each in numbers:
-        if found and each == found[-1][-1] + 1:
-            found[-1].append(each)
-        else:
-            found.append([each])
-    return ", ".join(f"{one[0]} to {one[-1]}" if len(one) > 1 else f"{one[0]}" for one in found)
 
 
 def setting(value: Any, name: str) -> Any:

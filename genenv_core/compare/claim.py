@@ -9,7 +9,7 @@ from importlib.resources import files
 from genenv_core.compare.charts import BUDGETS, epochs_chart
 from genenv_core.compare.judging import SIGNS, ArmVerdict
 from genenv_core.compare.page import PlayedComparison
-from genenv_core.report.words import MEASURES
+from genenv_core.report.words import MEASURES, spans
 
 CLAIM, FIGURE = "claim.md", "gain.svg"
 """Their files, beside the page."""
@@ -56,9 +56,7 @@ def _cell(verdict: ArmVerdict) -> str:
 def _seeds(seeds: Sequence[int]) -> str:
     if len(seeds) == 1:
         return f"one seed ({seeds[0]})"
-    whole = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-    listed = f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
-    return f"{len(seeds)} seeds ({listed})"
+    return f"{len(seeds)} seeds ({spans(seeds)})"
 
 
 def figure(made: PlayedComparison) -> str:

@@ -18,7 +18,7 @@ from genenv_core.compare.results import EPOCHS, GAINS, Played, statement
 from genenv_core.config.comparison import Budget, Comparison, PlannedRun, comparison_name, does
 from genenv_core.report.charts import GLYPHS, SERIES
 from genenv_core.report.page import templates
-from genenv_core.report.words import MEASURES
+from genenv_core.report.words import MEASURES, first_to_last
 
 PAGE = "index.html"
 """The page of a comparison, in its folder."""
@@ -135,13 +135,9 @@ def _spending(readings: Sequence[Reading], against: str) -> Spending:
     return Spending(
         arm=readings[0].arm,
         against=against,
-        epochs=f"{_range(epochs)} of {_range(of)}",
+        epochs=f"{first_to_last(epochs[0], epochs[-1])} of {first_to_last(of[0], of[-1])}",
         spent={b: mean([float(reading.spent[b]) for reading in readings]) for b in Budget},
     )
-
-
-def _range(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _points(value: float) -> str:

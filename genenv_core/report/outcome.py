@@ -13,7 +13,15 @@ from typing import Any
 
 import duckdb
 
-from genenv_core.report.words import MEASURES, SHORT_MEASURES, count, duration, percent, signed
+from genenv_core.report.words import (
+    MEASURES,
+    SHORT_MEASURES,
+    count,
+    duration,
+    first_to_last,
+    percent,
+    signed,
+)
 from genenv_core.storage.sql.catalog import query, tables_named
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.sources import open_tables
@@ -61,7 +69,7 @@ class RunFinding:
         if self.epochs == 1:
             return f"epoch {self.last_epoch}"
         all_between = self.last_epoch - self.first_epoch + 1 == self.epochs
-        which = f"epochs {self.first_epoch} to {self.last_epoch}"
+        which = f"epochs {first_to_last(self.first_epoch, self.last_epoch)}"
         return which if all_between else f"{self.epochs} of {which}"
 
     @property

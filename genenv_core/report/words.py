@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 MEASURES = {
     "answer_probability": "probability of the answer",
@@ -25,6 +26,22 @@ def number(value: float | None, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}"
+
+
+def first_to_last(first: int, last: int) -> str:
+    """Return a range of whole numbers, such as `4 to 6`, or `4` where it holds one."""
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Return whole numbers, which are in order, as text such as `0 to 2, 5`."""
+    found: list[list[int]] = []
+    for each in numbers:
+        if found and each == found[-1][-1] + 1:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return ", ".join(first_to_last(one[0], one[-1]) for one in found)
 
 
 def percent(value: float | None) -> str:

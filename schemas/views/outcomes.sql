@@ -6,7 +6,7 @@
 -- epoch: Newest finished epoch; null before the first one has ended.
 -- measure: What start, value and gain are of: answer_probability, or sampled where that is unknown.
 -- start: The measure on the test tasks before training.
--- value: The same of the newest finished epoch.
+-- value: The same of the newest finished epoch; null where that was not measured.
 -- gain: Its difference to epoch 0, paired by task; null before epoch 1 has ended.
 -- gain_low: Lower end of the 95 % interval of the gain; see test_gains.
 -- gain_high: Upper end of that interval.
@@ -39,7 +39,7 @@ SELECT
     e.epoch,
     b.measure,
     b.start,
-    coalesce(g.value, b.start) AS value,
+    CASE WHEN e.epoch IS NULL THEN b.start ELSE g.value END AS value,
     g.gain,
     g.gain_low,
     g.gain_high,

@@ -224,8 +224,8 @@ def _memory_lines(prepared: Prepared) -> list[str]:
     Returns nothing for the tiny models of bootstrap, which fit anywhere.
     """
     training, given = prepared.config.training, prepared.inputs.given
-    elsewhere = training.own_processes or training.device == "cuda"
-    if not (elsewhere or training.memory_gb or given.agent_model or given.env_model):
+    fits_anywhere = training.one_process_on_cpus and not training.memory_gb
+    if fits_anywhere and not (given.agent_model or given.env_model):
         return []
     return [need.line() for need in prepared.updates]
 
@@ -253,7 +253,7 @@ def _start_workers(config: RunConfig, store: Store) -> None:
     training, at_once = config.training, config.execution.updates_at_once
     if not (LAST in finished or config.placement.work_pools() or training.own_processes):
         # On a GPU they take turns.
-        trainer().start(1 if training.device == "cuda" else at_once, training.device)
+        trainer().start(1 if training.on_gpus else at_once, training.device)
 
 
 def _where(store: Store, run_id: str) -> str:

@@ -32,6 +32,7 @@ from genenv_core.report.outcome import (
     read_outcome,
     tables_of_outcome,
 )
+from genenv_core.report.words import first_to_last
 from genenv_core.spending.spent import reached as reached_limits
 from genenv_core.spending.spent import spent_on
 from genenv_core.spending.stop import facts_of, said_of
@@ -321,7 +322,7 @@ def _reused(picture: _Picture) -> Table:
         table.add_row(
             row["stage"],
             ("" if row["epochs"] > last - first else f"{row['epochs']} of ")
-            + (str(first) if first == last else f"{first} to {last}"),
+            + first_to_last(first, last),
             _computed_by(row),
             f"{at:%Y-%m-%d %H:%M} UTC" if at else "",
             "" if seconds is None else f"{seconds:.1f} s",

@@ -26,19 +26,26 @@ def page(reader: Reader, request: Request) -> Page:
     about(reader, run)
     split = parameter(request.query_params, "split", SPLITS)
     family = request.query_params.get("family")
-    newest = reader.panel(
-        "newest", "The newest agent",
-        f"SELECT epoch, measure FROM outcomes WHERE run_id = {text(run)}",
-    ).rows[0]  # fmt: skip
-    tasks = reader.panel(
-        "heldout", f"{split.capitalize()} tasks",
-        f"WITH changed AS (\n{_changed(run, newest['epoch'], newest['measure'])}\n)\n"
-        "SELECT t.task_id, c.gain, c.start, c.value, t.family, t.difficulty, t.prompt\n"
-        "FROM tasks AS t LEFT JOIN changed AS c ON c.task_id = t.task_id\n"
-        f"WHERE t.run_id = {text(run)} AND t.source = {text(split)}"
-        + ("" if family is None else f" AND t.family = {text(family)}")
-        + "\nORDER BY c.gain, t.task_id",
-    )  # fmt: skip
+    of_family = "" if family is None else f" AND t.family = {text(family)}"
+    where = f"WHERE t.run_id = {text(run)} AND t.source = {text(split)}{of_family}\n"
+    newest = None
+    if split == TaskSource.TEST:
+        newest = reader.panel(
+            "newest", "The newest agent",
+            f"SELECT epoch, measure FROM outcomes WHERE run_id = {text(run)}",
+        ).rows[0]  # fmt: skip
+        question = (
+            f"WITH changed AS (\n{_changed(run, newest['epoch'], newest['measure'])}\n)\n"
+            "SELECT t.task_id, c.gain, c.start, c.value, t.family, t.difficulty, t.prompt\n"
+            "FROM tasks AS t LEFT JOIN changed AS c ON c.task_id = t.task_id\n"
+            f"{where}ORDER BY c.gain, t.task_id"
+        )
+    else:
+        question = (
+            "SELECT t.task_id, t.family, t.difficulty, t.prompt\n"
+            f"FROM tasks AS t\n{where}ORDER BY t.task_id"
+        )
+    tasks = reader.panel("heldout", f"{split.capitalize()} tasks", question)
     return Page(
         "heldout.html.j2", tasks.title,
         {

@@ -63,10 +63,20 @@ class TrainingConfig(Section):
         return self.processes > 1
 
     @property
+    def on_gpus(self) -> bool:
+        """Whether updates are computed on GPUs: one at a time, each takes them whole."""
+        return self.device == "cuda"
+
+    @property
+    def one_process_on_cpus(self) -> bool:
+        """Whether one process on CPUs computes an update."""
+        return not (self.own_processes or self.on_gpus)
+
+    @property
     def yields(self) -> bool:
         """Whether an update that runs out of memory continues with smaller micro-batches. On CPUs
         it does not: there a result is equal to the bit only with the configured size."""
-        return self.device == "cuda"
+        return self.on_gpus
 
     @property
     def sharded(self) -> bool:

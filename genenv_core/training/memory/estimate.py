@@ -223,7 +223,7 @@ def estimate(job: Job) -> MemoryEstimate:
         "gradients": 4 * trained / shards,
         "optimizer": 8 * trained / shards,
         "copies": _copies(job, trained, shards, frozen_bytes),
-        "runtime": RUNTIME_BYTES if training.device == "cuda" else 0,
+        "runtime": RUNTIME_BYTES if training.on_gpus else 0,
     }
     return MemoryEstimate(fixed=fixed, row=_row(job))
 
@@ -292,7 +292,7 @@ def remedies(job: Job) -> str:
         "training.precision=bfloat16": _with(job, precision="bfloat16"),
         "training.lora.rank=32": _with(job, lora=LoraConfig(rank=32)),
     }
-    if training.device == "cuda":
+    if training.on_gpus:
         text = "training.processes={processes} with training.strategy={strategy}"
         changes[text.format(**wider)] = _with(job, **wider)
     now = estimate(job).total(1)

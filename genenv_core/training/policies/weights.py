@@ -53,7 +53,7 @@ class LoadedPolicy:
     @property
     def metrics(self) -> dict[str, float]:
         """Return metrics of how the update is computed: on a GPU, whether with Liger."""
-        gpu = self.training.device == "cuda"
+        gpu = self.training.on_gpus
         return {"liger_kernels": float(self.kernels == "liger")} if gpu else {}
 
     @property

@@ -29,7 +29,7 @@ def attempted(
     """
     _need_packages(request.training)
     # Each update takes whole GPUs: side by side, both would run out of memory.
-    turn = _GPUS if request.training.device == "cuda" else contextlib.nullcontext()
+    turn = _GPUS if request.training.on_gpus else contextlib.nullcontext()
     with turn:
         while True:
             try:

@@ -119,7 +119,7 @@ class Launcher:
         command = [sys.executable, "-m", PROGRAM, request.loss, str(home)]
         environment = surroundings.environment(os.environ)
         environment["OMP_NUM_THREADS"] = str(request.threads)
-        if request.training.device == "cuda":
+        if request.training.on_gpus:
             given = environment.get("CUDA_VISIBLE_DEVICES")
             environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(given, request.training.processes)
         with self._lock:

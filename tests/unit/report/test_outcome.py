@@ -17,7 +17,7 @@ from genenv_core.report.outcome import (
     headlines,
     outcome_of_run,
 )
-from genenv_core.report.words import count, duration
+from genenv_core.report.words import count, duration, spans
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from tests.mutations import mutation
@@ -130,3 +130,14 @@ def test_the_record_of_a_run_is_what_the_views_say(tmp_path: Path) -> None:
     newest = [-one.last_epoch for one in found.recent]
     assert list(zip(newest, grave, strict=True)) == sorted(zip(newest, grave, strict=True))
     assert len(set(grave)) > 1
+
+
+@mutation(
+    "epochs with a gap are one span", "genenv_core/report/words.py",
+    "each == found[-1][-1] + 1", "each > found[-1][-1]",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0 to 2, 5, 7 to 8")]
+)
+def test_numbers_that_follow_each_other_are_a_span(numbers: list[int], text: str):
+    assert spans(numbers) == text

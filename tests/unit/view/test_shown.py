@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.view import shown as of_view
-from flows.view.shown import LONGEST, cell, shown, spans
+from flows.view.shown import LONGEST, cell, shown
 from tests.mutations import mutation
 
 
@@ -52,14 +52,3 @@ def test_only_the_beginning_of_a_long_text_is_looked_at(monkeypatch: pytest.Monk
     monkeypatch.setattr(of_view, "visible", lambda text: looked.append(len(text)) or text)
     cell("x" * 10_000_000)
     assert looked and max(looked) <= LONGEST
-
-
-@mutation(
-    "epochs with a gap are one span", "flows/view/shown.py",
-    "each == found[-1][-1] + 1", "each > found[-1][-1]",
-)  # fmt: skip
-@pytest.mark.parametrize(
-    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0 to 2, 5, 7 to 8")]
-)
-def test_numbers_that_follow_each_other_are_a_span(numbers: list[int], text: str):
-    assert spans(numbers) == text
