@@ -42,7 +42,9 @@ def carried(result: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
     Names that come twice get numbers, as in DuckDB's own tables.
     """
-    unique = result.project("*")
+    names = {column.lower() for column in result.columns}
+    # DuckDB plans all views below anew for each relation that is made of another.
+    unique = result if len(names) == len(result.columns) else result.project("*")
     columns = [
         (column, str(kind) if kind.id in _NEARLY else _retyped(kind, _shared), str(kind))
         for column, kind in zip(unique.columns, unique.types, strict=True)
