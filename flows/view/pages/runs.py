@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -10,7 +13,13 @@ from flows.view.pages.run import RENEWED_S
 from flows.view.reading import Panel, Reader
 from genenv_core.play.transcript import visible
 from genenv_core.report.outcome import findings_query, outcome_of, outcome_query
-from genenv_core.report.words import count
+from genenv_core.report.words import (
+    SHORT_MEASURES,
+    count,
+    duration,
+    percent,
+    signed,
+)
 from genenv_core.storage.sql.duck import text
 
 COUNTED = {"failure": "failures", "warning": "warnings"}
@@ -18,6 +27,20 @@ COUNTED = {"failure": "failures", "warning": "warnings"}
 
 KEPT = {"cache-control": "private, max-age=60"}
 """A browser that comes back to the list does not ask again: an answer passes over all attempts."""
+
+
+TITLES = {
+    "interval": "95 % interval of the gain, over test tasks",
+    "measure": "What is measured on the test tasks",
+    "start → last": "The measure before training and after the newest epoch",
+    "p_hat (α)": "Success on the new tasks of the newest epoch, and its target alpha",
+    "signal": "Share of groups whose rewards differ: GRPO learns from no other",
+    "time": "Time at work, what came before epoch 1 left out",
+}
+"""What columns mean that say little by their names."""
+
+NUMBERS = {"gain", "start → last", "p_hat (α)", "signal", "time", "tokens", "epochs", "seed"}
+"""Columns whose cells stand to the right."""
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -37,11 +60,49 @@ def page(reader: Reader, request: Request) -> Page:
         + (f"WHERE {where}\n" if where else "")
         + "ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
+    lines = [line_of(row) for row in found]
     shown = {
-        "listed": found, "q": " ".join(words), "left_out": reader.left_out(),
+        "listed": found, "lines": lines, "titles": TITLES, "numbers": NUMBERS,
+        "columns": [name for name in line_of({}) if any(line[name] for line in lines)],
+        "q": " ".join(words), "left_out": reader.left_out(),
         "at_work": _at_work(reader), "renewed_s": RENEWED_S,
     }  # fmt: skip
     return Page("runs.html.j2", "Runs", shown)
+
+
+def line_of(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the list says of a run, by the names of its columns; '' for what is not known.
+
+    `row` is a row of the question behind the list.
+    """
+
+    def known(*names: str) -> bool:
+        return all(row.get(name) is not None for name in names)
+
+    started = row.get("started_at")
+    target = f" ({row['alpha']:g})" if known("alpha") else ""
+    return {
+        "gain": signed(row.get("gain")),
+        "interval": f"[{signed(row['gain_low'])}, {signed(row['gain_high'])}]"
+        if known("gain_low", "gain_high") else "",
+        "findings": " ",
+        "measure": SHORT_MEASURES[row["measure"]] if known("measure") else "",
+        "start → last": " → ".join(
+            f"{row[name]:.3f}" for name in ("start", "last") if known(name)
+        ),
+        "p_hat (α)": f"{row['p_hat']:.2f}{target}" if known("p_hat") else "",
+        "signal": percent(row.get("signal")),
+        "time": duration(row["seconds"]) if row.get("seconds") else "",
+        "tokens": " ",
+        "epochs": f"{row['epochs']} of {row['planned']}" if known("epochs", "planned") else "",
+        "arm": row.get("arm") or "",
+        "domain": row.get("domain") or "",
+        "seed": str(row["seed"]) if known("seed") else "",
+        "tags": ", ".join(row.get("tags") or ()),
+        "note": row.get("note") or "",
+        "pinned": "pinned" if row.get("pinned") else "",
+        "started": f"{started:%Y-%m-%d %H:%M}" if started else "",
+    }  # fmt: skip
 
 
 def findings(reader: Reader, request: Request) -> Response:

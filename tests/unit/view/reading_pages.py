@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from flows.view.pages.rejected import share
+from flows.view.pages.runs import line_of
 from flows.view.reading import PAGE
 from flows.view.shown import brief, shown
 
@@ -102,6 +103,9 @@ def held_against_sql(text: str, ask: Callable[[str], list[dict[str, Any]]]) -> i
         if one.name == "by_epoch":
             assert sorted(map(_spaced, one.rows)) == sorted(_counts(rows)), one.name
             continue
+        if one.name == "runs":
+            _as_lines(one, rows)
+            continue
         if one.rows[0] and len(one.columns) != len(one.rows[0]):  # a box to choose the row
             one.rows = [row[1:] for row in one.rows]
         for said, row in zip(one.rows, rows, strict=False):
@@ -109,6 +113,19 @@ def held_against_sql(text: str, ask: Callable[[str], list[dict[str, Any]]]) -> i
         most = CUT.get(one.name, PAGE.rows or 0)
         assert len(one.rows) == min(len(rows), most), one.name
     return len(found)
+
+
+def _as_lines(listed: Shown, rows: list[dict[str, Any]]) -> None:
+    """Hold the list of runs against its rows: it says several of their columns in one cell."""
+    lines = [line_of(row) for row in rows]
+    columns = [name for name in listed.columns[1:] if name not in ("findings", "tokens")]
+    said = [
+        ["", row["run_id"], *(line[name] for name in columns)]
+        for row, line in zip(rows, lines, strict=True)
+    ]
+    assert listed.rows == said
+    hidden = line_of({}).keys() - set(listed.columns)
+    assert not any(line[name] for line in lines for name in hidden)
 
 
 def _as_text(value: Any) -> str:

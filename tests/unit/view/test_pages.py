@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
+from flows.view.pages.runs import line_of
 from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
@@ -93,10 +95,37 @@ def test_every_link_leads_to_a_page(name: str, client: TestClient, visited: set[
 
 def test_the_list_of_runs_begins_at_the_agent_before_any_update(client: TestClient):
     (listed, *_) = tables(client.get("/").text)
-    first = dict(zip(listed.columns, listed.rows[0][1:], strict=True))
-    assert (first["start"], first["last"], first["measure"]) == (
-        "0.250", "0.250", "answer_probability",
-    )  # fmt: skip
+    columns = [name for name in listed.columns if name not in ("findings", "tokens")]
+    first = dict(zip(columns, listed.rows[0][1:], strict=True))
+    assert (first["start → last"], first["measure"]) == ("0.250 → 0.250", "P(answer)")
+
+
+@mutation(
+    "the list of runs shows a column that no run fills", "flows/view/pages/runs.py",
+    "if any(line[name] for line in lines)", "if True",
+)  # fmt: skip
+@mutation(
+    "the list of runs has the ends of an interval the wrong way round", "flows/view/pages/runs.py",
+    """[{signed(row['gain_low'])}, {signed(row['gain_high'])}]""",
+    """[{signed(row['gain_high'])}, {signed(row['gain_low'])}]""",
+)  # fmt: skip
+def test_a_line_of_the_list_says_what_a_run_came_to(client: TestClient):
+    row = {
+        "gain": 0.217, "gain_low": -0.0196, "gain_high": 0.238, "start": 0.49, "last": 0.7064,
+        "measure": "answer_probability", "p_hat": 0.459, "alpha": 0.5, "signal": 0.619,
+        "seconds": 752.1, "epochs": 11, "planned": 12, "arm": "genenv", "domain": "desk", "seed": 0,
+        "tags": ["a", "b"], "note": "", "pinned": False,
+        "started_at": datetime(2026, 11, 24, 4, 5, 6, tzinfo=UTC),
+    }  # fmt: skip
+    said = {name: text for name, text in line_of(row).items() if text.strip()}
+    assert said == {
+        "gain": "+0.217", "interval": "[−0.020, +0.238]", "measure": "P(answer)",
+        "start → last": "0.490 → 0.706", "p_hat (α)": "0.46 (0.5)", "signal": "62%",
+        "time": "12.5 min", "epochs": "11 of 12", "arm": "genenv", "domain": "desk", "seed": "0",
+        "tags": "a, b", "started": "2026-11-24 04:05",
+    }  # fmt: skip
+    (listed, *_) = tables(client.get("/").text)
+    assert "pinned" not in listed.columns and "arm" in listed.columns
 
 
 def test_the_run_whose_ids_are_searched_for_opens(client: TestClient):
