@@ -38,6 +38,9 @@ TASK = re.compile(r"\b(t\d{6,}-[0-9a-f]{8}-\d{7,})\b(?!\.\d)")
 WORDS = "detail"
 """The column of words that name tasks."""
 
+DIFFICULTY = "difficulty"
+"""The column whose numbers are whole in most domains."""
+
 COLOURS = 7
 """Colours of lines and groups; the style sheet names them s0, s1 and so on."""
 
@@ -64,6 +67,11 @@ def shown(value: Any) -> str:
 def _cut(text: str) -> str:
     """Return the beginning of a text, what has no shape replaced; the rest is not looked at."""
     return visible(text[:LONGEST]) + ("…" if len(text) > LONGEST else "")
+
+
+def whole(value: Any) -> str:
+    """Return a whole number without digits after the point, any other value as it is shown."""
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else shown(value)
 
 
 def cell(value: Any, column: str = "", run: str = "") -> Markup:
@@ -114,6 +122,8 @@ def linked(value: Any, column: str, run: str) -> Markup:
 
     In words, such as `same words as` and a task, the ids of tasks are links and stand whole.
     """
+    if column == DIFFICULTY:
+        return named(whole(value))
     said = shown(value)
     if column == WORDS and run and TASK.search(said):
         link = Markup('<a href="{}">{}</a>')

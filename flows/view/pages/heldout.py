@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader, parameter
+from genenv_core.report.words import MEASURES
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import TaskSource
 
@@ -50,7 +51,7 @@ def page(reader: Reader, request: Request) -> Page:
         "heldout.html.j2", tasks.title,
         {
             "run": run, "heldout": tasks, "split": split, "splits": SPLITS, "family": family,
-            "newest": newest, "listed": LISTED,
+            "newest": newest, "measures": MEASURES, "listed": LISTED,
         },
     )  # fmt: skip
 

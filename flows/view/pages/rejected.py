@@ -56,6 +56,21 @@ class Matrix:
             reasons.setdefault(row["reason"], {})[row["epoch"]] = row
         return cls(panel, sorted({row["epoch"] for row in panel}), groups, counted)
 
+    def totals(self, group: str) -> dict[int, Row]:
+        """Return the sums over the reasons of a group by epoch; none where it has one reason.
+
+        They are for rows that have one reason each, so that their shares add up too.
+        """
+        found: dict[int, Row] = {}
+        if not group or len(self.groups[group]) < 2:
+            return found
+        for cells in self.groups[group].values():
+            for epoch, row in cells.items():
+                total = found.setdefault(epoch, {self.counted: 0, "share": 0.0})
+                total[self.counted] += row[self.counted]
+                total["share"] += row["share"] or 0.0
+        return found
+
     @property
     def reasons(self) -> list[str]:
         """Return the reasons that stand in it, each once, as they stand."""

@@ -10,7 +10,7 @@ from typing import Any
 from flows.view.pages.rejected import share
 from flows.view.pages.runs import line_of
 from flows.view.reading import PAGE
-from flows.view.shown import brief, shown
+from flows.view.shown import DIFFICULTY, brief, shown, whole
 
 CUT = {"tasks": 200, "heldout": 500, "siblings": 40, "items": 200, "made_of": 500}
 """Tables of which a page shows the first rows alone, and how many."""
@@ -109,7 +109,7 @@ def held_against_sql(text: str, ask: Callable[[str], list[dict[str, Any]]]) -> i
         if one.rows[0] and len(one.columns) != len(one.rows[0]):  # a box to choose the row
             one.rows = [row[1:] for row in one.rows]
         for said, row in zip(one.rows, rows, strict=False):
-            assert said == [_as_text(row[column]) for column in one.columns], one.name
+            assert said == [_as_text(row[column], column) for column in one.columns], one.name
         most = CUT.get(one.name, PAGE.rows or 0)
         assert len(one.rows) == min(len(rows), most), one.name
     return len(found)
@@ -128,8 +128,8 @@ def _as_lines(listed: Shown, rows: list[dict[str, Any]]) -> None:
     assert not any(line[name] for line in lines for name in hidden)
 
 
-def _as_text(value: Any) -> str:
-    return brief(shown(value)).strip()
+def _as_text(value: Any, column: str) -> str:
+    return (whole(value) if column == DIFFICULTY else brief(shown(value))).strip()
 
 
 def _spaced(row: list[str]) -> list[str]:
@@ -139,13 +139,23 @@ def _spaced(row: list[str]) -> list[str]:
 
 def _counts(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Return the cells of a matrix of reasons by epoch, row by row."""
-    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    counted = "rejections" if "rejections" in rows[0] else "suspects"
+    found: dict[tuple[str, str], dict[int, tuple[int, float | None]]] = {}
     for row in rows:
-        count = row["rejections"] if "rejections" in row else row["suspects"]
-        cell = f"{shown(count)} {share(row['share'])}".strip()
-        reasons = found.setdefault((row.get("kept_from", ""), row["reason"]), [])
-        reasons.append((row["epoch"], cell))
-    return [[cell for _, cell in sorted(cells)] for cells in found.values()]
+        place = (row.get("kept_from", ""), row["reason"])
+        found.setdefault(place, {})[row["epoch"]] = (row[counted], row["share"])
+    lines = list(found.values())
+    for group in {group for group, _ in found if group}:
+        own = [cells for (of, _), cells in found.items() if of == group]
+        if len(own) > 1:
+            lines.append({})
+            for epoch in {epoch for cells in own for epoch in cells}:
+                here = [cells[epoch] for cells in own if epoch in cells]
+                lines[-1][epoch] = (sum(one[0] for one in here), sum(one[1] or 0 for one in here))
+    return [
+        [f"{shown(count)} {share(part)}".strip() for _, (count, part) in sorted(cells.items())]
+        for cells in lines
+    ]
 
 
 def _cells(grid: Shown) -> list[str]:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from flows.view.pages import rejected
-from flows.view.reading import Reader
+from flows.view.reading import Panel, Reader
 from flows.view.shown import LONGEST, linked
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
@@ -191,3 +191,26 @@ def test_a_task_within_words_is_a_link():
     cut = f"{'x' * (LONGEST - len(task))} {task}"
     assert "<a" not in linked(cut, "detail", "run a"), "the cut id would be that of another task"
     assert linked("f" * 64, "detail", "run a") == linked("f" * 64, "digest", "run a")
+
+
+@mutation(
+    "the sums of a matrix are of one reason", REJECTED,
+    "total[self.counted] += row[self.counted]", "total[self.counted] = row[self.counted]",
+)  # fmt: skip
+def test_reasons_of_a_group_add_up_by_epoch_where_there_are_several():
+    rows = [
+        {"kept_from": group, "reason": reason, "epoch": epoch, "rejections": count, "share": part}
+        for group, reason, epoch, count, part in (
+            ("tasks", "unparseable", 1, 4, 0.04),
+            ("tasks", "unparseable", 2, 3, 0.03),
+            ("tasks", "duplicate", 1, 2, 0.02),
+            ("agent", "zero_signal", 1, 7, 0.5),
+        )
+    ]
+    panel = Panel("by_epoch", "By epoch", "", rows, list(rows[0]))
+    matrix = rejected.Matrix.of(panel, "rejections")
+    assert matrix.totals("tasks") == {
+        1: {"rejections": 6, "share": pytest.approx(0.06)},
+        2: {"rejections": 3, "share": pytest.approx(0.03)},
+    }
+    assert matrix.totals("agent") == {}

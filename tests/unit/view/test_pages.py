@@ -241,7 +241,7 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
         [("k1", "0.250")] * 2,
         [("k0", "0")] * 2 + [("k1", "0.250")] * 2,
     ]  # the least gain first
-    assert "answer probability of the agents of epoch 0 and 2" in of_one
+    assert "probability of the answer with the agents of epoch 0 and 2" in of_one
 
 
 @mutation(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.view import shown as of_view
-from flows.view.shown import LONGEST, cell, shown
+from flows.view.shown import LONGEST, cell, shown, whole
 from tests.mutations import mutation
 
 
@@ -52,3 +52,12 @@ def test_only_the_beginning_of_a_long_text_is_looked_at(monkeypatch: pytest.Monk
     monkeypatch.setattr(of_view, "visible", lambda text: looked.append(len(text)) or text)
     cell("x" * 10_000_000)
     assert looked and max(looked) <= LONGEST
+
+
+@mutation(
+    "a whole difficulty has digits after the point", "flows/view/shown.py",
+    "value.is_integer() else shown(value)", "value > 1e9 else shown(value)",
+)  # fmt: skip
+def test_whole_difficulties_are_whole_numbers():
+    assert [whole(value) for value in (4.0, 1.36875, None)] == ["4", "1.37", ""]
+    assert cell(4.0, "difficulty") == '<td class="n">4</td>' != cell(4.0, "p_hat")
