@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
 import polars as pl
 import pytest
+from httpx import Response
 from starlette.testclient import TestClient
 
 from flows.view import reading
@@ -71,26 +74,55 @@ def test_the_ids_of_these_tests_are_there(pool):
     assert found.height == 1
 
 
+@pytest.fixture(scope="module")
+def answered(client: TestClient) -> Callable[[str], Response]:
+    """Return what gives the answer of an address, asked for once."""
+    return cache(client.get)
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_every_number_is_what_its_sql_gives(name: str, client: TestClient, pool):
-    answer = client.get(PAGES[name])
+def test_every_number_is_what_its_sql_gives(name: str, answered: Callable[[str], Response], pool):
+    answer = answered(PAGES[name])
     assert answer.status_code == 200, answer.text
     assert held_against_sql(answer.text, lambda sql: query(pool, sql).to_dicts()) > 0
 
 
+IDS = re.compile(r"^/runs/([^/]+)/(?:tasks|traces)/([^/?]+)(?:\?with=(.+))?$")
+
+
+def kind(link: str) -> str:
+    """Return a link without the numbers of its ids and its epoch."""
+    without = re.sub(r"(?<=/)e\d{4}-[^/?]+", lambda found: re.sub(r"\d+", "N", found[0]), link)
+    return re.sub(r"(?<=epoch=)\d+", "N", without)
+
+
 @pytest.fixture(scope="module")
 def visited() -> set[str]:
-    """Return the links that were followed already."""
+    """Return the kinds of the links that were followed already."""
     return set()
 
 
+@pytest.fixture(scope="module")
+def known(pool) -> set[tuple[str, str]]:
+    """Return run and id of each task and each attempt."""
+    ids = "SELECT run_id, task_id FROM tasks UNION SELECT run_id, trace_id FROM traces"
+    return set(query(pool, ids).iter_rows())
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_every_link_leads_to_a_page(name: str, client: TestClient, visited: set[str]):
-    links = {link for link in Pages(client.get(PAGES[name]).text).links if link.startswith("/")}
+def test_every_link_leads_to_a_page(
+    name: str, answered: Callable[[str], Response], visited: set[str], known: set[tuple[str, str]]
+):
+    """One link of each kind is followed; the ids in all links are those of the tables."""
+    links = {link for link in Pages(answered(PAGES[name]).text).links if link.startswith("/")}
     # Questions for the console are those of the tables, which another test asks.
-    for link in sorted(link for link in links - visited if not link.startswith("/sql?")):
-        visited.add(link)
-        assert client.get(link).status_code == 200, link
+    for link in sorted(link for link in links if not link.startswith("/sql?")):
+        if found := IDS.match(link):
+            run, *ids = found.groups()
+            assert {(run, one) for one in ids if one} <= known, link
+        if kind(link) not in visited:
+            visited.add(kind(link))
+            assert answered(link).status_code == 200, link
 
 
 def test_the_list_of_runs_begins_at_the_agent_before_any_update(client: TestClient):
