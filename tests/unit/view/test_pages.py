@@ -13,11 +13,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import polars as pl
 import pytest
-from httpx import Response
 from starlette.testclient import TestClient
 
 from flows.view import reading
@@ -75,13 +75,13 @@ def test_the_ids_of_these_tests_are_there(pool):
 
 
 @pytest.fixture(scope="module")
-def answered(client: TestClient) -> Callable[[str], Response]:
+def answered(client: TestClient) -> Callable[[str], Any]:
     """Return what gives the answer of an address, asked for once."""
     return cache(client.get)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_number_is_what_its_sql_gives(name: str, answered: Callable[[str], Response], pool):
+def test_every_number_is_what_its_sql_gives(name: str, answered: Callable[[str], Any], pool):
     answer = answered(PAGES[name])
     assert answer.status_code == 200, answer.text
     assert held_against_sql(answer.text, lambda sql: query(pool, sql).to_dicts()) > 0
@@ -111,7 +111,7 @@ def known(pool) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_leads_to_a_page(
-    name: str, answered: Callable[[str], Response], visited: set[str], known: set[tuple[str, str]]
+    name: str, answered: Callable[[str], Any], visited: set[str], known: set[tuple[str, str]]
 ):
     """One link of each kind is followed; the ids in all links are those of the tables."""
     links = {link for link in Pages(answered(PAGES[name]).text).links if link.startswith("/")}
