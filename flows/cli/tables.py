@@ -10,7 +10,6 @@ from rich.table import Table
 from flows.cli.json_text import json_text
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.stages import STAGES
-from genenv_core.report.words import first_to_last
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
 
@@ -163,6 +162,8 @@ def show_needs(lines: list[str], remarks: list[str]) -> None:
 
 def taken_from(entries: list[Planned]) -> list[str]:
     """Return what would be taken from each other root, a line each."""
+    from genenv_core.report.words import first_to_last
+
     lines: list[str] = []
     for root in dict.fromkeys(entry.root for entry in entries if entry.root):
         epochs = [entry.epoch for entry in entries if entry.root == root]

@@ -28,7 +28,6 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError, StorageError
 from genenv_core.exchange import Format, Pool
 from genenv_core.exchange.rows import SCHEMAS, PoolReader, Row
-from genenv_core.report.words import first_to_last
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 
@@ -151,7 +150,9 @@ def card(
     """Return the data set's README, with the header that the Hugging Face tools read."""
     changed = "".join(f"\n| {what} | {count} |" for what, count in changes.items())
     files = "train.jsonl" if format_ == "jsonl" else "data/*.parquet"
-    epochs = "all" if selection.epochs is None else first_to_last(*selection.epochs)
+    epochs = (
+        "all" if selection.epochs is None else f"{selection.epochs[0]} to {selection.epochs[1]}"
+    )
     what = {
         ("d_train", "hf"): "one turn of pi_agent a row; `prompt` + `completion` = `messages`",
         ("d_train", "jsonl"): "one rollout of pi_agent a line, by the rules of fine-tuning files",

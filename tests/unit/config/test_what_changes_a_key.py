@@ -259,6 +259,8 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         "PricesConfig.given",
         "RunConfig.warm_started",
         "TeacherConfig.given",
+        "TrainingConfig.on_gpus",
+        "TrainingConfig.one_process_on_cpus",
         "TrainingConfig.own_processes",
         "TrainingConfig.shares_rows",
         "TrainingConfig.sharded",

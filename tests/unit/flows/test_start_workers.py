@@ -42,7 +42,7 @@ def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> lis
 
 @mutation(
     "a worker waits for an update that comes later", "flows/cli/runs/run.py",
-    'start(1 if training.device == "cuda" else at_once,', "start(2,",
+    "start(1 if training.on_gpus else at_once,", "start(2,",
 )  # fmt: skip
 def test_workers_start_for_a_run_that_trains_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
