@@ -57,9 +57,10 @@ class Matrix:
         return cls(panel, sorted({row["epoch"] for row in panel}), groups, counted)
 
     def totals(self, group: str) -> dict[int, Row]:
-        """Return the sums over the reasons of a group by epoch; none where it has one reason.
+        """Return by epoch how many rows a group's reasons refused in all, and their share.
 
-        They are for rows that have one reason each, so that their shares add up too.
+        A group of one reason needs no sum. Neither has what stands in no group: there a row may
+        have several reasons, and would count twice.
         """
         found: dict[int, Row] = {}
         if not group or len(self.groups[group]) < 2:

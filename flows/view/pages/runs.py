@@ -13,13 +13,7 @@ from flows.view.pages.run import RENEWED_S
 from flows.view.reading import Panel, Reader
 from genenv_core.play.transcript import visible
 from genenv_core.report.outcome import findings_query, outcome_of, outcome_query
-from genenv_core.report.words import (
-    SHORT_MEASURES,
-    count,
-    duration,
-    percent,
-    signed,
-)
+from genenv_core.report.words import SHORT_MEASURES, count, duration, percent, signed
 from genenv_core.storage.sql.duck import text
 
 COUNTED = {"failure": "failures", "warning": "warnings"}
@@ -38,6 +32,9 @@ TITLES = {
     "time": "Time at work, what came before epoch 1 left out",
 }
 """What columns mean that say little by their names."""
+
+LATER = ("findings", "tokens")
+"""Columns that static/found.js fills in once the list is there."""
 
 NUMBERS = {"gain", "start → last", "p_hat (α)", "signal", "time", "tokens", "epochs", "seed"}
 """Columns whose cells stand to the right."""
@@ -61,10 +58,11 @@ def page(reader: Reader, request: Request) -> Page:
         + "ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
     lines = [line_of(row) for row in found]
+    filled = {name for line in lines for name, said in line.items() if said}
+    columns = [name for name in line_of({}) if name in filled or name in LATER]
     shown = {
         "listed": found, "lines": lines, "titles": TITLES, "numbers": NUMBERS,
-        "columns": [name for name in line_of({}) if any(line[name] for line in lines)],
-        "q": " ".join(words), "left_out": reader.left_out(),
+        "columns": columns, "q": " ".join(words), "left_out": reader.left_out(),
         "at_work": _at_work(reader), "renewed_s": RENEWED_S,
     }  # fmt: skip
     return Page("runs.html.j2", "Runs", shown)
@@ -85,7 +83,7 @@ def line_of(row: Mapping[str, Any]) -> dict[str, str]:
         "gain": signed(row.get("gain")),
         "interval": f"[{signed(row['gain_low'])}, {signed(row['gain_high'])}]"
         if known("gain_low", "gain_high") else "",
-        "findings": " ",
+        "findings": "",
         "measure": SHORT_MEASURES[row["measure"]] if known("measure") else "",
         "start → last": " → ".join(
             f"{row[name]:.3f}" for name in ("start", "last") if known(name)
@@ -93,7 +91,7 @@ def line_of(row: Mapping[str, Any]) -> dict[str, str]:
         "p_hat (α)": f"{row['p_hat']:.2f}{target}" if known("p_hat") else "",
         "signal": percent(row.get("signal")),
         "time": duration(row["seconds"]) if row.get("seconds") else "",
-        "tokens": " ",
+        "tokens": "",
         "epochs": f"{row['epochs']} of {row['planned']}" if known("epochs", "planned") else "",
         "arm": row.get("arm") or "",
         "domain": row.get("domain") or "",

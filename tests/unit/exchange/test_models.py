@@ -102,7 +102,7 @@ def test_a_pickle_is_refused_with_a_command_that_converts_it(tmp_path: Path) -> 
         model_folder(Policy.AGENT, old)
     python, option, code = shlex.split(str(caught.value).partition("If you trust it: ")[2])
     assert (python, option) == ("python", "-c")
-    exec(code, {})  # as another interpreter would, without its import of torch
+    exec(code, {})  # what `python -c` does, without a second import of torch
     new = tmp_path / "old model-safetensors"
     taken = {path.name for path in model_files(new)}
     assert model_folder(Policy.AGENT, new).path == str(new)

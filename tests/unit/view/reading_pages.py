@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from flows.view.pages.rejected import share
-from flows.view.pages.runs import line_of
+from flows.view.pages.runs import LATER, line_of
 from flows.view.reading import PAGE
 from flows.view.shown import DIFFICULTY, brief, shown, whole
 
@@ -118,7 +118,7 @@ def held_against_sql(text: str, ask: Callable[[str], list[dict[str, Any]]]) -> i
 def _as_lines(listed: Shown, rows: list[dict[str, Any]]) -> None:
     """Hold the list of runs against its rows: it says several of their columns in one cell."""
     lines = [line_of(row) for row in rows]
-    columns = [name for name in listed.columns[1:] if name not in ("findings", "tokens")]
+    columns = [name for name in listed.columns[1:] if name not in LATER]
     said = [
         ["", row["run_id"], *(line[name] for name in columns)]
         for row, line in zip(rows, lines, strict=True)
