@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import version
+from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ LAUNCH = "genenv_core.training.processes.launch"
 """How an update is started in processes of its own: accelerate's settings decide its numbers."""
 GRAMMARS: dict[EngineKind, tuple[str, ...]] = {"transformers": ("llguidance",), "vllm": ()}
 """Libraries by which an engine holds a text to a grammar; a server has its own, of its version."""
+version = cache(metadata.version)
+"""Returns the version of an installed library, looked up once a process."""
 AROUND = ("genenv_core.ids",)
 """What the machinery around every stage decides: seeds, and the scope of ids."""
 

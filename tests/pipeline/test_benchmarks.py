@@ -54,6 +54,8 @@ from tests.unit.exchange.test_chat_endpoint import Server, said, server
 from tests.unit.plugged import write_package
 from tests.waiting import BOUND_S, until
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = ["Who swam?", "What sank?", "When was it?", "Where is it?", "Why not?", "Which one?"]
 ANSWERS = ["Ada Lark", "the Orca", "1912", "in Oslo", "rain", "the second"]
 SHORT = ("rollout.max_length=512", "rollout.max_tokens=8", "rollout.shard_groups=4")
@@ -162,7 +164,6 @@ def test_a_checkpoint_of_a_run_is_measured_and_its_attempts_can_be_asked_for(
     assert states(config) == history == [(0, "benchmark", "computed")]
 
 
-@pytest.mark.slow
 def test_an_agent_is_measured_before_and_after_on_the_same_items(
     trained: RunConfig, data: Path, tmp_path: Path
 ) -> None:
@@ -293,7 +294,6 @@ def test_an_endpoint_is_measured_and_asked_only_for_what_is_missing(
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.slow
 def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
     server: Server, data: Path, tmp_path: Path
 ) -> None:
@@ -465,7 +465,6 @@ def test_pi_env_plays_the_search_where_it_is_asked_to(trained: RunConfig, data: 
     assert (facts["items"], facts["protocol"]) == (2, {"search": "simulated"})
 
 
-@pytest.mark.slow
 def test_a_run_measures_its_agent_on_what_is_due(
     begun: Callable[[Path], None], data: Path, tmp_path: Path
 ) -> None:

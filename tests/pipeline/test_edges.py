@@ -25,6 +25,8 @@ from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import said
 from tests.pipeline.test_trails import TRAILS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def dry(api: None, tiny_root: Path) -> RunConfig:
@@ -74,7 +76,6 @@ def test_an_epoch_without_a_task_ends_with_rows_and_a_second_one_stops_the_run(
     assert decided["reason"].to_list() == ["invalid_task"]
 
 
-@pytest.mark.slow
 def test_an_epoch_of_broken_attempts_is_told_and_a_second_one_stops_the_run(
     api, tiny_root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):

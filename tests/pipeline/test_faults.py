@@ -28,6 +28,8 @@ from tests.pipeline.builders import manifests, run, sql, states, tiny
 from tests.pipeline.commands import environment, genenv
 from tests.waiting import BOUND_S, until
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def on(kind: str, stage: str, act: Callable[[], None]) -> Iterator[None]:
@@ -89,7 +91,6 @@ def test_a_full_disk_is_said_and_the_next_run_continues(begun, mounted: Path):
     finishes(config)
 
 
-@pytest.mark.slow
 def test_a_file_system_that_becomes_read_only(begun, mounted: Path):
     begun(mounted / "root")
     config = tiny(mounted / "root", epochs=1, run_id="readonly")
@@ -143,7 +144,6 @@ def test_a_part_that_goes_away_between_two_stages_is_made_again(api, tiny_root: 
     assert [s for e, n, s in states(config) if (e, n) == (1, "score")] == ["computed", "computed"]
 
 
-@pytest.mark.slow
 def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatch):
     from genenv_core.storage.records import artifacts
 
@@ -161,7 +161,6 @@ def test_a_part_that_goes_away_while_it_is_read(api, tiny_root: Path, monkeypatc
     finishes(config)
 
 
-@pytest.mark.slow
 def test_permission_that_is_lost_while_a_run_works(begun: Callable[[Path], None], tmp_path: Path):
     """The command runs as root without the capability to override permissions."""
     root = tmp_path / "root"
@@ -216,7 +215,6 @@ app.main()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "words"),
     [

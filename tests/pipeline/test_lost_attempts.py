@@ -29,6 +29,8 @@ from tests.examples import some
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.test_trails import TRAILS
 
+pytestmark = pytest.mark.slow
+
 GONE = Completion((), (), FinishReason.ERROR, "503: server gone")
 QUICK = (*TRAILS, "execution.retry_seconds=0")
 
@@ -66,7 +68,6 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, float]]:
     yield set_to
 
 
-@pytest.mark.slow
 def test_a_run_whose_engine_came_back_is_one_whose_engine_never_failed(
     trails_begun: Path, tmp_path: Path, failing: dict[str, float]
 ):
@@ -101,7 +102,6 @@ def test_what_stayed_lost_counts_nowhere(
         assert sql(config, "FROM selections WHERE reason = 'incomplete_group'").height > 0
 
 
-@pytest.mark.slow
 def test_episodes_that_do_not_open_and_steps_over_their_limit_are_lost(
     trails_begun: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -26,6 +26,8 @@ from schemas.relations import describe
 from tests.examples import some
 from tests.pipeline.builders import manifests, run, sql, tiny
 
+pytestmark = pytest.mark.slow
+
 ASKED = [relation for relation in describe() if relation.kind != "table"]
 TRAINS_AGENT = {"random", "static", "offline"}
 TABLES = ("tasks", "traces", "scores", "task_scores", "selections", "update_samples", "evaluations")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 import runpy
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -45,13 +46,25 @@ BUILT_IN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder into which `genenv domain new` wrote; no test writes in it."""
+    folder = tmp_path_factory.mktemp("written")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", sys.path.copy())
+        result = CliRunner().invoke(app, ["domain", "new", "countings"])
+    assert result.exit_code == 0 and f"genenv domain check {PLACE}" in result.output
+    sys.modules.pop("countings", None)
+    return folder
+
+
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the file that `genenv domain new` writes, in the current folder."""
+def begun(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a copy of the file that `genenv domain new` writes, in the current folder."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    result = CliRunner().invoke(app, ["domain", "new", "countings"])
-    assert result.exit_code == 0 and f"genenv domain check {PLACE}" in result.output
     yield tmp_path / "countings.py"
     sys.modules.pop("countings", None)
 

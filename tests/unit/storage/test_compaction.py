@@ -45,6 +45,8 @@ from tests.unit.builders_runs import (
     write_stage,
 )
 
+pytestmark = pytest.mark.slow
+
 COMPACTION = "genenv_core/storage/upkeep/compaction.py"
 
 EPOCHS = 11
@@ -133,7 +135,6 @@ def test_a_row_is_written_once_a_level(store: LocalStore, monkeypatch: pytest.Mo
     assert total < written["traces"] <= 2 * total
 
 
-@pytest.mark.slow
 def test_what_arrives_is_seen_and_an_unfinished_epoch_waits(store: LocalStore) -> None:
     compact(store, "run-a")
     open_run(store, "run-a", EPOCHS + 3)
@@ -176,7 +177,6 @@ def test_a_manifest_replaced_under_its_key_invalidates_too(store: LocalStore) ->
     assert not ids.str.starts_with("e0002").any() and ids.is_duplicated().any() is False
 
 
-@pytest.mark.slow
 def test_a_damaged_segment_is_not_read_and_is_merged_anew(
     store: LocalStore, before: dict[str, pl.DataFrame]
 ) -> None:
@@ -217,7 +217,6 @@ def test_damage_is_not_copied(store: LocalStore, caplog: pytest.LogCaptureFixtur
     assert all(level < 1 or last < 10 for level, _, last in spans(store))
 
 
-@pytest.mark.slow
 def test_parts_that_many_epochs_name_come_once(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "static")
     log = open_run(store, "run-s", EPOCHS)
@@ -250,7 +249,6 @@ def test_history_follows_later_events(store: LocalStore) -> None:
     assert history.height == len(log.attempts())
 
 
-@pytest.mark.slow
 def test_a_copied_root_is_compacted_still(store: LocalStore, tmp_path: Path) -> None:
     compact(store, "run-a")
     before = rows(store)

@@ -27,6 +27,8 @@ from tests.unit.training.builders_training import (
     weighty_checkpoint,
 )
 
+pytestmark = pytest.mark.slow
+
 UPDATE = "genenv_core/training/loop/update.py"
 
 

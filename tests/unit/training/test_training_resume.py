@@ -61,6 +61,8 @@ from tests.unit.training.builders_training import (
 )
 from tests.waiting import BOUND_S, until
 
+pytestmark = pytest.mark.slow
+
 Request = GrpoRequest | RwrRequest | SftRequest
 STATE_FILE = "state-00001-of-00001.safetensors"
 CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
@@ -300,7 +302,6 @@ def _update_killed_after_step_5(request: Request) -> UpdateResult:
     return update(request)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step", "function"),
     [
@@ -564,7 +565,6 @@ def test_a_stop_without_a_folder_starts_again_and_one_in_the_last_step_is_late(
     "a closed terminal kills the workers of a run", "genenv_core/training/processes/workers.py",
     "signal.SIGTERM, signal.SIGHUP)", "signal.SIGTERM)",
 )  # fmt: skip
-@pytest.mark.slow
 def test_workers_stop_on_request_and_leave_signals_to_the_parent(
     tmp_path: Path, home: Path
 ) -> None:

@@ -23,6 +23,8 @@ from tests.mutations import mutation
 from tests.unit import builders_root
 from tests.unit.builders_root import rows_of, small_root
 
+pytestmark = pytest.mark.slow
+
 TASK = "/runs/run-a/tasks/e0001-t000002"
 """Two of its four attempts succeeded."""
 

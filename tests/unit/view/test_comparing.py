@@ -30,6 +30,8 @@ from tests.unit.builders_root import fill
 from tests.unit.view.builders_comparing import play, reading, tasks
 from tests.unit.view.reading_pages import Pages, Shown, held_against_sql, tables
 
+pytestmark = pytest.mark.slow
+
 START = [0.10, 0.25, 0.40, 0.55, 0.70, 0.30]
 ONE = [0.20, 0.45, 0.35, 0.80, 0.90, 0.35]
 OTHER = [0.35, 0.40, 0.55, 0.75, 0.95, 0.65]

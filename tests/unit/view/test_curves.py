@@ -28,6 +28,8 @@ from tests.unit import builders_root
 from tests.unit.builders_root import rows_of, small_root
 from tests.unit.view.builders_comparing import play, reading, tasks
 
+pytestmark = pytest.mark.slow
+
 EARLY = [0.10, 0.25, 0.40, 0.55, 0.70, 0.30]
 LATE = [0.20, 0.45, 0.35, 0.80, 0.90, 0.35]
 

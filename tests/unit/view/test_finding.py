@@ -23,6 +23,8 @@ from tests.mutations import mutation
 from tests.unit.builders_root import fill, small_root
 from tests.unit.view.reading_pages import Shown, tables
 
+pytestmark = pytest.mark.slow
+
 FINDING = "flows/view/pages/finding.py"
 IDS = (
     "t000005-f628b418-0000100",

@@ -21,6 +21,8 @@ from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.view.hostile_root import RUN_NAMES, TEXTS, hostile_root
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = [
     "COPY tasks TO '/tmp/genenv-view-was-here'",
     "WITH x AS (COPY tasks TO '/tmp/genenv-view-was-here') SELECT 1",

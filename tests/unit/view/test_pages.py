@@ -34,6 +34,8 @@ from tests.unit.builders_root import START, commit_epoch, fill, rows_of, small_r
 from tests.unit.builders_runs import write_stage
 from tests.unit.view.reading_pages import Pages, held_against_sql, tables
 
+pytestmark = pytest.mark.slow
+
 TASK, TRACE = "e0001-t000000", "e0001-g000000-s0000"
 PAGES = {
     "runs": "/",

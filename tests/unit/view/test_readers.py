@@ -21,6 +21,8 @@ from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_root import START, fill
 
+pytestmark = pytest.mark.slow
+
 READING = "flows/view/reading.py"
 RUNS = [f"run-{number}" for number in range(MOST_SINGLE + 2)]
 

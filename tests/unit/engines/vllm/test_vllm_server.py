@@ -29,6 +29,8 @@ from tests.unit.engines.vllm.fake_vllm import write_interpreter
 from tests.unit.engines.vllm.test_vllm_client import NAME, PARAMS, expected, ids, requests_of
 from tests.waiting import BOUND_S, until
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[4]
 
 
@@ -101,7 +103,6 @@ def test_a_lost_server_is_started_anew_and_its_work_done_again(
     assert gone(*pids(tmp_path))
 
 
-@pytest.mark.slow
 def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> None:
     with own(tmp_path, restarts=1) as engine:
         for _ in range(2):
@@ -112,7 +113,6 @@ def test_a_server_that_fails_again_and_again_ends_the_stage(tmp_path: Path) -> N
             engine.sample(requests_of(2), PARAMS)
 
 
-@pytest.mark.slow
 def test_a_server_that_dies_of_every_request_is_not_started_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +170,6 @@ def test_a_start_has_a_limit(tmp_path: Path) -> None:
     assert gone(*pids(tmp_path))
 
 
-@pytest.mark.slow
 def test_a_start_whose_first_token_never_comes_has_the_same_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +233,6 @@ def test_a_server_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     until(lambda: gone(server, child))
 
 
-@pytest.mark.slow
 def test_a_server_does_not_outlive_a_killed_guard(tmp_path: Path) -> None:
     with own(tmp_path) as engine:
         [server, child], guard = pids(tmp_path), engine.server_pid

@@ -42,6 +42,8 @@ from tests.unit.builders_root import HISTORY, fill
 from tests.unit.builders_runs import write_run
 from tests.unit.storage.s3.s3_double import Faults, age, proxy
 
+pytestmark = pytest.mark.slow
+
 RUN = "run-a"
 
 
@@ -75,7 +77,6 @@ def same_rows(first: Store, second: Store) -> None:
                 assert query(before, text).equals(query(after, text)), table
 
 
-@pytest.mark.slow
 def test_queries_answer_as_over_a_directory(
     local: LocalStore, remote: S3Store, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +102,6 @@ def test_a_query_fetches_the_tables_that_it_names(remote: S3Store, tmp_path: Pat
     assert len(list(fetched.rglob("*.parquet"))) == 2
 
 
-@pytest.mark.slow
 def test_a_query_for_one_id_fetches_the_files_that_can_have_it(
     local: LocalStore, remote: S3Store, tmp_path: Path
 ) -> None:
@@ -162,7 +162,6 @@ def test_a_query_spells_the_tables_that_its_views_read() -> None:
         assert tables_named(f"FROM {view.name}") >= read
 
 
-@pytest.mark.slow
 def test_only_tables_that_a_query_spells_can_give_it_rows(local: LocalStore) -> None:
     calls: dict[frozenset[str], list[str]] = {}
     for view in views():
@@ -194,7 +193,6 @@ def test_a_copy_is_the_run_and_goes_both_ways(
         copy_run(local, LocalStore(local.root), RUN)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("there", [True, False], ids=["to a bucket", "back"])
 def test_a_copy_that_is_cut_off_twice_goes_on(
     local: LocalStore, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
@@ -226,7 +224,6 @@ def test_a_copy_that_is_cut_off_twice_goes_on(
     assert verify(target).damaged == [] and target.names("tmp") == []
 
 
-@pytest.mark.slow
 def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
     local: LocalStore, remote: S3Store, tmp_path: Path
 ) -> None:
@@ -245,7 +242,6 @@ def test_a_copy_never_mixes_two_runs_nor_takes_damage_along(
         copy_run(local, LocalStore(tmp_path / "third"), RUN)
 
 
-@pytest.mark.slow
 def test_a_copy_heals_what_is_damaged_where_it_goes_and_keeps_it_from_gc(
     local: LocalStore, remote: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +257,6 @@ def test_a_copy_heals_what_is_damaged_where_it_goes_and_keeps_it_from_gc(
         assert now and modified and now > modified
 
 
-@pytest.mark.slow
 def test_a_copy_of_a_run_that_went_on_there_takes_nothing_back(
     local: LocalStore, remote: S3Store
 ) -> None:
@@ -274,7 +269,6 @@ def test_a_copy_of_a_run_that_went_on_there_takes_nothing_back(
     assert log.keys(3) == {"pool": "k" * 64}
 
 
-@pytest.mark.slow
 def test_a_copy_brings_back_weights_that_were_collected_there(usual: str, tmp_path: Path) -> None:
     source, target = LocalStore(tmp_path / "root"), S3Store(usual)
     write_run(source, RUN, 4, weights=True)
@@ -289,7 +283,6 @@ def test_a_copy_brings_back_weights_that_were_collected_there(usual: str, tmp_pa
     assert verify(target).damaged == []
 
 
-@pytest.mark.slow
 def test_verify_finds_what_differs_in_the_bucket(remote: S3Store) -> None:
     part, manifest = remote.list("parts")[0], remote.list("stages")[0]
     head = remote._bucket.head(part)
@@ -300,7 +293,6 @@ def test_verify_finds_what_differs_in_the_bucket(remote: S3Store) -> None:
     assert verify(remote).damaged == report.damaged
 
 
-@pytest.mark.slow
 def test_gc_and_compaction_work_on_a_bucket(usual: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = S3Store(usual)
     monkeypatch.setattr(compaction, "FAN", 4)

@@ -44,6 +44,8 @@ from tests.unit.storage.s3.s3_double import BUCKET, CONDITIONS, Faults, age, pro
 from tests.unit.storage.store_contract import StoreContract, content
 from tests.waiting import BOUND_S, until
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = "genenv_core/storage/store/s3/requests.py"
 
 
@@ -82,7 +84,6 @@ class TestS3Store(StoreContract):
         return S3Store(usual)
 
 
-@pytest.mark.slow
 class TestS3StoreWithFaults(StoreContract):
     """The contract while a request in ten fails, before or after it took effect."""
 
@@ -440,7 +441,6 @@ def test_a_large_file_goes_up_in_pieces(
     assert S3Store(faulty.uri, cache=fresh).local(path).read_bytes() == data
 
 
-@pytest.mark.slow
 def test_a_large_object_is_read_while_others_make_it_young(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,7 +463,6 @@ def test_a_large_object_is_read_while_others_make_it_young(
     assert store.mark(path) != before and seen.count(0) == 2
 
 
-@pytest.mark.slow
 def test_a_touch_of_what_is_too_large_for_one_copy(
     store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
