@@ -13,7 +13,9 @@ from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.stage import Stage, StageContext
 from tasks.stage.task import StageTask
 
-STAGE = Stage("pool", ("tasks.pool",), ("rwr.lambda_", "curriculum.level"))
+STAGE = Stage(
+    "pool", ("tasks.pool",), ("rwr.pay", "rwr.lambda_", "curriculum.level", "grpo.scale_rewards")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ def compute(context: StageContext[PoolInputs]) -> dict[str, Any]:
             task_scores=context.frame(inputs.scores, "task_scores"),
             selections=context.frame(inputs.selections, "selections"),
             level=context.config.curriculum.level,
+            pay=context.config.rwr.pay,
             lambda_=context.config.rwr.lambda_,
+            scale=context.config.grpo.scale_rewards == "group",
         )
     )
 

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from genenv_core.algorithm.rwr import step_count, tracked_target
+from genenv_core.algorithm.pay.alpha import tracked_target
+from genenv_core.algorithm.pay.weights import step_count
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.env_update import env_rows, on_policy
 from genenv_core.epoch.observing import episode_seed
@@ -101,7 +102,7 @@ def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
         without_rows=without(
             context.inputs.pools[-1], "no generation passed the k_min filter in this epoch"
         ),
-        measure=lambda folder: {"rwr_target": _target(context)} | _probe(context, folder),
+        measure=lambda folder: _aimed(context) | _probe(context, folder),
     )
 
 
@@ -117,8 +118,13 @@ def _rows(context: StageContext[RwrUpdateInputs]) -> UpdateRows:
     )
 
 
+def _aimed(context: StageContext[RwrUpdateInputs]) -> dict[str, float]:
+    """Return the target as a metric, {} where pi_env is paid for something that has none."""
+    return {"rwr_target": _target(context)} if context.config.rwr.pay == "alpha" else {}
+
+
 def _target(context: StageContext[RwrUpdateInputs]) -> float:
-    """Return the success rate that the weights reward."""
+    """Return the success rate that the weights reward where pay is R_env."""
     settings = context.config.curriculum
     skill = written_skill(
         context.frame(context.inputs.generations[-1], "tasks"),

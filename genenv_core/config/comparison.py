@@ -72,6 +72,7 @@ SHORT = {
     "k_min": "curriculum.k_min",
     "level": "curriculum.level",
     "lambda": "rwr.lambda",
+    "pay": "rwr.pay",
     "n": "rollout.n",
 }
 """Short names of fields in the name of an arm, as in `lambda=0`."""

@@ -237,15 +237,26 @@ class RunConfig(Section):
             )
 
     def _target(self) -> None:
-        """Refuse another moving target than the default where all rows of an update weigh alike."""
+        """Refuse a pay of tasks judged by more than the task, and a target that moves nothing."""
+        pay, level = self.rwr.pay, self.curriculum.level
+        if pay != "alpha" and level is not Level.TASK:
+            raise ValueError(
+                f"rwr.pay {pay} is of each task's own attempts, not of curriculum.level {level}: "
+                "set that to task, or rwr.pay to alpha"
+            )
         if self.curriculum.track in (0, CurriculumConfig().track):
             return
+        if pay != "alpha":
+            raise ValueError(
+                f"curriculum.track {self.curriculum.track:g} does nothing with rwr.pay {pay}, "
+                "which has no target: remove it or set rwr.pay to alpha"
+            )
         if not self.rwr.lambda_:
             raise ValueError(
                 f"curriculum.track {self.curriculum.track:g} does nothing with rwr.lambda 0: "
                 "remove it or raise rwr.lambda"
             )
-        if self.curriculum.level is Level.BATCH and self.rwr.window_epochs == 1:
+        if level is Level.BATCH and self.rwr.window_epochs == 1:
             raise ValueError(
                 f"curriculum.track {self.curriculum.track:g} does nothing with curriculum.level "
                 "batch and rwr.window_epochs 1, where all rows have one p_hat: remove it or use "

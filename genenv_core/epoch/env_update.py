@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from genenv_core.algorithm.pay.weights import normalised_weights
 from genenv_core.algorithm.reward import r_env
-from genenv_core.algorithm.rwr import normalised_weights
 from genenv_core.algorithm.spread import evenly
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.updates import RwrConfig
@@ -35,22 +35,22 @@ def row_weights(
 ) -> list[float]:
     """Return the weight of each row of D_env that an update learns from, in order.
 
-    Rows are rewarded by the stored R_env, or, where the target is not alpha, by R_env of their
-    skill with the target in place of alpha: rows of earlier epochs too. For a generation with
+    Rows are paid as stored. Where pay is R_env and the target is not alpha, they are paid R_env of
+    their skill with the target in place of alpha: rows of earlier epochs too. For a generation with
     several tasks, the skill is their mean, and its family that of the task that its row names: the
     first attempted.
     """
-    if target == curriculum.alpha:
-        rewards = kept["r_env"].to_list()
-    else:
+    if rwr.pay == "alpha" and target != curriculum.alpha:
         skills = kept.select(pl.coalesce("skill", "p_hat")).to_series()
-        rewards = [r_env(skill, alpha=target, beta=curriculum.beta) for skill in skills]
+        paid = [r_env(skill, alpha=target, beta=curriculum.beta) for skill in skills]
+    else:
+        paid = kept.select(pl.coalesce("pay", "r_env")).to_series().to_list()
     families = None
     if rwr.weight_by == "family":
         labels = tasks.select("task_id", "family")
         named = kept.join(labels, on="task_id", how="left", maintain_order="left")
         families = named["family"].to_list()
-    return normalised_weights(rewards, lambda_=rwr.lambda_, families=families)
+    return normalised_weights(paid, lambda_=rwr.lambda_, families=families)
 
 
 def env_rows(
@@ -63,7 +63,8 @@ def env_rows(
     rwr: RwrConfig,
     curriculum: CurriculumConfig,
 ) -> UpdateRows:
-    """Return the rows of an update of pi_env: those the k_min filter kept, weighted by R_env.
+    """Return the rows of an update of pi_env: those the k_min filter kept, weighted by
+    what they are paid.
 
     After them come the rows that only the KL is along, with weight 0. There are no rows without one
     to learn from, or without one of this epoch.

@@ -23,7 +23,7 @@ class DTrain(Table, key=("trace_id",)):
     success: bool = fields.flag("Whether the raw outcome is right.")
 
 
-class DEnv(Table, key=("generation_id",), version=2, added={2: ("skill",)}):
+class DEnv(Table, key=("generation_id",), version=3, added={2: ("skill",), 3: ("pay",)}):
     """One row a generation admitted to D_env, pi_env's pool."""
 
     generation_id: str = fields.ident("Generation admitted.", unique=True)
@@ -34,8 +34,12 @@ class DEnv(Table, key=("generation_id",), version=2, added={2: ("skill",)}):
     p_hat: float = fields.share("Share of successes at the configured level.")
     skill: float = fields.share("The same above chance; null in older runs.", nullable=True)
     r_env: float = fields.share("R_env at the configured level.")
+    pay: float = fields.share(
+        "What pi_env is paid for it by `rwr.pay`, before a moved target; null in older runs.",
+        nullable=True,
+    )
     weight_raw: float = fields.number(
-        "exp(lambda R_env), before target, families and normalisation.", low=0.0
+        "exp(lambda pay), before target, families and normalisation.", low=0.0
     )
     kept: bool = fields.flag("Whether the filter lets the environment update use it.")
 

@@ -6,7 +6,8 @@
 -- k_min: Half-width of the difficulty band around alpha.
 -- level: Where p_hat is judged: task, group or batch.
 -- filter_agent: Whether the band also guards the agent update.
--- lambda_: Temperature of the weight exp(lambda R_env); `lambda` alone is a word of SQL.
+-- pay: What pi_env is paid for: alpha (R_env), learnability or signal.
+-- lambda_: Temperature of the weight exp(lambda pay); `lambda` alone is a word of SQL.
 -- track: How far the target of the RWR weights moves against the error of what pi_env wrote; 0 is off.
 -- weight_by: `row` for the plain RWR weights, `family` for those divided by the size of their task family.
 -- n: Attempts at each task that the configuration asks for.
@@ -18,6 +19,7 @@ SELECT
     CAST(config ->> '$.curriculum.k_min' AS DOUBLE) AS k_min,
     config ->> '$.curriculum.level' AS level,
     CAST(config ->> '$.curriculum.filter_agent' AS BOOLEAN) AS filter_agent,
+    coalesce(config ->> '$.rwr.pay', 'alpha') AS pay,
     CAST(config ->> '$.rwr.lambda' AS DOUBLE) AS lambda_,
     coalesce(CAST(config ->> '$.curriculum.track' AS DOUBLE), 0) AS track,
     coalesce(config ->> '$.rwr.weight_by', 'row') AS weight_by,

@@ -15,7 +15,7 @@
 -- env_reason_played: The same, as the run had it.
 -- agent_reason: `kept`, or why the agent update may not use the task, under the given settings.
 -- agent_reason_played: The same, as the run had it.
--- weight_raw: exp(lambda R_env) of the task's generation, whose R_env is the mean of its tasks'; null for tasks that pi_env did not write. Neither a tracked target nor families count in it.
+-- weight_raw: exp(lambda R_env), as `rwr.pay` alpha weighs, of the task's generation, whose R_env is the mean of its tasks'; null for tasks that pi_env did not write. Neither a tracked target nor families count in it.
 WITH given AS (
     SELECT
         s.run_id,

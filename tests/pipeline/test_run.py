@@ -2,11 +2,11 @@
 
 Invariants: every stage leaves a manifest and valid tables; the view `epochs` has its columns; rows
 can be traced from a checkpoint to its update's samples and back; the KL of pi_env is that of fresh
-generations; weights and leash of its update, and the choice of tasks, can be replayed from the
-tables; predictions stand beside their outcome; a second run with the same configuration computes
-nothing, under another run id too; a second root gives the same digests, bit for bit; a damaged part
-is computed again while stages that read an equal output stay cached; the next run continues a
-failed stage.
+generations; weights and leash of its update, what it is paid and the choice of tasks can be
+replayed from the tables; predictions stand beside their outcome; a second run with the same
+configuration computes nothing, under another run id too; a second root gives the same digests, bit
+for bit; a damaged part is computed again while stages that read an equal output stay cached; the
+next run continues a failed stage.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flows.coevolution import coevolution
 from genenv_core.algorithm.success_model import SuccessModel
 from genenv_core.config.stages import EPOCH_STAGES
+from genenv_core.config.until import Until
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
 from genenv_core.engines.transformers.scoring import ScoringArithmetic
@@ -176,6 +178,28 @@ def test_weights_of_families_and_a_target_can_be_replayed_from_tables(api, tiny_
     assert len(set(raw)) > 1
     expected = [value * len(raw) / sum(raw) for value in raw]
     assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
+
+
+def test_another_pay_is_stored_and_weighs_the_update(first, api):
+    config = tiny(first.root, "rwr.pay=learnability", epochs=1, run_id="paid")
+    coevolution(config, Until(stage="rwr_update", epoch=1))
+    made = {stage for _, stage in computed(states(config))}
+    assert made == {"pool", "grpo_update", "rwr_update"}
+    rows = sql(
+        config,
+        "SELECT pay, successes, n, weight, family FROM d_env JOIN task_scores USING (task_id) "
+        "JOIN tasks USING (task_id) "
+        "JOIN update_samples ON row_id = d_env.generation_id AND weight > 0",
+    )
+    # Nothing was predicted before the first epoch: Beta(1 + k, 1 + n - k), in arithmetic.
+    a, b, total = pl.col("successes") + 1, pl.col("n") - pl.col("successes") + 1, pl.col("n") + 2
+    expected = rows.select(4 * a * b / (total * (total + 1))).to_series().to_list()
+    assert rows["pay"].to_list() == pytest.approx(expected, rel=1e-12)
+    size = pl.len().over("family") + pl.len() / pl.col("family").n_unique()
+    raw = rows.select((config.rwr.lambda_ * pl.col("pay")).exp() / size).to_series().to_list()
+    weights = [value * len(raw) / sum(raw) for value in raw]
+    assert rows["weight"].to_list() == pytest.approx(weights, rel=1e-12) and len(set(raw)) > 1
+    assert "rwr_target" not in manifests(config)[1, "rwr_update"].facts["metrics"]
 
 
 def test_the_choice_of_tasks_can_be_replayed_from_tables(first):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +83,7 @@ def _show(record: TaskRecord, expected: str) -> None:
     if record.d_env:
         row = record.d_env
         say(
-            f"\nin D_env: p_hat {row['p_hat']:.3g}, R_env {row['r_env']:.3g}, weight "
+            f"\nin D_env: p_hat {row['p_hat']:.3g}, R_env {row['r_env']:.3g}, {_paid(row)}weight "
             f"{row['weight_raw']:.3g} before normalisation, {'kept' if row['kept'] else 'not kept'}"
         )
     _say_uses(say, "environment", record.trained, "weight")
@@ -94,6 +95,12 @@ def _show(record: TaskRecord, expected: str) -> None:
         )
     say("")
     say(_legend())
+
+
+def _paid(row: Mapping[str, Any]) -> str:
+    """Return in words what pi_env was paid, '' where that is R_env, which stands beside it."""
+    paid = row.get("pay")
+    return "" if paid is None or paid == row["r_env"] else f"pay {paid:.3g}, "
 
 
 def wrapped(text: Text, out: Console, hang: int = 0) -> list[Text]:

@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from genenv_core.config.sections.section import Section
 
+PayRule = Literal["alpha", "learnability", "signal"]
+"""What pi_env is paid for: see `genenv_core/algorithm/pay/`."""
+
 KlReference = Literal["start", "bootstrap"]
 """What a KL term is to: the checkpoint that the update started from, or the first of the run."""
 
@@ -98,8 +101,12 @@ class GrpoConfig(Section):
 class RwrConfig(Section):
     """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
 
+    pay: PayRule = "alpha"
+    """What pi_env is paid for a task, from 0 to 1. alpha: R_env. learnability: 4 s (1 - s), the
+    mean over what attempts and prediction say of the skill s. signal: the expected norm of the
+    advantages of another group, as a share of the largest. The band stays with alpha."""
     lambda_: float = Field(default=4.0, ge=0, le=100, alias="lambda")
-    """Temperature of the weight w = exp(lambda R_env); 0 weighs all rows alike."""
+    """Temperature of the weight w = exp(lambda pay); 0 weighs all rows alike."""
     weight_by: Literal["row", "family"] = "family"
     """row: w as it is. family: w divided by the number of the update's rows of the same task family
     plus the mean number of a family, so that pi_env does not end up writing one kind of task."""

@@ -36,7 +36,7 @@ from datasets import Dataset
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from genenv_core.algorithm.rwr import step_count
+from genenv_core.algorithm.pay.weights import step_count
 from genenv_core.engines.transformers.scoring import kl_terms
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.completions import completion_logits

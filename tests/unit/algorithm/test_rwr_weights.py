@@ -20,16 +20,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.rwr import (
-    normalised_weights,
-    raw_weight,
-    step_count,
-    tracked_target,
-)
+from genenv_core.algorithm.pay.alpha import tracked_target
+from genenv_core.algorithm.pay.weights import normalised_weights, raw_weight, step_count
 from genenv_core.errors import NumericalError
 from tests.mutations import mutation
 
-RWR = "genenv_core/algorithm/rwr.py"
+RWR = "genenv_core/algorithm/pay/weights.py"
+ALPHA = "genenv_core/algorithm/pay/alpha.py"
 
 rewards_ = st.lists(st.floats(0, 1), min_size=1, max_size=32)
 lambdas = st.floats(0, 100)
@@ -45,7 +42,7 @@ def test_raw_weight_golden() -> None:
 @mutation("rwr weights without mean 1", RWR, "scale = mean(shifted)", "scale = 1.0")
 @mutation(
     "rwr weights fall with the reward", RWR,
-    "math.exp(lambda_ * (reward - top))", "math.exp(lambda_ * (top - reward))",
+    "math.exp(lambda_ * (one - top))", "math.exp(lambda_ * (top - one))",
 )  # fmt: skip
 def test_normalised_golden() -> None:
     # lambda ln 3, rewards 0 and 1: raw 1 and 3, mean 2, normalised 1/2 and 3/2.
@@ -161,11 +158,11 @@ def test_a_family_for_each_row_is_asked_for() -> None:
 
 
 @mutation(
-    "the target moves with the error", RWR,
+    "the target moves with the error", ALPHA,
     "alpha + track * (alpha - skill)\n    return", "alpha - track * (alpha - skill)\n    return",
 )  # fmt: skip
 @mutation(
-    "the target moves without limits", RWR,
+    "the target moves without limits", ALPHA,
     "min(max(moved, min(TARGET_LOW, alpha)), max(TARGET_HIGH, alpha))", "moved",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -225,13 +222,13 @@ def test_a_large_lambda_does_not_overflow() -> None:
 
 
 def test_nan_is_an_error_with_its_place() -> None:
-    with pytest.raises(NumericalError, match="R_env of the update's rows: value 1 is nan"):
+    with pytest.raises(NumericalError, match="the pay of the update's rows: value 1 is nan"):
         normalised_weights([0.5, math.nan], lambda_=1.0)
     with pytest.raises(NumericalError, match=r"normalised_weights\(lambda\): value 0 is nan"):
         normalised_weights([0.5, 0.5], lambda_=math.nan)
     with pytest.raises(NumericalError, match=r"tracked_target\(skill, .*: value 0 is nan"):
         tracked_target(math.nan, alpha=0.5, track=1.0)
-    with pytest.raises(NumericalError, match=r"raw_weight\(reward, lambda\): value 0 is inf"):
+    with pytest.raises(NumericalError, match=r"raw_weight\(pay, lambda\): value 0 is inf"):
         raw_weight(math.inf, lambda_=1.0)
-    with pytest.raises(NumericalError, match=r"raw_weight\(reward, lambda\): value 1 is nan"):
+    with pytest.raises(NumericalError, match=r"raw_weight\(pay, lambda\): value 1 is nan"):
         raw_weight(0.5, lambda_=math.nan)

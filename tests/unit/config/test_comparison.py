@@ -68,6 +68,7 @@ def test_every_named_arm_is_genenv_with_its_change(name: str) -> None:
 
 def test_short_names_are_fields() -> None:
     values = {"alpha": 0.4, "beta": 3, "k_min": 0.3, "level": "group", "lambda": 2, "n": 5}
+    values |= {"pay": "signal"}
     assert set(values) == set(SHORT)
     for short, value in values.items():
         _, changed = runs_of(["genenv", f"{short}={value}"])

@@ -313,6 +313,7 @@ BAD_OVERRIDES = [
         "curriculum={track: 0.5, level: batch}",
         ["curriculum.track 0.5", "one p_hat", "another level"],
     ),
+    ("rwr.pay=difficulty", ["rwr.pay", "alpha", "learnability", "signal", "'difficulty'"]),
     (
         "grpo.kl_reference=bootstrap",
         ["does nothing", "kl_coef 0", "set a kl_coef"],
@@ -436,6 +437,14 @@ def test_tracking_is_refused_where_all_rows_weigh_alike() -> None:
     # Epochs differ in p_hat, so tracking counts in a window of several even where level is batch.
     old = ("curriculum={track: 0.5, level: batch}", "rwr.window_epochs=2")
     assert resolve("tiny", overrides=list(old)).curriculum.track == 0.5
+
+
+def test_a_pay_of_single_tasks_is_refused_beside_another_level_and_a_target() -> None:
+    with pytest.raises(ConfigError, match=r"rwr\.pay signal .* curriculum\.level group: set that"):
+        resolve("tiny", overrides=["rwr.pay=signal", "curriculum.level=group"])
+    with pytest.raises(ConfigError, match=r"curriculum\.track 0\.5 does nothing with rwr\.pay"):
+        resolve("tiny", overrides=["rwr.pay=learnability", "curriculum.track=0.5"])
+    assert resolve("tiny", overrides=["rwr.pay=learnability"]).rwr.pay == "learnability"
 
 
 @pytest.mark.parametrize(

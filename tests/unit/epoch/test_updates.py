@@ -282,6 +282,21 @@ def test_a_row_is_paid_by_its_p_hat_where_the_target_is_not_alpha() -> None:
     assert rows["weight"].to_list() == pytest.approx(expected, rel=1e-12)
 
 
+@mutation(
+    "a target moves a pay that has none", ENV_UPDATE,
+    'rwr.pay == "alpha" and target != curriculum.alpha', "target != curriculum.alpha",
+)  # fmt: skip
+def test_another_pay_is_taken_as_stored_whatever_the_target_is() -> None:
+    paid = POOLS.with_columns(pay=pl.Series([0.2, 0.8, 0.1, 0.4]))
+    rows = env(paid, target=0.25, pay="learnability", lambda_=math.log(2)).learned
+    kept = paid.filter("kept")
+    raw = [2**one for one in kept["pay"]]
+    assert rows["row_id"].to_list() == kept["generation_id"].to_list()
+    assert rows["weight"].to_list() == pytest.approx(
+        [len(raw) * one / sum(raw) for one in raw], rel=1e-12
+    )
+
+
 @mutation("families never count", ENV_UPDATE, 'if rwr.weight_by == "family":', "if False:")
 def test_a_row_counts_in_the_family_of_its_task() -> None:
     # k1 has two kept rows, old and best; the rejected one of k1 does not count.
@@ -289,7 +304,7 @@ def test_a_row_counts_in_the_family_of_its_task() -> None:
     assert weights == pytest.approx([15 / 17, 15 / 17, 21 / 17], rel=1e-12)
 
 
-@mutation("rwr pays p_hat", ENV_UPDATE, 'kept["r_env"].to_list()', 'kept["p_hat"].to_list()')
+@mutation("rwr pays p_hat", ENV_UPDATE, 'coalesce("pay", "r_env")', 'coalesce("p_hat", "r_env")')
 @mutation(
     "rwr takes what the filter rejected", ENV_UPDATE,
     'kept, fresh = pools.filter(pl.col("kept")),', "kept, fresh = pools,",

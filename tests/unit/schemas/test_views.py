@@ -138,14 +138,15 @@ def rated(tables: Tables, outcomes: list[tuple[str, int, int]], alpha: float) ->
 
 def test_settings_are_the_runs_own(of_world: duckdb.DuckDBPyConnection) -> None:
     row = query(of_world, "FROM settings").row(0)
-    assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, 1.0, 0.0, "row", 4)
+    assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, "alpha", 1.0, 0.0, "row", 4)
 
 
 def test_settings_of_the_weights_are_the_runs_own(tmp_path: Path) -> None:
-    config = {**CONFIG, "curriculum": {"track": 0.5}, "rwr": {"weight_by": "family"}}
+    config = {**CONFIG, "curriculum": {"track": 0.5}}
+    config |= {"rwr": {"weight_by": "family", "pay": "signal"}}
     runs = world()["runs"].with_columns(config=pl.lit(json.dumps(config)))
-    row = ask(tmp_path, world() | {"runs": runs}, "SELECT track, weight_by FROM settings")
-    assert row.row(0) == (0.5, "family")
+    row = ask(tmp_path, world() | {"runs": runs}, "SELECT track, weight_by, pay FROM settings")
+    assert row.row(0) == (0.5, "family", "signal")
 
 
 def test_curriculum_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
@@ -545,9 +546,8 @@ def test_what_if_judges_as_the_stages_do(
     selections = select(
         first["tasks"], groups, first["traces"], epoch=1, curriculum=curriculum
     ).tables
-    pooled = pools(**first, task_scores=groups, **selections, level=level, lambda_=lambda_).tables[
-        "d_env"
-    ]
+    weighs = {"level": level, "pay": "alpha", "lambda_": lambda_, "scale": True}
+    pooled = pools(**first, task_scores=groups, **selections, **weighs).tables["d_env"]
     sql = f"FROM what_if({alpha}, {beta}, k_min := {k_min}, lambda_ := {lambda_})"
     rows = ask(tmp_path, tables | selections | {"task_scores": groups}, sql)
     assert rows.height == groups.height

@@ -1,0 +1,43 @@
+"""What the chosen rule pays for each task that was attempted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from genenv_core.algorithm.pay.belief import Belief, attempted
+from genenv_core.algorithm.pay.learnability import learnability
+from genenv_core.algorithm.pay.signal import signal
+from genenv_core.config.sections.updates import PayRule
+
+
+@dataclass(frozen=True, slots=True)
+class PaidTask:
+    """A task of pi_env after its attempts.
+
+    `r_env` is that of the configured level, `before` the belief about its success rate without
+    these attempts, `chance` that of a guess.
+    """
+
+    r_env: float
+    successes: int
+    n: int
+    chance: float
+    before: Belief
+
+
+def pays(rule: PayRule, tasks: Sequence[PaidTask], *, scale: bool) -> list[float]:
+    """Return the pay of each task by a rule, from 0 to 1, in order.
+
+    `scale` says whether an agent update divides advantages by the group's standard deviation.
+    """
+    return [_pay(rule, task, scale) for task in tasks]
+
+
+def _pay(rule: PayRule, task: PaidTask, scale: bool) -> float:
+    if rule == "alpha":
+        return task.r_env
+    belief = attempted(task.before, task.successes, task.n)
+    if rule == "learnability":
+        return learnability(belief, task.chance)
+    return signal(belief, task.n, scale=scale)
