@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from flows.cli.json_text import json_text
 from flows.view.guarding import Guard
+from flows.view.meaning import meanings
 from flows.view.pages import (
     Page,
     comparing,
@@ -85,7 +86,7 @@ def application(
     environment = templates(
         "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
         as_read=as_read, data=_data, colour=colour_of, setting=setting,
-        brief=brief, named=named, copying=copying, spans=spans,
+        brief=brief, named=named, copying=copying, spans=spans, meanings=meanings,
     )  # fmt: skip
     environment.globals |= {
         "root": store.uri, "version": __version__, "console": _console,

@@ -152,9 +152,11 @@ def _updates(reader: Reader, run: str, generation: str | None) -> Panel | None:
         return None
     return reader.panel(
         "updates", "Updates of pi_env that trained on it",
-        "SELECT epoch, weight, checkpoint, published FROM lineage "
-        f"WHERE run_id = {text(run)} AND policy = 'env' AND row_id = {text(generation)} "
-        "ORDER BY epoch",
+        "SELECT u.epoch, coalesce(d.pay, d.r_env) AS pay, u.weight, u.checkpoint, u.published\n"
+        "FROM lineage AS u LEFT JOIN d_env AS d "
+        "ON d.run_id = u.run_id AND d.generation_id = u.row_id\n"
+        f"WHERE u.run_id = {text(run)} AND u.policy = 'env' AND u.row_id = {text(generation)}\n"
+        "ORDER BY u.epoch",
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Pages(HTMLParser):
         self._into: list[str] | None = None
         self._words: list[str] = []
         self._in_sql = False
-        self._in_list = False
+        self._in_list = self._in_panel = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -57,7 +57,10 @@ class Pages(HTMLParser):
             self.shown[-1].rows.append([])
         if {"data-findings", "data-tokens"} & given.keys():  # filled in later, by another question
             return
-        if tag in ("td", "dd") and self.shown and self.shown[-1].rows:
+        if tag == "dl":
+            self._in_panel = "data-panel" in given
+        cell = tag == "td" or (tag == "dd" and self._in_panel)
+        if cell and self.shown and self.shown[-1].rows:
             self._into, self._words = self.shown[-1].rows[-1], []
         if tag == "details":
             self._in_sql = given.get("class") == "sql"

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
+from schemas.relations import describe
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit import builders_root
@@ -218,6 +220,17 @@ def test_a_row_leads_back_to_the_checkpoints_that_it_made(client: TestClient, po
     row = query(pool, asked).to_dicts()[0]
     links = Pages(client.get(f"/runs/run-a/traces/{row['row_id']}").text).links
     assert f"/runs/run-a/checkpoints/agent/{row['epoch']}" in links
+
+
+@mutation(
+    "no table says what its columns are", "flows/view/templates/parts.html.j2",
+    "{{ as_words(panel, panel.columns) }}", "",
+)  # fmt: skip
+def test_a_table_says_what_its_columns_are(client: TestClient):
+    text = unescape(client.get(PAGES["story"]).text)
+    (scores,) = [one for one in describe() if one.name == "task_scores"]
+    (n,) = [column.description for column in scores.columns if column.name == "successes"]
+    assert f"<dt>successes</dt><dd>{n}</dd>" in text
 
 
 @mutation(
