@@ -20,6 +20,9 @@ MOST = 50
 CUT = re.compile(r"([a-z])(\d+)(?:…|\.{3})(\d+)(?:\.(\d+))?")
 """An id as `flows.view.shown.brief` cuts it."""
 
+PART = re.compile(r'"([^"]*)"|(\S+)')
+"""A part of a search: what stands between quotation marks, or a word."""
+
 WORDS = 60
 """Different words of a search: each is looked for in every task."""
 
@@ -30,7 +33,7 @@ def page(reader: Reader, request: Request) -> Page | Response:
     Raises QueryError for more words than are searched for.
     """
     asked = request.query_params.get("q", "").strip()
-    words = list(dict.fromkeys(asked.lower().split()))
+    words = _parts(asked)
     if len(words) > WORDS:
         raise QueryError(f"{len(words)} different words: at most {WORDS} are searched for at once")
     ids = reader.panel(
@@ -52,6 +55,12 @@ def page(reader: Reader, request: Request) -> Page | Response:
         f"FROM (\n{hits}\n)\nORDER BY has_id DESC, kind, run_id DESC, epoch DESC, id LIMIT {MOST}",
     )  # fmt: skip
     return Page("found.html.j2", f"Search: {asked}", values | {"found": found, "counted": counted})
+
+
+def _parts(asked: str) -> list[str]:
+    """Return what must all be found, in small letters, each once: words and quoted phrases."""
+    found = (phrase or word for phrase, word in PART.findall(asked.lower()))
+    return list(dict.fromkeys(part for part in found if part.strip()))
 
 
 def place(row: Row) -> str:
@@ -81,7 +90,7 @@ def _is(column: str, asked: str) -> str:
 
 
 def _hits(asked: str, words: Sequence[str]) -> str:
-    """Return the question for what has this id, or all of these words in any order.
+    """Return the question for what has this id, or all of these words and phrases in any order.
 
     Each table is passed over once, and nothing is joined or held: most tasks may be hits.
     """

@@ -52,7 +52,7 @@ def found(client: TestClient, words: str) -> tuple[str, Shown | None]:
 
 @mutation(
     "a search takes its words for a phrase", FINDING,
-    "asked.lower().split()", "[asked.lower()]",
+    "PART.findall(asked.lower())", '[("", asked.lower())]',
 )  # fmt: skip
 @mutation(
     "one word of a search is enough", FINDING,
@@ -73,6 +73,18 @@ def test_all_words_are_found_in_any_order(words: str, client: TestClient, pool):
     assert hits is not None and len(expected) > 1
     assert {(row[2], row[0]) for row in hits.rows} == set(expected)
     assert f"{len(expected)} hits in 2 runs" in text
+
+
+@mutation(
+    "a search takes a phrase for words", FINDING, 're.compile(r\'"([^"]*)"|(\\S+)\')',
+    're.compile(r"(^$)|(\\S+)")',
+)  # fmt: skip
+def test_a_phrase_in_quotation_marks_is_found_in_its_order(client: TestClient):
+    text, hits = found(client, '"8 Bolts" receive')
+    assert hits is not None and hits.rows
+    assert "<q>8 bolts</q>, <q>receive</q>" in text
+    assert found(client, '"bolts 8"')[1] is None
+    assert found(client, 'bolts "8')[1] is None  # one mark alone is a sign like others
 
 
 @mutation(
