@@ -38,13 +38,15 @@ def signal(belief: Belief, n: int, *, scale: bool) -> float:
 def successes(belief: Belief, n: int) -> list[float]:
     """Return the probability of 0, 1, ... n successes in n attempts, shape (n + 1,).
 
-    The beta-binomial distribution, from its ratio of one number of successes to the one before.
+    The beta-binomial distribution, from its ratio of one number of successes to the one before, in
+    logarithms: no success in a thousand attempts may be too rare for a float.
     """
     a, b = belief.a, belief.b
-    found = [math.prod((b + i) / (a + b + i) for i in range(n))]
+    finite([a, b], "successes(belief, n)")
+    logs = [math.fsum(math.log((b + i) / (a + b + i)) for i in range(n))]
     for k in range(n):
-        found.append(found[-1] * (n - k) / (k + 1) * (a + k) / (b + n - k - 1))
-    return finite(found, "the chances of the next group's successes")
+        logs.append(logs[-1] + math.log((n - k) / (k + 1) * (a + k) / (b + n - k - 1)))
+    return [math.exp(one) for one in logs]
 
 
 @cache

@@ -100,6 +100,11 @@ def test_successes_have_the_probabilities_of_scipy(belief: Belief, n: int) -> No
     assert successes(belief, n) == pytest.approx(list(expected), rel=1e-6, abs=1e-12)
 
 
+def test_a_group_whose_failure_is_too_rare_for_a_float_has_its_chances() -> None:
+    surest = successes(Belief(999.0, 1.0), 1024)
+    assert surest[0] == 0.0 and math.fsum(surest) == pytest.approx(1, rel=1e-9)
+
+
 @given(beliefs, counts, st.floats(0, 1), st.floats(0, 0.9), st.booleans())
 def test_every_rule_pays_from_0_to_1(
     before: Belief, count: tuple[int, int], r_env: float, chance: float, scale: bool
@@ -157,5 +162,5 @@ def test_nan_is_an_error_with_its_place() -> None:
         predicted(math.nan, 0.1)
     with pytest.raises(NumericalError, match=r"learnability\(belief, chance\): value 1 is nan"):
         learnability(Belief(1.0, math.nan), 0.0)
-    with pytest.raises(NumericalError, match="the next group's successes"):
+    with pytest.raises(NumericalError, match=r"successes\(belief, n\): value 0 is nan"):
         signal(Belief(math.nan, 1.0), 4, scale=True)
