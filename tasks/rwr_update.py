@@ -91,36 +91,33 @@ class RwrUpdateInputs:
 
 def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
     """Train pi_env; return the facts."""
-    steps, each = context.config.rwr.steps, context.config.rwr.steps_per_row
+    rwr = context.config.rwr
+    target = _target(context)
+    aimed = {"rwr_target": target} if rwr.pay == "alpha" else {}
     return update(
         context,
         context.inputs.env,
-        _rows(context) if context.inputs.train else None,
+        _rows(context, target) if context.inputs.train else None,
         partial(_request, context),
-        lambda rows: step_count(rows, steps=steps, steps_per_row=each),
+        lambda rows: step_count(rows, steps=rwr.steps, steps_per_row=rwr.steps_per_row),
         unit="rows",
         without_rows=without(
             context.inputs.pools[-1], "no generation passed the k_min filter in this epoch"
         ),
-        measure=lambda folder: _aimed(context) | _probe(context, folder),
+        measure=lambda folder: aimed | _probe(context, folder),
     )
 
 
-def _rows(context: StageContext[RwrUpdateInputs]) -> UpdateRows:
+def _rows(context: StageContext[RwrUpdateInputs], target: float) -> UpdateRows:
     return env_rows(
         context.frame(context.inputs.pools, "d_env"),
         context.frame(context.inputs.generations, "generations"),
         context.frame(context.inputs.generations, "tasks"),
         epoch=context.epoch,
-        target=_target(context),
+        target=target,
         rwr=context.config.rwr,
         curriculum=context.config.curriculum,
     )
-
-
-def _aimed(context: StageContext[RwrUpdateInputs]) -> dict[str, float]:
-    """Return the target as a metric, {} where pi_env is paid for something that has none."""
-    return {"rwr_target": _target(context)} if context.config.rwr.pay == "alpha" else {}
 
 
 def _target(context: StageContext[RwrUpdateInputs]) -> float:

@@ -18,17 +18,17 @@ def meanings(columns: Iterable[str], sql: str) -> list[tuple[str, str]]:
     Of several relations that the question names, the first one with a column of that name describes
     it. A column that the question makes itself is left out, and so is `run_id`.
     """
-    relations = [name for name in re.findall(r"\w+", sql) if name in _described()]
+    relations = [name for name in re.findall(r"\w+", sql) if name in described()]
     found: dict[str, str] = {}
     for column in columns:
         for name in relations:
-            if column != EVERY and (text := _described()[name].get(column)):
+            if column != EVERY and (text := described()[name].get(column)):
                 found.setdefault(column, text)
     return list(found.items())
 
 
 @cache
-def _described() -> dict[str, dict[str, str]]:
+def described() -> dict[str, dict[str, str]]:
     """Return relation -> column -> description."""
     return {
         relation.name: {column.name: column.description for column in relation.columns}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.algorithm.pay.belief import predicted
 from genenv_core.algorithm.pay.rules import PaidTask, pays
 from genenv_core.algorithm.pay.weights import raw_weight
 from genenv_core.algorithm.reward import judged_p_hat, judged_skill
+from genenv_core.algorithm.success.belief import predicted
 from genenv_core.config.sections.curriculum import Level
 from genenv_core.config.sections.updates import PayRule
 from genenv_core.epoch.rows import Output, new_groups, shaped

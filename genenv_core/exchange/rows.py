@@ -86,6 +86,7 @@ SCHEMAS: dict[tuple[Pool, Format], Any] = {
             ("env_policy_version", pa.int64()),
             ("p_hat", pa.float64()),
             ("r_env", pa.float64()),
+            ("pay", pa.float64()),
             ("weight_raw", pa.float64()),
             ("kept", pa.bool_()),
         ]

@@ -21,7 +21,7 @@ import polars as pl
 import pytest
 
 from flows.coevolution import coevolution
-from genenv_core.algorithm.success_model import SuccessModel
+from genenv_core.algorithm.success.model import SuccessModel
 from genenv_core.config.stages import EPOCH_STAGES
 from genenv_core.config.until import Until
 from genenv_core.engines.transformers.engine import TransformersEngine

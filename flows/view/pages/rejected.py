@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from flows.view.meaning import described
 from flows.view.pages import Page, about
 from flows.view.reading import Panel, Reader, Row, parameter, whole_number
 from genenv_core.report.words import percent
 from genenv_core.storage.sql.duck import text
-from schemas.relations import describe
 
 LISTED = 200
 """Rows behind a cell that are listed; all are counted."""
@@ -209,6 +209,4 @@ def _new_tasks(own: str) -> str:
 
 def _meaning(view: str, column: str) -> dict[str, str]:
     """Return what each reason in a column of a view means, as the dictionary has it."""
-    (relation,) = [one for one in describe() if one.name == view]
-    (described,) = [one for one in relation.columns if one.name == column]
-    return dict(REASON.findall(described.description))
+    return dict(REASON.findall(described()[view][column]))

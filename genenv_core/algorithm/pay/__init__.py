@@ -1,5 +1,5 @@
 """What pi_env is paid for a task (`rwr.pay`), and the weights that follow.
 
-Each rule has its file: `alpha`, `learnability`, `signal`. All pay from 0 to 1. `belief` is what
-attempts say of a success rate, with their noise; `weights` turns pay into the weights of an update.
+Each rule has its file: `alpha`, `learnability`, `signal`. All pay from 0 to 1. `weights`
+turns pay into the weights of an update.
 """

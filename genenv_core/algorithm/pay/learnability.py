@@ -10,7 +10,7 @@ rank tasks by the luck of few attempts.
 
 from __future__ import annotations
 
-from genenv_core.algorithm.pay.belief import Belief
+from genenv_core.algorithm.success.belief import Belief
 from genenv_core.checks import finite
 
 

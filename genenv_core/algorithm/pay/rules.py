@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from genenv_core.algorithm.pay.belief import Belief, attempted
 from genenv_core.algorithm.pay.learnability import learnability
 from genenv_core.algorithm.pay.signal import signal
+from genenv_core.algorithm.success.belief import Belief
 from genenv_core.config.sections.updates import PayRule
 
 
@@ -37,7 +37,7 @@ def pays(rule: PayRule, tasks: Sequence[PaidTask], *, scale: bool) -> list[float
 def _pay(rule: PayRule, task: PaidTask, scale: bool) -> float:
     if rule == "alpha":
         return task.r_env
-    belief = attempted(task.before, task.successes, task.n)
+    belief = task.before.after(task.successes, task.n)
     if rule == "learnability":
         return learnability(belief, task.chance)
     return signal(belief, task.n, scale=scale)

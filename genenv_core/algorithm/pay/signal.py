@@ -16,7 +16,7 @@ import math
 from functools import cache
 
 from genenv_core.algorithm.advantages import group_advantages
-from genenv_core.algorithm.pay.belief import Belief
+from genenv_core.algorithm.success.belief import Belief
 from genenv_core.checks import finite
 
 

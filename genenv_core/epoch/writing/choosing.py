@@ -20,9 +20,9 @@ import polars as pl
 from genenv_core.algorithm.chance import above_chance
 from genenv_core.algorithm.selection import in_band
 from genenv_core.algorithm.stats import mean
-from genenv_core.algorithm.success_model import (
+from genenv_core.algorithm.success.belief import Belief
+from genenv_core.algorithm.success.model import (
     Attempts,
-    Estimate,
     Features,
     SuccessModel,
     drift,
@@ -75,7 +75,7 @@ def choose(
     """
     valid = tasks.filter("valid")
     rows = [features(row) for row in valid.iter_rows(named=True)]
-    predicted: list[Estimate] = []
+    predicted: list[Belief] = []
     missed = drift(known)
     if known and settings.candidates > 1:
         predicted = SuccessModel(known).predict(rows, drift=missed)

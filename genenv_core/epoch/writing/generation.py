@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.algorithm.success_model import Attempts
+from genenv_core.algorithm.success.model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain
 from genenv_core.engines.protocol import Engine

@@ -17,23 +17,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import betabinom
 
-from genenv_core.algorithm.pay.belief import UNIFORM, Belief, attempted, predicted
 from genenv_core.algorithm.pay.learnability import learnability
 from genenv_core.algorithm.pay.rules import PaidTask, pays
 from genenv_core.algorithm.pay.signal import signal, successes
+from genenv_core.algorithm.success.belief import UNIFORM, Belief, predicted
 from genenv_core.config.sections.updates import PayRule
 from genenv_core.errors import NumericalError
 from tests.mutations import mutation
 
-BELIEF = "genenv_core/algorithm/pay/belief.py"
+BELIEF = "genenv_core/algorithm/success/belief.py"
 LEARNABILITY = "genenv_core/algorithm/pay/learnability.py"
 SIGNAL = "genenv_core/algorithm/pay/signal.py"
 PAYS = "genenv_core/algorithm/pay/rules.py"
 
 RULES: tuple[PayRule, ...] = ("alpha", "learnability", "signal")
 
+
+def beta(a: float, b: float) -> Belief:
+    """Return Beta(a, b)."""
+    return Belief(a / (a + b), a + b)
+
+
 shapes = st.floats(0.05, 500)
-beliefs = st.builds(Belief, shapes, shapes)
+beliefs = st.builds(beta, shapes, shapes)
 counts = st.integers(1, 16).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
@@ -41,15 +47,15 @@ counts = st.integers(1, 16).flatmap(lambda n: st.tuples(st.integers(0, n), st.ju
     "a belief is spread too far", BELIEF,
     "mean * (1 - mean) / deviation**2 - 1", "mean * (1 - mean) / deviation**2",
 )  # fmt: skip
-@mutation("a failure counts as a success", BELIEF, "b + n - successes", "b + n")
+@mutation("attempts make no belief surer", BELIEF, "self.strength + n", "self.strength")
 def test_a_belief_golden() -> None:
     # Strength .25 / .05 - 1 = 4, so Beta(2, 2); with 3 of 4 Beta(5, 3), variance 15 / (64 * 9).
     before = predicted(0.5, math.sqrt(0.05))
     assert (before.a, before.b) == pytest.approx((2, 2), rel=1e-12)
-    after = attempted(before, 3, 4)
+    after = before.after(3, 4)
     assert (after.a, after.b) == pytest.approx((5, 3), rel=1e-12)
     assert (after.mean, after.variance) == pytest.approx((0.625, 15 / 576), rel=1e-12)
-    assert predicted(None, None) == UNIFORM == Belief(1, 1)
+    assert predicted(None, None) == UNIFORM == beta(1, 1)
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 0.1), (1.0, 0.1), (0.5, 0.0), (0.5, 0.5)])
@@ -57,7 +63,7 @@ def test_a_belief_that_no_beta_distribution_has(mean: float, deviation: float) -
     with pytest.raises(ValueError, match=f"mean {mean:g} and deviation {deviation:g}"):
         predicted(mean, deviation)
     with pytest.raises(ValueError, match="got 5 of 4"):
-        attempted(UNIFORM, 5, 4)
+        UNIFORM.after(5, 4)
 
 
 @mutation(
@@ -70,9 +76,9 @@ def test_a_belief_that_no_beta_distribution_has(mean: float, deviation: float) -
 )  # fmt: skip
 def test_learnability_golden() -> None:
     # E[p (1 - p)] = 5 * 3 / (8 * 9) = 15/72, times 4. With chance 1/4: less 3/32, over 9/16.
-    assert learnability(Belief(5, 3), 0.0) == pytest.approx(5 / 6, rel=1e-12)
-    assert learnability(Belief(5, 3), 0.25) == pytest.approx(22 / 27, rel=1e-12)
-    assert learnability(Belief(1, 9), 0.5) == 0.0
+    assert learnability(beta(5, 3), 0.0) == pytest.approx(5 / 6, rel=1e-12)
+    assert learnability(beta(5, 3), 0.25) == pytest.approx(22 / 27, rel=1e-12)
+    assert learnability(beta(1, 9), 0.5) == 0.0
     with pytest.raises(ValueError, match="below 1, not 1"):
         learnability(UNIFORM, 1.0)
 
@@ -88,9 +94,9 @@ def test_signal_golden() -> None:
     # Divided, groups with signal are alike, up to the 1e-4 beside the deviation.
     assert signal(UNIFORM, 4, scale=True) == pytest.approx(3 / 5, abs=1e-4)
     # One success of two with 2 * 5 * 3 / (8 * 9).
-    assert signal(Belief(5, 3), 2, scale=False) == pytest.approx(30 / 72, rel=1e-12)
+    assert signal(beta(5, 3), 2, scale=False) == pytest.approx(30 / 72, rel=1e-12)
     # Undivided and of 4 attempts, the norm is 1 at most: of 16, it would be 2.
-    assert signal(Belief(1e6, 1e6), 16, scale=False) == pytest.approx(0.968, abs=1e-3)
+    assert signal(beta(1e6, 1e6), 16, scale=False) == pytest.approx(0.968, abs=1e-3)
     assert signal(UNIFORM, 1, scale=True) == 0.0
 
 
@@ -101,7 +107,7 @@ def test_successes_have_the_probabilities_of_scipy(belief: Belief, n: int) -> No
 
 
 def test_a_group_whose_failure_is_too_rare_for_a_float_has_its_chances() -> None:
-    surest = successes(Belief(999.0, 1.0), 1024)
+    surest = successes(beta(999.0, 1.0), 1024)
     assert surest[0] == 0.0 and math.fsum(surest) == pytest.approx(1, rel=1e-9)
 
 
@@ -118,12 +124,12 @@ def test_every_rule_pays_from_0_to_1(
 
 @given(shapes, shapes, st.integers(2, 16), st.booleans())
 def test_right_and_wrong_are_alike_without_chance(a: float, b: float, n: int, scale: bool) -> None:
-    one, other = Belief(a, b), Belief(b, a)
+    one, other = beta(a, b), beta(b, a)
     assert learnability(one, 0.0) == pytest.approx(learnability(other, 0.0), abs=1e-9)
     assert signal(one, n, scale=scale) == pytest.approx(signal(other, n, scale=scale), abs=1e-9)
 
 
-@pytest.mark.parametrize("belief", [Belief(5, 3), Belief(0.4, 2.2), Belief(40, 12)])
+@pytest.mark.parametrize("belief", [beta(5, 3), beta(0.4, 2.2), beta(40, 12)])
 def test_pay_is_the_mean_over_rates_drawn_from_the_belief(belief: Belief) -> None:
     rng = np.random.default_rng(0)
     rates: Any = rng.beta(belief.a, belief.b, 200_000)
@@ -141,26 +147,26 @@ def test_pay_is_the_mean_over_rates_drawn_from_the_belief(belief: Belief) -> Non
     'if rule == "learnability":', 'if rule == "signal":',
 )  # fmt: skip
 def test_the_rule_that_is_chosen_pays() -> None:
-    before = Belief(2, 2)
+    before = beta(2, 2)
     hard, even = PaidTask(0.1, 0, 8, 0.0, before), PaidTask(1.0, 4, 8, 0.0, before)
     # Beta(2, 10) and Beta(6, 6): 4 * 20 / (12 * 13), 4 * 36 / (12 * 13).
     assert pays("learnability", [hard, even], scale=True) == pytest.approx([80 / 156, 144 / 156])
     assert pays("signal", [hard, even], scale=False) == [
-        signal(Belief(2, 10), 8, scale=False), signal(Belief(6, 6), 8, scale=False)
+        signal(beta(2, 10), 8, scale=False), signal(beta(6, 6), 8, scale=False)
     ]  # fmt: skip
     assert pays("alpha", [hard, even], scale=True) == [0.1, 1.0]
 
 
 @given(st.floats(0.05, 0.95))
 def test_with_many_attempts_pay_is_that_of_the_rate(rate: float) -> None:
-    sure = attempted(UNIFORM, round(rate * 10**7), 10**7)
+    sure = UNIFORM.after(round(rate * 10**7), 10**7)
     assert learnability(sure, 0.0) == pytest.approx(4 * rate * (1 - rate), abs=1e-4)
 
 
 def test_nan_is_an_error_with_its_place() -> None:
     with pytest.raises(NumericalError, match=r"predicted\(mean, deviation\): value 0 is nan"):
         predicted(math.nan, 0.1)
-    with pytest.raises(NumericalError, match=r"learnability\(belief, chance\): value 1 is nan"):
-        learnability(Belief(1.0, math.nan), 0.0)
+    with pytest.raises(NumericalError, match=r"learnability\(belief, chance\): value 0 is nan"):
+        learnability(Belief(math.nan, 2.0), 0.0)
     with pytest.raises(NumericalError, match=r"successes\(belief, n\): value 0 is nan"):
-        signal(Belief(math.nan, 1.0), 4, scale=True)
+        signal(Belief(math.nan, 2.0), 4, scale=True)

@@ -14,9 +14,9 @@ import warnings
 import numpy as np
 import pytest
 
-from genenv_core.algorithm.success_model import (
+from genenv_core.algorithm.success.belief import Belief
+from genenv_core.algorithm.success.model import (
     Attempts,
-    Estimate,
     Features,
     SuccessModel,
     drift,
@@ -24,7 +24,7 @@ from genenv_core.algorithm.success_model import (
 )
 from tests.mutations import mutation
 
-SUCCESS_MODEL = "genenv_core/algorithm/success_model.py"
+SUCCESS_MODEL = "genenv_core/algorithm/success/model.py"
 
 
 def attempted(seed: int, *, strength: float, tasks: int = 600, n: int = 8) -> list[Attempts]:
@@ -171,4 +171,4 @@ def test_the_drift_moves_every_estimate() -> None:
 
 
 def test_the_deviation_of_a_belief_by_hand() -> None:
-    assert Estimate(0.8, 4.0).deviation == pytest.approx((0.16 / 5) ** 0.5)
+    assert Belief(0.8, 4.0).deviation == pytest.approx((0.16 / 5) ** 0.5)

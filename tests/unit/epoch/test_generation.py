@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genenv_core.algorithm.success_model import Attempts
+from genenv_core.algorithm.success.model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.epoch.writing.choosing import features

@@ -24,7 +24,6 @@ class Shown:
     columns: list[str] = field(default_factory=list[str])
     rows: list[list[str]] = field(default_factory=list[list[str]])
     sql: str = ""
-    in_list: bool = False
 
 
 class Pages(HTMLParser):
@@ -38,7 +37,7 @@ class Pages(HTMLParser):
         self._into: list[str] | None = None
         self._words: list[str] = []
         self._in_sql = False
-        self._in_list = self._in_panel = False
+        self._in_list = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -47,19 +46,17 @@ class Pages(HTMLParser):
             self.links.append(given.get("href", ""))
         if "data-panel" in given:
             self.shown.append(Shown(given["data-panel"]))
-            self._in_list = tag == "dl"
-            self.shown[-1].in_list = self._in_list
-            if self._in_list:
+            if tag == "dl":
                 self.shown[-1].rows.append([])
+        if tag in ("dl", "table"):  # a list without a panel says what the columns of one mean
+            self._in_list = tag == "dl" and "data-panel" in given
         if tag in ("th", "dt") and "data-column" in given and self.shown:
             self.shown[-1].columns.append(given["data-column"])
         if tag == "tr" and self.shown and not self._in_list:
             self.shown[-1].rows.append([])
         if {"data-findings", "data-tokens"} & given.keys():  # filled in later, by another question
             return
-        if tag == "dl":
-            self._in_panel = "data-panel" in given
-        cell = tag == "td" or (tag == "dd" and self._in_panel)
+        cell = tag == "td" or (tag == "dd" and self._in_list)
         if cell and self.shown and self.shown[-1].rows:
             self._into, self._words = self.shown[-1].rows[-1], []
         if tag == "details":

@@ -2,7 +2,7 @@
 
 A beta-binomial regression: a task's rate is Beta(s m, s (1 - m)), where m is the logistic
 regression of its features. The strength s, which says how much tasks with equal features differ, is
-fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010), so an estimate knows its noise.
+fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010), so a belief knows its noise.
 
 The agent learns between the attempts that the model is fitted to and those that it speaks about. So
 what earlier predictions missed on average is measured as well, and added: the drift.
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from genenv_core.algorithm.success.belief import Belief
 from genenv_core.checks import finite
 
 Vector = NDArray[np.float64]
@@ -61,19 +62,6 @@ class Attempts:
     successes: int
     n: int
     predicted: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A belief about a task's success rate: Beta(strength * mean, strength * (1 - mean))."""
-
-    mean: float
-    strength: float
-
-    @property
-    def deviation(self) -> float:
-        """Return the standard deviation of the belief."""
-        return (self.mean * (1 - self.mean) / (self.strength + 1)) ** 0.5
 
 
 class SuccessModel:
@@ -129,7 +117,7 @@ class SuccessModel:
         """Return how many attempts the features are worth: the fitted s."""
         return self._strength
 
-    def predict(self, features: Sequence[Features], *, drift: float = 0.0) -> list[Estimate]:
+    def predict(self, features: Sequence[Features], *, drift: float = 0.0) -> list[Belief]:
         """Return the belief about each task before it is attempted, in order.
 
         A family or a word that no fitted task had says nothing; the rest still does.
@@ -142,7 +130,7 @@ class SuccessModel:
             return []
         means = self._mean(self._matrix(features), drift).tolist()
         finite(means, "predicted success rates")
-        return [Estimate(mean, self._strength) for mean in means]
+        return [Belief(mean, self._strength) for mean in means]
 
     def _named(self, features: Features) -> dict[str, Any]:
         """Return a task's family, and for each known word in its text log(1 + count), scaled.
