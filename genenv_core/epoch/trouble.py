@@ -52,6 +52,13 @@ gain; they repeat in .84 of those of a run that wrote little else and gained not
 REPEATS = 0.5
 """Share of pi_env's texts that were tasks before from which on the epoch warns."""
 
+SAME_WORD, MORE_OFTEN = 0.5, 4.0
+"""An epoch warns of a word that this share of its attempted tasks has, and that is this many times
+as frequent in their requests as in those of the base tasks.
+
+In runs that gain no word that common is more than twice as frequent. In one where pi_env wrote of
+screws alone, and the agent gained half of what it did without, it was 6 to 9 times."""
+
 LEAST_TASKS = 10
 """Fewest attempted tasks for which such a share counts."""
 
@@ -129,7 +136,8 @@ def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[st
     """Return the fact that pi_env writes nearly the same task again and again; else {}.
 
     It names the largest family of the attempted tasks, unless the base tasks have one family too;
-    how many of their requests differ in words; and how many texts were refused as duplicates.
+    a word that most of their requests have and few base tasks; how many of the requests differ in
+    words; and how many texts were refused as duplicates.
 
     Args:
         tasks: the epoch's rows of `tasks`, with what was refused and the choice.
@@ -143,7 +151,9 @@ def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[st
     ((family, count),) = Counter[str](tried["family"]).most_common(1)
     if count >= ONE_FAMILY * tried.height and base["family"].n_unique() > 1:
         found.append(f"{count} of {tried.height} attempted tasks are of the family {family}")
-    different = len({_words(prompt) for prompt in tried["prompt"]})
+    requests = [_words(prompt) for prompt in tried["prompt"]]
+    found += _one_word(requests, [_words(prompt) for prompt in base["prompt"]])
+    different = len(set(requests))
     if tried.height - different >= SAME_REQUESTS * tried.height:
         found.append(f"the {tried.height} attempted tasks have {different} different requests")
     reasons = Counter[str](tasks["rejection"].drop_nulls())
@@ -153,6 +163,27 @@ def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[st
     if not found:
         return {}
     return {NARROW: f"epoch {epoch}: {'; '.join(found)}: pi_env writes little else"}
+
+
+def _one_word(requests: Sequence[str], base: Sequence[str]) -> list[str]:
+    """Return that one word has crowded out others: the one that did so most; [] for none.
+
+    Both are requests as `_words` returns them. A word that no base task has counts as if one had.
+    """
+    having = Counter(word for request in requests for word in set(request.split()))
+    said, usual = (Counter(" ".join(of).split()) for of in (requests, base))
+    times = {
+        word: said[word] * usual.total() / (said.total() * max(usual[word], 1))
+        for word, count in having.items()
+        if count >= SAME_WORD * len(requests)
+    }
+    word = max(times, key=lambda one: (times[one], one), default=None)
+    if word is None or times[word] < MORE_OFTEN:
+        return []
+    return [
+        f"{having[word]} of {len(requests)} attempted tasks have the word {word!r}, "
+        f"{times[word]:.0f} times as frequent as in base tasks"
+    ]
 
 
 def _words(request: str) -> str:

@@ -215,7 +215,7 @@ by_epoch AS (
             {
                 -- One family alone may be where the agent is at alpha; repeated tasks are waste.
                 'rule': if(
-                    regexp_matches(tasks_note, 'different requests|there before'), 'narrow', 'one_family'
+                    regexp_matches(tasks_note, 'different requests|there before|have the word'), 'narrow', 'one_family'
                 ),
                 'subject': NULL,
                 'value': CASE WHEN tasks_note <> '' THEN 1.0 END,

@@ -150,6 +150,30 @@ def test_requests_with_the_words_of_others_are_told() -> None:
     assert narrow(["Ana, Mon", *["ana mon!"] * 14, *others[:5]]) == ""
 
 
+@mutation("no word is told", TROUBLE, "MORE_OFTEN = 0.5, 4.0", "MORE_OFTEN = 0.5, 7.0")
+@mutation(
+    "a word as frequent as in base tasks is told", TROUBLE,
+    "MORE_OFTEN = 0.5, 4.0", "MORE_OFTEN = 0.5, 1.0",
+)  # fmt: skip
+@mutation(
+    "a word of few tasks is told", TROUBLE,
+    "SAME_WORD, MORE_OFTEN = 0.5", "SAME_WORD, MORE_OFTEN = 0.1",
+)  # fmt: skip
+def test_a_word_that_crowds_out_others_is_told() -> None:
+    items = ("nuts", "bolts", "pipes", "lamps", "gears")
+    usual = [f"{place} {items[place % 5]} in stock" for place in range(20)]
+    # Of 80 words nuts are 24, and 4 in the base: 6 times.
+    crowded = [f"{place} nuts, {place} nuts" for place in range(12)]
+    others = [f"{place} lamps in stock" for place in range(12, 20)]
+    assert narrow([*crowded, *others], base=tuple(usual)) == (
+        "epoch 6: 12 of 20 attempted tasks have the word 'nuts', 6 times as frequent as in base "
+        "tasks: pi_env writes little else"
+    )
+    assert narrow(usual, base=tuple(usual)) == ""
+    few = [f"{place} nuts nuts nuts nuts nuts" for place in range(4)]
+    assert narrow([*few, *others, *usual[:8]], base=tuple(usual)) == ""
+
+
 @mutation(
     "duplicates are not told", TROUBLE, "if again >= REPEATS * tasks.height:", "if again < 0:"
 )

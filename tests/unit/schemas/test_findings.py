@@ -115,14 +115,21 @@ def mended(tables: Tables) -> Tables:
     return tables | {"stage_runs": pl.concat([failed, later])}
 
 
-def noted(*, alike: bool) -> Change:
-    """Return an epoch of one family, as the stage notes it, whose requests are alike or not."""
+def noted(*, alike: bool, base_request: str = "bolts") -> Change:
+    """Return an epoch of one family, as the stage notes it, whose requests are alike or not.
+
+    All of them have the word bolts.
+    """
 
     def changed(tables: Tables) -> Tables:
         tasks = tables["tasks"].filter(SECOND)
         unlike = pl.format("bolts {}", pl.col("generation_index"))
         tasks = tasks if alike else tasks.with_columns(prompt=unlike)
-        base = tables["tasks"].head(2).with_columns(family=pl.Series(["k1", "k2"]))
+        base = (
+            tables["tasks"]
+            .head(2)
+            .with_columns(family=pl.Series(["k1", "k2"]), prompt=pl.lit(base_request))
+        )
         note = narrow_tasks(tasks, base, 2)[NARROW]
         return put("epochs", SECOND, tasks_note=note)(tables)
 
@@ -222,6 +229,12 @@ BROKEN_RUNS: dict[str, tuple[Change, Change | None, str, str | None, str]] = {
     "narrow": (
         noted(alike=True), noted(alike=False), "narrow", None,
         "15 of 15 attempted tasks are of the family k1; the 15 attempted tasks have 1 different",
+    ),
+    "one_word": (
+        noted(alike=False, base_request="9 nuts and 8 pipes in stock"), noted(alike=False),
+        "narrow", None,
+        "15 of 15 attempted tasks are of the family k1; 15 of 15 attempted tasks have the word "
+        "'bolts', 7 times",
     ),
     "one_family": (
         noted(alike=False), put("epochs", SECOND, tasks_note=""), "one_family", None,
