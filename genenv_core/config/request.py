@@ -28,6 +28,7 @@ class Preset(StrEnum):
     TINY = "tiny"
     TRAILS = "trails"
     QUICKSTART = "quickstart"
+    HEADROOM = "headroom"
     LAPTOP = "laptop"
     PAPER = "paper"
     PAPER_SMALL = "paper-small"

@@ -141,8 +141,26 @@ def env_weights(hardest: int, easy_skew: float) -> list[float]:
     For 6 of them at skew 1 about .75 .16 .04 .02 .01 .01: the 8 % of uniform keep every difficulty
     possible, so that reward-weighted regression has something to reinforce.
     """
-    uniform = 1 / hardest
-    easy = [0.92 * share + 0.08 * uniform for share in _geometric(hardest, 0.2)]
+    return skewed_weights(_kept_possible(_geometric(hardest, 0.2), 0.08), easy_skew)
+
+
+def steep_weights(hardest: int) -> list[float]:
+    """Return the shares of difficulties 1, 2, ... of which the easiest fifth is nearly all.
+
+    For 12 of them .48 .48 .003 .003 and so on: what is harder is rare, and possible.
+    """
+    easiest = max(1, round(hardest / 5))
+    return _kept_possible([(place < easiest) / easiest for place in range(hardest)], 0.04)
+
+
+def even_weights(hardest: int) -> list[float]:
+    """Return equal shares of difficulties 1, 2, ...."""
+    return [1 / hardest] * hardest
+
+
+def skewed_weights(easy: Sequence[float], easy_skew: float) -> list[float]:
+    """Return the shares of difficulties in pi_env's seed data: `easy` at skew 1, equal at 0."""
+    uniform = 1 / len(easy)
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
 
 
@@ -156,6 +174,12 @@ def with_rules(rules: str, content: str) -> list[Message]:
     """Return a prompt of one user message, after a system message with the rules if there are."""
     user: Message = {"role": "user", "content": content}
     return [{"role": "system", "content": rules}, user] if rules else [user]
+
+
+def _kept_possible(shares: Sequence[float], uniform: float) -> list[float]:
+    """Return the shares with a part of `uniform` that all difficulties have equally."""
+    each = 1 / len(shares)
+    return [(1 - uniform) * share + uniform * each for share in shares]
 
 
 def _geometric(hardest: int, ratio: float) -> list[float]:

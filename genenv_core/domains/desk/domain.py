@@ -41,9 +41,12 @@ from genenv_core.domains.parts import (
     draw_open,
     env_request,
     env_weights,
+    even_weights,
     in_turn,
     mixed_weights,
     read_options,
+    skewed_weights,
+    steep_weights,
     with_rules,
 )
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
@@ -74,6 +77,10 @@ class DeskOptions(Record, use_attribute_docstrings=True):
     """Most tool calls in one task; a longer program is out of range."""
     max_operand: int = Field(default=9, ge=1, le=99)
     """Largest number in a program; the smallest is 1."""
+    steep: bool = False
+    """Whether pi_env and the base tasks begin with the shortest fifth of the programs, while the
+    agent knows a little of every length: what could teach it most, the first pi_env hardly writes.
+    Else all of them begin with mostly short programs."""
     explain: bool = False
     """Whether the prompts of both policies open with the rules, each with an example that is right;
     for models that were never trained on desk."""
@@ -103,8 +110,7 @@ class DeskDomain:
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct base tasks, easy and mixed, none from the held-out bucket."""
         rng = random.Random(seed_from("desk", "base", seed))
-        weights = mixed_weights(self.options.max_calls)
-        return self._distinct(rng, count, by_weight(rng, weights), heldout=False)
+        return self._distinct(rng, count, by_weight(rng, self._base_weights), heldout=False)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
@@ -205,9 +211,13 @@ class DeskDomain:
         return ["", "ok", constant, begun, draft.prompt, draft.program]
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return `count` requests with their right answers, few of them long."""
+        """Return `count` requests with their right answers.
+
+        Few of them are long, unless the desk is steep: then all lengths have equal shares.
+        """
         rng = random.Random(seed_from("desk", "agent_examples", seed))
-        weights = mixed_weights(self.options.max_calls)
+        most = self.options.max_calls
+        weights = even_weights(most) if self.options.steep else mixed_weights(most)
         examples: list[SeedExample] = []
         while len(examples) < count:
             program = self._draw_open(rng, weights)
@@ -221,18 +231,26 @@ class DeskDomain:
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
         """Return `count` prompts of pi_env, each with a program independent of it."""
         rng = random.Random(seed_from("desk", "env_examples", seed))
-        weights = env_weights(self.options.max_calls, easy_skew)
-        base_weights = mixed_weights(self.options.max_calls)
+        most = self.options.max_calls
+        if self.options.steep:
+            weights = skewed_weights(steep_weights(most), easy_skew)
+        else:
+            weights = env_weights(most, easy_skew)
         examples: list[SeedExample] = []
         while len(examples) < count:
             rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
-            base_program = self._draw_open(rng, base_weights)
+            base_program = self._draw_open(rng, self._base_weights)
             if self.options.dialogue and rng.random() < _TOOL_SHARE:
                 examples.append(self._tool_example(base_program, rng))
                 continue
             prompt = self._env_prompt(AgentHistory(success_rate=rate), render_program(base_program))
             examples.append((prompt, render_program(self._draw_open(rng, weights))))
         return examples
+
+    @property
+    def _base_weights(self) -> list[float]:
+        most = self.options.max_calls
+        return steep_weights(most) if self.options.steep else mixed_weights(most)
 
     def _distinct(
         self,

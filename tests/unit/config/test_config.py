@@ -83,7 +83,7 @@ def leaves(values: dict[str, Any]) -> list[Any]:
 
 
 def test_the_presets_are_these() -> None:
-    others = ["laptop", "paper", "paper-small", "quickstart", "tiny", "trails"]
+    others = ["headroom", "laptop", "paper", "paper-small", "quickstart", "tiny", "trails"]
     assert preset_names() == sorted([*BENCHMARKS, *others])
 
 
