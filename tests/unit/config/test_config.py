@@ -179,11 +179,11 @@ def test_a_file_may_start_from_a_preset(tmp_path: Path) -> None:
     changes = ["epochs=3", "rwr.learning_rate=0.5"]
     assert resolve(str(file)) == resolve("tiny", overrides=changes)
     file.write_text("preset: tini\n")
-    words = r"mine\.yaml: preset 'tini' is not one of laptop, paper, "
+    words = r"mine\.yaml: preset 'tini' is not one of headroom, laptop, paper, "
     with pytest.raises(ConfigError, match=words):
         resolve(str(file))
     file.write_text("preset: [tiny]\n")
-    with pytest.raises(ConfigError, match="is not one of laptop"):
+    with pytest.raises(ConfigError, match="is not one of headroom, laptop"):
         resolve(str(file))
 
 

@@ -312,6 +312,39 @@ def test_seed_examples_are_right_and_follow_the_skew() -> None:
     assert sum(even) / 1000 == pytest.approx(3.5, abs=0.2)
 
 
+@mutation(
+    "a steep desk begins with mixed base tasks", "genenv_core/domains/desk/domain.py",
+    "return steep_weights(most) if self.options.steep else mixed_weights(most)",
+    "return mixed_weights(most)",
+)  # fmt: skip
+@mutation(
+    "pi_env begins as on any desk", "genenv_core/domains/desk/domain.py",
+    "weights = skewed_weights(steep_weights(most), easy_skew)",
+    "weights = env_weights(most, easy_skew)",
+)  # fmt: skip
+@mutation(
+    "the agent of a steep desk knows short requests alone", "genenv_core/domains/desk/domain.py",
+    "weights = even_weights(most) if", "weights = steep_weights(most) if",
+)  # fmt: skip
+def test_a_steep_desk_begins_with_the_shortest_fifth_and_an_agent_of_all_lengths() -> None:
+    steep = DeskDomain(DeskOptions(steep=True, max_calls=12, max_operand=4))
+
+    def short(programs: list[str]) -> float:
+        return sum(_task(program, steep).difficulty <= 2 for program in programs) / len(programs)
+
+    base = [draft.program for draft in steep.base_tasks(0, 300)]
+    # .96 of the shortest fifth, and two of the twelve equal parts of the rest.
+    assert short(base) == pytest.approx(0.967, abs=0.03)
+    written = [text for _, text in steep.env_examples(1, 1000, 1.0)]
+    assert short(written) == pytest.approx(0.967, abs=0.02)
+    assert max(_task(text, steep).difficulty for text in written) > 6
+    assert short([text for _, text in steep.env_examples(1, 1000, 0.0)]) < 0.25
+    calls = Counter(len(read_calls(answer)) for _, answer in steep.agent_examples(1, 1200))
+    assert sorted(calls) == list(range(1, 13)) and min(calls.values()) > 60
+    tests = Counter(len(draft.spec["calls"]) for draft in steep.heldout_tasks(0, 120))
+    assert tests == dict.fromkeys(range(1, 13), 10)
+
+
 def test_registry_knows_desk_and_names_what_it_knows() -> None:
     assert registry.get_domain("desk", {"max_calls": 3}).name == "desk"
     with pytest.raises(ConfigError, match=r"'dusk' is unknown; known: .*desk"):
