@@ -57,7 +57,7 @@ SAME_WORD, MORE_OFTEN = 0.5, 4.0
 as frequent in their requests as in those of the base tasks.
 
 In runs that gain no word that common is more than twice as frequent. In one where pi_env wrote of
-screws alone, and the agent gained half of what it did without, it was 6 to 9 times."""
+screws alone, and the agent gained half of what it did without, it was 5 to 9 times."""
 
 LEAST_TASKS = 10
 """Fewest attempted tasks for which such a share counts."""
