@@ -56,8 +56,8 @@ SAME_WORD, MORE_OFTEN = 0.5, 4.0
 """An epoch warns of a word that this share of its attempted tasks has, and that is this many times
 as frequent in their requests as in those of the base tasks.
 
-In runs that gain no word that common is more than twice as frequent. In one where pi_env wrote of
-screws alone, and the agent gained half of what it did without, it was 5 to 9 times."""
+In runs that gain, a word that common is at most 2.4 times as frequent. Where pi_env ended in a
+pocket of one word, it was 4 to 9 times."""
 
 LEAST_TASKS = 10
 """Fewest attempted tasks for which such a share counts."""
