@@ -231,7 +231,7 @@ class DeskDomain:
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
         """Return `count` prompts of pi_env, each with a program independent of it."""
         rng = random.Random(seed_from("desk", "env_examples", seed))
-        most = self.options.max_calls
+        most, base_weights = self.options.max_calls, self._base_weights
         if self.options.steep:
             weights = skewed_weights(steep_weights(most), easy_skew)
         else:
@@ -239,7 +239,7 @@ class DeskDomain:
         examples: list[SeedExample] = []
         while len(examples) < count:
             rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
-            base_program = self._draw_open(rng, self._base_weights)
+            base_program = self._draw_open(rng, base_weights)
             if self.options.dialogue and rng.random() < _TOOL_SHARE:
                 examples.append(self._tool_example(base_program, rng))
                 continue
