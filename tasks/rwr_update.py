@@ -91,13 +91,15 @@ class RwrUpdateInputs:
 
 def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
     """Train pi_env; return the facts."""
-    rwr = context.config.rwr
-    target = _target(context)
-    aimed = {"rwr_target": target} if rwr.pay == "alpha" else {}
+    rwr, rows, aimed = context.config.rwr, None, dict[str, float]()
+    if context.inputs.train:
+        target = _target(context)
+        rows = _rows(context, target)
+        aimed = {"rwr_target": target} if rwr.pay == "alpha" else {}
     return update(
         context,
         context.inputs.env,
-        _rows(context, target) if context.inputs.train else None,
+        rows,
         partial(_request, context),
         lambda rows: step_count(rows, steps=rwr.steps, steps_per_row=rwr.steps_per_row),
         unit="rows",
