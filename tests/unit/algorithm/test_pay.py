@@ -47,6 +47,7 @@ counts = st.integers(1, 16).flatmap(lambda n: st.tuples(st.integers(0, n), st.ju
     "a belief is spread too far", BELIEF,
     "mean * (1 - mean) / deviation**2 - 1", "mean * (1 - mean) / deviation**2",
 )  # fmt: skip
+@mutation("a failure counts as a success", BELIEF, "self.a + successes", "self.a + n")
 @mutation("attempts make no belief surer", BELIEF, "self.strength + n", "self.strength")
 def test_a_belief_golden() -> None:
     # Strength .25 / .05 - 1 = 4, so Beta(2, 2); with 3 of 4 Beta(5, 3), variance 15 / (64 * 9).
