@@ -36,6 +36,7 @@ class SpokenTurn:
     role: str
     name: str
     times: int
+    earned: str
     pieces: tuple[Piece, ...]
 
 
@@ -56,7 +57,7 @@ def shown_turns(spoken: Sequence[Turn]) -> tuple[SpokenTurn, ...]:
     """Return turns as pages show them, without a mark."""
     return tuple(
         SpokenTurn(
-            turn.role, turn.name, times,
+            turn.role, turn.name, times, turn.earned,
             tuple(Piece(str(part), isinstance(part, ToolCall)) for part in turn.parts),
         )
         for turn, times in folded(spoken)

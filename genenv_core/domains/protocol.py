@@ -30,7 +30,7 @@ class Episode(Protocol):
     as not having happened, so it must leave the episode unchanged. With
     `tools.execution: workers`, steps of several episodes run side by side, and those of one episode
     one after the other. A step that takes too long is abandoned, and the episode is made anew by
-    repeating the earlier actions.
+    repeating the earlier actions, unless the domain is not repeatable (`Repeats`).
     """
 
     def step(self, action: str) -> Observation:
@@ -100,6 +100,39 @@ class ReadsFiles(Protocol):
     """
 
     files: Sequence[str | Path]
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """A domain that says whether its attempts can be repeated; others can.
+
+    Repeatable means: equal seed and equal actions, equal answers. Where they are not, nothing is
+    played again inside of an attempt: one whose step is abandoned, or that loses its environment,
+    fails with the environment's cause.
+    """
+
+    repeatable: bool
+
+
+def repeatable(domain: Domain) -> bool:
+    """Return whether equal seeds and actions get equal answers."""
+    return domain.repeatable if isinstance(domain, Repeats) else True
+
+
+@runtime_checkable
+class JudgedWhilePlayed(Protocol):
+    """A domain whose environment judges an attempt while it is played.
+
+    Its answers carry rewards (`genenv_core.domains.rewards`), from which `score` makes the verdict.
+    A transcript that nobody played has no verdict; whoever wants one plays it first.
+    """
+
+    judged_while_played: bool
+
+
+def judged_while_played(domain: Domain) -> bool:
+    """Return whether a verdict needs the rewards of an attempt that was played."""
+    return isinstance(domain, JudgedWhilePlayed) and domain.judged_while_played
 
 
 FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from genenv_core.domains.rewards import wrong_rewards
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import DomainError, one_line
 from genenv_core.storage.canonical import said_odd
@@ -40,6 +41,13 @@ FAILURES = (Exception, SystemExit)
 """What a domain's code may raise without ending more than its own attempt: anything."""
 
 
+class EnvironmentLost(ConnectionError):
+    """The environment that plays a domain's attempts gives no answer, or one that nobody can read.
+
+    It says nothing about an agent or a task. Raised in an episode it is the environment's failure.
+    """
+
+
 def stepped(step: Callable[..., object], *action: str) -> Observation:
     """Return what an environment answers; whatever goes wrong in it is an observation too."""
     try:
@@ -49,6 +57,9 @@ def stepped(step: Callable[..., object], *action: str) -> Observation:
         messages = tuple(map(_whole, observation.messages))
         if said := too_long(messages):
             raise ValueError(f"{said}: {LONGER}")
+        for message in messages:
+            if said := wrong_rewards(message):
+                raise ValueError(said)
         return replace(observation, messages=messages)
     except FAILURES as error:
         return failure(error)
@@ -81,6 +92,16 @@ def failure(error: BaseException) -> Observation:
     said: Message = {"role": "tool", "content": f"error: {error_line(error)}"}
     cause = Cause.AGENT if isinstance(error, DomainError) else Cause.ENVIRONMENT
     return Observation((said,), done=False, failed=True, cause=cause)
+
+
+def as_observed(message: Message, observation: Observation) -> Message:
+    """Return an environment's message, with a mark where pi_env said it or it is an error."""
+    with_marks = message.copy()
+    if observation.simulated:
+        with_marks["simulated"] = True
+    if observation.failed:
+        with_marks["error"] = True
+    return with_marks
 
 
 def too_long(messages: Sequence[Message]) -> str:

@@ -19,6 +19,7 @@ from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.domains.steps import (
     EPISODE_TURN,
     FAILURES,
+    as_observed,
     broken,
     failure,
     stepped,
@@ -39,7 +40,7 @@ from genenv_core.exchange.chat_client import (
     all_done,
 )
 from genenv_core.exchange.threads import in_thread
-from genenv_core.play.attempt import AttemptBounds, SeedOf, marked, opening
+from genenv_core.play.attempt import AttemptBounds, SeedOf, opening
 from genenv_core.play.calls import with_calls, with_calls_of
 from genenv_core.play.transcript import openai_messages
 from genenv_core.types import (
@@ -296,7 +297,9 @@ class ChatPlayer:
         if reply.finish is FinishReason.ERROR:
             return attempt.rollout(FinishReason.ERROR, reply.error, Cause.ENGINE)
         observation = await in_thread(stepped, episode.step, text)
-        attempt.messages.extend(marked(message, observation) for message in observation.messages)
+        attempt.messages.extend(
+            as_observed(message, observation) for message in observation.messages
+        )
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
             why = broken(observation, attempt.task_id, attempt.turns, text)

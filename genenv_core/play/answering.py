@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 
+from genenv_core.domains.protocol import repeatable
 from genenv_core.domains.steps import EPISODE_TURN, stepped
 from genenv_core.engines.protocol import Engine
 from genenv_core.engines.retries import LOOK_S
@@ -117,7 +118,7 @@ class ByWorkers(Answering):
     """The domain's own code, executed by workers."""
 
     def __init__(self, play: Play, tools: ToolExecution, mailbox: Mailbox) -> None:
-        self._play = play
+        self._play, self._repeatable = play, repeatable(play.domain)
         self._workers = ToolWorkers(tools.workers, tools.timeout_s, mailbox)
         self._asked: dict[int, _Step] = {}
 
@@ -136,6 +137,7 @@ class ByWorkers(Answering):
             step = self._asked.pop(answer.tag)
             # The worker that is stuck in a lost step still holds its episode.
             step.attempt.episode = None if answer.lost else step.episode
+            step.attempt.stranded = answer.lost and not self._repeatable
         return [(answer.tag, answer.observation) for answer in answers]
 
     def patience(self) -> float:

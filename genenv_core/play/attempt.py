@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 from genenv_core.domains.protocol import Domain, Episode, tools_of
-from genenv_core.domains.steps import broken, error_line
+from genenv_core.domains.rewards import unrewarded
+from genenv_core.domains.steps import as_observed, broken, error_line
 from genenv_core.engines.protocol import Engine
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.chat import ChatFormat
@@ -107,6 +108,7 @@ class Attempt:
 
     `actions` are the agent's texts that its environment has answered. `lasting` says that the same
     seeds would break it again, as where pi_env says in the place of the tools what fits nothing.
+    `stranded` says that its environment is gone and that nobody can make it anew.
     """
 
     task_id: str
@@ -126,6 +128,7 @@ class Attempt:
     error: str = ""
     cause: Cause | None = None
     lasting: bool = False
+    stranded: bool = False
 
     @property
     def passing(self) -> bool:
@@ -171,7 +174,7 @@ class Attempt:
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: AttemptBounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
-        answered = [marked(message, observation) for message in observation.messages]
+        answered = [as_observed(message, observation) for message in observation.messages]
         self.messages.extend(answered)
         if observation.failed:
             self.errors += 1
@@ -180,7 +183,7 @@ class Attempt:
             self.actions.append(self.messages[-1 - len(answered)]["content"])
         last = self.turns >= bounds.max_turns
         lost = observation.failed and observation.cause is not Cause.AGENT and last
-        if self.errors >= bounds.max_errors or lost:
+        if self.errors >= bounds.max_errors or lost or self.stranded:
             said = self.messages[-1 - len(answered)]["content"]
             why = broken(observation, self.task_id, self.turns, said)
             self.end(FinishReason.ERROR, why, observation.cause)
@@ -191,7 +194,7 @@ class Attempt:
             self.end(FinishReason.LENGTH)
         else:
             before = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()
-            between = chat.continuation(observation.messages, before)
+            between = chat.continuation(list(map(unrewarded, observation.messages)), before)
             if self.length + len(between) >= bounds.max_length:
                 self.end(FinishReason.LENGTH)
                 return
@@ -260,13 +263,3 @@ def with_stops(params: SamplingParams, chat: ChatFormat) -> SamplingParams:
     """Return the parameters with the stop tokens of the checkpoint's template added."""
     stops = tuple(dict.fromkeys([*params.stop_token_ids, *chat.stop_token_ids]))
     return replace(params, stop_token_ids=stops)
-
-
-def marked(message: Message, observation: Observation) -> Message:
-    """Return an environment's message, with a mark where pi_env said it or it is an error."""
-    with_marks = message.copy()
-    if observation.simulated:
-        with_marks["simulated"] = True
-    if observation.failed:
-        with_marks["error"] = True
-    return with_marks

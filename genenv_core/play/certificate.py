@@ -20,10 +20,13 @@ from genenv_core.domains.protocol import (
     NamesLeaks,
     SolutionTurn,
     WritesAnswers,
+    judged_while_played,
+    repeatable,
     tools_of,
 )
-from genenv_core.domains.steps import FAILURES, error_line
+from genenv_core.domains.steps import FAILURES, EnvironmentLost, error_line
 from genenv_core.domains.tool_calls import marked, written
+from genenv_core.errors import DomainError
 from genenv_core.play.asked import judged
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
@@ -65,13 +68,23 @@ def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
     """Return the checks that can be made of a task, in the order of `Flaw`.
 
     Which can be made depends on the domain: without `KnowsSolution` or `WritesAnswers` nobody can
-    say whether a task is reachable. Only the first one says what the tools may not give away.
+    say whether a task is reachable. Only the first one says what the tools may not give away. A
+    task whose ground truth only its environment knows ('') has nothing that could leak or fail.
+
+    Raises DomainError where the environment that plays the task is lost.
     """
+    try:
+        return _checks(draft, domain)
+    except EnvironmentLost as error:
+        raise DomainError(
+            f"domain {domain.name}: no certificate of the task {draft.prompt[:SHOWN]!r}: {error}"
+        ) from error
+
+
+def _checks(draft: TaskDraft, domain: Domain) -> list[Check]:
     turns, broken = _solution(draft, domain)
     parts = [part for turn in turns for part in turn.reveals]
     found = {
-        Flaw.LEAKS_ANSWER: _leaked(draft, domain, parts),
-        Flaw.REJECTS_GROUND_TRUTH: _wrong(draft, domain),
         Flaw.ACCEPTS_TRIVIAL: _accepted(draft, domain, domain.trivial_answers(draft)),
         Flaw.ACCEPTS_CANARY: _accepted(draft, domain, CANARIES),
         Flaw.UNSTEADY_VERDICT: _unsteady(draft, domain),
@@ -79,6 +92,9 @@ def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
             draft, domain, [draft.ground_truth, *(t.says for t in turns)]
         ),
     }
+    if draft.ground_truth or not judged_while_played(domain):
+        found[Flaw.LEAKS_ANSWER] = _leaked(draft, domain, parts)
+        found[Flaw.REJECTS_GROUND_TRUTH] = _wrong(draft, domain)
     if broken:
         found[Flaw.UNREACHABLE] = broken
     elif turns:
@@ -107,8 +123,17 @@ def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
 
 
 def said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
-    """Return the transcript in which the agent says just `answer`."""
-    return [*domain.agent_messages(draft), {"role": "assistant", "content": answer}]
+    """Return the transcript in which the agent says just `answer`.
+
+    It is played where only the environment can judge it; raises what the step raises.
+    """
+    messages: list[Message] = [
+        *domain.agent_messages(draft),
+        {"role": "assistant", "content": answer},
+    ]
+    if not judged_while_played(domain):
+        return messages
+    return [*messages, *domain.episode(draft, 0).step(answer).messages]
 
 
 def _said_of(text: str, parts: Iterable[str], who: str) -> str:
@@ -136,6 +161,8 @@ def _leaked(draft: TaskDraft, domain: Domain, parts: Sequence[str]) -> str:
 def _wrong(draft: TaskDraft, domain: Domain) -> str:
     try:
         verdict = answer_verdict(draft, domain, draft.ground_truth)
+    except EnvironmentLost:
+        raise
     except FAILURES as error:
         return f"the ground truth cannot be judged: {_why(error)}"
     return "" if verdict.success else f"the ground truth fails: {verdict.failure or 'no success'}"
@@ -150,6 +177,8 @@ def _accepted(draft: TaskDraft, domain: Domain, answers: Sequence[str]) -> str:
     for answer in answers:
         try:
             verdict = answer_verdict(draft, domain, answer)
+        except EnvironmentLost:
+            raise
         except FAILURES:
             continue  # then it is no success either
         if verdict.success:
@@ -162,9 +191,13 @@ def _unsteady(draft: TaskDraft, domain: Domain) -> str:
         try:
             messages = said(draft, domain, answer)
             verdicts = [judged(domain, draft, messages) for _ in range(REPEATS)]
+            if judged_while_played(domain) and repeatable(domain):
+                verdicts.append(answer_verdict(draft, domain, answer))
             # Stored traces of stored tasks are judged too.
             stored = replace(draft, spec=_stored(draft.spec))
             verdicts.append(judged(domain, stored, _stored(messages)))
+        except EnvironmentLost:
+            raise
         except FAILURES:
             continue  # `_wrong` says so
         if any(verdict != verdicts[0] for verdict in verdicts):
@@ -199,6 +232,8 @@ def _play(
             if done:
                 break
         verdict = judged(domain, draft, messages)
+    except EnvironmentLost:
+        raise
     except FAILURES as error:
         return _CertificateAttempt(_why(error), observed)
     if not done:
@@ -244,6 +279,8 @@ def _early(
 def _answer(draft: TaskDraft, domain: Domain, action: str) -> str:
     try:
         return _text(domain.episode(draft, 0).step(action).messages)
+    except EnvironmentLost:
+        raise
     except FAILURES as error:
         return error_line(error)  # which the agent sees
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from genenv_core.domains.protocol import repeatable
 from genenv_core.engines.protocol import Session
 from genenv_core.engines.retries import LOOK_S, NEVER, Retries, batches
 from genenv_core.engines.sessions import BatchSession, Mailbox, open_session
@@ -62,11 +63,13 @@ def run_episodes(
 
     In step, the bits of a batch depend on all attempts in it. So where some came late and all came
     in the end, the driver makes all once more: they are then those of a run that lost nothing. It
-    yields groups that were finished before the first loss at once, as they are the same.
+    yields groups that were finished before the first loss at once, as they are the same. Where the
+    domain is not repeatable, this would gain nothing and is left out.
     """
     rounds = _Rounds(retries)
     made = _made(tasks, play, tools, open_attempts, rounds, check)
-    if tools is not None or not retries.tries or not batches(play.engine):
+    once = tools is not None or not retries.tries or not repeatable(play.domain)
+    if once or not batches(play.engine):
         yield from made
         return
     given, held = set[int](), list[tuple[int, list[Rollout]]]()

@@ -14,6 +14,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from genenv_core.domains.rewards import earned
 from genenv_core.domains.tool_calls import call_as_read, read_call
 from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.types import JsonObject, Message
@@ -42,11 +43,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message: who speaks, and texts and calls in the order in which they were written."""
+    """One message: who speaks, and texts and calls in the order in which they were written.
+
+    `earned` are the rewards that an environment gave with it, in words, such as `reward 0.5`.
+    """
 
     role: str
     parts: tuple[str | ToolCall, ...]
     name: str = ""
+    earned: str = ""
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -128,7 +133,8 @@ def _turn(message: Message) -> Turn:
     recorded = [call for call in message.get("tool_calls", ()) if "span" not in call]
     calls = (_read(entry.get("function")) for entry in recorded)
     parts += [call for call in calls if call is not None]
-    return Turn(message["role"], tuple(part for part in parts if part), message.get("name", ""))
+    said = tuple(part for part in parts if part)
+    return Turn(message["role"], said, message.get("name", ""), earned(message))
 
 
 def _cut(text: str, calls: Sequence[JsonObject]) -> list[str | ToolCall]:

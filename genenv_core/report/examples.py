@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -131,7 +131,7 @@ def _task(rows: list[dict[str, Any]]) -> ExampleTask:
 
 def _shortened(turn: Turn) -> Turn:
     parts = tuple(_short(part) if isinstance(part, str) else part for part in turn.parts)
-    return Turn(turn.role, parts, turn.name)
+    return replace(turn, parts=parts)
 
 
 def _short(text: str) -> str:

@@ -11,8 +11,10 @@ def folded(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:
     """Return turns with how often each comes in a row, so that equal acknowledgements are one."""
     found: list[tuple[Turn, int]] = []
     for turn in turns:
-        if turn.role == "tool" and found and found[-1][0].parts == turn.parts:
-            found[-1] = (Turn("tool", turn.parts), found[-1][1] + 1)
+        before = found[-1][0] if found else None
+        same = before and (before.parts, before.earned) == (turn.parts, turn.earned)
+        if turn.role == "tool" and same:
+            found[-1] = (Turn("tool", turn.parts, earned=turn.earned), found[-1][1] + 1)
         else:
             found.append((turn, 1))
     return found

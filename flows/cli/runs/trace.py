@@ -178,6 +178,8 @@ def _say_messages(say: Any, messages: Sequence[Message]) -> None:
                 said, style = visible(part), "dim" if turn.role == "tool" else ""
             head = f"  {who:>12}  "
             say(head + said, style, hang=len(head))
+        if turn.earned:
+            say(f"  {'':>12}  {visible(turn.earned)}", "dim")
 
 
 def _say_uses(say: Any, policy: str, rows: Sequence[dict[str, Any]], number: str) -> None:

@@ -23,16 +23,18 @@ from genenv_core.domains.protocol import (
     KnowsSolution,
     NamesLeaks,
     ReadsFiles,
-    SeedData,
     WritesAnswers,
+    judged_while_played,
+    repeatable,
     tools_of,
 )
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.steps import shortly, stepped
-from genenv_core.errors import ConfigError
+from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
 from genenv_core.play.checking.calling import attempted, called, limited
+from genenv_core.play.checking.seed_data import of_seed_data
 from genenv_core.play.checking.shapes import (
     DomainFault,
     StopChecking,
@@ -50,15 +52,21 @@ from genenv_core.play.checking.texts import (
     right_turns,
 )
 from genenv_core.storage.canonical import digest
-from genenv_core.types import AgentHistory, Context, Flaw, Rejected, Rejection, TaskDraft
+from genenv_core.types import (
+    AgentHistory,
+    Context,
+    Flaw,
+    Message,
+    Rejected,
+    Rejection,
+    TaskDraft,
+)
 
 CHILD_S = 300.0
 """Longest wait for the other process."""
 
 OF_A_FAMILY = 5
 """Tasks of a family that are played."""
-
-EXAMPLES = 30
 
 FLAWS = {
     Flaw.LEAKS_ANSWER: (
@@ -115,10 +123,10 @@ def check_domain(
             faults += _of_task(domain, draft)
         faults += [*of_parse(domain), *of_embedding(domain, drafts[:OF_A_FAMILY])]
         faults += [] if faults else of_calls(domain, some_of([*drafts, *kept]))
-        faults += _seed_data(domain, kept)
+        faults += of_seed_data(domain, kept)
     except StopChecking as stop:
         return [stop.fault]
-    if not faults:  # which would fail there too
+    if not faults and repeatable(domain):  # a fault would show there too
         faults += _elsewhere(domain, name, options, base, heldout)
     return _first_of_each(faults)
 
@@ -256,7 +264,8 @@ def _separate(
 
 def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
     task = f" on task {shown(draft.prompt)}"
-    _check_seed(domain, draft, task)
+    if repeatable(domain):
+        _check_seed(domain, draft, task)
     opening = called("agent_messages", lambda: domain.agent_messages(draft), task)
     yield from of_messages("agent_messages", opening)
     for rate in (None, 0.5):
@@ -270,7 +279,10 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
     texts = texts_of("trivial_answers", trivial, least=1)
     for answer in (draft.ground_truth, draft.prompt, *texts, *CANARIES, *ACTIONS):
         on = f" for the answer {shortly(answer)}{task}"
-        verdict = called("score", lambda a=answer: domain.score(draft, said(draft, domain, a)), on)
+        messages = called("episode.step", lambda a=answer: _said(domain, draft, a), on)
+        if messages is None:
+            continue
+        verdict = called("score", lambda m=messages: domain.score(draft, m), on)
         if wrong := wrong_verdict(verdict):
             raise StopChecking("score", f"{wrong.found}{on}", wrong.remedy)
         if verdict.success and verdict.failure:
@@ -288,6 +300,16 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
             method, remedy = FLAWS[check.flaw]
             what = f"task {shown(draft.prompt)}: {check.flaw.value}: {check.detail}"
             yield DomainFault(method, what, remedy)
+
+
+def _said(domain: Domain, draft: TaskDraft, answer: str) -> list[Message] | None:
+    """Return the transcript of an answer, None where its environment refuses to take it."""
+    try:
+        return said(draft, domain, answer)
+    except DomainError:
+        if judged_while_played(domain):
+            return None
+        raise
 
 
 def _check_seed(domain: Domain, draft: TaskDraft, task: str) -> None:
@@ -327,48 +349,17 @@ def _read_again(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
 
 
 def _played(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
-    for action in (draft.ground_truth, *ACTIONS):
+    known = draft.ground_truth or not judged_while_played(domain)
+    for action in (*([draft.ground_truth] if known else []), *ACTIONS):
         ((seen, why),) = attempted(domain, draft, [action])
         yield from of_messages("episode.step", list(seen.messages), may_be_empty=True)
-        right = action == draft.ground_truth
+        right = known and action == draft.ground_truth
         if right and why:
             yield DomainFault("episode.step", why, "return an Observation")
         elif right and not seen.done and not isinstance(domain, KnowsSolution | WritesAnswers):
             what = "goes on after the ground truth was said"
             how = "end it (Observation(done=True)), or say how it is attempted (KnowsSolution)"
             yield DomainFault("episode.step", what, how)
-
-
-def _seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[DomainFault]:
-    if not isinstance(domain, SeedData):
-        return
-    held = {draft.fingerprint for draft in kept}
-    agent = called("agent_examples", lambda: domain.agent_examples(0, EXAMPLES))
-    env = called("env_examples", lambda: domain.env_examples(0, EXAMPLES, 0.5))
-    for method, given in (("agent_examples", agent), ("env_examples", env)):
-        examples = items_of(given)
-        if examples is None or len(examples) != EXAMPLES:
-            yield DomainFault(
-                method, f"returned {shown(given)}", f"return {EXAMPLES}, as was asked"
-            )
-            continue
-        for example in examples:
-            try:
-                messages, text = example
-            except (TypeError, ValueError):
-                yield DomainFault(method, f"has {shown(example)}", "an example is (messages, text)")
-                continue
-            yield from of_messages(method, messages)
-            if not isinstance(text, str):
-                yield DomainFault(
-                    method, f"has the answer {shown(text)}", "an example ends in a text"
-                )
-                continue
-            if method != "env_examples":
-                continue
-            written = items_of(called("parse", lambda t=text: domain.parse(t))) or []
-            if any(isinstance(one, TaskDraft) and one.fingerprint in held for one in written):
-                yield DomainFault(method, f"shows the held-out task {shown(text)}", "leave it out")
 
 
 def _elsewhere(

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.desk import DeskDomain
+from genenv_core.domains.rewards import rewarded, rewards_given
 from genenv_core.domains.steps import EPISODE_TURN, stepped
 from genenv_core.engines.protocol import Engine
 from genenv_core.engines.transformers.engine import TransformersEngine
@@ -229,6 +230,71 @@ def test_a_step_over_its_limit_is_an_observation_and_the_episode_goes_on() -> No
     again = domain.episodes[-1]
     actions = [m["content"] for m in other.messages if m["role"] == "assistant"]
     assert again.seen == [actions[0], actions[2], actions[3]]
+
+
+@mutation(
+    "an attempt that cannot be repeated is", "genenv_core/play/answering.py",
+    "step.attempt.stranded = answer.lost and not self._repeatable", "pass",
+)  # fmt: skip
+@pytest.mark.timeout(BOUND_S)
+def test_a_step_over_its_limit_ends_an_attempt_that_cannot_be_repeated() -> None:
+    forever = threading.Event()
+
+    class Unrepeatable(SlowDomain):
+        repeatable = False
+
+    def before(seed: int, turn: int) -> None:
+        if turn == 1 and seed == seed_from("t", 0, EPISODE_TURN):
+            forever.wait()
+
+    domain = Unrepeatable(before)
+    lost, other = flat(play([("t", draft_of(3))], saying_ab(), domain, tools=ToolExecution(2, 1.0)))
+    forever.set()
+    assert (lost.finish_reason, lost.cause, lost.turns) == (
+        FinishReason.ERROR,
+        Cause.ENVIRONMENT,
+        2,
+    )
+    assert "gave no answer within 1 s" in lost.error
+    assert (other.finish_reason, len(domain.episodes)) == (FinishReason.STOP, 2)
+
+
+@mutation(
+    "the agent reads its rewards", "genenv_core/play/attempt.py",
+    "list(map(unrewarded, observation.messages))", "observation.messages",
+)  # fmt: skip
+def test_rewards_are_stored_and_not_read_by_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, read = EchoEpisode.step, list[Message]()
+
+    def rewarding(self: EchoEpisode, action: str) -> Observation:
+        plain = step(self, action)
+        return replace(plain, messages=tuple(rewarded(plain.messages, {"reward": 0.5})))
+
+    continuation = ChatFormat.continuation
+
+    def reading(self: ChatFormat, messages: Sequence[Message], before: Sequence[int] = ()) -> Any:
+        read.extend(messages)
+        return continuation(self, messages, before)
+
+    plain = in_step(EchoDomain(), saying_ab())
+    monkeypatch.setattr(ChatFormat, "continuation", reading)
+    monkeypatch.setattr(EchoEpisode, "step", rewarding)
+    made = in_step(EchoDomain(), saying_ab())
+    assert [one.token_ids for one in made] == [one.token_ids for one in plain]
+    assert read and not any("rewards" in message for message in read)
+    assert rewards_given(made[0].messages) == [{"reward": 0.5}] * made[0].turns
+
+
+@mutation(
+    "a reward may be NaN", "genenv_core/domains/rewards.py",
+    "number and math.isfinite(cast(float, value))", "number",
+)  # fmt: skip
+@pytest.mark.parametrize("rewards", [{"reward": float("nan")}, {"reward": "1"}, {3: 0.5}, [1.0]])
+def test_rewards_that_are_no_numbers_are_the_environments_failure(rewards: Any) -> None:
+    message: Any = {"role": "tool", "content": "so", "rewards": rewards}
+    seen = stepped(lambda _: Observation((message,)), "ab")
+    assert seen.failed and seen.cause is Cause.ENVIRONMENT
+    assert "reward" in seen.messages[0]["content"]
 
 
 def test_a_step_that_raises_is_an_observation_and_too_many_end_the_attempt() -> None:

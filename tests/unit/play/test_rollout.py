@@ -179,6 +179,12 @@ class Flaky(ScriptedEngine):
         return said(*spell("ab" * (1 + request.seed % 3)))
 
 
+class Unrepeatable(EchoDomain):
+    """Says that it answers otherwise each time."""
+
+    repeatable = False
+
+
 LOST = {seed_from("a", 0, 0), seed_from("b", 1, 1), seed_from("b", 2, 2)}
 """Turns of three attempts at two tasks of three turns: the first, one amid, and the last."""
 
@@ -192,13 +198,17 @@ LOST = {seed_from("a", 0, 0), seed_from("b", 1, 1), seed_from("b", 2, 2)}
     "a batch in which some came late has other bits", DRIVER,
     "if rounds.number and not _lost(held):", "if False:",
 )  # fmt: skip
+@mutation(
+    "what cannot be repeated is made once more", DRIVER,
+    " or not repeatable(play.domain)", "",
+)  # fmt: skip
 @pytest.mark.parametrize("open_attempts", [None, 3])
 def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: int | None) -> None:
     tasks = [("a", draft_of(3)), ("b", draft_of(3))]
     bounds = AttemptBounds(n=3, max_turns=5, max_length=500)
 
-    def played(engine: Flaky, retries: Retries) -> list[Rollout]:
-        play = Play(EchoDomain(), engine, chat_of(), bounds, PARAMS, seed_from)
+    def played(engine: Flaky, retries: Retries, domain: EchoDomain | None = None) -> list[Rollout]:
+        play = Play(domain or EchoDomain(), engine, chat_of(), bounds, PARAMS, seed_from)
         return flat(run_episodes(tasks, play, open_attempts=open_attempts, retries=retries))
 
     never = played(Flaky(set(), 0), Retries())
@@ -208,6 +218,10 @@ def test_what_an_engine_lost_is_made_again_with_the_same_seeds(open_attempts: in
     # Once more each, since bits depend on the whole batch.
     assert engine.asked[seed_from("a", 1, 0)] == 1 + 1  # of a group that lost another one
     assert engine.asked[seed_from("b", 1, 0)] == 3 + 1
+    # Where attempts cannot be repeated, that would gain nothing.
+    engine = Flaky(LOST, 2)
+    assert played(engine, Retries(2), Unrepeatable()) == never
+    assert engine.asked[seed_from("b", 1, 0)] == 3
     still = played(Flaky(LOST, 2), Retries(1))
     assert [one.lost for one in still] == [True, False, False, False, True, True]
     assert [one for one in still if not one.lost] == [

@@ -107,16 +107,18 @@ def test_nothing_of_an_attempt_is_lost():
 
 @mutation(
     "equal answers of tools are each a turn of their own", "genenv_core/report/folding.py",
-    "found[-1][0].parts == turn.parts", "found[-1][0] is turn",
+    "(before.parts, before.earned) == (turn.parts, turn.earned)", "before is turn",
 )  # fmt: skip
 def test_equal_answers_of_tools_are_one_turn():
     messages = attempt(ship(1) + ship(2) + ship(3))
     messages += [messages[-1], messages[-1], {"role": "tool", "name": "ship", "content": "full"}]
+    messages.append({**messages[-1], "rewards": {"reward": 0.5, "speed": None}})
     one = held(messages, "", failed=False)
     assert [turn.role for turn in one.request] == ["user"]
     assert [(turn.role, turn.times) for turn in one.said] == [
-        ("assistant", 1), ("tool", 3), ("tool", 1),
+        ("assistant", 1), ("tool", 3), ("tool", 1), ("tool", 1),
     ]  # fmt: skip
+    assert [turn.earned for turn in one.said] == ["", "", "", "reward 0.5"]
 
 
 @pytest.mark.parametrize(
