@@ -58,7 +58,7 @@ def check(
     typer.echo(f"pi_env may write\n  {draft.program or '(base tasks have no program)'}\n")
     _show("pi_agent reads", domain.agent_messages(draft))
     right = as_read(draft.ground_truth).replace("\n", "\n  ")
-    typer.echo(f"right is\n  {right}")
+    typer.echo(f"right is\n  {right or '(only the environment knows)'}")
 
 
 @app.command("new")

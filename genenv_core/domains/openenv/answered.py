@@ -1,0 +1,45 @@
+"""An environment that says, in the metadata of a reset, what solves the task in one turn."""
+
+from __future__ import annotations
+
+import random
+
+from genenv_core.domains.openenv.domain import OpenEnvDomain
+from genenv_core.domains.openenv.resets import spelled
+from genenv_core.domains.parts import TRIES
+from genenv_core.domains.protocol import SeedExample
+from genenv_core.ids import seed_from
+from genenv_core.types import AgentHistory, Context, TaskDraft
+
+UNKNOWN = 0.1
+"""Share of pi_env's examples in which the agent's success is not known yet."""
+
+
+class AnsweredOpenEnv(OpenEnvDomain):
+    """Its tasks have a right answer, so they can be checked, and tiny models be made for them."""
+
+    def answer_turns(self, draft: TaskDraft) -> list[str]:
+        """Return the answer, which is the only turn."""
+        return [draft.ground_truth]
+
+    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
+        """Return requests that are not held out, with their answers; some may come again."""
+        drafts = self.open_tasks(seed_from("openenv", "agent_examples", seed), count)
+        return [(self.agent_messages(draft), draft.ground_truth) for draft in drafts]
+
+    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
+        """Return prompts for pi_env with programs; which are easy, only attempts can say."""
+        del easy_skew
+        rng = random.Random(seed_from("openenv", "env_examples", seed))
+        examples: list[SeedExample] = []
+        while len(examples) < count:
+            base, new = (self._program(rng) for _ in range(2))
+            rate = None if rng.random() < UNKNOWN else rng.randint(0, 10) / 10
+            draft = TaskDraft("", {}, "", base, "", 1.0, base)
+            asked = Context("", "", draft, AgentHistory(success_rate=rate))
+            examples.append((self.env_messages(asked), new))
+        return examples
+
+    def _program(self, rng: random.Random) -> str:
+        drawn = (self.resets.draw(rng) for _ in range(TRIES))
+        return next(spelled(one) for one in drawn if not self.is_heldout(one))

@@ -1,0 +1,158 @@
+"""One attempt at a task of an OpenEnv server, played in a session that may be taken away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from genenv_core.domains.kit.tools import ERROR
+from genenv_core.domains.openenv.actions import ActionForm
+from genenv_core.domains.openenv.client import (
+    CAPACITY,
+    INVALID,
+    PAUSE_S,
+    Patience,
+    RefusedByServer,
+    ServerAnswer,
+    ServerSession,
+)
+from genenv_core.domains.openenv.sessions import Seats
+from genenv_core.domains.rewards import REWARD, rewarded
+from genenv_core.domains.steps import EnvironmentLost
+from genenv_core.types import JsonObject, Message, Observation
+
+Tell = Callable[[ServerAnswer], str]
+"""Returns an answer as the agent reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStage:
+    """Where attempts are played, and how.
+
+    Args:
+        seats: the sessions.
+        form: what the agent's turns are to the server.
+        tell: what the server's answers are to the agent.
+        repeatable: whether equal arguments and actions get equal answers.
+        patience: how long all attempts together wait for a lost server.
+        wait_s: how long one of them waits.
+    """
+
+    seats: Seats
+    form: ActionForm
+    tell: Tell
+    repeatable: bool
+    patience: Patience
+    wait_s: float
+
+
+class OpenEnvEpisode:
+    """One attempt.
+
+    Args:
+        stage: where it is played.
+        arguments: those of the reset.
+        prompt: what the agent has read of the reset; another one is a failure.
+    """
+
+    def __init__(self, stage: EpisodeStage, arguments: JsonObject, prompt: str) -> None:
+        self._stage, self._arguments, self._prompt = stage, arguments, prompt
+        self._played: list[tuple[JsonObject, str, float | None]] = []
+        self._begun = False
+
+    def step(self, action: str) -> Observation:
+        """Return what the server answers to the actions of a turn.
+
+        A turn without an action ends the attempt. An action that the server refuses is answered
+        with the reason. Raises EnvironmentLost where the server is gone, and RuntimeError where it
+        fails, answers otherwise than before, or ends the attempt without a reward.
+        """
+        actions = self._stage.form.actions(action)
+        messages: list[Message] = []
+        done, before = not actions, len(self._played)
+        try:
+            for name, arguments in actions:
+                said, reward, done = self._answer(arguments)
+                messages += rewarded([self._message(name, said)], {REWARD: reward})
+                if done:
+                    break
+        except BaseException:  # the step has not happened: the next one begins anew before it
+            del self._played[before:]
+            self._stage.seats.leave(self)
+            raise
+        if done:
+            self._stage.seats.leave(self)
+            self._check_rewarded()
+        return Observation(tuple(messages), done=done)
+
+    def _check_rewarded(self) -> None:
+        if self._played and all(reward is None for _, _, reward in self._played):
+            raise RuntimeError(
+                "the attempt has ended and the server gave no reward, or one that is no number: "
+                "let its environment give a reward with the last observation"
+            )
+
+    def _message(self, name: str, said: str) -> Message:
+        if self._stage.form.role == "user":
+            return {"role": "user", "content": said}
+        return {"role": "tool", "name": name, "content": said}
+
+    def _answer(self, action: JsonObject | str) -> tuple[str, float | None, bool]:
+        """Return what the agent reads, the reward, and whether the attempt is over."""
+        if isinstance(action, str):
+            return action, None, False
+        try:
+            answer = self._of_server(action)
+        except RefusedByServer as error:
+            return f"{ERROR} {error.message}", None, False
+        said = self._stage.tell(answer)
+        self._played.append((action, said, answer.reward))
+        return said, answer.reward, answer.done
+
+    def _of_server(self, action: JsonObject) -> ServerAnswer:
+        """Return its answer; raises RefusedByServer for a wrong action."""
+        stage, deadline = self._stage, time.monotonic() + self._stage.wait_s
+        while True:
+            try:
+                with stage.seats.held(self, shared=stage.repeatable) as (session, own):
+                    if not own:
+                        self._begin(session)
+                    answer = session.step(action)
+                stage.patience.answered()
+                return answer
+            except EnvironmentLost:
+                final = self._begun and not stage.repeatable
+                if stage.patience.over() or time.monotonic() > deadline or final:
+                    raise
+            except RefusedByServer as error:
+                if error.code == INVALID:
+                    raise
+                if error.code != CAPACITY or time.monotonic() > deadline:
+                    raise RuntimeError(f"the server fails: {error}") from error
+                stage.seats.full()
+            time.sleep(PAUSE_S)
+
+    def _begin(self, session: ServerSession) -> None:
+        """Reset a session, and repeat what was played; raises RuntimeError where that differs."""
+        stage = self._stage
+        if self._begun and not stage.repeatable:
+            raise RuntimeError(
+                "the session is lost, and domain.options.repeatable is false: the attempt cannot "
+                "be continued in another one"
+            )
+        heard = stage.tell(session.reset(self._arguments))
+        if heard != self._prompt:
+            raise self._differs("the reset", self._prompt, heard)
+        self._begun = True
+        for turn, (action, before, reward) in enumerate(self._played, 1):
+            answer = session.step(action)
+            if (stage.tell(answer), answer.reward) != (before, reward):
+                raise self._differs(f"action {turn}", before, stage.tell(answer))
+
+    def _differs(self, what: str, before: str, now: str) -> RuntimeError:
+        other = ", or set domain.options.repeatable to false" if self._stage.repeatable else ""
+        return RuntimeError(
+            f"the server answers {what} with {now!r:.80}, and before with {before!r:.80}: seed "
+            f"what is random in it, or leave fields that differ out (domain.options.hidden){other}"
+        )

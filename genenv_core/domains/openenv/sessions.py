@@ -1,0 +1,148 @@
+"""The sessions that episodes share: a server has room for some, attempts are many.
+
+An episode keeps its session from step to step while there is room. Else another episode, one that
+waits for its agent, gives its own up. It repeats its actions when its turn comes, so only
+repeatable environments can be shared so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from genenv_core.domains.openenv.client import CAPACITY, RefusedByServer, ServerSession
+from genenv_core.domains.steps import EnvironmentLost
+
+LOOK_S = 0.05
+
+REST_S = 2.0
+"""How long a session that no episode needs is kept: others may wait for room."""
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """A session, and the episode that it is in the middle of, if that is still wanted."""
+
+    session: ServerSession
+    owner: weakref.ref[object] | None = None
+    busy: bool = False
+    used: float = 0.0
+
+    @property
+    def free(self) -> bool:
+        """Return whether no episode goes on in it."""
+        return not self.busy and (self.owner is None or self.owner() is None)
+
+
+class Seats:
+    """Sessions with one server, at most `most` at once.
+
+    Args:
+        connect: opens a session.
+        most: sessions at once; fewer where the server says that it is full.
+        wait_s: longest wait for a session that others use.
+    """
+
+    def __init__(self, connect: Callable[[], ServerSession], most: int, wait_s: float) -> None:
+        self._connect, self._most, self._wait_s = connect, most, wait_s
+        self._seats: list[Seat] = []
+        self._opening = 0
+        self._tidying = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def held(self, owner: object, *, shared: bool) -> Generator[tuple[ServerSession, bool]]:
+        """Yield a session, and whether the owner's episode goes on in it.
+
+        The session is dropped where what is done in it loses the server. Raises EnvironmentLost
+        where others keep all sessions for too long; `shared` says that they may be taken.
+        """
+        seat, own = self._take(owner, shared)
+        kept = False
+        try:
+            yield seat.session, own
+            kept = True
+        except RefusedByServer as error:
+            kept = error.code != CAPACITY
+            raise
+        finally:
+            with self._changed:
+                seat.busy, seat.used = False, time.monotonic()
+                if not kept:
+                    self._seats.remove(seat)
+                    seat.session.close()
+                self._changed.notify_all()
+
+    def leave(self, owner: object) -> None:
+        """Let an episode that has ended give its session back."""
+        with self._changed:
+            for seat in self._seats:
+                if seat.owner is not None and seat.owner() is owner:
+                    seat.owner = None
+            self._changed.notify_all()
+
+    def full(self) -> None:
+        """Take note that the server has room for no more than there are."""
+        with self._changed:
+            self._most = max(1, len(self._seats) + self._opening)
+
+    def _tidy(self) -> None:
+        """Close sessions that no episode has needed for a while, until there are none."""
+        while True:
+            time.sleep(REST_S)
+            with self._changed:
+                before = time.monotonic() - REST_S
+                for seat in [one for one in self._seats if one.free and one.used < before]:
+                    self._seats.remove(seat)
+                    seat.session.close()
+                if not self._seats and not self._opening:
+                    self._tidying = False
+                    return
+
+    def _take(self, owner: object, shared: bool) -> tuple[Seat, bool]:
+        deadline = time.monotonic() + self._wait_s
+        with self._changed:
+            while True:
+                found = self._own(owner) or self._other(shared)
+                if found is not None:
+                    own = found.owner is not None and found.owner() is owner
+                    found.busy, found.owner = True, weakref.ref(owner)
+                    return found, own
+                if len(self._seats) + self._opening < self._most:
+                    break
+                if time.monotonic() > deadline:
+                    raise EnvironmentLost(
+                        f"the server has room for {self._most} sessions, and all are in use: raise "
+                        "what it takes (max_concurrent_envs), or lower the attempts under way "
+                        "(execution.open_attempts)"
+                    )
+                self._changed.wait(LOOK_S)
+            self._opening += 1
+            if not self._tidying:
+                self._tidying = True
+                threading.Thread(target=self._tidy, name="genenv-openenv-rest", daemon=True).start()
+        opened: list[Seat] = []
+        try:
+            opened.append(Seat(self._connect(), weakref.ref(owner), busy=True))
+        finally:
+            with self._changed:
+                self._opening -= 1
+                self._seats += opened
+        return opened[0], False
+
+    def _own(self, owner: object) -> Seat | None:
+        found = (one for one in self._seats if one.owner is not None and one.owner() is owner)
+        return next(found, None)
+
+    def _other(self, shared: bool) -> Seat | None:
+        """Return a session that may be taken: a free one, else the one that rests the longest."""
+        free = next((seat for seat in self._seats if seat.free), None)
+        room = len(self._seats) + self._opening < self._most
+        if free is not None or room or not shared:
+            return free
+        resting = [seat for seat in self._seats if not seat.busy]
+        return min(resting, key=lambda seat: seat.used, default=None)
