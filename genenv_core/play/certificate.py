@@ -84,7 +84,11 @@ def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
 def _checks(draft: TaskDraft, domain: Domain) -> list[Check]:
     turns, broken = _solution(draft, domain)
     parts = [part for turn in turns for part in turn.reveals]
-    found = {
+    found: dict[Flaw, str] = {}
+    if draft.ground_truth or not judged_while_played(domain):
+        found[Flaw.LEAKS_ANSWER] = _leaked(draft, domain, parts)
+        found[Flaw.REJECTS_GROUND_TRUTH] = _wrong(draft, domain)
+    found |= {
         Flaw.ACCEPTS_TRIVIAL: _accepted(draft, domain, domain.trivial_answers(draft)),
         Flaw.ACCEPTS_CANARY: _accepted(draft, domain, CANARIES),
         Flaw.UNSTEADY_VERDICT: _unsteady(draft, domain),
@@ -92,9 +96,6 @@ def _checks(draft: TaskDraft, domain: Domain) -> list[Check]:
             draft, domain, [draft.ground_truth, *(t.says for t in turns)]
         ),
     }
-    if draft.ground_truth or not judged_while_played(domain):
-        found[Flaw.LEAKS_ANSWER] = _leaked(draft, domain, parts)
-        found[Flaw.REJECTS_GROUND_TRUTH] = _wrong(draft, domain)
     if broken:
         found[Flaw.UNREACHABLE] = broken
     elif turns:
