@@ -164,6 +164,11 @@ def skewed_weights(easy: Sequence[float], easy_skew: float) -> list[float]:
     return [easy_skew * share + (1 - easy_skew) * uniform for share in easy]
 
 
+def drawn_rate(rng: random.Random) -> float | None:
+    """Return a success of the agent for an example of pi_env: tenths, one in ten not known yet."""
+    return None if rng.random() < 0.1 else rng.randint(0, 10) / 10
+
+
 def env_request(rate: float | None, base: str) -> str:
     """Return what pi_env is asked: the agent's success in tenths, and a program to vary."""
     success = "none" if rate is None else f"{round(rate * 10)}/10"

@@ -39,6 +39,7 @@ from genenv_core.domains.parts import (
     by_weight,
     distinct,
     draw_open,
+    drawn_rate,
     env_request,
     env_weights,
     even_weights,
@@ -238,7 +239,7 @@ class DeskDomain:
             weights = env_weights(most, easy_skew)
         examples: list[SeedExample] = []
         while len(examples) < count:
-            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
+            rate = drawn_rate(rng)
             base_program = self._draw_open(rng, base_weights)
             if self.options.dialogue and rng.random() < _TOOL_SHARE:
                 examples.append(self._tool_example(base_program, rng))

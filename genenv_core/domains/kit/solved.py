@@ -15,14 +15,12 @@ from genenv_core.algorithm.saying import holds
 from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
 from genenv_core.domains.kit.episode import ToolEpisode
 from genenv_core.domains.kit.tools import ERROR
-from genenv_core.domains.parts import env_weights, mixed_weights
+from genenv_core.domains.parts import drawn_rate, env_weights, mixed_weights
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.steps import FAILURES, LONGER, SHOWN, error_line, shortly, too_long
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
 from genenv_core.types import Message, Observation, TaskDraft
-
-_NO_RATE = 0.1  # of pi_env's examples: the agent's success is not known yet
 
 
 class SolvedDomain(ProgramDomain[OptionsT]):
@@ -62,7 +60,7 @@ class SolvedDomain(ProgramDomain[OptionsT]):
         base_weights = mixed_weights(self.highest())
         examples: list[SeedExample] = []
         for _ in range(count):
-            rate = None if rng.random() < _NO_RATE else rng.randint(0, 10) / 10
+            rate = drawn_rate(rng)
             prompt = self.env_prompt(rate, self.draw_open(rng, base_weights).program)
             examples.append((prompt, self.draw_open(rng, weights).program))
         return examples

@@ -92,7 +92,7 @@ def takes_mcp(schema: JsonObject) -> bool:
 
 
 def form_of(schema: JsonObject) -> ActionForm:
-    """Return how the agent's turns become actions under a schema that is no call of MCP tools."""
+    """Return how the agent's turns become actions; the schema is not that of `takes_mcp`."""
     fields = _without_metadata(schema)["properties"]
     required = schema.get("required", [])
     if len(required) == 1 and fields.get(required[0], {}).get("type") == "string":

@@ -6,13 +6,10 @@ import random
 
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.openenv.resets import spelled
-from genenv_core.domains.parts import TRIES
+from genenv_core.domains.parts import TRIES, drawn_rate
 from genenv_core.domains.protocol import SeedExample
 from genenv_core.ids import seed_from
 from genenv_core.types import AgentHistory, Context, TaskDraft
-
-UNKNOWN = 0.1
-"""Share of pi_env's examples in which the agent's success is not known yet."""
 
 
 class AnsweredOpenEnv(OpenEnvDomain):
@@ -34,7 +31,7 @@ class AnsweredOpenEnv(OpenEnvDomain):
         examples: list[SeedExample] = []
         while len(examples) < count:
             base, new = (self._program(rng) for _ in range(2))
-            rate = None if rng.random() < UNKNOWN else rng.randint(0, 10) / 10
+            rate = drawn_rate(rng)
             draft = TaskDraft("", {}, "", base, "", 1.0, base)
             asked = Context("", "", draft, AgentHistory(success_rate=rate))
             examples.append((self.env_messages(asked), new))

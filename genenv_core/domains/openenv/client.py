@@ -11,7 +11,8 @@ import atexit
 import json
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -127,20 +128,11 @@ class OpenEnvServer:
             time.sleep(PAUSE_S)
 
     async def _called(self, method: str, where: str, body: JsonObject | None) -> object:
-        try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                _http().request(method, where, json=body) as answer,
-            ):
-                status, data = answer.status, await answer.read()
-        except TimeoutError:
-            raise EnvironmentLost(f"{where} gave no answer in {self._timeout_s:g} s") from None
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
-            raise ConfigError(
-                f"domain.options.url: {where} is no address: give http://HOST:PORT"
-            ) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise EnvironmentLost(f"{where}: {one_line(error, SHOWN)}") from error
+        async with (
+            _answering(where, self._timeout_s),
+            _http().request(method, where, json=body) as answer,
+        ):
+            status, data = answer.status, await answer.read()
         if status in MISSING:
             return None
         if status >= 400:
@@ -149,13 +141,8 @@ class OpenEnvServer:
         return _read(data, where)
 
     async def _opened(self, where: str) -> aiohttp.ClientWebSocketResponse:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await _http().ws_connect(where, max_msg_size=LARGEST)
-        except TimeoutError:
-            raise EnvironmentLost(f"{where} gave no answer in {self._timeout_s:g} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise EnvironmentLost(f"{where}: {one_line(error, SHOWN)}") from error
+        async with _answering(where, self._timeout_s):
+            return await _http().ws_connect(where, max_msg_size=LARGEST)
 
 
 class ServerSession:
@@ -193,22 +180,31 @@ class ServerSession:
         return _answer(said, self._where)
 
     async def _asked(self, message: JsonObject) -> JsonObject:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._socket.send_str(json.dumps(message))
-                received = await self._socket.receive()
-        except TimeoutError:
-            raise EnvironmentLost(
-                f"{self._where} gave no answer in {self._timeout_s:g} s"
-            ) from None
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:
-            raise EnvironmentLost(f"{self._where}: {one_line(error, SHOWN)}") from error
+        async with _answering(self._where, self._timeout_s):
+            await self._socket.send_str(json.dumps(message))
+            received = await self._socket.receive()
         if received.type is not aiohttp.WSMsgType.TEXT:
             raise EnvironmentLost(f"{self._where} closed the connection ({received.type.name})")
         found = _read(cast(str, received.data), self._where)
         if not isinstance(found, dict):
             raise EnvironmentLost(f"{self._where} answers no JSON object: {str(found)[:SHOWN]}")
         return cast(JsonObject, found)
+
+
+@asynccontextmanager
+async def _answering(where: str, timeout_s: float) -> AsyncGenerator[None]:
+    """Raise EnvironmentLost where what is inside gets no answer, or not in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise EnvironmentLost(f"{where} gave no answer in {timeout_s:g} s") from None
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        raise ConfigError(
+            f"domain.options.url: {where} is no address: give http://HOST:PORT"
+        ) from error
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:
+        raise EnvironmentLost(f"{where}: {one_line(error, SHOWN)}") from error
 
 
 def as_object(value: object) -> JsonObject:

@@ -7,7 +7,6 @@ reads. Each turn is an action, and the server's rewards are the verdict.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import TypeVar
@@ -15,8 +14,6 @@ from typing import TypeVar
 from genenv_core.domains.kit.tools import told
 from genenv_core.domains.openenv.actions import LIST_TOOLS, McpForm, form_of, takes_mcp
 from genenv_core.domains.openenv.client import (
-    CAPACITY,
-    PAUSE_S,
     OpenEnvServer,
     RefusedByServer,
     ServerAnswer,
@@ -82,7 +79,7 @@ class OpenEnvDomain:
         self._hidden = (*options.hidden, *filter(None, [options.answer]))
         place = options.serve or options.address
         served = None if options.serve is None else options.variables
-        self._server = server = _server(place, served, options.timeout_s, options.wait_s)
+        server = _server(place, served, options.timeout_s, options.wait_s)
         self._seats = _seats(server, options.sessions, options.wait_s)
         facts = facts_of(server, tasks=options.reset is None)
         self._about, self._splits = facts.about, facts.splits
@@ -193,10 +190,7 @@ class OpenEnvDomain:
 
     @cached_property
     def _stage(self) -> EpisodeStage:
-        return EpisodeStage(
-            self._seats, self._form, self._tell, self.repeatable,
-            self._server.patience, self.options.wait_s,
-        )  # fmt: skip
+        return EpisodeStage(self._seats, self._form, self._tell, self.repeatable)
 
     @cached_property
     def _shown(self) -> list[str]:
@@ -279,30 +273,12 @@ class OpenEnvDomain:
         )
 
     def _asked(self, ask: Callable[[ServerSession], Result]) -> Result:
-        """Return what one question comes to, in a session that is free for it.
-
-        Raises RefusedByServer, and EnvironmentLost where the server gives no answer for too long.
-        """
-        deadline = time.monotonic() + self.options.wait_s
+        """Return what one question comes to, in a session that is free for it; raises as Seats."""
         asker = _Asker()
-        while True:
-            try:
-                with self._seats.held(asker, shared=self.repeatable) as (session, _):
-                    found = ask(session)
-                self._server.patience.answered()
-                return found
-            except RefusedByServer as error:
-                if error.code != CAPACITY:
-                    raise
-                self._seats.full()
-                if time.monotonic() > deadline:
-                    raise EnvironmentLost("the server is full") from error
-            except EnvironmentLost:
-                if self._server.patience.over() or time.monotonic() > deadline:
-                    raise
-            finally:
-                self._seats.leave(asker)
-            time.sleep(PAUSE_S)
+        try:
+            return self._seats.asked(asker, lambda session, _: ask(session), shared=self.repeatable)
+        finally:
+            self._seats.leave(asker)
 
     def _tell(self, answer: ServerAnswer) -> str:
         return tell(answer, self._hidden)
@@ -334,4 +310,4 @@ def _process(place: str, variables: tuple[str, ...]) -> ServerProcess:
 @cache
 def _seats(server: OpenEnvServer, most: int, wait_s: float) -> Seats:
     """Return the sessions with a server, which all domains of a process share."""
-    return Seats(server.connect, most, wait_s)
+    return Seats(server.connect, most, wait_s, server.patience)

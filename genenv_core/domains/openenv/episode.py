@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from genenv_core.domains.kit.tools import ERROR
 from genenv_core.domains.openenv.actions import ActionForm
 from genenv_core.domains.openenv.client import (
-    CAPACITY,
     INVALID,
-    PAUSE_S,
-    Patience,
     RefusedByServer,
     ServerAnswer,
     ServerSession,
 )
 from genenv_core.domains.openenv.sessions import Seats
 from genenv_core.domains.rewards import REWARD, rewarded
-from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.types import JsonObject, Message, Observation
 
 Tell = Callable[[ServerAnswer], str]
@@ -35,16 +30,12 @@ class EpisodeStage:
         form: what the agent's turns are to the server.
         tell: what the server's answers are to the agent.
         repeatable: whether equal arguments and actions get equal answers.
-        patience: how long all attempts together wait for a lost server.
-        wait_s: how long one of them waits.
     """
 
     seats: Seats
     form: ActionForm
     tell: Tell
     repeatable: bool
-    patience: Patience
-    wait_s: float
 
 
 class OpenEnvEpisode:
@@ -112,26 +103,22 @@ class OpenEnvEpisode:
 
     def _of_server(self, action: JsonObject) -> ServerAnswer:
         """Return its answer; raises RefusedByServer for a wrong action."""
-        stage, deadline = self._stage, time.monotonic() + self._stage.wait_s
-        while True:
-            try:
-                with stage.seats.held(self, shared=stage.repeatable) as (session, own):
-                    if not own:
-                        self._begin(session)
-                    answer = session.step(action)
-                stage.patience.answered()
-                return answer
-            except EnvironmentLost:
-                final = self._begun and not stage.repeatable
-                if stage.patience.over() or time.monotonic() > deadline or final:
-                    raise
-            except RefusedByServer as error:
-                if error.code == INVALID:
-                    raise
-                if error.code != CAPACITY or time.monotonic() > deadline:
-                    raise RuntimeError(f"the server fails: {error}") from error
-                stage.seats.full()
-            time.sleep(PAUSE_S)
+        stage = self._stage
+
+        def ask(session: ServerSession, own: bool) -> ServerAnswer:
+            if not own:
+                self._begin(session)
+            return session.step(action)
+
+        try:
+            return stage.seats.asked(
+                self, ask, shared=stage.repeatable,
+                final=lambda: self._begun and not stage.repeatable,
+            )  # fmt: skip
+        except RefusedByServer as error:
+            if error.code == INVALID:
+                raise
+            raise RuntimeError(f"the server fails: {error}") from error
 
     def _begin(self, session: ServerSession) -> None:
         """Reset a session, and repeat what was played; raises RuntimeError where that differs."""

@@ -61,7 +61,7 @@ class ResetSchema:
     @property
     def text(self) -> str:
         """The schema as one line of JSON."""
-        return canonical_json(self.schema).decode()
+        return spelled(self.schema)
 
     def draw(self, rng: random.Random) -> JsonObject:
         """Return random arguments; each property uniformly, those that are not required too."""
@@ -82,7 +82,7 @@ class ResetSchema:
 
 
 def spelled(arguments: JsonObject) -> str:
-    """Return the canonical spelling of a program."""
+    """Return the canonical spelling of a program, or of a schema."""
     return canonical_json(arguments).decode()
 
 

@@ -13,9 +13,18 @@ import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
-from genenv_core.domains.openenv.client import CAPACITY, RefusedByServer, ServerSession
+from genenv_core.domains.openenv.client import (
+    CAPACITY,
+    PAUSE_S,
+    Patience,
+    RefusedByServer,
+    ServerSession,
+)
 from genenv_core.domains.steps import EnvironmentLost
+
+Result = TypeVar("Result")
 
 LOOK_S = 0.05
 
@@ -44,18 +53,57 @@ class Seats:
     Args:
         connect: opens a session.
         most: sessions at once; fewer where the server says that it is full.
-        wait_s: longest wait for a session that others use.
+        wait_s: longest wait of one who asks, for a session that others use or a lost server.
+        patience: how long all who ask wait together for a lost server.
     """
 
-    def __init__(self, connect: Callable[[], ServerSession], most: int, wait_s: float) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], ServerSession],
+        most: int,
+        wait_s: float,
+        patience: Patience,
+    ) -> None:
         self._connect, self._most, self._wait_s = connect, most, wait_s
+        self._patience = patience
         self._seats: list[Seat] = []
         self._opening = 0
         self._tidying = False
         self._changed = threading.Condition()
 
+    def asked(
+        self,
+        owner: object,
+        ask: Callable[[ServerSession, bool], Result],
+        *,
+        shared: bool,
+        final: Callable[[], bool] = lambda: False,
+    ) -> Result:
+        """Return what `ask` makes of a session, and of whether the owner's episode goes on in it.
+
+        While the server is lost or full, ask again: until the wait is over, or it is `final`.
+        Raises EnvironmentLost then, and RefusedByServer for any other error of the server.
+        """
+        deadline = time.monotonic() + self._wait_s
+        while True:
+            try:
+                with self._held(owner, shared) as (session, own):
+                    found = ask(session, own)
+                self._patience.answered()
+                return found
+            except EnvironmentLost:
+                if self._patience.over() or time.monotonic() > deadline or final():
+                    raise
+            except RefusedByServer as error:
+                if error.code != CAPACITY:
+                    raise
+                if time.monotonic() > deadline:
+                    raise EnvironmentLost(f"the server is full: {error.message}") from error
+                self._full()
+            time.sleep(PAUSE_S)
+
     @contextmanager
-    def held(self, owner: object, *, shared: bool) -> Generator[tuple[ServerSession, bool]]:
+    def _held(self, owner: object, shared: bool) -> Generator[tuple[ServerSession, bool]]:
         """Yield a session, and whether the owner's episode goes on in it.
 
         The session is dropped where what is done in it loses the server. Raises EnvironmentLost
@@ -85,7 +133,7 @@ class Seats:
                     seat.owner = None
             self._changed.notify_all()
 
-    def full(self) -> None:
+    def _full(self) -> None:
         """Take note that the server has room for no more than there are."""
         with self._changed:
             self._most = max(1, len(self._seats) + self._opening)

@@ -20,6 +20,7 @@ from genenv_core.domains.parts import (
     by_weight,
     distinct,
     draw_open,
+    drawn_rate,
     env_request,
     env_weights,
     in_turn,
@@ -206,7 +207,7 @@ class TrailsDomain:
             if rng.random() < _TOOL_SHARE:
                 examples.append(self._tool_example(base, rng))
                 continue
-            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
+            rate = drawn_rate(rng)
             prompt = self._env_prompt(AgentHistory(success_rate=rate), base.program)
             examples.append((prompt, self._draw_open(rng, weights).program))
         return examples

@@ -237,8 +237,8 @@ def _held(domain: OpenEnvDomain, first: int) -> bool:
 
 
 @mutation(
-    "a lost server is not waited for", "genenv_core/domains/openenv/episode.py",
-    "if stage.patience.over() or time.monotonic() > deadline or final:", "if True:",
+    "a lost server is not waited for", "genenv_core/domains/openenv/sessions.py",
+    "if self._patience.over() or time.monotonic() > deadline or final():", "if True:",
 )  # fmt: skip
 def test_an_attempt_goes_on_when_the_server_is_back(server: SumsServer) -> None:
     domain = made(server.url)
