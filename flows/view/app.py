@@ -35,7 +35,7 @@ from flows.view.pages import (
     tasks,
     trace,
 )
-from flows.view.reading import Reader
+from flows.view.reading import Paged, Reader
 from flows.view.shown import (
     brief,
     cell,
@@ -95,16 +95,18 @@ def application(
     def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:
         def endpoint(request: Request) -> Response:
             try:
+                paged = Paged.of(request.query_params)
                 run = request.path_params.get("run")
                 made = page(reader if run is None else reader.of(run), request)
             except GenenvError as error:
                 status = 404 if isinstance(error, NotFound) else 400
                 made = Page("error.html.j2", "Not possible", {"message": str(error)}, status)
+                paged = Paged()
             if isinstance(made, Response):
                 return made
             template = environment.get_template(f"templates/{made.template}")
             path = request.url.path
-            values = {"title": made.title, "path": path, **made.values}
+            values = {"title": made.title, "path": path, "paged": paged, **made.values}
             if made.streams:
                 return StreamingResponse(pieces(template, values), media_type="text/html")
             return HTMLResponse(template.render(values), made.status)

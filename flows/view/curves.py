@@ -14,6 +14,10 @@ from genenv_core.storage.sql.duck import text
 FEW = 3
 """Most lines whose intervals, and greedy lines, are drawn: more would hide each other."""
 
+ENOUGH = 3
+"""Fewest runs of an arm that give an interval: that of two would reach 12.7 standard errors to each
+side, and hide every line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -52,7 +56,7 @@ CURVES = (
         "skill", "Success on new tasks",
         "Of what pi_env wrote, above the chance of a guess. pi_env does its work where the line "
         "stays in the band around alpha.",
-        "Bars: 95 % interval; attempts at one task are alike, and it takes that into account.",
+        "Bars: Wilson's 95 % interval, which counts attempts at one task as alike.",
         whole=True, band=True,
     ),
     Curve("in_band", "New tasks near alpha",
@@ -108,11 +112,32 @@ class Curves:
     by: str
 
     @property
+    def words(self) -> dict[str, str]:
+        """Return what the columns of the numbers say that no table has under their names."""
+        found: dict[str, str] = {"line": f"The {self.by} that a line is of."}
+        for curve in CURVES:
+            found[curve.column] = f"{curve.title}: {curve.caption}"
+            if curve.beside:
+                found[curve.beside] = f"{curve.title}: {curve.named}"
+        for column in (name for name in self.panel.columns if name not in found):
+            value, _, end = column.rpartition("_")
+            if value in found and end in ("low", "high"):
+                found[column] = f"{'Lower' if end == 'low' else 'Upper'} end of a bar of {value}."
+        return found
+
+    @property
     def note(self) -> str:
         """Return what holds for all charts of several lines, in sentences; '' for one run."""
         if self.by == "arm":
-            bars = "; bars are its 95 % t interval over these runs" if self.bars else ""
-            return f"A line is the mean of the runs of an arm{bars}."
+            said = ["A line is the mean of the runs of an arm."]
+            if self.bars and any(row["runs"] >= ENOUGH for row in self.panel):
+                said.append("Bars: its 95 % t interval over these runs.")
+            if any(row["runs"] < ENOUGH for row in self.panel):
+                said.append(
+                    f"Where there are fewer than {ENOUGH} runs there is no interval: that of two "
+                    "would reach 12.7 standard errors to each side."
+                )
+            return " ".join(said)
         if len(self.lines) > FEW:
             return f"With more than {FEW} lines the intervals are in the table alone."
         return ""
@@ -136,6 +161,10 @@ class Curves:
         """Return the column that a chart draws faintly beside its own, '' for none."""
         lines = self.data["values"].get(curve.beside, {}).values() if self.bars else ()
         return curve.beside if any(value is not None for line in lines for value in line) else ""
+
+    def changes(self, curve: Curve) -> bool:
+        """Return whether the bars of a chart are intervals of the change since epoch 0."""
+        return self.bars and self.by == "run" and curve.bars == GAIN
 
     def starts(self, curve: Curve) -> bool:
         """Return whether a chart has a line at its start: of one run, to hold its bars against."""
@@ -187,9 +216,12 @@ def _by_run(runs: Sequence[str]) -> str:
 def _by_arm(runs: Sequence[str]) -> str:
     """Return the question for means over the runs of an arm, with t intervals over these runs.
 
-    Settings that differ between the runs are null.
+    Settings that differ between the runs are null, and so is the interval of too few.
     """
-    half = "quantile[count({0}) - 1] * stddev_samp({0}) / sqrt(count({0}))"
+    half = (
+        f"CASE WHEN count({{0}}) >= {ENOUGH} THEN quantile[count({{0}}) - 1] END "
+        "* stddev_samp({0}) / sqrt(count({0}))"
+    )
     means = ",\n    ".join(
         f"avg({name}) AS {name}, avg({name}) - {half.format(name)} AS {name}_low, "
         f"avg({name}) + {half.format(name)} AS {name}_high"

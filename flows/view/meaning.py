@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from schemas.relations import describe
@@ -12,18 +12,28 @@ EVERY = "run_id"
 """The column that each table begins with: on a page it is the run that the page is of."""
 
 
-def meanings(columns: Iterable[str], sql: str) -> list[tuple[str, str]]:
+RENAMED = re.compile(r"(?:\(|,|\bSELECT\b)\s*(?:\w+\.)?(\w+) AS (\w+)")
+"""A column under another name, as `tasks_valid AS valid`."""
+
+
+def meanings(
+    columns: Iterable[str], sql: str, words: Mapping[str, str] | None = None
+) -> list[tuple[str, str]]:
     """Return name and description of the columns that a table or view of a question has, in order.
 
     Of several relations that the question names, the first one with a column of that name describes
-    it. A column that the question makes itself is left out, and so is `run_id`.
+    it, or with the column that the question gives this name. `words` describe those that the
+    question makes itself; without them such a column is left out, and so is `run_id`.
     """
     relations = [name for name in re.findall(r"\w+", sql) if name in described()]
+    renamed = {name: column for column, name in RENAMED.findall(sql)}
     found: dict[str, str] = {}
-    for column in columns:
-        for name in relations:
-            if column != EVERY and (text := described()[name].get(column)):
-                found.setdefault(column, text)
+    for column in (one for one in columns if one != EVERY):
+        texts = [(words or {}).get(column)]
+        for own in (column, renamed.get(column, column)):
+            texts += [described()[name].get(own) for name in relations]
+        if said := next(filter(None, texts), None):
+            found[column] = said
     return list(found.items())
 
 

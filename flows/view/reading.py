@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from flows.cli.spelling import spelled
 from genenv_core.errors import QueryError, SchemaError, TablesError
@@ -80,6 +80,33 @@ class Panel:
     def first(self) -> Row | None:
         """The first row, None without any."""
         return self.rows[0] if self.rows else None
+
+    def known(self, columns: Sequence[str]) -> list[str]:
+        """Return those of the columns in which the first row has a value."""
+        row = self.first or {}
+        return [name for name in columns if row.get(name) not in (None, "", [])]
+
+
+ROW = "row"
+"""The parameter that says which row of a long table a page lists first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """The first row that a page lists of a long table, and what else was asked of the page."""
+
+    first: int = 0
+    asked: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str]) -> Self:
+        """Return what the parameters of an address say; raises QueryError."""
+        others = {name: value for name, value in asked.items() if name != ROW}
+        return cls(whole_number(asked, ROW) or 0, others)
+
+    def at(self, row: int) -> dict[str, str]:
+        """Return the parameters of the page that begins with a row."""
+        return {**self.asked, ROW: str(max(0, row))}
 
 
 class Reader:

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from genenv_core.addresses import path_of
 from genenv_core.hiding import without_secrets
 from genenv_core.play.transcript import visible
-from genenv_core.report.words import number
+from genenv_core.report.words import number, whole
 
 LONGEST = 400
 """Letters of a text that a table shows; the page of the row shows all of it."""
@@ -69,11 +69,6 @@ def _cut(text: str) -> str:
     return visible(text[:LONGEST]) + ("…" if len(text) > LONGEST else "")
 
 
-def whole(value: Any) -> str:
-    """Return a whole number without digits after the point, any other value as it is shown."""
-    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else shown(value)
-
-
 def cell(value: Any, column: str = "", run: str = "") -> Markup:
     """Return a value as a cell of a table: numbers to the right, ids as links to their pages."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -123,7 +118,7 @@ def linked(value: Any, column: str, run: str) -> Markup:
     In words, such as `same words as` and a task, the ids of tasks are links and stand whole.
     """
     if column == DIFFICULTY:
-        return named(whole(value))
+        return named(whole(value) if isinstance(value, float) else value)
     said = shown(value)
     if column == WORDS and run and TASK.search(said):
         link = Markup('<a href="{}">{}</a>')

@@ -154,6 +154,31 @@ class Outcome:
         return lines
 
 
+def figures(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the numbers of an outcome in words, by short names; '' for what is not known.
+
+    `row` has columns of the view `outcomes`, and `tokens` where they were counted.
+    """
+
+    def known(*names: str) -> bool:
+        return all(row.get(name) is not None for name in names)
+
+    target = f" ({row['alpha']:g})" if known("alpha") else ""
+    ends = [f"{row[name]:.3f}" for name in ("start", "value") if known(name)]
+    return {
+        "gain": signed(row.get("gain")),
+        "interval": f"[{signed(row['gain_low'])}, {signed(row['gain_high'])}]"
+        if known("gain_low", "gain_high") else "",
+        "measure": SHORT_MEASURES[row["measure"]] if known("measure") else "",
+        "start → last": " → ".join(ends),
+        "p_hat (α)": f"{row['p_hat']:.2f}{target}" if known("p_hat") else "",
+        "signal": percent(row.get("share_signal")),
+        "time": duration(row["seconds"]) if row.get("seconds") else "",
+        "tokens": count(row["tokens"]) if row.get("tokens") else "",
+        "epochs": f"{row['epochs']} of {row['planned']}" if known("epochs", "planned") else "",
+    }  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Headline:
     """One number at the head of a page, with what it is compared with."""

@@ -7,6 +7,7 @@ nothing load or run. Only the charts, which hold no such text, go in as they are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,9 +20,9 @@ from genenv_core.addresses import at_root
 from genenv_core.play.transcript import visible
 from genenv_core.report.data import RunReport
 from genenv_core.report.folding import folded
-from genenv_core.report.outcome import Headline
+from genenv_core.report.outcome import Headline, figures
 from genenv_core.report.outcome import headlines as outcome_headlines
-from genenv_core.report.words import MEASURES, number, percent, signed
+from genenv_core.report.words import MEASURES, number, percent, signed, whole
 
 
 def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str) -> str:
@@ -32,6 +33,7 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
     return template.render(
         runs=runs,
         headlines=headlines(runs[0]),
+        figures={run.run_id: figures(asdict(run.outcome)) for run in runs},
         summaries={run.run_id: summary(run) for run in runs},
         looks={
             run.run_id: {"colour": f"s{index % SERIES}", "glyph": GLYPHS[index % SERIES]}
@@ -65,6 +67,7 @@ def templates(package: str, **filters: Callable[..., Any]) -> Any:
         "number": number,
         "percent": percent,
         "signed": signed,
+        "whole": whole,
         "yaml": partial(yaml.safe_dump, sort_keys=False, allow_unicode=True),
         **filters,
     }

@@ -28,6 +28,12 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}"
 
 
+def whole(value: float | None) -> str:
+    """Return a whole number without digits after the point, any other as `number` does."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return f"{value:.0f}" if is_whole else number(value)
+
+
 def first_to_last(first: int, last: int) -> str:
     """Return a range of whole numbers, such as `4 to 6`, or `4` where it holds one."""
     return f"{first}" if first == last else f"{first} to {last}"

@@ -62,7 +62,8 @@ WIDER = "document.documentElement.scrollWidth - innerWidth"
 
 REACHABLE = """() => {
   window.reachable = [...document.querySelectorAll(
-    'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"]'
+    'a[href]:not([tabindex="-1"]), button, input:not([type=hidden]), select, textarea, summary, '
+    + '[tabindex="0"]'
   )].filter((one) => !one.disabled && one.checkVisibility());
   return window.reachable.length;
 }"""
@@ -207,7 +208,7 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
     if wrong:  # the page says why, where the server refused it
         wrong.append(page.inner_text("body")[:SAID])
     context.close()
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.fixture
@@ -596,14 +597,19 @@ def test_every_kind_of_page_keeps_wcag(
 ):
     page = browser.new_page()  # that may log an error: two of these pages are errors
     with pools.connect(root) as con:
-        own = f"WHERE run_id = '{run}' AND NOT success"
-        failed = query(con, f"SELECT task_id, trace_id FROM scores {own} LIMIT 1").row(0)
-    task, trace = failed
+        own = f"WHERE run_id = '{run}'"
+        failed = f"SELECT task_id, trace_id FROM scores {own} AND NOT success LIMIT 1"
+        task, trace = query(con, failed).row(0)
+        (other,) = query(con, f"SELECT max(trace_id) FROM scores {own}").row(0)
+        held = f"SELECT task_id, family FROM tasks {own} AND source = 'test' LIMIT 1"
+        held_task, family = query(con, held).row(0)
     ways = {
         "runs": "/", "run": f"/runs/{run}", "tasks": f"/runs/{run}/tasks", "console": "/sql",
         "story": f"/runs/{run}/tasks/{task}", "trace": f"/runs/{run}/traces/{trace}",
         "rejections": f"/runs/{run}/rejections", "suspects": f"/runs/{run}/suspects",
         "behind": f"/runs/{run}/rejections?reason=zero_signal&from=agent",
+        "two traces": f"/runs/{run}/traces/{trace}?with={other}",
+        "heldout": f"/runs/{run}/heldout?family={family}", "held": f"/runs/{run}/tasks/{held_task}",
         "lineage": f"/runs/{run}/lineage", "checkpoint": f"/runs/{run}/checkpoints/agent/1",
         "found": "/find?q=a", "nothing": "/find?q=zork", "error": "/runs/none",
         "answer": "/sql?q=SELECT+epoch,p_hat,seconds+FROM+epochs", "fault": "/sql?q=SELECT+none",
@@ -614,7 +620,7 @@ def test_every_kind_of_page_keeps_wcag(
         page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
         wrong += broken(page, axe)
     page.close()
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_comparison_keeps_wcag(browser: Browser, axe: str, tmp_path: Path):
@@ -745,7 +751,7 @@ def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
         read = page.locator(f"{answer} .readout")
         expect(read).to_contain_text("epoch 3")
         expect(read.locator("output").first).to_have_text(
-            re.compile(r"^0\.550 \[0\.550, 0\.550\]$")
+            re.compile(r"^0\.550 \(change \+0\.150 to \+0\.150\)$")
         )
         page.locator(f"{answer} .u-over").hover(position={"x": 2, "y": 50})
         expect(read).to_contain_text("epoch 0")
@@ -815,12 +821,16 @@ def test_a_page_renews_itself_while_a_run_is_at_work(browser: Browser, tmp_path:
     ):
         page.goto(f"{address}/runs/run-a")
         expect(page.get_by_text("at work")).to_be_visible()
+        page.get_by_text("All settings").click()
         commit_epoch(store, log, 3)
         expect(page.locator("#main")).to_have_attribute("data-epochs", "3", timeout=60_000)
-        page.get_by_text("All settings").click()
+        expect(page.locator("main pre", has_text="domain:")).to_be_visible()  # it stays open
         log.end(attempt.model_copy(update={"state": "computed", "seconds": 1.0}))
         expect(page.get_by_text("Nothing is at work")).to_be_visible(timeout=60_000)
-        expect(page.locator("main pre", has_text="domain:")).to_be_visible()  # it stays open
+        expect(page.locator("main pre", has_text="domain:")).to_be_visible()
+        log.begin(StageAttempt.model_validate({**begun, **where, "stage": "score"}))
+        # A gap between two stages is not the end.
+        expect(page.get_by_text("score of epoch 3")).to_be_visible(timeout=60_000)
 
 
 def test_nothing_that_somebody_wrote_is_carried_out(browser: Browser, tmp_path: Path):

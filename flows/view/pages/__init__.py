@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flows.view.reading import Panel, Reader
@@ -24,6 +24,12 @@ class Page:
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     status: int = 200
     streams: bool = False
+
+
+def filled(panel: Panel) -> Panel:
+    """Return a panel without the columns that are null in every row."""
+    known = {name for row in panel for name, value in row.items() if value is not None}
+    return replace(panel, columns=[name for name in panel.columns if name in known])
 
 
 def about(reader: Reader, run: str) -> Panel:

@@ -10,8 +10,8 @@ from genenv_core.report.words import MEASURES
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import TaskSource
 
-LISTED = 500
-"""Tasks that are listed; the question behind them gives all."""
+LISTED = 200
+"""Tasks that are listed at once."""
 
 SPLITS = {
     TaskSource.TEST.value: "Nothing learns from them.",
@@ -35,6 +35,7 @@ def page(reader: Reader, request: Request) -> Page:
             "newest", "The newest agent",
             f"SELECT epoch, measure FROM outcomes WHERE run_id = {text(run)}",
         ).rows[0]  # fmt: skip
+    if newest and newest["epoch"]:
         question = (
             f"WITH changed AS (\n{_changed(run, newest['epoch'], newest['measure'])}\n)\n"
             "SELECT t.task_id, c.gain, c.start, c.value, t.family, t.difficulty, t.prompt\n"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from flows.view.meaning import described
-from flows.view.pages import Page, about
+from flows.view.pages import Page, about, filled
 from flows.view.reading import Panel, Reader, Row, parameter, whole_number
 from genenv_core.report.words import percent
 from genenv_core.storage.sql.duck import text
 
 LISTED = 200
-"""Rows behind a cell that are listed; all are counted."""
+"""Rows behind a cell that are listed at once."""
 
 FROM = {
     "tasks": "pi_env's texts that became no task",
@@ -32,6 +32,9 @@ SMALL = 0.005
 
 BARS = 10
 """The longest bar behind a number; the style sheet names them w0, the shortest, w1 and so on."""
+
+TASK_IN_WORDS = "t[0-9]{6,}-[0-9a-f]{8}-[0-9]{7,}"
+"""The id of the earlier task that a suspect's detail names."""
 
 REASON = re.compile(r"`(\w+)`: (.*?)(?= `\w+`: |$)", re.DOTALL)
 """A reason and its meaning in the dictionary."""
@@ -54,7 +57,9 @@ class Matrix:
         for row in panel:
             reasons = groups.setdefault(row.get("kept_from", ""), {})
             reasons.setdefault(row["reason"], {})[row["epoch"]] = row
-        return cls(panel, sorted({row["epoch"] for row in panel}), groups, counted)
+        epochs = {row["epoch"] for row in panel}
+        between = list(range(min(epochs, default=0), max(epochs, default=-1) + 1))
+        return cls(panel, between, groups, counted)
 
     def totals(self, group: str) -> dict[int, Row]:
         """Return by epoch how many rows a group's reasons refused in all, and their share.
@@ -144,13 +149,13 @@ def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
             f"WHERE s.run_id = {text(run)} AND s.update = {text(kept_from)} "
             f"AND s.reason = {text(reason)}{when.format('s.')}\nORDER BY s.epoch, s.task_id"
         )
-    rows = reader.panel("behind", "Rows", f"{sql}\nLIMIT {LISTED}")
+    rows = reader.panel("behind", "Rows", sql)
     where = "all epochs" if epoch is None else f"epoch {epoch}"
     meaning = _meaning("rejections", "rejection").get(reason, "")
     return Page(
         "behind.html.j2", f"{reason} of {where}",
         {
-            "run": run, "way": "rejections", "share": share,
+            "run": run, "way": "rejections", "share": share, "listed": LISTED,
             "counted": lambda: counted, "behind": lambda: rows,
             "about": f"{meaning} Missing from {kept_from}: {FROM[kept_from]}.".strip(),
         },
@@ -186,15 +191,20 @@ def _suspected(reader: Reader, own: str, run: str, reason: str, epoch: int | Non
     where = f"{own} AND reason = {text(reason)}{when}"
     counted = f"SELECT count(*) AS rows FROM suspects WHERE {where}"
     rows = (
-        "SELECT epoch, task_id, family, value, threshold, detail FROM suspects\n"
-        f"WHERE {where}\nORDER BY epoch, task_id, family\nLIMIT {LISTED}"
+        "SELECT s.epoch, s.task_id, s.family, s.value, s.threshold, s.detail, t.prompt AS text, "
+        "o.prompt AS earlier_text\n"
+        f"FROM (SELECT * FROM suspects WHERE {where}) AS s\n"
+        "LEFT JOIN tasks AS t ON t.run_id = s.run_id AND t.task_id = s.task_id\n"
+        "LEFT JOIN tasks AS o ON o.run_id = s.run_id "
+        f"AND o.task_id = regexp_extract(s.detail, {text(TASK_IN_WORDS)})\n"
+        "ORDER BY s.epoch, s.task_id, s.family"
     )
     of = "all epochs" if epoch is None else f"epoch {epoch}"
     values = {
-        "run": run, "way": "suspects", "share": share,
+        "run": run, "way": "suspects", "share": share, "listed": LISTED,
         "about": _meaning("suspects", "reason").get(reason, ""),
         "counted": lambda: reader.panel("counted", "How many", counted),
-        "behind": lambda: reader.panel("behind", "Rows", rows),
+        "behind": lambda: filled(reader.panel("behind", "Rows", rows)),
     }  # fmt: skip
     return Page("behind.html.j2", f"{reason} of {of}", values, streams=True)
 

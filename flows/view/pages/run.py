@@ -27,7 +27,10 @@ from genenv_core.storage.sql.duck import text
 from schemas.enums import StageState
 
 RENEWED_S = 5
-"""Seconds after which a page looks again while a run is at work."""
+"""Seconds after which a page looks again while a stage is at work."""
+
+RESTING_S = 10
+"""The same while a run has epochs to come and no stage at work, as between two stages."""
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -46,6 +49,7 @@ def page(reader: Reader, request: Request) -> Page:
     )  # fmt: skip
     outcome_panel = reader.panel("outcome", "Outcome", outcome_query(run))
     outcome = outcome_of(outcome_panel.rows[0], ())
+    working = at_work(stages, progress_of(reader.store, stages.rows), datetime.now(UTC))
 
     def found() -> tuple[Outcome, Panel]:
         """Return the outcome with its findings, whose question passes over every attempt."""
@@ -66,15 +70,20 @@ def page(reader: Reader, request: Request) -> Page:
             "families": heldout.families(reader, run, outcome.epoch, outcome.measure),
             "reached": reached(reader.store, run),
             "stages": stages,
-            "at_work": at_work(stages, progress_of(reader.store, stages.rows), datetime.now(UTC)),
+            "at_work": working,
             "state": _state(outcome, stages),
-            "renewed_s": RENEWED_S,
+            "renewed_s": renewed_s(bool(working), outcome.epochs < (outcome.planned or 0)),
             "grid": _grid(stages),
             "results": _results(reader, run),
             "items": _items(reader, run),
         },
         streams=True,
     )  # fmt: skip
+
+
+def renewed_s(working: bool, unfinished: bool) -> int:
+    """Return after how many seconds a page looks again, 0 for never."""
+    return RENEWED_S if working else RESTING_S if unfinished else 0
 
 
 def at_work(

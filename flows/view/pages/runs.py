@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from flows.view.pages import Page, about
-from flows.view.pages.run import RENEWED_S
+from flows.view.pages.run import at_work, renewed_s
 from flows.view.reading import Panel, Reader
 from genenv_core.play.transcript import visible
-from genenv_core.report.outcome import findings_query, outcome_of, outcome_query
-from genenv_core.report.words import SHORT_MEASURES, count, duration, percent, signed
+from genenv_core.report.outcome import figures, findings_query, outcome_of, outcome_query
+from genenv_core.report.words import count
 from genenv_core.storage.sql.duck import text
 
 COUNTED = {"failure": "failures", "warning": "warnings"}
@@ -50,8 +51,8 @@ def page(reader: Reader, request: Request) -> Page:
     )
     found = reader.panel(
         "runs", "Runs",
-        "SELECT r.run_id, o.gain, o.gain_low, o.gain_high, o.start, o.value AS last, o.measure, "
-        "o.p_hat, o.alpha, o.share_signal AS signal, o.seconds, o.epochs, o.planned, r.arm, "
+        "SELECT r.run_id, o.gain, o.gain_low, o.gain_high, o.start, o.value, o.measure, "
+        "o.p_hat, o.alpha, o.share_signal, o.seconds, o.epochs, o.planned, r.arm, "
         "r.domain, r.seed, r.tags, r.note, r.pinned, r.started_at\n"
         "FROM runs AS r INNER JOIN outcomes AS o ON o.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")
@@ -60,10 +61,14 @@ def page(reader: Reader, request: Request) -> Page:
     lines = [line_of(row) for row in found]
     filled = {name for line in lines for name, said in line.items() if said}
     columns = [name for name in line_of({}) if name in filled or name in LATER]
+    working = _at_work(reader)
+    now = datetime.now(UTC)
+    since = [(row["run_id"], one) for row in working for one in at_work([row], {}, now)]
+    unfinished = any(row["epochs"] < (row["planned"] or 0) for row in found)
     shown = {
         "listed": found, "lines": lines, "titles": TITLES, "numbers": NUMBERS,
         "columns": columns, "q": " ".join(words), "left_out": reader.left_out(),
-        "at_work": _at_work(reader), "renewed_s": RENEWED_S,
+        "at_work": since, "renewed_s": renewed_s(bool(working.rows), unfinished),
     }  # fmt: skip
     return Page("runs.html.j2", "Runs", shown)
 
@@ -73,34 +78,21 @@ def line_of(row: Mapping[str, Any]) -> dict[str, str]:
 
     `row` is a row of the question behind the list.
     """
-
-    def known(*names: str) -> bool:
-        return all(row.get(name) is not None for name in names)
-
     started = row.get("started_at")
-    target = f" ({row['alpha']:g})" if known("alpha") else ""
+    came_out = figures(row)
     return {
-        "gain": signed(row.get("gain")),
-        "interval": f"[{signed(row['gain_low'])}, {signed(row['gain_high'])}]"
-        if known("gain_low", "gain_high") else "",
+        "gain": came_out.pop("gain"),
+        "interval": came_out.pop("interval"),
         "findings": "",
-        "measure": SHORT_MEASURES[row["measure"]] if known("measure") else "",
-        "start → last": " → ".join(
-            f"{row[name]:.3f}" for name in ("start", "last") if known(name)
-        ),
-        "p_hat (α)": f"{row['p_hat']:.2f}{target}" if known("p_hat") else "",
-        "signal": percent(row.get("signal")),
-        "time": duration(row["seconds"]) if row.get("seconds") else "",
-        "tokens": "",
-        "epochs": f"{row['epochs']} of {row['planned']}" if known("epochs", "planned") else "",
+        **came_out,
         "arm": row.get("arm") or "",
         "domain": row.get("domain") or "",
-        "seed": str(row["seed"]) if known("seed") else "",
+        "seed": str(row["seed"]) if row.get("seed") is not None else "",
         "tags": ", ".join(row.get("tags") or ()),
         "note": row.get("note") or "",
         "pinned": "pinned" if row.get("pinned") else "",
         "started": f"{started:%Y-%m-%d %H:%M}" if started else "",
-    }  # fmt: skip
+    }
 
 
 def findings(reader: Reader, request: Request) -> Response:
@@ -130,7 +122,7 @@ def _at_work(reader: Reader) -> Panel:
     """Return which stages are at work, over all runs."""
     return reader.panel(
         "at_work", "At work",
-        "SELECT run_id, epoch, stage FROM stage_runs\n"
+        "SELECT run_id, epoch, stage, state, started_at FROM stage_runs\n"
         "QUALIFY row_number() OVER (PARTITION BY run_id, epoch, stage ORDER BY attempt DESC) = 1 "
         "AND state = 'running'\nORDER BY run_id, epoch, stage",
     )  # fmt: skip

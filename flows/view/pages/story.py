@@ -17,6 +17,8 @@ from genenv_core.play.transcript import Turn, turns
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import HELDOUT
 
+HELD_OUT = {source.value for source in HELDOUT}
+
 SHOWN = 16
 """Attempts whose words are on the page; the others are a click away."""
 
@@ -37,9 +39,23 @@ def page(reader: Reader, request: Request) -> Page:
     facts = reader.panel(
         "task", "The task", f"SELECT * FROM tasks WHERE {own} AND task_id = {text(task)}"
     )
-    if facts.first is None:
-        raise NotFound(f"run {run} has no task {task!r}: search for its id, or for words of it")
     row = facts.first
+    if row is None:
+        raise NotFound(f"run {run} has no task {task!r}: search for its id, or for words of it")
+    return Page(
+        "story.html.j2", task,
+        {
+            "run": run, "facts": facts, "task": row, "beside": _beside(reader, run, task),
+            "held_out": row["source"] in HELD_OUT,
+            "rest": lambda: _rest(reader, run, row),
+        },
+        streams=True,
+    )  # fmt: skip
+
+
+def _rest(reader: Reader, run: str, row: Row) -> dict[str, Any]:
+    """Return what the page shows below the facts of a task: its questions pass over all rows."""
+    task, own = row["task_id"], f"run_id = {text(run)}"
     attempts = _attempts(reader, run, task)
     expected = right_answer(reader.store, run, row)
     measured = _measured(reader, run, row)
@@ -49,43 +65,38 @@ def page(reader: Reader, request: Request) -> Page:
         said, cards = _answered(reader, run, task, expected)
     prompt = _prompt(row)
     opening = cards[0].held.request if cards else ()
-    return Page(
-        "story.html.j2", task,
-        {
-            "run": run, "facts": facts, "task": row, "attempts": attempts,
-            "expected": expected, "prompt": prompt, "said": said, "cards": cards,
-            "more_read": () if opening == prompt else opening, "opening": opening,
-            "some_failed": any(card.rows[0]["success"] is False for card in cards),
-            "measured": measured,
-            "beside": _beside(reader, run, task),
-            "context": _context(reader, row["context_id"]),
-            "checks": reader.panel(
-                "checks", "Flaws that were looked for",
-                f"SELECT flaw, NOT passed AS found, detail FROM certificates WHERE {own} AND "
-                f"task_id = {text(task)} ORDER BY passed, flaw",
-            ),
-            "group": reader.panel(
-                "group", "How it scored",
-                "SELECT group_id, epoch, n, successes, p_hat, r_env, reward_mean, reward_std, "
-                f"zero_signal FROM task_scores WHERE {own} AND task_id = {text(task)} "
-                "ORDER BY epoch",
-            ),
-            "decisions": reader.panel(
-                "decisions", "What the updates might use, and why",
-                "SELECT epoch, update, kept, reason, p_hat, distance FROM selections "
-                f"WHERE {own} AND task_id = {text(task)} ORDER BY epoch, update",
-            ),
-            "updates": _updates(reader, run, row["generation_id"]),
-            "resembled": _resembled(reader, run, row),
-            "siblings": _siblings(reader, run, row),
-            "history": reader.panel(
-                "history", "This task and equal ones, over the epochs",
-                "SELECT occasion, epoch, task_id, source, policy_version, n, successes, p_hat, "
-                "p_hat_before, r_env, agent_updates, env_updates FROM task_history "
-                f"WHERE {own} AND fingerprint = {text(row['fingerprint'] or '')} ORDER BY occasion",
-            ),
-        },
-    )  # fmt: skip
+    return {
+        "attempts": attempts, "expected": expected, "prompt": prompt, "said": said, "cards": cards,
+        "more_read": () if opening == prompt else opening, "opening": opening,
+        "some_failed": any(card.rows[0]["success"] is False for card in cards),
+        "measured": measured,
+        "context": _context(reader, row["context_id"]),
+        "checks": reader.panel(
+            "checks", "Flaws that were looked for",
+            f"SELECT flaw, NOT passed AS found, detail FROM certificates WHERE {own} AND "
+            f"task_id = {text(task)} ORDER BY passed, flaw",
+        ),
+        "group": reader.panel(
+            "group", "How it scored",
+            "SELECT group_id, epoch, n, successes, p_hat, r_env, reward_mean, reward_std, "
+            f"zero_signal FROM task_scores WHERE {own} AND task_id = {text(task)} "
+            "ORDER BY epoch",
+        ),
+        "decisions": reader.panel(
+            "decisions", "What the updates might use, and why",
+            "SELECT epoch, update, kept, reason, p_hat, distance FROM selections "
+            f"WHERE {own} AND task_id = {text(task)} ORDER BY epoch, update",
+        ),
+        "updates": _updates(reader, run, row["generation_id"]),
+        "resembled": _resembled(reader, run, row),
+        "siblings": _siblings(reader, run, row),
+        "history": reader.panel(
+            "history", "This task and equal ones, over the epochs",
+            "SELECT occasion, epoch, task_id, source, policy_version, n, successes, p_hat, "
+            "p_hat_before, r_env, agent_updates, env_updates FROM task_history "
+            f"WHERE {own} AND fingerprint = {text(row['fingerprint'] or '')} ORDER BY occasion",
+        ),
+    }  # fmt: skip
 
 
 def _prompt(row: Row) -> tuple[SpokenTurn, ...]:
@@ -122,7 +133,7 @@ def _attempts(reader: Reader, run: str, task: str) -> Panel:
 
 def _measured(reader: Reader, run: str, row: Row) -> Panel | None:
     """Return how the agents did on a held-out task, None for any other."""
-    if row["source"] not in {source.value for source in HELDOUT}:
+    if row["source"] not in HELD_OUT:
         return None
     return reader.panel(
         "measured", "How the agent of each epoch did on it",

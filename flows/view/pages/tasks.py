@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from flows.view.pages import Page, about
+from flows.view.pages import Page, about, filled
 from flows.view.reading import Panel, Reader, Row, parameter, whole_number
-from flows.view.shown import colour_of
+from flows.view.shown import colour_of, whole
 from genenv_core.storage.sql.duck import text
 
 POINTS = 2500
@@ -88,7 +88,7 @@ def page(reader: Reader, request: Request) -> Page:
     many = len(points) > POINTS
     alike = {name: points.rows[0][name] for name in SETTLED if _is_settled(points, name)}
     columns = [name for name in points.columns if name not in alike]
-    points = replace(points, truncated=many, columns=columns)
+    points = filled(replace(points, truncated=many, columns=columns))
     binned = _binned(reader, chosen, by) if many else None
     epochs = reader.panel(
         "epochs", "Epochs with tasks",
@@ -188,9 +188,9 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
         )  # fmt: skip
         band = {"y": y(top), "height": y(bottom) - y(top), "alpha": y(target["alpha"])}
     if measured and places:
-        whole = all(float(place).is_integer() for place in places)
-        values = [one for one in round_values(low, high) if not whole or one.is_integer()]
-        ticks = [(x(value), _plain(value)) for value in values]
+        only_whole = all(float(place).is_integer() for place in places)
+        values = [one for one in round_values(low, high) if not only_whole or one.is_integer()]
+        ticks = [(x(value), f"{value:g}") for value in values]
     else:
         ticks = [(x(place), str(place)[:LABEL]) for place in places[:: max(1, len(places) // 12)]]
     return {
@@ -206,7 +206,8 @@ def _bins(rows: list[Row], x: Place, y: Place, by: str) -> list[Mark]:
     return [
         Mark(
             x(row["place"]), y(row["p_hat"]), 2 + 12 * (row["tasks"] / most) ** 0.5, "s0",
-            f"{row['tasks']} tasks, p_hat {row['p_hat']:.2f}, {by} {_plain(row['place'])}",
+            f"{row['tasks']} tasks, p_hat {row['p_hat']:.2f}, {by} "
+            f"{row['place'] if by == 'family' else whole(row['place'])}",
         )
         for row in rows
     ]  # fmt: skip
@@ -231,7 +232,7 @@ def _points(
             colour = colour_of(families.index(row["family"])) if row["family"] in families else "s6"
             label = (
                 f"{row['task_id']}: {row['successes']} of {row['n']}, epoch {row['epoch']}, "
-                f"family {row['family']}, difficulty {_plain(row['difficulty'])}"
+                f"family {row['family']}, difficulty {whole(row['difficulty'])}"
             )
             marks.append(
                 Mark(
@@ -241,11 +242,6 @@ def _points(
                 )
             )  # fmt: skip
     return marks
-
-
-def _plain(value: Any) -> str:
-    """Return a difficulty without needless digits, or a family."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _step(ticks: list[tuple[float, str]]) -> int:

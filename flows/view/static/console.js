@@ -4,6 +4,7 @@
 
 const MOST_ASKED = 30;
 const MOST_LINES = 20;
+const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3], [18, 4], [6, 6], [2, 6]]; // lines differ without colour
 const question = document.getElementById("sql");
 
 function stored(name) {
@@ -145,6 +146,7 @@ function plotting(part) {
           ...made.lines.map((line, index) => ({
             label: line,
             stroke: tone(`s${index % 7}`),
+            dash: DASHES[index % DASHES.length],
             width: points.checked ? 0 : 2,
             spanGaps: true,
             points: { show: points.checked || data.rows.length < 60, size: 6, fill: tone(`s${index % 7}`) },

@@ -3,6 +3,7 @@
 "use strict";
 
 const OLD_MS = 60_000;
+const UNKNOWN = { words: "not known", first: "The server gave no answer: the page of the run says more.", severity: "", tokens: "" };
 const answers = new Map(); // by the run: the answer, and when it came
 const waiting = [];
 let asking = false;
@@ -25,11 +26,11 @@ async function askOn() {
     const run = cell.dataset.findings;
     try {
       const answer = await fetch(`/runs/${run}/findings`);
-      if (!answer.ok) continue;
+      if (!answer.ok) throw new Error(await answer.text());
       answers.set(run, [await answer.json(), Date.now()]);
       say(cell, answers.get(run)[0]);
     } catch {
-      // The server was away: the page of the run says it too.
+      say(cell, UNKNOWN);
     }
   }
   asking = false;

@@ -1,8 +1,22 @@
-// Renews a page while a run is at work. The page says so by `data-live` on its main part, which holds
-// the seconds between two looks; each part with a name in `data-part` is replaced when it differs.
+// Renews a page until a run is finished. `data-live` on its main part holds the seconds between two looks,
+// 0 where nothing is to come; each part with a name in `data-part` is replaced when it differs.
 "use strict";
 
 const pace = () => Number(document.getElementById("main").dataset.live ?? 0);
+const OPEN = `open ${location.pathname}`; // what is open while a page loads anew
+const details = () => [...document.querySelectorAll("details")];
+const nameOf = (one) => one.querySelector("summary").textContent;
+
+function loadAnew() {
+  sessionStorage.setItem(OPEN, JSON.stringify(details().filter((one) => one.open).map(nameOf)));
+  location.reload();
+}
+
+function openAgain() {
+  const names = JSON.parse(sessionStorage.getItem(OPEN) ?? "[]");
+  sessionStorage.removeItem(OPEN);
+  for (const one of details()) if (names.includes(nameOf(one))) one.open = true;
+}
 
 // A person's choice stays: what is open, ticked or in use is not replaced under the hand.
 const inUse = (part) =>
@@ -19,7 +33,7 @@ async function renew() {
   const [now, then] = [document, newer].map((one) => one.getElementById("main"));
   if (!then) return;
   if (now.dataset.epochs !== then.dataset.epochs) {
-    location.reload(); // the curves have another point
+    loadAnew(); // the curves have another point
     return;
   }
   for (const part of partsOf(then)) {
@@ -30,8 +44,7 @@ async function renew() {
     old.replaceChildren(...part.childNodes);
     document.dispatchEvent(new Event("renewed"));
   }
-  if (then.dataset.live) now.dataset.live = then.dataset.live;
-  else delete now.dataset.live;
+  now.dataset.live = then.dataset.live ?? 0;
 }
 
 async function watch() {
@@ -46,4 +59,5 @@ async function watch() {
   }
 }
 
+openAgain();
 watch();

@@ -109,6 +109,14 @@ function drawMarks(plot, lines, epochs) {
   }
 }
 
+// An interval in words: where bars are of the change since the start, the change.
+function interval(figure, line, at, share) {
+  const ends = [line.low[at], line.high[at]];
+  if (figure.dataset.change !== "1") return `[${ends.map((end) => written(end, share)).join(", ")}]`;
+  const signed = (value) => `${value < 0 ? "−" : "+"}${written(Math.abs(value), share)}`;
+  return `(change ${ends.map((end) => signed(end - line.values[0])).join(" to ")})`;
+}
+
 // The numbers under a plot: those of the epoch below the pointer, else each line's newest ones.
 function read(figure, lines, epochs, chosen) {
   const share = figure.dataset.share === "1";
@@ -122,7 +130,7 @@ function read(figure, lines, epochs, chosen) {
     const at = chosen ?? last(values);
     const ends = !beside && line.low && line.low[at] !== null;
     const words = [written(values[at], share) || "–"];
-    if (ends) words.push(`[${written(line.low[at], share)}, ${written(line.high[at], share)}]`);
+    if (ends) words.push(interval(figure, line, at, share));
     if (chosen === null && at < newest && values[at] !== null) words.push(`in epoch ${epochs[at]}`);
     place.querySelector("output").textContent = words.join(" ");
   }

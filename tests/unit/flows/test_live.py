@@ -42,6 +42,9 @@ def closing(root: Path, capsys: pytest.CaptureFixture[str], *, quiet: bool = Fal
 
 
 @mutation(
+    "the last lines do not name the page", LIVE, 'say(f"  genenv view{root}")', "pass",
+)  # fmt: skip
+@mutation(
     "the last lines forget what is wrong", LIVE,
     "for one in outcome.recent if outcome else ():", "for one in ():",
 )  # fmt: skip
@@ -55,6 +58,8 @@ def test_the_last_lines_say_what_came_out_and_what_is_wrong(
     assert known.recent
     for one in known.recent:
         assert f"{one.severity}: {one.line}" in said
+    for command in ("genenv view", "genenv report run-a"):
+        assert f"  {command} --root {tmp_path}" in said
 
 
 def test_the_last_lines_hold_the_same_as_json(

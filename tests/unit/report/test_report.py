@@ -25,6 +25,7 @@ from genenv_core.report.charts import GLYPHS, MARKERS, SERIES
 from genenv_core.report.words import number
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
+from tests.mutations import mutation
 from tests.unit.builders_tables import world
 from tests.waiting import BOUND_S
 
@@ -100,6 +101,21 @@ def sound(text: str) -> None:
         assert value.startswith("#"), value
 
 
+@mutation(
+    "a report does not begin with what came out", "genenv_core/report/page.html.j2",
+    "{% if runs | length == 1 %}{{ numbers(headlines) }}{% endif %}", "",
+)  # fmt: skip
+@mutation(
+    "a report does not say what is wrong", "genenv_core/report/page.html.j2",
+    "{{ findings(run.outcome) }}", "",
+)  # fmt: skip
+def test_a_report_begins_with_what_came_out_and_what_is_wrong(one: str) -> None:
+    head = one[: one.index('id="charts"')]
+    for label in ("success on new tasks", "groups with signal", "tokens"):
+        assert f"<span>{label}</span>" in head
+    assert '<li class="warning">' in head
+
+
 def test_a_report_of_one_run_has_all_charts(one: str) -> None:
     sound(one)
     assert one.count("<svg") >= 8
@@ -141,6 +157,8 @@ def test_several_runs_of_different_lengths_and_arms(tmp_path: Path) -> None:
     text = page(tmp_path, ("a", whole), ("b", short), ("c", without_updates(whole)), ("d", nothing))
     sound(text)
     assert 'id="runs"' in text
+    head = text[: text.index('id="charts"')]
+    assert ">start → last</th>" in head and ">2 of 2</td>" in head and ">1 of 2</td>" in head
     for run, glyph in zip("abcd", GLYPHS, strict=False):
         assert f"{glyph}</span> {run}" in text
     assert "1 of 2 epochs are finished" in text

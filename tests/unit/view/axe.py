@@ -25,7 +25,7 @@ UNREACHED = ("NewConnectionError", "No matching distribution", "ProxyError", "Re
 """What pip says where there is no registry, or none that has the wheel."""
 
 ALIKE = """() => {
-  for (const all of document.querySelectorAll('tbody, .map svg, .tokens, .columns, .asks')) {
+  for (const all of document.querySelectorAll('tbody, .map g, .tokens, .columns, .asks')) {
     for (const one of [...all.children].slice(12)) one.remove();
   }
   for (const one of [...document.querySelectorAll('aside > details')].slice(3)) one.remove();

@@ -10,9 +10,10 @@ from typing import Any
 from flows.view.pages.rejected import share
 from flows.view.pages.runs import LATER, line_of
 from flows.view.reading import PAGE
-from flows.view.shown import DIFFICULTY, brief, shown, whole
+from flows.view.shown import DIFFICULTY, brief, shown
+from genenv_core.report.words import whole
 
-CUT = {"tasks": 200, "heldout": 500, "siblings": 40, "items": 200, "made_of": 500}
+CUT = {"tasks": 200, "heldout": 200, "siblings": 40, "items": 200, "made_of": 200, "behind": 200}
 """Tables of which a page shows the first rows alone, and how many."""
 
 
@@ -134,7 +135,7 @@ def _as_text(value: Any, column: str) -> str:
 
 def _spaced(row: list[str]) -> list[str]:
     """Return the cells of a row of a matrix that hold something."""
-    return [" ".join(cell.split()) for cell in row if cell]
+    return [" ".join(cell.split()) for cell in row if cell and cell != "0"]
 
 
 def _counts(rows: list[dict[str, Any]]) -> list[list[str]]:

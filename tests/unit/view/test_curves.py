@@ -21,6 +21,7 @@ from flows.view.app import application
 from flows.view.curves import CURVES, FEW, curves
 from flows.view.intervals import t975
 from flows.view.looks import DASHES, MARKS, look_of, looks, short_names
+from flows.view.meaning import meanings
 from flows.view.pages.comparing import MOST
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
@@ -149,6 +150,38 @@ def test_the_line_of_an_arm_is_the_mean_of_its_runs_with_a_t_interval(tmp_path: 
     with TestClient(page, base_url="http://localhost") as browser:
         text = browser.get("/compare", params={"run": names, "by": "arm"}).text
     assert '<span class="soft">3 runs</span>' in text and '<span class="soft">1 run</span>' in text
+
+
+@mutation(
+    "an interval of two runs hides the lines", "flows/view/curves.py",
+    "count({{0}}) >= {ENOUGH}", "count({{0}}) >= 2",
+)  # fmt: skip
+def test_two_runs_have_no_interval_and_the_page_says_why(tmp_path: Path):
+    store = LocalStore(tmp_path)
+    three_runs(store)
+    with reading(store) as reader:
+        two, three = (
+            curves(reader, [f"run-{place}" for place in range(count)], by="arm") for count in (2, 3)
+        )
+    assert three.data["values"]["answer_low"]["genenv"][1] is not None
+    assert three.note.endswith("Bars: its 95 % t interval over these runs.")
+    assert two.data["values"]["answer_low"] == {"genenv": [None, None]}
+    assert two.data["values"]["answer"]["genenv"][1] == two.panel.rows[1]["answer"]
+    assert two.panel.rows[1]["answer_low"] is None and two.panel.rows[1]["runs"] == 2
+    assert "fewer than 3 runs there is no interval" in two.note and "Bars:" not in two.note
+    assert "12.7" in two.note and stats.t.ppf(0.975, 1) == pytest.approx(12.7, abs=0.01)
+
+
+def test_the_numbers_of_curves_have_words(tmp_path: Path):
+    store = LocalStore(tmp_path)
+    three_runs(store)
+    with reading(store) as reader:
+        found = curves(reader, ["run-0", "run-1"])
+    said = dict(meanings(found.panel.columns, found.panel.sql, found.words))
+    assert said.keys() == set(found.panel.columns)
+    assert said["answer"].startswith("Probability of the answer: How probable")
+    assert said["answer_low"] == "Lower end of a bar of answer."
+    assert found.changes(CURVES[0]) and not found.changes(CURVES[2])
 
 
 @mutation(

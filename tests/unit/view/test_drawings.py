@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -45,7 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         yield made
 
 
-def panel(rows: list[dict[str, object]]) -> Panel:
+def panel(rows: list[dict[str, Any]]) -> Panel:
     return Panel.of("tasks", "", "", Answer(pl.DataFrame(rows), False))
 
 
@@ -64,11 +65,11 @@ def points(*difficulties: float) -> Panel:
 
 @mutation(
     "whole difficulties have ticks between them", TASKS,
-    "if not whole or one.is_integer()", "if not whole or True",
+    "if not only_whole or one.is_integer()", "if not only_whole or True",
 )  # fmt: skip
 @mutation(
-    "a whole difficulty is no whole number", TASKS,
-    'return f"{value:g}" if isinstance', 'return f"{value:.2f}" if isinstance',
+    "a whole difficulty of the map is no whole number", TASKS,
+    "difficulty {whole(row['difficulty'])}", "difficulty {row['difficulty']:.2f}",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("difficulties", "labels"),
@@ -83,8 +84,7 @@ def test_the_axis_of_difficulties(difficulties: tuple[float, ...], labels: list[
     settings = panel([{"alpha": 0.5, "k_min": 0.1}])
     drawn = _map(points(*difficulties), None, "difficulty", settings)
     assert [label for _, label in drawn["ticks"]] == labels
-    assert "difficulty 1," not in drawn["marks"][0].label
-    assert drawn["marks"][0].label.endswith(f"difficulty {difficulties[0]:g}")
+    assert drawn["marks"][0].label.endswith(f"difficulty {difficulties[0]:.0f}")
 
 
 @mutation(
@@ -135,6 +135,27 @@ def test_the_map_says_what_a_circle_is(client: TestClient, monkeypatch: pytest.M
     assert "smaller circles where they are many" in text
     monkeypatch.setattr(tasks, "POINTS", 1)
     assert "is as large as they are many" in client.get("/runs/run-a/tasks").text
+
+
+@mutation(
+    "an empty map is drawn",
+    "flows/view/templates/tasks.html.j2",
+    "{% if map.marks %}",
+    "{% if true %}",
+)
+def test_an_empty_map_says_why(client: TestClient, tmp_path: Path, monkeypatch):
+    text = client.get("/runs/run-a/tasks?q=zork").text
+    assert "<svg viewBox" not in text and "no task fits the choice" in text
+
+    def unlike(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        return frame.with_columns(similarity=None) if table == "tasks" else frame
+
+    monkeypatch.setattr(builders_root, "rows_of", unlike)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get("/runs/run-a/tasks?by=similarity").text
+    assert "<svg viewBox" not in text and "none of these tasks has this number" in text
 
 
 @mutation(

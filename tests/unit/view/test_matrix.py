@@ -10,20 +10,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import polars as pl
 import pytest
 from markupsafe import escape
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
+from flows.view.app import application
 from flows.view.pages import rejected
 from flows.view.reading import Panel, Reader
 from flows.view.shown import LONGEST, linked
 from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sandbox import Answer
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.types import Rejection
 from schemas.enums import SelectionReason
 from tests.mutations import mutation
-from tests.unit.builders_root import small_root
+from tests.unit import builders_root
+from tests.unit.builders_root import rows_of, small_root
 from tests.unit.view.reading_pages import Pages, held_against_sql, tables
 
 REJECTED = "flows/view/pages/rejected.py"
@@ -90,15 +94,93 @@ def test_a_reason_leads_to_its_rows_of_all_epochs(client: TestClient, pool):
 
 
 @mutation(
-    "a page does not say that it lists the first rows alone", "flows/view/templates/behind.html.j2",
-    "{% if all > rows.rows | length %}", "{% if false %}",
+    "a page has the first rows of a long table alone", "flows/view/templates/parts.html.j2",
+    "panel.rows[begin:begin + rows]", "panel.rows[:rows]",
 )  # fmt: skip
-def test_rows_behind_a_number_are_limited_and_counted(
+@mutation(
+    "a page forgets what else was asked for", "flows/view/reading.py",
+    "return {**self.asked, ROW: str(max(0, row))}", "return {ROW: str(max(0, row))}",
+)  # fmt: skip
+def test_rows_behind_a_number_are_counted_and_come_page_by_page(
     client: TestClient, pool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(rejected, "LISTED", 1)
-    text = client.get("/runs/run-a/rejections?reason=unparseable&from=tasks").text
-    assert '<p id="hits">2 rows, 25% of what was decided about. The first 1 are listed.' in text
+    place = "/runs/run-a/rejections"
+    asked = "reason=unparseable&from=tasks"
+    first, second, beyond = (
+        client.get(f"{place}?{asked}{more}").text for more in ("", "&row=1", "&row=7")
+    )
+    said = '<p id="hits">2 rows, 25% of what was decided about.'
+    assert said in first and said in second
+    assert "rows 1 to 1 of 2" in first and "rows 2 to 2 of 2" in second
+    assert "there are 2 rows only" in beyond
+    listed = [row for text in (first, second, beyond) for row in _rows(text)]
+    wanted = "SELECT epoch, task_id FROM tasks WHERE rejection = 'unparseable' ORDER BY ALL"
+    assert [row[0] for row in listed] == [str(row[0]) for row in query(pool, wanted).rows()]
+    assert Pages(first).links.count(f"?{asked}&row=1") == 1 and f"?{asked}&row=0" not in first
+    assert f"?{asked}&row=0" in Pages(second).links
+    assert client.get(f"{place}?{asked}&row=x").status_code == 400
+
+
+def _rows(text: str) -> list[list[str]]:
+    """Return the rows that a page lists behind a number."""
+    return [row for one in tables(text) if one.name == "behind" for row in one.rows]
+
+
+@mutation(
+    "an epoch without a rejection has an empty cell", "flows/view/templates/matrix.html.j2",
+    '<td class="n soft">0</td>{% endif %}{% endfor %}</tr>\n{% endfor %}',
+    "<td></td>{% endif %}{% endfor %}</tr>\n{% endfor %}",
+)  # fmt: skip
+def test_nothing_is_a_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def once(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table != "tasks" or epoch != 2:
+            return frame
+        return frame.filter(pl.col("rejection").ne_missing("unparseable"))
+
+    monkeypatch.setattr(builders_root, "rows_of", once)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get("/runs/run-a/rejections").text
+    (counts,) = (one for one in tables(text) if one.name == "by_epoch")
+    cells = [cell for row in counts.rows for cell in row]
+    assert "0" in cells and "" not in cells
+
+
+@mutation(
+    "a suspect does not show the earlier task", REJECTED, "o.prompt AS earlier_text", "NULL AS more"
+)
+@mutation(
+    "columns that no row fills are listed", "flows/view/pages/__init__.py",
+    "if name in known])", "])",
+)  # fmt: skip
+def test_a_task_with_the_words_of_an_earlier_one_stands_beside_it(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ids = {"task-1-0": "t000001-0123abcd-0000000", "task-2-0": "t000002-0123abcd-0000000"}
+
+    def again(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table != "tasks" or not epoch:
+            return frame
+        words = ["buy bolts please"] if epoch == 1 else ["please buy bolts"]
+        first = frame.filter(pl.col("valid"))[0].with_columns(
+            task_id=pl.lit(ids[f"task-{epoch}-0"]), prompt=pl.Series(words)
+        )
+        return first
+
+    monkeypatch.setattr(builders_root, "rows_of", again)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get("/runs/run-a/suspects?reason=near_duplicate").text
+    (behind,) = (one for one in tables(text) if one.name == "behind")
+    (row,) = behind.rows
+    said = dict(zip(behind.columns, row, strict=True))
+    assert said["text"] == "please buy bolts" and said["earlier_text"] == "buy bolts please"
+    assert ids["task-1-0"] in said["detail"]
+    text = client.get("/runs/run-a/suspects?reason=by_chance").text
+    assert _rows(text) and "earlier text" not in text
 
 
 def test_a_reason_that_nothing_has_gives_no_rows(client: TestClient):
@@ -132,6 +214,19 @@ def test_suspects_are_asked_for_while_their_page_is_on_its_way(root: Path):
             asked.clear()
     finally:
         reader.close()
+
+
+@mutation(
+    "an epoch without a rejection has no column", REJECTED,
+    "between = list(range(min(epochs, default=0), max(epochs, default=-1) + 1))",
+    "between = sorted(epochs)",
+)  # fmt: skip
+def test_an_epoch_of_which_nothing_was_refused_has_its_column():
+    rows = [{"epoch": epoch, "reason": "flaw", "suspects": 1, "share": 0.5} for epoch in (2, 5)]
+    found = rejected.Matrix.of(Panel.of("", "", "", Answer(pl.DataFrame(rows), False)), "suspects")
+    assert found.epochs == [2, 3, 4, 5]
+    none = rejected.Matrix.of(Panel.of("", "", "", Answer(pl.DataFrame(), False)), "suspects")
+    assert none.epochs == []
 
 
 @mutation("a small share is called nothing", REJECTED, "part < SMALL", "part < 0")

@@ -1,7 +1,8 @@
 """What the columns of an answer say.
 
-Invariants: a description is that of the first relation of the question that has the column; what
-the question makes itself, and `run_id`, have none; a question of no relation has none.
+Invariants: a description is that of the first relation of the question that has the column, under
+its own name or a new one; what the question makes itself has the words of the page or none, and
+`run_id` has none; a question of no relation has none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SQL = "SELECT s.run_id, epoch, p_hat, skill, 1 AS made FROM task_scores AS s JOI
 
 @mutation(
     "a column is described by the last relation", "flows/view/meaning.py",
-    "found.setdefault(column, text)", "found[column] = text",
+    "for name in relations]", "for name in reversed(relations)]",
 )  # fmt: skip
 @mutation(
     "the run of a page is described in each table", "flows/view/meaning.py",
@@ -36,3 +37,14 @@ def test_columns_have_the_words_of_the_first_relation_that_has_them() -> None:
     ]
     assert DESCRIBED["tasks", "epoch"] != DESCRIBED["task_scores", "epoch"]
     assert meanings(columns, "SELECT 1 AS epoch") == []
+
+
+@mutation(
+    "a column under another name has no words", "flows/view/meaning.py",
+    "renamed.get(column, column)", "column",
+)  # fmt: skip
+def test_a_column_under_another_name_keeps_its_words() -> None:
+    sql = "SELECT epoch, s.p_hat AS rate, round(skill, 2) AS near FROM task_scores AS s"
+    assert meanings(("rate", "near"), sql) == [("rate", DESCRIBED["task_scores", "p_hat"])]
+    own = {"near": "Rounded.", "rate": ""}
+    assert meanings(("near", "rate"), sql, own)[0] == ("near", "Rounded.")

@@ -23,6 +23,7 @@ from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
+from flows.view.pages.run import renewed_s
 from flows.view.pages.runs import LATER, line_of
 from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import RunLog, StageAttempt
@@ -143,23 +144,25 @@ def test_the_list_of_runs_begins_at_the_agent_before_any_update(client: TestClie
     "if name in filled or name in LATER", "if True",
 )  # fmt: skip
 @mutation(
-    "the list of runs has the ends of an interval the wrong way round", "flows/view/pages/runs.py",
+    "the list of runs has the ends of an interval the wrong way round",
+    "genenv_core/report/outcome.py",
     """[{signed(row['gain_low'])}, {signed(row['gain_high'])}]""",
     """[{signed(row['gain_high'])}, {signed(row['gain_low'])}]""",
 )  # fmt: skip
 def test_a_line_of_the_list_says_what_a_run_came_to(client: TestClient):
     row = {
-        "gain": 0.217, "gain_low": -0.0196, "gain_high": 0.238, "start": 0.49, "last": 0.7064,
-        "measure": "answer_probability", "p_hat": 0.459, "alpha": 0.5, "signal": 0.619,
+        "gain": 0.217, "gain_low": -0.0196, "gain_high": 0.238, "start": 0.49, "value": 0.7064,
+        "measure": "answer_probability", "p_hat": 0.459, "alpha": 0.5, "share_signal": 0.619,
         "seconds": 752.1, "epochs": 11, "planned": 12, "arm": "genenv", "domain": "desk", "seed": 0,
-        "tags": ["a", "b"], "note": "", "pinned": False,
+        "tags": ["a", "b"], "note": "", "pinned": False, "tokens": 1_234_567,
         "started_at": datetime(2026, 11, 24, 4, 5, 6, tzinfo=UTC),
     }  # fmt: skip
     said = {name: text for name, text in line_of(row).items() if text}
     assert said == {
         "gain": "+0.217", "interval": "[−0.020, +0.238]", "measure": "P(answer)",
         "start → last": "0.490 → 0.706", "p_hat (α)": "0.46 (0.5)", "signal": "62%",
-        "time": "12.5 min", "epochs": "11 of 12", "arm": "genenv", "domain": "desk", "seed": "0",
+        "time": "12.5 min", "tokens": "1.23 M", "epochs": "11 of 12",
+        "arm": "genenv", "domain": "desk", "seed": "0",
         "tags": "a, b", "started": "2026-11-24 04:05",
     }  # fmt: skip
     (listed, *_) = tables(client.get("/").text)
@@ -224,13 +227,22 @@ def test_a_row_leads_back_to_the_checkpoints_that_it_made(client: TestClient, po
 
 @mutation(
     "no table says what its columns are", "flows/view/templates/parts.html.j2",
-    "{{ as_words(panel, panel.columns) }}", "",
+    "{{ as_words(panel, panel.columns, words) }}", "",
 )  # fmt: skip
 def test_a_table_says_what_its_columns_are(client: TestClient):
     text = unescape(client.get(PAGES["story"]).text)
     (scores,) = [one for one in describe() if one.name == "task_scores"]
     (n,) = [column.description for column in scores.columns if column.name == "successes"]
     assert f"<dt>successes</dt><dd>{n}</dd>" in text
+
+
+@mutation(
+    "facts are described that are not shown", "flows/view/templates/parts.html.j2",
+    "{{ as_words(panel, known) }}", "{{ as_words(panel, columns) }}",
+)  # fmt: skip
+def test_a_list_of_facts_describes_those_that_it_shows(client: TestClient):
+    text = client.get("/runs/run-a").text
+    assert "<div><dt>arm</dt><dd>" in text and "<div><dt>note</dt><dd>" not in text
 
 
 @mutation(
@@ -335,6 +347,10 @@ def test_the_list_of_runs_counts_what_is_wrong_now(tmp_path: Path, monkeypatch: 
 
 
 @mutation(
+    "a page looks no more once a stage has ended", "flows/view/pages/run.py",
+    "RESTING_S if unfinished else 0", "0",
+)  # fmt: skip
+@mutation(
     "the page does not say how far a stage is", "flows/view/pages/run.py",
     '"words": progress.get((row["epoch"], row["stage"]), "")', '"words": ""',
 )  # fmt: skip
@@ -361,6 +377,7 @@ def test_a_page_says_how_far_a_stage_is_and_what_bootstrap_reached(
         r"<b>at work</b> rollout of epoch 2 for [\d.]+ h: 3 of &lt;8&gt; groups</p>", page
     )
     assert 'data-live="5"' in page  # it renews itself
+    assert [renewed_s(*one) for one in ((True, True), (False, True), (False, False))] == [5, 10, 0]
     assert re.search(
         r'<td><span class="state running"[^>]*>running</span> <span class="soft"></span>', page
     )

@@ -96,9 +96,9 @@ def test_the_list_of_runs_says_what_is_at_work(tmp_path: Path) -> None:
     where = {"run_id": "run-a", "host": "h", "pid": 1, "started_at": START}
     with TestClient(application(store), base_url="http://localhost") as browser:
         page = browser.get("/").text
-        assert "at work" not in page and "data-live" not in page
+        assert "at work" not in page and 'data-live="0"' in page
     RunLog(store, "run-a").begin(StageAttempt.model_validate({**begun, **where}))
     with TestClient(application(store), base_url="http://localhost") as browser:
         page = browser.get("/").text
-    assert '<a href="/runs/run-a">run-a</a>: rollout of epoch 2</p>' in page
+    assert '<a href="/runs/run-a">run-a</a>: rollout of epoch 2 for ' in page
     assert 'data-live="5"' in page

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flows.view import shown as of_view
-from flows.view.shown import LONGEST, cell, shown, whole
+from flows.view.shown import LONGEST, cell, shown
+from genenv_core.report.words import whole
 from tests.mutations import mutation
 
 
@@ -55,8 +56,8 @@ def test_only_the_beginning_of_a_long_text_is_looked_at(monkeypatch: pytest.Monk
 
 
 @mutation(
-    "a whole difficulty has digits after the point", "flows/view/shown.py",
-    "value.is_integer() else shown(value)", "value > 1e9 else shown(value)",
+    "a whole difficulty has digits after the point", "genenv_core/report/words.py",
+    "isinstance(value, float) and value.is_integer()", "isinstance(value, float) and value > 1e9",
 )  # fmt: skip
 def test_whole_difficulties_are_whole_numbers():
     assert [whole(value) for value in (4.0, 1.36875, None)] == ["4", "1.37", ""]
