@@ -63,6 +63,8 @@ def _measured(root: Path, trace: str) -> list[str]:
         "a trace": f"{run}/traces/{trace}",
         "rejections": f"{run}/rejections",
         "suspects": f"{run}/suspects",
+        "test tasks": f"{run}/heldout",
+        "a checkpoint": f"{run}/checkpoints/agent/50",
         "lineage": f"{run}/lineage",
         "search by id": f"/find?q={trace}",
         "search by words": "/find?q=bolts",
