@@ -168,7 +168,7 @@ class Curves:
 
     def starts(self, curve: Curve) -> bool:
         """Return whether a chart has a line at its start: of one run, to hold its bars against."""
-        return self.by == "run" and len(self.lines) == 1 and curve.bars == GAIN
+        return len(self.lines) == 1 and self.changes(curve)
 
 
 def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:

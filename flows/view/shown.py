@@ -32,7 +32,10 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 ROW = re.compile(r"([a-z])0*(\d+)-[0-9a-f]{8}-0*(\d+)(?:\.0*(\d+))?")
 """The id of a row, as `genenv_core.ids` makes it: its kind, epoch, stage, place and sample."""
 
-TASK = re.compile(r"\b(t\d{6,}-[0-9a-f]{8}-\d{7,})\b(?!\.\d)")
+TASK_ID = r"t\d{6,}-[0-9a-f]{8}-\d{7,}"
+"""The whole id of a task, as Python's and DuckDB's patterns write it."""
+
+TASK = re.compile(rf"\b({TASK_ID})\b(?!\.\d)")
 """The whole id of a task within words: one that a cut text ends in has fewer digits."""
 
 WORDS = "detail"

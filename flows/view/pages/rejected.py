@@ -14,6 +14,7 @@ from starlette.requests import Request
 from flows.view.meaning import described
 from flows.view.pages import Page, about, filled
 from flows.view.reading import Panel, Reader, Row, parameter, whole_number
+from flows.view.shown import TASK_ID
 from genenv_core.report.words import percent
 from genenv_core.storage.sql.duck import text
 
@@ -32,9 +33,6 @@ SMALL = 0.005
 
 BARS = 10
 """The longest bar behind a number; the style sheet names them w0, the shortest, w1 and so on."""
-
-TASK_IN_WORDS = "t[0-9]{6,}-[0-9a-f]{8}-[0-9]{7,}"
-"""The id of the earlier task that a suspect's detail names."""
 
 REASON = re.compile(r"`(\w+)`: (.*?)(?= `\w+`: |$)", re.DOTALL)
 """A reason and its meaning in the dictionary."""
@@ -196,7 +194,7 @@ def _suspected(reader: Reader, own: str, run: str, reason: str, epoch: int | Non
         f"FROM (SELECT * FROM suspects WHERE {where}) AS s\n"
         "LEFT JOIN tasks AS t ON t.run_id = s.run_id AND t.task_id = s.task_id\n"
         "LEFT JOIN tasks AS o ON o.run_id = s.run_id "
-        f"AND o.task_id = regexp_extract(s.detail, {text(TASK_IN_WORDS)})\n"
+        f"AND o.task_id = regexp_extract(s.detail, {text(TASK_ID)})\n"
         "ORDER BY s.epoch, s.task_id, s.family"
     )
     of = "all epochs" if epoch is None else f"epoch {epoch}"
