@@ -51,8 +51,9 @@ def page(reader: Reader, request: Request) -> Page:
         ),
     }  # fmt: skip
     if by == "arm":
+        arms = reader.panel("arms", "Gain on the test tasks by arm", _gains(names))
         mixed = reader.panel("mixed", "Settings that differ within an arm", _mixed(names))
-        values |= {"mixed": mixed, "warnings": _warnings(reader, names, drawn, mixed)}
+        values |= {"arms": arms, "mixed": mixed, "warnings": _warnings(reader, names, drawn, mixed)}
     else:
         values |= {
             "results": reader.panel("results", "Results on the test tasks", _results(names)),
@@ -177,6 +178,48 @@ LEFT JOIN ends AS e ON e.run_id = g.run_id
 LEFT JOIN paired AS p ON p.run_id = g.run_id
 LEFT JOIN ranged AS r ON r.run_id = g.run_id
 ORDER BY g.place"""
+
+
+def _gains(names: Sequence[str]) -> str:
+    """Return the question for a row an arm: its gain, and how far it is from the first run's arm.
+
+    Gains are those of the last epoch in which all runs were measured. The difference is that of
+    equal seeds, and its interval that of Student's t over them; of two seeds it would be 12.7
+    standard errors wide, and says nothing.
+    """
+    first = f"(SELECT arm FROM runs WHERE run_id = {text(names[0])})"
+    return f"""WITH tested AS (
+    SELECT g.run_id, g.arm, r.seed, g.measure, g.epoch, g.gain
+    FROM test_gains AS g JOIN runs AS r ON r.run_id = g.run_id
+    WHERE g.run_id IN ({listed(names)}) AND g.measure IN ('answer_probability', 'sampled')
+),
+-- The measure with less noise comes first in the alphabet.
+measured AS (
+    SELECT measure, epoch FROM tested GROUP BY measure, epoch
+    HAVING count(DISTINCT run_id) = {len(names)} ORDER BY measure, epoch DESC LIMIT 1
+),
+seeds AS (
+    SELECT t.arm, t.seed, t.measure, t.epoch, count(*) AS runs, avg(t.gain) AS gain
+    FROM tested AS t JOIN measured AS m ON m.measure = t.measure AND m.epoch = t.epoch
+    GROUP BY t.arm, t.seed, t.measure, t.epoch
+),
+paired AS (
+    SELECT s.arm, count(*) AS same_seeds, avg(s.gain - f.gain) AS apart,
+        stddev_samp(s.gain - f.gain) / sqrt(count(*)) AS se, count(*) - 1 AS df
+    FROM seeds AS s JOIN seeds AS f ON f.arm = {first} AND f.seed = s.seed
+    WHERE s.arm <> {first}
+    GROUP BY s.arm
+),
+ranged AS (
+    SELECT *, CASE WHEN df > 1 THEN se * {t975("df")} END AS half FROM paired
+)
+SELECT s.arm, any_value(s.measure) AS measure, any_value(s.epoch) AS compared_at,
+    sum(s.runs) AS runs, avg(s.gain) AS gain, any_value(r.apart) AS minus_first,
+    any_value(r.apart - r.half) AS low, any_value(r.apart + r.half) AS high,
+    CASE WHEN s.arm <> {first} THEN coalesce(any_value(r.same_seeds), 0) END AS same_seeds
+FROM seeds AS s LEFT JOIN ranged AS r ON r.arm = s.arm
+GROUP BY s.arm
+ORDER BY s.arm <> {first}, s.arm"""
 
 
 def _first(reader: Reader, one: str, other: str) -> tuple[str, list[str]]:

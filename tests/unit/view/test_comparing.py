@@ -57,6 +57,12 @@ def results(store: LocalStore, runs: list[str]) -> list[dict[str, Any]]:
         return query(con, panel(got(store, runs), "results").sql).to_dicts()
 
 
+def by_arm(text: str) -> list[dict[str, str]]:
+    """Return the rows of the table of arms, as shown."""
+    shown = panel(text, "arms")
+    return [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
+
+
 @mutation(
     "a comparison without a choice is an error", FILE,
     "        return _choosing(reader, names, most)\n",
@@ -149,11 +155,47 @@ def test_runs_with_other_test_tasks_have_no_interval_and_say_so(tmp_path: Path):
     assert "4 are the same, 4 only one of them has" in got(store, ["one", "other"])
 
 
+@mutation(
+    "an arm's difference pairs any seed with any other", FILE,
+    "f.arm = {first} AND f.seed = s.seed", "f.arm = {first}",
+)  # fmt: skip
+@mutation(
+    "arms are compared at an epoch that some run lacks", FILE,
+    "HAVING count(DISTINCT run_id) = {len(names)}", "HAVING true",
+)  # fmt: skip
+@mutation(
+    "two seeds make an interval", FILE, "CASE WHEN df > 1 THEN se", "CASE WHEN df > 0 THEN se"
+)
+def test_the_difference_of_arms_is_that_of_equal_seeds(tmp_path: Path):
+    store = LocalStore(tmp_path)
+    ends = {0: (ONE, OTHER), 1: (OTHER, START), 2: (OTHER, OTHER)}
+    for seed, (one, other) in ends.items():
+        play(store, f"g{seed}", {0: tasks(START), 1: tasks(one)}, seed=seed)
+        longer = {2: tasks(ONE)} if seed == 1 else {}
+        play(
+            store, f"r{seed}", {0: tasks(START), 1: tasks(other), **longer}, seed=seed, arm="random"
+        )
+    names = [f"{arm}{seed}" for arm in "gr" for seed in ends]
+    apart = [np.mean(other) - np.mean(one) for one, other in ends.values()]
+    genenv, random = by_arm(got(store, names, "arm"))
+    assert (genenv["arm"], genenv["minus_first"], genenv["low"]) == ("genenv", "", "")
+    assert (random["arm"], random["compared_at"], random["same_seeds"]) == ("random", "1", "3")
+    assert float(random["minus_first"]) == pytest.approx(np.mean(apart), abs=2e-3)
+    interval = stats.ttest_1samp(apart, 0).confidence_interval(0.95)
+    assert float(random["low"]) == pytest.approx(interval.low, abs=2e-3)
+    assert float(random["high"]) == pytest.approx(interval.high, abs=2e-3)
+    _, two = by_arm(got(store, ["g0", "g1", "r0", "r1"], "arm"))
+    assert two["minus_first"] and (two["low"], two["same_seeds"]) == ("", "2")
+    text = got(store, ["g0", "r1"], "arm")
+    assert "random and genenv have no seed in common" in text
+    assert by_arm(text)[1]["minus_first"] == ""
+
+
 def test_every_number_is_what_its_sql_gives(tmp_path: Path):
     store = LocalStore(tmp_path)
     play(store, "one", {0: tasks(START), 1: tasks(ONE)})
     play(store, "other", {0: tasks(START), 1: tasks(OTHER)}, rwr={"steps": 4})
-    for by, least in (("run", 3), ("arm", 2)):
+    for by, least in (("run", 3), ("arm", 3)):
         with pools.connect(tmp_path) as con:
             text = got(store, ["one", "other"], by)
             assert held_against_sql(text, lambda sql: query(con, sql).to_dicts()) == least
