@@ -71,11 +71,9 @@ WHERE kept_from = 'tasks'
 ORDER BY ALL;
 
 -- Does pi_env repeat itself?
-SELECT run_id, epoch, avg(similarity) AS similarity, avg((similarity >= 0.9)::INT) AS nearly_equal
-FROM tasks
-WHERE source = 'generated' AND valid
-GROUP BY ALL
-ORDER BY ALL;
+SELECT run_id, epoch, texts, texts_repeated, repeats, similarity
+FROM repeats
+ORDER BY run_id, epoch;
 
 -- How did the test tasks move that resemble what pi_env wrote?
 SELECT run_id, epoch, program, test_program, test_similarity, test_gain

@@ -46,6 +46,7 @@ VIEW_NAMES = (
     "env_texts",
     "certified",
     "lookalikes",
+    "repeats",
     "suspects",
     "what_if",
     "cost",

@@ -94,9 +94,9 @@ def application(
 
     def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:
         def endpoint(request: Request) -> Response:
+            run = request.path_params.get("run")
             try:
                 paged = Paged.of(request.query_params)
-                run = request.path_params.get("run")
                 made = page(reader if run is None else reader.of(run), request)
             except GenenvError as error:
                 status = 404 if isinstance(error, NotFound) else 400
@@ -106,7 +106,8 @@ def application(
                 return made
             template = environment.get_template(f"templates/{made.template}")
             path = request.url.path
-            values = {"title": made.title, "path": path, "paged": paged, **made.values}
+            at = {"path": path, "paged": paged, "of_run": run}
+            values = {"title": made.title, **at, **made.values}
             if made.streams:
                 return StreamingResponse(pieces(template, values), media_type="text/html")
             return HTMLResponse(template.render(values), made.status)

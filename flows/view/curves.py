@@ -69,9 +69,11 @@ CURVES = (
           "Mean, by the domain's own measure. It rises when pi_env follows an agent that gets "
           "better.", share=False),
     Curve("similarity", "Similarity to earlier tasks",
-          "How much a new task resembles the earlier task that it is nearest to, from 0 (no common "
-          "word) to 1 (equal), on average. A rise: pi_env repeats itself.", beside="repeats",
-          named="Faint: the share of repeats, which resemble one by 0.9 or more.", whole=True),
+          "How much a new task resembles the one that it is nearest to of the base tasks and the "
+          "last epochs (generation.history_epochs), from 0 (no common word) to 1 (equal), on "
+          "average. A rise: pi_env repeats itself.", beside="repeats",
+          named="Faint: the share of repeats, which equal a task of any earlier epoch or resemble "
+          "one by 0.9 or more.", whole=True),
     Curve("tokens", "Tokens of a response",
           "Mean tokens that the agent sampled in an attempt at a new task. A jump is a sign: it "
           "rambles, or gives up.", share=False),
@@ -277,10 +279,6 @@ def _each(runs: Sequence[str]) -> str:
         "),\nplaces AS (\n"
         f"    SELECT run_id, epoch FROM epochs {of_runs}\n"
         "    UNION SELECT run_id, epoch FROM tests\n"
-        "),\nresembling AS (\n"
-        "    SELECT run_id, epoch, avg(similarity) AS similarity, "
-        "avg(CAST(similarity >= 0.9 AS INTEGER)) AS repeats\n"
-        f"    FROM tasks {of_runs} AND valid AND similarity IS NOT NULL GROUP BY run_id, epoch\n"
         "),\neach AS (\n"
         f"    SELECT p.run_id AS line, r.arm, p.epoch, {test_columns},\n"
         f"        e.skill, {skill_ends},\n"
@@ -294,7 +292,7 @@ def _each(runs: Sequence[str]) -> str:
         "    LEFT JOIN tests AS t ON t.run_id = p.run_id AND t.epoch = p.epoch\n"
         "    LEFT JOIN gains AS g ON g.run_id = p.run_id AND g.epoch = p.epoch\n"
         "    LEFT JOIN epochs AS e ON e.run_id = p.run_id AND e.epoch = p.epoch\n"
-        "    LEFT JOIN resembling AS l ON l.run_id = p.run_id AND l.epoch = p.epoch\n"
+        "    LEFT JOIN repeats AS l ON l.run_id = p.run_id AND l.epoch = p.epoch\n"
         "    LEFT JOIN calibration AS c "
         "ON c.run_id = p.run_id AND c.epoch = p.epoch AND c.scope = 'epoch'\n"
         ")"

@@ -170,15 +170,17 @@ class Reader:
                 raise
         return newer.ask(sql)  # the first one was retired, ended, or held a run that is left out
 
-    def apart(self, sql: str, limits: Limits) -> Answer:
+    def apart(self, sql: str, limits: Limits, run: str | None = None) -> Answer:
         """Return the answer of a process of its own, within these limits; raises QueryError.
+
+        With `run`, the tables have the rows of that run alone.
 
         Others wait meanwhile, so that many questions at once do not take the machine's memory.
         """
         with self._apart:
             return answered(
                 self.store,
-                () if self._run is None else (self._run,),
+                tuple(one for one in (run or self._run,) if one is not None),
                 lambda found: ask(found, sql, limits),
                 tables=tables_named(sql),
                 only=id_named(sql),

@@ -1,5 +1,5 @@
 -- What is wrong with each run, or worth a look, in words?
--- Reads: runs, epochs, checkpoints, predictions, test_results, test_gains, updates, fidelity, task_scores, tasks, certificates, traces, stage_runs
+-- Reads: runs, epochs, checkpoints, predictions, repeats, test_results, test_gains, updates, fidelity, task_scores, tasks, certificates, traces, stage_runs
 -- Key: run_id, epoch, rule, subject
 -- epoch: Epoch that shows it. A rule about the gain speaks of the newest epoch alone.
 -- rule: Its name. Each rule with its threshold stands once, in this file.
@@ -42,6 +42,9 @@ WITH rules AS (
         ('narrow', 'warning', 1.0,
             'raise generation.temperature or rwr.kl_coef',
             'SELECT prompt, count(*) AS tasks FROM tasks WHERE run_id = {run} AND epoch = {epoch} GROUP BY prompt ORDER BY tasks DESC LIMIT 20'),
+        ('repeated', 'note', 0.5,
+            'raise generation.temperature or rwr.kl_coef; texts that repeat a task cost tokens and teach nothing new',
+            'SELECT epoch, texts, texts_repeated, repeats, similarity FROM repeats WHERE run_id = {run} ORDER BY epoch'),
         ('one_family', 'note', 1.0,
             'look at whether the agent is at alpha there alone; rwr.weight_by=family keeps rare families alive',
             'SELECT family, count(*) AS tasks FROM tasks WHERE run_id = {run} AND epoch = {epoch} AND valid GROUP BY family ORDER BY tasks DESC'),
@@ -388,6 +391,12 @@ seen AS (
         )
     FROM predictions
     WHERE choice = 'predicted' AND tasks >= 10
+    UNION ALL
+    SELECT
+        run_id, arm, epoch, 'repeated', NULL, texts_repeated / texts,
+        format('{:.0f} % of the texts of pi_env repeat an earlier one', 100 * texts_repeated / texts)
+    FROM repeats
+    WHERE texts >= 10
     UNION ALL
     SELECT
         u.run_id, u.arm, u.epoch, 'one_row', 'env', u.weight_high / u.rows,

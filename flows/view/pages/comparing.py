@@ -183,9 +183,9 @@ ORDER BY g.place"""
 def _gains(names: Sequence[str]) -> str:
     """Return the question for a row an arm: its gain, and how far it is from the first run's arm.
 
-    Gains are those of the last epoch in which all runs were measured. The difference is that of
-    equal seeds, and its interval that of Student's t over them; of two seeds it would be 12.7
-    standard errors wide, and says nothing.
+    Gains are those of the last epoch in which most runs of every arm were measured. The difference
+    is that of equal seeds, and its interval that of Student's t over them; of two seeds it would be
+    12.7 standard errors wide, and says nothing.
     """
     first = f"(SELECT arm FROM runs WHERE run_id = {text(names[0])})"
     return f"""WITH tested AS (
@@ -193,10 +193,17 @@ def _gains(names: Sequence[str]) -> str:
     FROM test_gains AS g JOIN runs AS r ON r.run_id = g.run_id
     WHERE g.run_id IN ({listed(names)}) AND g.measure IN ('answer_probability', 'sampled')
 ),
+arms AS (
+    SELECT arm, count(*) AS runs FROM runs WHERE run_id IN ({listed(names)}) GROUP BY arm
+),
 -- The measure with less noise comes first in the alphabet.
 measured AS (
-    SELECT measure, epoch FROM tested GROUP BY measure, epoch
-    HAVING count(DISTINCT run_id) = {len(names)} ORDER BY measure, epoch DESC LIMIT 1
+    SELECT t.measure, t.epoch
+    FROM (
+        SELECT arm, measure, epoch, count(*) AS runs FROM tested GROUP BY arm, measure, epoch
+    ) AS t JOIN arms AS a ON a.arm = t.arm AND 2 * t.runs > a.runs
+    GROUP BY t.measure, t.epoch HAVING count(*) = (SELECT count(*) FROM arms)
+    ORDER BY t.measure, t.epoch DESC LIMIT 1
 ),
 seeds AS (
     SELECT t.arm, t.seed, t.measure, t.epoch, count(*) AS runs, avg(t.gain) AS gain

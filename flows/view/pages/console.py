@@ -1,7 +1,8 @@
 """The SQL console: a question of one's own, in a process of its own, under limits of its own.
 
-A question is part of the address, so it can be kept and sent. A link from another page fills it in
-and does not ask it. What a person asked and kept stays in the browser: the server writes nothing.
+A question is part of the address, so it can be kept and sent; so is the run whose rows it is asked
+of, where it is not all of them. A link from another page fills it in and does not ask it. What a
+person asked and kept stays in the browser: the server writes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from flows.cli.rows import encode
 from flows.view.pages import Page
 from flows.view.reading import Panel, Reader, parameter
 from flows.view.shown import shown
-from genenv_core.errors import QueryError
+from genenv_core.errors import NotFound, QueryError
+from genenv_core.storage.records.runs import list_runs
 from genenv_core.storage.sql.sandbox import Limits
 from schemas.questions import questions
 from schemas.relations import describe
@@ -37,20 +39,24 @@ def page(reader: Reader, request: Request) -> Page | Response:
     sql = request.query_params.get("q", "")
     if len(sql) > LONGEST:
         raise QueryError(f"the question has {len(sql)} letters: at most {LONGEST} are read")
+    run = request.query_params.get("run") or None
+    known = list_runs(reader.store)
+    if run is not None and run not in known:
+        raise NotFound(f"there is no run {run!r} in {reader.store.uri}")
     may = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
     if may and request.query_params.get("as"):
-        return _download(reader, sql, parameter(request.query_params, "as", FORMATS))
+        return _download(reader, sql, run, parameter(request.query_params, "as", FORMATS))
     panel, error = None, ""
     if may and sql.strip():
         try:
-            panel = _answer(reader, sql, LIMITS)
+            panel = Panel.of("answer", "Answer", sql, reader.apart(sql, LIMITS, run))
         except QueryError as problem:
             error = str(problem)
     return Page(
         "console.html.j2", "SQL",
         {
             "sql": sql, "panel": panel, "error": error, "plot": panel and plot(panel),
-            "questions": questions(), "relations": _relations(),
+            "questions": questions(), "relations": _relations(), "runs": known, "of_run": run,
         },
         400 if error else 200,
     )  # fmt: skip
@@ -90,12 +96,8 @@ def _number(value: float | None) -> float | None:
         return None
 
 
-def _answer(reader: Reader, sql: str, limits: Limits) -> Panel:
-    return Panel.of("answer", "Answer", sql, reader.apart(sql, limits))
-
-
-def _download(reader: Reader, sql: str, kind: str) -> Response:
-    data = encode(reader.apart(sql, DOWNLOAD), kind)
+def _download(reader: Reader, sql: str, run: str | None, kind: str) -> Response:
+    data = encode(reader.apart(sql, DOWNLOAD, run), kind)
     name = {"content-disposition": f'attachment; filename="answer.{kind}"'}
     return Response(data, media_type=FORMATS[kind], headers=name)
 

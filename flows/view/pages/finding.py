@@ -30,18 +30,24 @@ WORDS = 60
 def page(reader: Reader, request: Request) -> Page | Response:
     """Return what was found, or go straight to it when it is one thing with this very id.
 
+    What belongs to the run that the search came from stands first.
+
     Raises QueryError for more words than are searched for.
     """
     asked = request.query_params.get("q", "").strip()
     words = _parts(asked)
     if len(words) > WORDS:
         raise QueryError(f"{len(words)} different words: at most {WORDS} are searched for at once")
+    run = request.query_params.get("run")
+    first = "" if run is None else f"run_id = {text(run)} DESC, "
     ids = reader.panel(
-        "ids", "By id", f"{_with_id(asked)}\nORDER BY run_id DESC LIMIT {MOST}"
+        "ids", "By id",
+        f"FROM (\n{_with_id(asked)}\n)\nORDER BY {first}run_id DESC LIMIT {MOST}",
     )  # fmt: skip
-    if ids.first and len({(row["kind"], row["id"]) for row in ids}) == 1:
-        return RedirectResponse(place(ids.first), 303)
-    values = {"searched": asked, "words": words, "most": MOST, "place": place}
+    own = [row for row in ids if row["run_id"] == run] or ids.rows
+    if len({(row["kind"], row["id"]) for row in own}) == 1:
+        return RedirectResponse(place(own[0]), 303)
+    values = {"searched": asked, "words": words, "most": MOST, "place": place, "of_run": run}
     if not words:
         return Page("found.html.j2", "Search", values | {"found": None, "counted": None})
     hits = _hits(asked, words)
@@ -52,7 +58,8 @@ def page(reader: Reader, request: Request) -> Page | Response:
     found = reader.panel(
         "found", "Hits",
         f"SELECT id, kind, run_id, epoch, source, family, difficulty, rejection, prompt\n"
-        f"FROM (\n{hits}\n)\nORDER BY has_id DESC, kind, run_id DESC, epoch DESC, id LIMIT {MOST}",
+        f"FROM (\n{hits}\n)\nORDER BY has_id DESC, {first}kind, run_id DESC, epoch DESC, id "
+        f"LIMIT {MOST}",
     )  # fmt: skip
     return Page("found.html.j2", f"Search: {asked}", values | {"found": found, "counted": counted})
 

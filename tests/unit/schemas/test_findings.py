@@ -136,6 +136,12 @@ def noted(*, alike: bool, base_request: str = "bolts") -> Change:
     return changed
 
 
+def again(texts: int) -> Change:
+    """Return an epoch 2 in which so many of the new tasks equal one of epoch 1."""
+    earlier = pl.col("fingerprint").filter(FIRST & pl.col("valid")).first()
+    return some("tasks", NEW & pl.col("valid"), texts / (TASKS - 1), fingerprint=earlier)
+
+
 def set_to(**sections: Any) -> Change:
     return lambda tables: configured(tables, **sections)
 
@@ -235,6 +241,9 @@ BROKEN_RUNS: dict[str, tuple[Change, Change | None, str, str | None, str]] = {
         "narrow", None,
         "15 of 15 attempted tasks are of the family k1; 15 of 15 attempted tasks have the word "
         "'bolts', 7 times",
+    ),
+    "repeated": (
+        again(8), again(7), "repeated", None, "50 % of the texts of pi_env repeat an earlier one",
     ),
     "one_family": (
         noted(alike=False), put("epochs", SECOND, tasks_note=""), "one_family", None,

@@ -837,6 +837,55 @@ def test_lookalikes_by_hand(tmp_path: Path) -> None:
     ]
 
 
+REPEATS = "schemas/views/repeats.sql"
+
+
+@mutation(
+    "a task of its own epoch is an earlier one", REPEATS,
+    "epoch > min(epoch) FILTER (valid)", "epoch >= min(epoch) FILTER (valid)",
+)  # fmt: skip
+@mutation(
+    "what was rejected counts as an earlier task",
+    REPEATS,
+    "min(epoch) FILTER (valid)",
+    "min(epoch)",
+)
+@mutation(
+    "a rejected duplicate repeats nothing", REPEATS, "FILTER (duplicate OR earlier)",
+    "FILTER (earlier)",
+)  # fmt: skip
+@mutation("a task that resembles one repeats nothing", REPEATS, ">= 0.9", "> 1")
+def test_repeats_by_hand(tmp_path: Path) -> None:
+    tables = world()
+    texts = pl.col("source") == "generated"
+    place = pl.col("generation_index")
+
+    def told(changed: pl.DataFrame) -> list[tuple[object, ...]]:
+        asked = "SELECT epoch, texts, texts_repeated, tasks, equal_earlier, similarity, repeats"
+        return ask(tmp_path, tables | {"tasks": changed}, f"{asked} FROM repeats ORDER BY 1").rows()
+
+    plain = tables["tasks"].with_columns(
+        fingerprint=pl.format("{} {}", "epoch", place),
+        similarity=pl.when(texts & pl.col("valid")).then(0.5 + 0.1 * place),
+    )
+    mean = pytest.approx(0.6)
+    assert told(plain) == [(epoch, 4, 0, 3, 0.0, mean, 0.0) for epoch in (1, 2)]
+    later = texts & (pl.col("epoch") == 2)
+    # Of epoch 2 the first task equals the second of epoch 1, the second one that was rejected
+    # there, and the third resembles a task; the text that became none is a duplicate.
+    changed = plain.with_columns(
+        fingerprint=pl.when(later & (place == 0)).then(pl.lit("1 1"))
+        .when(later & (place == 1)).then(pl.lit("1 3")).otherwise("fingerprint"),
+        similarity=pl.when(later & (place == 2)).then(0.9).otherwise("similarity"),
+        rejection=pl.when(later & ~pl.col("valid")).then(pl.lit("duplicate"))
+        .otherwise("rejection"),
+    )  # fmt: skip
+    third = pytest.approx(1 / 3)
+    assert told(changed)[0] == (1, 4, 0, 3, 0.0, mean, 0.0)
+    (_, *rest) = told(changed)[1]
+    assert rest == [4, 2, 3, third, pytest.approx((0.5 + 0.6 + 0.9) / 3), pytest.approx(2 / 3)]
+
+
 def test_a_test_task_moves_between_the_epochs_that_measured_it(tmp_path: Path) -> None:
     tables = world()
     seldom = tables["evaluations"].filter(pl.col("epoch") != 1)

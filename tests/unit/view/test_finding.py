@@ -127,6 +127,27 @@ def test_runs_and_tasks_are_hits_of_one_list(client: TestClient):
 
 
 @mutation(
+    "a search from a run's page lists other runs first", FINDING,
+    'f"run_id = {text(run)} DESC, "', '""',
+)  # fmt: skip
+@mutation(
+    "an id of two runs is not that of the run whose page asks", FINDING,
+    'if row["run_id"] == run]', "if False]",
+)  # fmt: skip
+def test_a_search_from_a_run_s_page_finds_what_is_of_that_run_first(client: TestClient, pool):
+    page = client.get("/runs/run-a").text
+    assert '<input type="hidden" name="run" value="run-a">' in page
+    assert '<input type="hidden" name="run"' not in client.get("/").text
+    for run in ("run-a", "run-b"):
+        hits = client.get("/find", params={"q": "bolts", "run": run}).text
+        assert next(one for one in tables(hits) if one.name == "found").rows[0][2] == run
+        (task,) = query(pool, "SELECT task_id FROM tasks WHERE epoch = 1 LIMIT 1")["task_id"]
+        asked = {"q": task, "run": run}
+        answer = client.get("/find", params=asked, follow_redirects=False)
+        assert answer.headers["location"] == f"/runs/{run}/tasks/{task}"
+
+
+@mutation(
     "an id of several things is not found by it", FINDING,
     """f"{_is('task_id', asked)} OR {_is('generation_id', asked)}"\n""",
     """_is("task_id", asked)\n""",

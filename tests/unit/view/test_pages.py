@@ -460,7 +460,7 @@ def test_hostile_addresses_are_answered_with_a_page(
     place: str, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ):
     # The console's process is the same code; test_hostile starts one for each of its questions.
-    monkeypatch.setattr(reading.Reader, "apart", lambda reader, sql, limits: reader.ask(sql))
+    monkeypatch.setattr(reading.Reader, "apart", lambda reader, sql, limits, run: reader.ask(sql))
     for text in HOSTILE:
         answer = client.get(place.replace("{}", quote(text, safe="")))
         assert answer.status_code in (200, 400, 404), (place, text[:60], answer.status_code)
@@ -499,6 +499,22 @@ def test_the_console_says_how_many_rows_an_answer_has(n: int, words: str, client
     answer = client.get("/sql", params={"q": f"SELECT 1 AS a FROM range({n})"})
     assert f'id="answered">{words}</p>' in answer.text
     assert client.get("/sql").text.count('id="answered"') == 0
+
+
+@mutation(
+    "the console asks all runs instead of the one", "flows/view/reading.py",
+    "(run or self._run,)", "(self._run,)",
+)  # fmt: skip
+def test_the_console_asks_the_rows_of_one_run(client: TestClient, pool):
+    (run, *others) = query(pool, "SELECT run_id FROM runs ORDER BY run_id")["run_id"]
+    assert others and f'href="/sql?run={run}"' in client.get(f"/runs/{run}").text
+    asked = {"q": "SELECT run_id FROM runs", "run": run}
+    text = client.get("/sql", params=asked).text
+    assert 'id="answered">1 row</p>' in text and f"<option selected>{run}</option>" in text
+    assert f"&amp;run={run}" in text  # the ready questions keep it
+    kept = client.get("/sql", params={**asked, "as": "json"}).json()
+    assert [row["run_id"] for row in kept] == [run]
+    assert client.get("/sql", params={**asked, "run": "nobody"}).status_code == 404
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
