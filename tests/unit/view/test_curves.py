@@ -214,8 +214,8 @@ def test_greedy_results_are_drawn_faintly_where_there_are_some(tmp_path: Path):
 
 
 @mutation(
-    "what is nearly equal is no repeat", "flows/view/curves.py",
-    "similarity >= 0.9", "similarity > 1",
+    "the curve of repeats leaves out what is nearly equal", "flows/view/curves.py",
+    "l.similarity, l.repeats,", "l.similarity, l.equal_earlier AS repeats,",
 )  # fmt: skip
 def test_similarity_is_the_mean_with_the_share_of_repeats(tmp_path: Path):
     store = small_root(tmp_path / "root")
