@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from flows.view.app import application
 from flows.view.pages import finding
 from flows.view.pages.finding import _is
+from flows.view.reading import Panel, Reader
 from flows.view.shown import brief
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
@@ -130,10 +131,6 @@ def test_runs_and_tasks_are_hits_of_one_list(client: TestClient):
     "a search from a run's page lists other runs first", FINDING,
     'f"run_id = {text(run)} DESC, "', '""',
 )  # fmt: skip
-@mutation(
-    "an id of two runs is not that of the run whose page asks", FINDING,
-    'if row["run_id"] == run]', "if False]",
-)  # fmt: skip
 def test_a_search_from_a_run_s_page_finds_what_is_of_that_run_first(client: TestClient, pool):
     page = client.get("/runs/run-a").text
     assert '<input type="hidden" name="run" value="run-a">' in page
@@ -145,6 +142,30 @@ def test_a_search_from_a_run_s_page_finds_what_is_of_that_run_first(client: Test
         asked = {"q": task, "run": run}
         answer = client.get("/find", params=asked, follow_redirects=False)
         assert answer.headers["location"] == f"/runs/{run}/tasks/{task}"
+
+
+@mutation(
+    "an id of two runs is not that of the run whose page asks", FINDING,
+    'if row["run_id"] == run]', "if False]",
+)  # fmt: skip
+def test_a_cut_id_of_several_runs_is_that_of_the_run_whose_page_asks(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    ids = {"run-b": "t000012-bbbbbbbb-0000019", "run-a": "t000012-aaaaaaaa-0000019"}
+    rows = [{"kind": "task", "run_id": run, "id": task} for run, task in ids.items()]
+    asked = Reader.panel
+
+    def panel(reader: Reader, name: str, title: str, sql: str) -> Panel:
+        return (
+            Panel(name, title, sql, rows, []) if name == "ids" else asked(reader, name, title, sql)
+        )
+
+    monkeypatch.setattr(Reader, "panel", panel)
+    words = {"q": "t12…19"}
+    for run, task in ids.items():
+        answer = client.get("/find", params={**words, "run": run}, follow_redirects=False)
+        assert answer.headers["location"] == f"/runs/{run}/tasks/{task}"
+    assert client.get("/find", params=words, follow_redirects=False).status_code == 200
 
 
 @mutation(
