@@ -106,8 +106,8 @@ def application(
                 return made
             template = environment.get_template(f"templates/{made.template}")
             path = request.url.path
-            at = {"path": path, "paged": paged, "of_run": run}
-            values = {"title": made.title, **at, **made.values}
+            values = {"title": made.title, "path": path, "paged": paged, "of_run": run}
+            values |= made.values
             if made.streams:
                 return StreamingResponse(pieces(template, values), media_type="text/html")
             return HTMLResponse(template.render(values), made.status)

@@ -177,10 +177,11 @@ class Reader:
 
         Others wait meanwhile, so that many questions at once do not take the machine's memory.
         """
+        run = run or self._run
         with self._apart:
             return answered(
                 self.store,
-                tuple(one for one in (run or self._run,) if one is not None),
+                () if run is None else (run,),
                 lambda found: ask(found, sql, limits),
                 tables=tables_named(sql),
                 only=id_named(sql),

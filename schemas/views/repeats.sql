@@ -33,5 +33,5 @@ SELECT
     avg(similarity) FILTER (valid) AS similarity,
     avg(CAST(earlier OR coalesce(similarity >= 0.9, false) AS DOUBLE)) FILTER (valid) AS repeats
 FROM written
-WHERE source NOT IN ('base', 'validation', 'test') AND epoch > 0
+WHERE source <> 'base' AND epoch > 0
 GROUP BY run_id, arm, epoch

@@ -18,7 +18,7 @@ from flows.view.pages import Page
 from flows.view.reading import Panel, Reader, parameter
 from flows.view.shown import shown
 from genenv_core.errors import NotFound, QueryError
-from genenv_core.storage.records.runs import list_runs
+from genenv_core.storage.records.runs import list_runs, no_such_run
 from genenv_core.storage.sql.sandbox import Limits
 from schemas.questions import questions
 from schemas.relations import describe
@@ -42,7 +42,7 @@ def page(reader: Reader, request: Request) -> Page | Response:
     run = request.query_params.get("run") or None
     known = list_runs(reader.store)
     if run is not None and run not in known:
-        raise NotFound(f"there is no run {run!r} in {reader.store.uri}")
+        raise NotFound(no_such_run(run, known))
     may = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
     if may and request.query_params.get("as"):
         return _download(reader, sql, run, parameter(request.query_params, "as", FORMATS))

@@ -503,7 +503,7 @@ def test_the_console_says_how_many_rows_an_answer_has(n: int, words: str, client
 
 @mutation(
     "the console asks all runs instead of the one", "flows/view/reading.py",
-    "(run or self._run,)", "(self._run,)",
+    "run = run or self._run", "run = self._run",
 )  # fmt: skip
 def test_the_console_asks_the_rows_of_one_run(client: TestClient, pool):
     (run, *others) = query(pool, "SELECT run_id FROM runs ORDER BY run_id")["run_id"]
