@@ -90,6 +90,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         scores=scores,
         train=arm.trains_env,
         simulated=SimulatedAttempts(traces, data) if simulator else None,
+        rehearsed=(state.first_tasks or tasks) if config.rwr.rehearsal else None,
     )
     of_agent = grpo_update.submit(config, epoch, agent_update)
     behind = [of_agent] if config.execution.updates_at_once == 1 else []

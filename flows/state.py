@@ -27,7 +27,8 @@ class EpochState(Record):
 
     `validation_current` and `validation_best` are sampled success rates on the validation tasks: of
     the current agent checkpoint, and of the best published so far. `past` holds the last epochs,
-    oldest first, as many as any stage needs. `evaluation` is the last one of the current agent.
+    oldest first, as many as any stage needs. `first_tasks` are epoch 1's, which the first pi_env
+    wrote. `evaluation` is the last one of the current agent.
     `one_set` are the tasks that every epoch plays where they were taken over from another run.
     """
 
@@ -40,6 +41,7 @@ class EpochState(Record):
     validation_current: float
     validation_best: float
     past: tuple[EpochRefs, ...] = ()
+    first_tasks: ArtifactRef | None = None
     one_set: ArtifactRef | None = None
 
     @classmethod
@@ -107,6 +109,7 @@ class EpochState(Record):
         current: CheckpointRef = changes.get("agent", self.agent)
         if _is_of(evaluation, current.digest):
             changes["evaluation"] = evaluation
+        changes["first_tasks"] = self.first_tasks or refs.tasks
         changes["past"] = (*self.past, refs)[-_window(config) :]
         return self.model_copy(update=changes)
 

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from genenv_core.algorithm.pay.alpha import tracked_target
 from genenv_core.algorithm.pay.weights import step_count
 from genenv_core.engines.protocol import Engine
@@ -77,7 +79,8 @@ class RwrUpdateInputs:
     """The current pi_env, whether to train it, the first pi_env, and the window of D_env.
 
     `scores` are those of this epoch, which move the target; the rest is of the window. `simulated`
-    is None where tools are executed.
+    is None where tools are executed. `rehearsed` are the tasks of epoch 1, with the texts that the
+    first pi_env wrote; None where an update rehearses none.
     """
 
     env: CheckpointRef
@@ -87,6 +90,7 @@ class RwrUpdateInputs:
     scores: ArtifactRef
     train: bool
     simulated: SimulatedAttempts | None = None
+    rehearsed: ArtifactRef | None = None
 
 
 def compute(context: StageContext[RwrUpdateInputs]) -> dict[str, Any]:
@@ -115,10 +119,23 @@ def _rows(context: StageContext[RwrUpdateInputs], target: float) -> UpdateRows:
         context.frame(context.inputs.pools, "d_env"),
         context.frame(context.inputs.generations, "generations"),
         context.frame(context.inputs.generations, "tasks"),
+        first=_first_texts(context),
         epoch=context.epoch,
         target=target,
+        seed=context.seed_for("rehearsal"),
         rwr=context.config.rwr,
         curriculum=context.config.curriculum,
+    )
+
+
+def _first_texts(context: StageContext[RwrUpdateInputs]) -> pl.DataFrame | None:
+    """Return the texts of the first pi_env that became valid tasks; None where none are asked."""
+    made = context.inputs.rehearsed
+    if made is None:
+        return None
+    valid = context.frame(made, "tasks").filter("valid").select("generation_id")
+    return context.frame(made, "generations").join(
+        valid, on="generation_id", how="semi", maintain_order="left"
     )
 
 

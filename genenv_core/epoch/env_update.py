@@ -2,11 +2,14 @@
 
 It learns from rows of D_env that the filter kept. Those are a choice by reward, from several epochs
 perhaps, and so no samples of pi_env. The KL to pi_env^0 is an expectation under pi_env itself: it
-is computed along what pi_env wrote in this epoch, kept or rejected alike.
+is computed along what pi_env wrote in this epoch, kept or rejected alike. So it does not see what
+pi_env has ceased to write. Rehearsal does (Robins, Connection Science 7, 1995): a share of the rows
+are texts of pi_env^0, whose likelihood is the KL the other way around, but for a constant.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from genenv_core.algorithm.pay.weights import normalised_weights
@@ -53,13 +56,29 @@ def row_weights(
     return normalised_weights(paid, lambda_=rwr.lambda_, families=families)
 
 
+def rehearsed(
+    first: pl.DataFrame, learned: pl.DataFrame, *, share: float, seed: int
+) -> pl.DataFrame:
+    """Return texts of the first pi_env, drawn by lot, none of them in `learned`, in their order.
+
+    So many that they are `share` of the update's rows, rounded; fewer where there are fewer.
+    """
+    known = learned["generation_id"].implode()
+    others = first.filter(~pl.col("generation_id").is_in(known))
+    count = min(others.height, round(learned.height * share / (1 - share)))
+    drawn = np.random.default_rng(seed).choice(others.height, size=count, replace=False)
+    return others[sorted(drawn.tolist())]
+
+
 def env_rows(
     pools: pl.DataFrame,
     generations: pl.DataFrame,
     tasks: pl.DataFrame,
     *,
+    first: pl.DataFrame | None,
     epoch: int,
     target: float,
+    seed: int,
     rwr: RwrConfig,
     curriculum: CurriculumConfig,
 ) -> UpdateRows:
@@ -73,8 +92,10 @@ def env_rows(
         pools: rows of D_env of the window's epochs, with this one.
         generations: the texts of those epochs.
         tasks: the tasks that these became.
+        first: texts of the first pi_env that became valid tasks; None where none are rehearsed.
         epoch: number of the round.
         target: success rate that the weights reward; see `tracked_target`.
+        seed: of the lot of `first`.
         rwr: temperature and families of the weights, and the most rows for the KL: these are
             evenly spread over the epoch's.
         curriculum: alpha and beta of R_env.
@@ -84,6 +105,10 @@ def env_rows(
         kept = kept.clear()
     weights = row_weights(kept, tasks, target=target, rwr=rwr, curriculum=curriculum)
     learned = kept.select("generation_id", weight=pl.Series(weights, dtype=pl.Float64))
+    if first is not None:
+        again = rehearsed(first, learned, share=rwr.rehearsal, seed=seed)
+        learned = pl.concat([learned, again.select("generation_id", weight=pl.lit(1.0))])
+        generations = pl.concat([generations, again]).unique("generation_id", maintain_order=True)
     leash = fresh[evenly(fresh.height, min(rwr.kl_rows, fresh.height) if weights else 0)]
     only_kl = leash.join(learned, on="generation_id", how="anti", maintain_order="left")
     rows = (

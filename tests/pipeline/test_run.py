@@ -40,6 +40,7 @@ from genenv_core.storage.upkeep.verify import verify
 from genenv_core.types import SamplingParams
 from schemas.registry import TABLES
 from schemas.validate import validate
+from tests.mutations import mutation
 from tests.pipeline.builders import MEASURED, computed, manifests, run, sql, states, tiny
 from tests.waiting import BOUND_S, until
 
@@ -200,6 +201,35 @@ def test_another_pay_is_stored_and_weighs_the_update(first, api):
     weights = [value * len(raw) / sum(raw) for value in raw]
     assert rows["weight"].to_list() == pytest.approx(weights, rel=1e-12) and len(set(raw)) > 1
     assert "rwr_target" not in manifests(config)[1, "rwr_update"].facts["metrics"]
+
+
+@mutation(
+    "an update rehearses what was no task", "tasks/rwr_update.py",
+    'context.frame(made, "tasks").filter("valid")', 'context.frame(made, "tasks")',
+)  # fmt: skip
+@mutation(
+    "what is rehearsed is of the newest epoch", "flows/epoch.py",
+    "(state.first_tasks or tasks) if", "tasks if",
+)  # fmt: skip
+def test_later_updates_rehearse_tasks_of_the_first_epoch(first, api):
+    config = tiny(first.root, "rwr.rehearsal=0.8", epochs=2, run_id="rehearsed")
+    coevolution(config, Until(stage="rwr_update", epoch=2))
+    rows = sql(
+        config,
+        "SELECT u.row_id, u.weight, u.policy_version, t.epoch, bool_or(t.valid) AS valid "
+        "FROM update_samples AS u JOIN tasks AS t ON t.generation_id = u.row_id "
+        "WHERE u.policy = 'env' AND u.epoch = 2 AND u.weight > 0 GROUP BY ALL",
+    )
+    again = rows.filter(epoch=1)
+    assert again.height and again["valid"].all() and set(again["policy_version"]) == {0}
+    assert set(again["weight"]) == {1.0}
+    valid = sql(
+        config,
+        "SELECT count(DISTINCT generation_id) AS n FROM tasks "
+        "WHERE epoch = 1 AND valid AND source = 'generated'",
+    )
+    learned = rows.height - again.height
+    assert again.height == min(valid["n"][0], 4 * learned)
 
 
 def test_the_choice_of_tasks_can_be_replayed_from_tables(first):

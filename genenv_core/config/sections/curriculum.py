@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -54,6 +54,10 @@ class GenerationConfig(Section):
     random_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the attempted tasks that is drawn by lot among all written: it shows what pi_env
     writes, and how good the prediction is."""
+    choose_by: Literal["task", "family"] = "task"
+    """task: those whose prediction is nearest to alpha are attempted. family: the nearest of each
+    task family in turn, within the band of k_min, so that what pi_env seldom writes is attempted
+    before more of what it mostly writes."""
     prediction_epochs: int = Field(default=2, ge=1, le=1000)
     """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)

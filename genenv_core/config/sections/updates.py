@@ -133,6 +133,10 @@ class RwrConfig(Section):
     probe_generations: int = Field(default=64, ge=2, le=100_000)
     """Fresh generations of the new pi_env that its KL, for the gate, is measured along. Where
     pi_env plays the tools, also the number of its answers that the fidelity is measured on."""
+    rehearsal: float = Field(default=0.0, ge=0, lt=1)
+    """Share of an update's rows that are texts of the first pi_env, drawn anew in each epoch, with
+    weight 1: pi_env keeps what it could write. The leash alone lets it forget, because a KL along
+    its own texts does not see what it no longer writes. 0: none."""
     window_epochs: int = Field(default=1, ge=1, le=1000)
     """Rows of D_env of the last this many epochs take part in an update. Older rows were written
     for a weaker agent; trained on again, they are memorised."""

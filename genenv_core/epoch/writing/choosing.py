@@ -9,7 +9,7 @@ good the prediction is.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any
@@ -83,9 +83,10 @@ def choose(
         above_chance(one.mean, chance)
         for one, chance in zip(predicted, _chances(valid), strict=False)
     ]
+    families = valid["family"].to_list()
     chosen = valid.select("task_id").with_columns(
         choice=pl.Series(
-            [word.value for word in _choices(len(rows), skills, settings, curriculum, seed)],
+            [word.value for word in _choices(families, skills, settings, curriculum, seed)],
             dtype=pl.String,
         ),
         predicted_p=_numbers([one.mean for one in predicted], len(rows)),
@@ -104,16 +105,17 @@ def _numbers(values: Sequence[float], count: int) -> pl.Series:
 
 
 def _choices(
-    written: int,
+    families: Sequence[str],
     predicted: Sequence[float],
     settings: GenerationConfig,
     curriculum: CurriculumConfig,
     seed: int,
 ) -> list[TaskChoice]:
-    """Return the choice of each of the `written` tasks, by the skill predicted for each.
+    """Return the choice of each task that was written, by the skill predicted for each.
 
-    Without predictions all is by lot.
+    Without predictions all is by lot. `families` has the family of each.
     """
+    written = len(families)
     count = min(settings.tasks, written)
     by_lot = round(settings.random_share * count) if predicted else count
     choice = [TaskChoice.NOT_CHOSEN] * written
@@ -121,23 +123,31 @@ def _choices(
         choice[place] = TaskChoice.RANDOM
     rates = dict(enumerate(predicted))
     lot = [rates.pop(place) for place in list(rates) if choice[place] is TaskChoice.RANDOM]
-    for place in _near(rates, count - by_lot, lot, curriculum):
+    turns = families if settings.choose_by == "family" else None
+    for place in _near(rates, count - by_lot, lot, curriculum, turns):
         choice[place] = TaskChoice.PREDICTED
     return choice
 
 
 def _near(
-    rates: Mapping[int, float], count: int, lot: Sequence[float], curriculum: CurriculumConfig
+    rates: Mapping[int, float],
+    count: int,
+    lot: Sequence[float],
+    curriculum: CurriculumConfig,
+    families: Sequence[str] | None,
 ) -> list[int]:
     """Return `count` places whose skills are nearest to alpha and average to it, with those by lot.
 
     Where most of what pi_env writes is too easy, the nearest alone would be too easy on average.
     So the next one is taken from the other side of alpha than the mean so far. That holds within
-    the band of k_min; beyond it, where a task hardly teaches, the nearest are taken.
+    the band of k_min; beyond it, where a task hardly teaches, the nearest are taken. With
+    `families` those of the band take turns: the nearest of each family, then the next of each.
     """
     alpha, k_min = curriculum.alpha, curriculum.k_min
     order = sorted(rates, key=lambda place: abs(rates[place] - alpha))
     band = [place for place in order if in_band(rates[place], alpha=alpha, k_min=k_min)]
+    if families is not None:
+        band = _in_turn(band, families)
     below = deque(place for place in band if rates[place] < alpha)
     above = deque(place for place in band if rates[place] >= alpha)
     near: list[int] = []
@@ -148,6 +158,16 @@ def _near(
         near.append(side.popleft())
         total += rates[near[-1]]
     return near + order[len(band) :][: count - len(near)]
+
+
+def _in_turn(places: Sequence[int], families: Sequence[str]) -> list[int]:
+    """Return the places so that the first of each family come first, then the second of each."""
+    before = Counter[str]()
+    turn: dict[int, int] = {}
+    for place in places:
+        turn[place] = before[families[place]]
+        before[families[place]] += 1
+    return sorted(places, key=turn.__getitem__)
 
 
 def attempted_tasks(tasks: pl.DataFrame) -> pl.DataFrame:

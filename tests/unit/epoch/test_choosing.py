@@ -10,6 +10,7 @@ others their prediction; what earlier predictions missed moves the next ones, on
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import polars as pl
@@ -111,6 +112,34 @@ def test_what_hardly_teaches_balances_nothing() -> None:
     assert words_of(made, TaskChoice.PREDICTED) == [EASY] * 10
     made = chosen(written(7, 0, 23), rates, random_share=0.0)
     assert sorted(words_of(made, TaskChoice.PREDICTED)) == [EASY] * 7 + [HARD] * 3
+
+
+@mutation("families never take turns", CHOOSING, 'settings.choose_by == "family"', "False")
+@mutation(
+    "families outside of the band take turns too", CHOOSING,
+    "band = _in_turn(band, families)", "band = _in_turn(order, families)",
+)  # fmt: skip
+def test_families_take_turns_within_the_band() -> None:
+    rates = known(**{EASY: 0.75, EVEN: 0.5, HARD: 0.25})
+    tasks = written(5, 20, 5)
+    near = words_of(chosen(tasks, rates, random_share=0.0), TaskChoice.PREDICTED)
+    assert near.count(EVEN) >= 9
+    turns = words_of(
+        chosen(tasks, rates, random_share=0.0, choose_by="family"), TaskChoice.PREDICTED
+    )
+    counts = Counter(turns)
+    assert len(turns) == 10 and {counts[EASY], counts[EVEN], counts[HARD]} == {3, 4}
+    too_hard = known(**{EASY: 0.75, EVEN: 0.5, HARD: 0.0})
+    kept = words_of(
+        chosen(tasks, too_hard, random_share=0.0, choose_by="family"), TaskChoice.PREDICTED
+    )
+    assert len(kept) == 10 and HARD not in kept
+    # A family that has no more leaves its turns to the others.
+    few = words_of(
+        chosen(written(1, 28, 1), rates, random_share=0.0, choose_by="family"),
+        TaskChoice.PREDICTED,
+    )
+    assert Counter(few) == {EASY: 1, EVEN: 8, HARD: 1}
 
 
 def test_the_lot_is_drawn_among_all_that_was_written() -> None:

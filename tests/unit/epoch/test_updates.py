@@ -254,12 +254,15 @@ def env(
     target: float = CURRICULUM.alpha,
     lambda_: float = 1.0,
     weight_by: str = "row",
+    first: pl.DataFrame | None = None,
+    seed: int = 0,
     **rwr: Any,
 ) -> UpdateRows:
     settings = RwrConfig.model_validate({"lambda": lambda_, "weight_by": weight_by, **rwr})
     return env_rows(
-        pools, texts, TASKS, epoch=EPOCH, target=target, rwr=settings, curriculum=CURRICULUM
-    )
+        pools, texts, TASKS, first=first, epoch=EPOCH, target=target, seed=seed, rwr=settings,
+        curriculum=CURRICULUM,
+    )  # fmt: skip
 
 
 def test_without_families_rows_weigh_by_the_plain_formula_to_the_last_bit() -> None:
@@ -355,6 +358,58 @@ def test_the_kl_is_along_all_that_pi_env_wrote_in_this_epoch() -> None:
         ("worst", 1.0, True),
         ("dropped", 0.0, True),
     ]
+
+
+FIRST = pl.DataFrame(
+    {
+        "generation_id": [*(f"first{place}" for place in range(6)), "best"],
+        "epoch": [1] * 6 + [EPOCH],
+        "env_policy_version": [0] * 6 + [EPOCH - 1],
+        "finish_reason": ["stop"] * 7,
+        "prompt_ids": [*([place] for place in range(90, 96)), [2]],
+        "token_ids": [*([place] for place in range(80, 86)), [20]],
+    }
+)
+
+
+@mutation(
+    "a text is rehearsed that is learned from already", ENV_UPDATE,
+    '~pl.col("generation_id").is_in(known)', "pl.lit(True)",
+)  # fmt: skip
+@mutation(
+    "rehearsal is a share of the rows beside it", ENV_UPDATE,
+    "learned.height * share / (1 - share)", "learned.height * share",
+)  # fmt: skip
+@mutation(
+    "the same texts are rehearsed in every epoch", ENV_UPDATE,
+    "np.random.default_rng(seed)", "np.random.default_rng(0)",
+)  # fmt: skip
+def test_a_share_of_the_rows_are_texts_of_the_first_pi_env() -> None:
+    drawn: set[str] = set()
+    for seed in range(20):
+        rows = env(lambda_=2.0, rehearsal=0.4, first=FIRST, seed=seed)
+        assert rows.learned["row_id"].to_list()[:3] == ["old", "best", "worst"]
+        again = rows.learned[3:]  # 2 of 5 rows are .4
+        assert again.height == 2 and again["weight"].to_list() == [1.0, 1.0]
+        assert set(again["policy_version"]) == {0} and set(again["source"]) == {"history"}
+        assert set(again["leash"]) == {False}
+        drawn |= set(again["row_id"])
+        texts = rows.training.join(again, on="row_id", how="semi").select(
+            "row_id", "prompt_ids", "completion_ids"
+        )
+        for name, prompt, completion in texts.iter_rows():
+            place = int(name.removeprefix("first"))
+            assert (prompt, completion) == ([90 + place], [80 + place])
+    assert drawn == {f"first{place}" for place in range(6)}
+    # All there are where a larger share is asked for, and what is learned keeps its weights.
+    most = env(lambda_=2.0, rehearsal=0.9, first=FIRST).learned
+    assert most.height == 9 and most["row_id"].n_unique() == 9
+    assert most["weight"].to_list()[:3] == env(lambda_=2.0).learned["weight"].to_list()
+
+
+def test_nothing_is_rehearsed_where_nothing_is_learned() -> None:
+    none_kept = POOLS.with_columns(kept=pl.lit(False))
+    assert env(none_kept, rehearsal=0.4, first=FIRST).samples.is_empty()
 
 
 def test_without_a_generation_of_this_epoch_there_is_no_update() -> None:
