@@ -208,7 +208,7 @@ class RunLog:
 
     def _attempt(self, path: str) -> StageAttempt | None:
         try:
-            return StageAttempt.from_bytes(self._store.read(path))
+            return StageAttempt.remembered(self._store.read(path))
         except IntegrityError as error:
             log.warning("run=%s attempt skipped: %s: %s", self.run_id, path, error)
             return None

@@ -225,6 +225,6 @@ def parts_of(store: Store, stage: str, key: str) -> Iterator[Part]:
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:
-            yield from Manifest.from_bytes(store.read(path)).parts
+            yield from Manifest.remembered(store.read(path)).parts
         except IntegrityError as error:
             log.warning("manifest=%s unreadable, its rows are left out: %s", path, error)

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from genenv_core.errors import IntegrityError
+from genenv_core.storage import seal as of_seal
 from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
 from genenv_core.storage.records.runs import EpochKeys
 from genenv_core.storage.seal import SEAL, seal, unseal
+from tests.mutations import mutation
 
 RECORD: dict[str, Any] = {"name": "größe", "facts": {"p": 0.1, "n": 3, "none": None}, "parts": []}
 PART = Part(name="scores.parquet", path="parts/aa/aa.parquet", sha256="a" * 64, bytes=10)
@@ -64,3 +66,34 @@ def test_a_record_of_another_kind_is_refused_with_the_field() -> None:
         Manifest.from_bytes(shard.to_bytes())
     with pytest.raises(IntegrityError, match="no EpochKeys"):
         EpochKeys.from_bytes(seal({"epoch": 1, "keys": {}, "later": 1}))
+
+
+@mutation(
+    "a record is checked whenever it is asked for", "genenv_core/storage/seal.py",
+    "_remembered[name] = found", "pass",
+)  # fmt: skip
+@mutation(
+    "a record is remembered by its beginning", "genenv_core/storage/seal.py",
+    "sha256(data).digest()", "sha256(data[:40]).digest()",
+)  # fmt: skip
+@mutation(
+    "a process remembers without end", "genenv_core/storage/seal.py",
+    "_remembered.clear()", "pass",
+)  # fmt: skip
+def test_a_record_is_checked_once_and_an_altered_one_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(of_seal, "_remembered", {})
+    monkeypatch.setattr(of_seal, "REMEMBERED", 2)
+    checked: list[bytes] = []
+    monkeypatch.setattr(of_seal, "unseal", lambda data: checked.append(data) or unseal(data))
+    keys = [EpochKeys(epoch=1, keys={"score": letter * 64}) for letter in "abc"]
+    data = [one.to_bytes() for one in keys]
+    assert [EpochKeys.remembered(data[0]) for _ in range(3)] == [keys[0]] * 3
+    assert checked == [data[0]]
+    with pytest.raises(IntegrityError):
+        EpochKeys.remembered(data[0].replace(b"a" * 64, b"a" * 63 + b"b"))
+    with pytest.raises(IntegrityError):
+        Manifest.remembered(data[0])  # another kind of record
+    assert [EpochKeys.remembered(one) for one in data] == keys
+    assert len(of_seal._remembered) <= 2
