@@ -22,6 +22,7 @@ from tasks.stage.stopping import to_the_end
 from tasks.taking_over import take_over
 from tasks.telemetry.spans import epoch_span, run_span
 from tasks.upkeep.opening import draw_anew, end_draws, end_early, open_branch, open_run
+from tasks.upkeep.tidying import tidy_ended
 from tasks.warm_start import WarmStartInputs, warm_start
 
 
@@ -87,6 +88,7 @@ def _played(prepared: Prepared, said: Change | None) -> EpochState | None:
     end_early(config, until)
     if state is not None:
         end_draws(config)
+        tidy_ended(config)
     return state
 
 

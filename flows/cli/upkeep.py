@@ -126,7 +126,7 @@ def gc(
 
 
 def compact(run: RunOrAll = None, root: Root = None, as_json: Json = False) -> None:
-    """Merge the small files of long runs, so that queries open few; runs also do it themselves."""
+    """Merge the small files of runs, so that queries open few; runs also do it themselves."""
     from genenv_core.storage.records.runs import list_runs
     from genenv_core.storage.upkeep.compaction import compact as merge
 

@@ -1,4 +1,4 @@
-"""Tidies a run's disk at the end of an epoch: merges small files, removes old weights."""
+"""Tidies a run's disk after an epoch and at the end: merges small files, removes old weights."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import logging
 import threading
 from datetime import UTC, datetime
 
+from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import GenenvError
 from genenv_core.storage.records.artifacts import Artifacts
+from genenv_core.storage.store.protocol import Store
 from genenv_core.storage.upkeep.compaction import FAN, compact
 from genenv_core.storage.upkeep.gc import collect_superseded
 from tasks.stage.progress import Event, emit
+from tasks.stage.stores import artifacts_of
 
 log = logging.getLogger("genenv.stage")
 
@@ -30,14 +33,22 @@ def tidy(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
     def work() -> None:
         if _working.acquire(blocking=False):
             try:
-                done = compact(artifacts.store, run_id)
-                log.info(
-                    "run=%s epoch=%d merged=%d into=%d", run_id, epoch, done.merged, done.written
-                )
+                _compact(artifacts.store, run_id)
             finally:
                 _working.release()
 
     threading.Thread(target=work, name="compact", daemon=True).start()
+
+
+def tidy_ended(config: RunConfig) -> None:
+    """Merge what is left of a run that has come to its end, and wait for it."""
+    with _working:
+        _compact(artifacts_of(config.root).store, run_name(config, "run"))
+
+
+def _compact(store: Store, run_id: str) -> None:
+    done = compact(store, run_id)
+    log.info("run=%s merged=%d into=%d", run_id, done.merged, done.written)
 
 
 def drop_superseded(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:

@@ -31,7 +31,7 @@ from genenv_core.storage.upkeep.compaction import compact
 from genenv_core.storage.upkeep.verify import MERGED, verify
 from schemas.registry import TABLES
 from schemas.relations import sql_name
-from tasks.upkeep.tidying import FAN, tidy
+from tasks.upkeep.tidying import FAN, tidy, tidy_ended
 from tests.mutations import mutation
 from tests.unit.builders_runs import (
     WRITTEN,
@@ -147,6 +147,30 @@ def test_what_arrives_is_seen_and_an_unfinished_epoch_waits(store: LocalStore) -
     assert same(before, rows(store))
     found = layout(store, RunLog(store, "run-a"), EPOCHS + 3).spans
     assert [span.level == 0 for span in found] == [False, False, True, True, True]
+
+
+@mutation(
+    "the last epochs of a run stay many small files", COMPACTION,
+    "for.\n        if len(waiting) > 1:", "for.\n        if False:",
+)  # fmt: skip
+def test_a_run_that_has_ended_has_no_more_epochs_to_wait_for(
+    store: LocalStore, before: dict[str, pl.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "FAN", 5)
+    compact(store, "run-a")
+    assert spans(store) == [(1, 0, 4), (1, 5, 9), (1, 10, 11)]
+    assert same(before, rows(store))
+    assert compact(store, "run-a") == compaction.Compacted()
+    # It is to go on: what is new waits again.
+    open_run(store, "run-a", EPOCHS + 3)
+    for epoch in (12, 13):
+        write_epoch(store, "run-a", epoch)
+    assert compact(store, "run-a") == compaction.Compacted()
+    write_epoch(store, "run-a", 14)
+    compact(store, "run-a")
+    found = layout(store, RunLog(store, "run-a"), EPOCHS + 3).spans
+    assert [(span.level, span.last) for span in found] == [(1, 4), (1, 9), (1, 11), (1, 14)]
+    assert verify(store).damaged == []
 
 
 def test_a_recomputed_stage_invalidates_its_range_only(store: LocalStore) -> None:
@@ -269,6 +293,12 @@ def test_a_run_compacts_itself_beside_its_stages(store: LocalStore) -> None:
     for thread in threading.enumerate():
         if thread.name == "compact":
             thread.join()
+    assert spans(store) == [(2, 0, 8), (1, 9, 11)]
+
+
+def test_a_run_that_has_ended_waits_until_it_is_merged(store: LocalStore) -> None:
+    config = resolve("tiny", fields={"root": str(store.root), "run_id": "run-a"})
+    tidy_ended(config)
     assert spans(store) == [(2, 0, 8), (1, 9, 11)]
 
 
