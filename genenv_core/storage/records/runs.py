@@ -145,7 +145,7 @@ class RunLog:
         except NotFound:
             return None, {}
         try:
-            return data, EpochKeys.from_bytes(data).keys
+            return data, dict(EpochKeys.remembered(data).keys)
         except IntegrityError as error:
             log.warning(
                 "run=%s epoch=%d is unknown until it runs again: %s: %s",

@@ -131,7 +131,7 @@ def _segments(store: Store, run: RunLog) -> tuple[list[Segment], list[str]]:
     for name in store.names(paths.segments(run.run_id)):
         path = f"{paths.segments(run.run_id)}/{name}"
         try:
-            found.append(Segment.from_bytes(store.read(path)))
+            found.append(Segment.remembered(store.read(path)))
         except NotFound:  # merged into a larger one meanwhile
             continue
         except IntegrityError as error:
