@@ -34,6 +34,7 @@ class MixtureShare(StrEnum):
     NEW = "new"
     BASE = "base"
     HISTORY = "history"
+    REHEARSAL = "rehearsal"
 
 
 class Split(StrEnum):

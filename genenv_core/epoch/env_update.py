@@ -9,6 +9,9 @@ are texts of pi_env^0, whose likelihood is the KL the other way around, but for 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import numpy as np
 import polars as pl
 
@@ -70,6 +73,13 @@ def rehearsed(
     return others[sorted(drawn.tolist())]
 
 
+def _share(row: Mapping[str, Any], epoch: int, drawn: Collection[str]) -> str:
+    """Return why a text is in the update; `drawn` are the ids of those that are rehearsed."""
+    if row["generation_id"] in drawn:
+        return MixtureShare.REHEARSAL.value
+    return (MixtureShare.NEW if row["epoch"] == epoch else MixtureShare.HISTORY).value
+
+
 def env_rows(
     pools: pl.DataFrame,
     generations: pl.DataFrame,
@@ -105,9 +115,11 @@ def env_rows(
         kept = kept.clear()
     weights = row_weights(kept, tasks, target=target, rwr=rwr, curriculum=curriculum)
     learned = kept.select("generation_id", weight=pl.Series(weights, dtype=pl.Float64))
+    drawn: set[str] = set()
     if first is not None:
         again = rehearsed(first, learned, share=rwr.rehearsal, seed=seed)
         learned = pl.concat([learned, again.select("generation_id", weight=pl.lit(1.0))])
+        drawn = set(again["generation_id"])
         generations = pl.concat([generations, again]).unique("generation_id", maintain_order=True)
     leash = fresh[evenly(fresh.height, min(rwr.kl_rows, fresh.height) if weights else 0)]
     only_kl = leash.join(learned, on="generation_id", how="anti", maintain_order="left")
@@ -128,7 +140,7 @@ def env_rows(
             "row_id": row["generation_id"],
             "policy": Policy.ENV.value,
             "epoch": epoch,
-            "source": (MixtureShare.NEW if row["epoch"] == epoch else MixtureShare.HISTORY).value,
+            "source": _share(row, epoch, drawn),
             "policy_version": row["env_policy_version"],
             "weight": row["weight"],
             "leash": row["leash"],

@@ -67,7 +67,11 @@ class UpdateSamples(
     policy: str = fields.label("Policy that was updated.", Policy)
     epoch: int = fields.count("Epoch of the update.", low=1)
     group_id: str = fields.ident("Group of rollouts the row belongs to.", nullable=True)
-    source: str = fields.label("Share of the mixture that it was drawn for.", MixtureShare)
+    source: str = fields.label(
+        "Share of the mixture that it was drawn for; rehearsal: a text of the first pi_env, drawn "
+        "by lot (`rwr.rehearsal`).",
+        MixtureShare,
+    )
     policy_version: int = fields.count("Policy version that sampled the row.")
     advantage: float = fields.number(
         "Agent update: group-relative advantage; null for env.", nullable=True

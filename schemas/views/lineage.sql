@@ -1,5 +1,5 @@
 -- Which rows made this checkpoint, and which checkpoints saw this row?
--- Reads: update_samples, checkpoints, d_train, d_env
+-- Reads: update_samples, checkpoints, d_train, tasks
 -- Key: run_id, policy, epoch, row_id
 -- checkpoint: Digest of the weights that the update made.
 -- parent_checkpoint: Digest of the weights that the update started from; its own rows are behind this checkpoint too.
@@ -8,7 +8,8 @@ WITH pools AS (
     -- One join on equal columns: two joins, each for one policy, would compare all rows with all.
     SELECT run_id, 'agent' AS policy, trace_id AS row_id, task_id, epoch FROM d_train
     UNION ALL
-    SELECT run_id, 'env' AS policy, generation_id AS row_id, task_id, epoch FROM d_env
+    SELECT run_id, 'env' AS policy, generation_id AS row_id, task_id, epoch FROM tasks
+    WHERE generation_id IS NOT NULL
 )
 SELECT
     u.run_id,

@@ -381,6 +381,9 @@ FIRST = pl.DataFrame(
     "learned.height * share / (1 - share)", "learned.height * share",
 )  # fmt: skip
 @mutation(
+    "a rehearsed text is one of D_env", ENV_UPDATE, 'if row["generation_id"] in drawn:', "if False:"
+)
+@mutation(
     "the same texts are rehearsed in every epoch", ENV_UPDATE,
     "np.random.default_rng(seed)", "np.random.default_rng(0)",
 )  # fmt: skip
@@ -391,7 +394,7 @@ def test_a_share_of_the_rows_are_texts_of_the_first_pi_env() -> None:
         assert rows.learned["row_id"].to_list()[:3] == ["old", "best", "worst"]
         again = rows.learned[3:]  # 2 of 5 rows are .4
         assert again.height == 2 and again["weight"].to_list() == [1.0, 1.0]
-        assert set(again["policy_version"]) == {0} and set(again["source"]) == {"history"}
+        assert set(again["policy_version"]) == {0} and set(again["source"]) == {"rehearsal"}
         assert set(again["leash"]) == {False}
         drawn |= set(again["row_id"])
         texts = rows.training.join(again, on="row_id", how="semi").select(
