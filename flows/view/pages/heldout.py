@@ -1,12 +1,18 @@
-"""The held-out tasks of a run: how the newest agent does on each, beside the one of epoch 0."""
+"""The held-out tasks of a run: how the agent of an epoch does on each, beside that of another one.
+
+The newest stands beside that of epoch 0 unless the address says otherwise.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from flows.view.pages import Page, about
-from flows.view.reading import Panel, Reader, parameter
-from genenv_core.report.words import MEASURES
+from flows.view.reading import Panel, Reader, parameter, whole_number
+from genenv_core.errors import QueryError
+from genenv_core.report.words import MEASURES, spans
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import TaskSource
 
@@ -22,7 +28,10 @@ SPLITS = {
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the held-out tasks of a run, those that got worse first; raises NotFound."""
+    """Return the held-out tasks of a run, those that got worse first.
+
+    Raises NotFound, and QueryError for an epoch in which nothing was measured.
+    """
     run = request.path_params["run"]
     about(reader, run)
     split = parameter(request.query_params, "split", SPLITS)
@@ -35,9 +44,15 @@ def page(reader: Reader, request: Request) -> Page:
             "newest", "The newest agent",
             f"SELECT epoch, measure FROM outcomes WHERE run_id = {text(run)}",
         ).rows[0]  # fmt: skip
+    measured, since, epoch, of_families = list[int](), 0, 0, None
     if newest and newest["epoch"]:
+        measured = _measured(reader, run, newest["measure"])
+        since = _chosen(request, "since", measured, 0)
+        epoch = _chosen(request, "epoch", measured, newest["epoch"])
+        if family is None:
+            of_families = families(reader, run, epoch, newest["measure"], since=since)
         question = (
-            f"WITH changed AS (\n{_changed(run, newest['epoch'], newest['measure'])}\n)\n"
+            f"WITH changed AS (\n{_changed(run, since, epoch, newest['measure'])}\n)\n"
             "SELECT t.task_id, c.gain, c.start, c.value, t.family, t.difficulty, t.prompt\n"
             "FROM tasks AS t LEFT JOIN changed AS c ON c.task_id = t.task_id\n"
             f"{where}ORDER BY c.gain, t.task_id"
@@ -52,19 +67,44 @@ def page(reader: Reader, request: Request) -> Page:
         "heldout.html.j2", tasks.title,
         {
             "run": run, "heldout": tasks, "split": split, "splits": SPLITS, "family": family,
-            "newest": newest, "measures": MEASURES, "listed": LISTED,
+            "newest": newest, "measures": MEASURES, "listed": LISTED, "measured": measured,
+            "since": since, "epoch": epoch, "families": of_families,
         },
     )  # fmt: skip
 
 
-def families(reader: Reader, run: str, epoch: int | None, measure: str | None) -> Panel:
+def _measured(reader: Reader, run: str, measure: str) -> list[int]:
+    """Return the epochs whose agent was measured on the test tasks."""
+    found = reader.panel(
+        "measured", "Epochs in which test tasks were attempted",
+        f"SELECT DISTINCT epoch FROM test_results WHERE run_id = {text(run)} "
+        f"AND measure = {text(measure)}\nORDER BY epoch",
+    )  # fmt: skip
+    return [row["epoch"] for row in found]
+
+
+def _chosen(request: Request, name: str, measured: Sequence[int], usual: int) -> int:
+    """Return an epoch of the address, `usual` where it has none; raises QueryError."""
+    given = whole_number(request.query_params, name)
+    if given is None:
+        return usual
+    if given not in measured:
+        known = spans(measured)
+        raise QueryError(f"{name}={given}: test tasks were measured after epochs {known}")
+    return given
+
+
+def families(
+    reader: Reader, run: str, epoch: int | None, measure: str | None, *, since: int = 0
+) -> Panel:
     """Return how far the agent of an epoch is on each family of test tasks, the worst first.
 
-    `epoch` and `measure` are those of the run's outcome.
+    `epoch` and `measure` are those of the run's outcome, or others of it; it is held against the
+    agent of epoch `since`.
     """
     return reader.panel(
-        "families", "Test tasks by family, since epoch 0",
-        f"WITH changed AS (\n{_changed(run, epoch, measure)}\n)\n"
+        "families", f"Test tasks by family, since epoch {since}",
+        f"WITH changed AS (\n{_changed(run, since, epoch, measure)}\n)\n"
         "SELECT t.family, c.epoch, c.measure, count(*) AS tasks, avg(c.start) AS start, "
         "avg(c.value) AS value, avg(c.gain) AS gain, "
         "stddev_samp(c.gain) / sqrt(count(*)) AS gain_se\n"
@@ -73,13 +113,14 @@ def families(reader: Reader, run: str, epoch: int | None, measure: str | None) -
     )  # fmt: skip
 
 
-def _changed(run: str, epoch: int | None, measure: str | None) -> str:
-    """Return the question how far an agent is on each test task since epoch 0."""
+def _changed(run: str, since: int, epoch: int | None, measure: str | None) -> str:
+    """Return the question how far an agent is on each test task since another epoch."""
     return (
         "    SELECT n.task_id, n.epoch, n.measure, s.value AS start, n.value, "
         "n.value - s.value AS gain\n"
         "    FROM test_results AS n JOIN test_results AS s ON s.run_id = n.run_id "
-        "AND s.task_id = n.task_id AND s.measure = n.measure AND s.epoch = 0\n"
+        "AND s.task_id = n.task_id AND s.measure = n.measure "
+        f"AND s.epoch = {since}\n"
         f"    WHERE n.run_id = {text(run)} AND n.epoch = {epoch or 'NULL'} "
         f"AND n.measure = {text(measure or '')}"
     )

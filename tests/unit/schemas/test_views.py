@@ -468,6 +468,10 @@ def test_task_history_names_the_updates_that_learned(of_world: duckdb.DuckDBPyCo
     ]
 
 
+@mutation(
+    "a task that pi_env did not write is rejected from its update", "schemas/views/rejections.sql",
+    ", 'not_attempted', 'not_in_update')", ", 'not_attempted')",
+)  # fmt: skip
 def test_rejections_of_tasks_and_of_groups(of_world: duckdb.DuckDBPyConnection) -> None:
     sql = (
         "SELECT kept_from, rejection, rejections, share, example_task_id, example_detail, "
@@ -475,8 +479,7 @@ def test_rejections_of_tasks_and_of_groups(of_world: duckdb.DuckDBPyConnection) 
     )
     assert query(of_world, sql).rows() == [
         ("agent", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0", "* 3 nuts 0"),
-        ("env", "below_band", 1, 0.25, "e0001-t000000", "p_hat 0", "* 3 nuts 0"),
-        ("env", "not_in_update", 1, 0.25, "e0000-base-000000", "p_hat 0.75", "+ 8 bolts 0"),
+        ("env", "below_band", 1, 1 / 3, "e0001-t000000", "p_hat 0", "* 3 nuts 0"),
         ("tasks", "unparseable", 1, 0.25, "e0001-t000003", "no operator", "nuts nuts"),
     ]
     later = query(of_world, "SELECT epoch FROM rejections WHERE kept_from = 'tasks' ORDER BY 1")

@@ -264,8 +264,12 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
 
 
 @mutation(
-    "a family is held against the epoch before", "flows/view/pages/heldout.py",
-    "AND s.measure = n.measure AND s.epoch = 0", "AND s.measure = n.measure AND s.epoch = 1",
+    "a family is held against another epoch than is said", "flows/view/pages/heldout.py",
+    "AND s.epoch = {since}", "AND s.epoch = 1",
+)  # fmt: skip
+@mutation(
+    "test tasks are of the newest epoch, whatever was asked", "flows/view/pages/heldout.py",
+    'epoch = _chosen(request, "epoch", measured, newest["epoch"])', 'epoch = newest["epoch"]',
 )  # fmt: skip
 @mutation(
     "families are of an earlier epoch", "flows/view/pages/heldout.py",
@@ -297,12 +301,25 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
         ["k0", "2", "answer_probability", "2", "0.250", "0.250", "0"],
         ["k1", "2", "answer_probability", "2", "0.250", "0.500", "0.250"],
     ]
-    found = [tables(page)[0].rows for page in (of_one, of_all)]
+        asked = "/runs/run-a/heldout?since=0&epoch=1"
+        of_two, wrong = browser.get(asked).text, browser.get("/runs/run-a/heldout?since=7")
+    found = [
+        next(one for one in tables(page) if one.name == "heldout").rows for page in (of_one, of_all)
+    ]
     assert [[(row[4], row[1]) for row in rows] for rows in found] == [
         [("k1", "0.250")] * 2,
         [("k0", "0")] * 2 + [("k1", "0.250")] * 2,
     ]  # the least gain first
-    assert "probability of the answer with the agents of epoch 0 and 2" in of_one
+    assert "probability of the answer with the agents of epochs 0 and 2" in of_one
+    assert not [one for one in tables(of_one) if one.name == "families"]
+    (families,) = [one for one in tables(of_two) if one.name == "families"]
+    assert [(row[0], row[1], row[6]) for row in families.rows] == [
+        ("k0", "1", "0"), ("k1", "1", "0.125"),
+    ]  # fmt: skip
+    assert "with the agents of epochs 0 and 1" in of_two
+    assert "/runs/run-a/heldout?since=0&epoch=1&family=k1" in Pages(of_two).links
+    assert wrong.status_code == 400
+    assert "since=7: test tasks were measured after epochs 0 to 2" in wrong.text
 
 
 @mutation(
