@@ -170,8 +170,8 @@ paired AS (
 ranged AS (
     SELECT *, se * {t975("df")} AS half FROM paired WHERE unshared = 0
 )
-SELECT e.measure, e.start, e.last, e.last_epoch, p.epoch AS compared_at,
-    r.apart AS minus_first, r.apart - r.half AS low, r.apart + r.half AS high,
+SELECT r.apart AS minus_first, r.apart - r.half AS low, r.apart + r.half AS high,
+    e.start, e.last, e.measure, e.last_epoch, p.epoch AS compared_at,
     p.tasks AS same_tasks, p.unshared AS other_tasks
 FROM given AS g
 LEFT JOIN ends AS e ON e.run_id = g.run_id
@@ -220,10 +220,10 @@ paired AS (
 ranged AS (
     SELECT *, CASE WHEN df > 1 THEN se * {t975("df")} END AS half FROM paired
 )
-SELECT s.arm, any_value(s.measure) AS measure, any_value(s.epoch) AS compared_at,
-    sum(s.runs) AS runs, avg(s.gain) AS gain, any_value(r.apart) AS minus_first,
+SELECT s.arm, avg(s.gain) AS gain, any_value(r.apart) AS minus_first,
     any_value(r.apart - r.half) AS low, any_value(r.apart + r.half) AS high,
-    CASE WHEN s.arm <> {first} THEN coalesce(any_value(r.same_seeds), 0) END AS same_seeds
+    CASE WHEN s.arm <> {first} THEN coalesce(any_value(r.same_seeds), 0) END AS same_seeds,
+    sum(s.runs) AS runs, any_value(s.epoch) AS compared_at, any_value(s.measure) AS measure
 FROM seeds AS s LEFT JOIN ranged AS r ON r.arm = s.arm
 GROUP BY s.arm
 ORDER BY s.arm <> {first}, s.arm"""

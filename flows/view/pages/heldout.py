@@ -19,6 +19,15 @@ from genenv_core.types import TaskSource
 LISTED = 200
 """Tasks that are listed at once."""
 
+WORDS = {
+    "tasks": "Test tasks of the family that both agents attempted.",
+    "start": "The measure with the earlier agent.",
+    "value": "The measure with the later agent.",
+    "gain": "value - start.",
+    "gain_se": "Standard error of the gain, over the tasks of the family.",
+}
+"""What the columns say that these questions make."""
+
 SPLITS = {
     TaskSource.TEST.value: "Nothing learns from them.",
     TaskSource.VALIDATION.value: "The gate alone looks at them: it stops an agent that became much "
@@ -67,7 +76,7 @@ def page(reader: Reader, request: Request) -> Page:
         "heldout.html.j2", tasks.title,
         {
             "run": run, "heldout": tasks, "split": split, "splits": SPLITS, "family": family,
-            "newest": newest, "measures": MEASURES, "listed": LISTED, "measured": measured,
+            "newest": newest, "measures": MEASURES, "listed": LISTED, "measured": measured, "words": WORDS,
             "since": since, "epoch": epoch, "families": of_families,
         },
     )  # fmt: skip

@@ -68,6 +68,7 @@ def page(reader: Reader, request: Request) -> Page:
             "headlines": headlines(outcome),
             "epochs": epochs,
             "families": heldout.families(reader, run, outcome.epoch, outcome.measure),
+            "of_families": heldout.WORDS,
             "reached": reached(reader.store, run),
             "stages": stages,
             "at_work": working,
