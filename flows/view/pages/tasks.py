@@ -37,6 +37,14 @@ ORDERS = {
     "similarity": "similarity DESC NULLS LAST, task_id",
     "test_similarity": "test_similarity DESC NULLS LAST, task_id",
 }
+WORDS = {
+    "tasks": "Tasks of this place of the map.",
+    "attempts": "Attempts at them.",
+    "success": "Share of these attempts that succeeded.",
+    "some_solved": "Share of the tasks that some attempts solved and others did not.",
+}
+"""What the columns say that the question of the means makes."""
+
 SETTLED = ("alpha", "n")
 """Columns that are said once above the table where they never change."""
 
@@ -105,7 +113,8 @@ def page(reader: Reader, request: Request) -> Page:
             "by": by, "used": used, "sort": order, "q": asked.get("q", ""), "BY": BY, "USED": USED,
             "ORDERS": ORDERS, "settings": settings,
             "alike": {name: value for name, value in alike.items() if value is not None},
-            "map": _map(points, binned, by, settings),
+            "map": _map(points, binned, by, settings), "means": _means(reader, chosen, by),
+            "words": WORDS,
             "shape": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM},
         },
     )  # fmt: skip
@@ -143,6 +152,18 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
         "LEFT JOIN decisions AS d ON d.run_id = g.run_id AND d.group_id = g.group_id\n"
         f"WHERE {' AND '.join(where)}"
     )
+
+
+def _means(reader: Reader, chosen: str, by: str) -> Panel:
+    """Return how often the tasks of one place of the map were solved, from left to right."""
+    column = by if by == "family" else f"round({by}, 1)"
+    return reader.panel(
+        "means", f"Success by {BY[by]}",
+        f"SELECT {column} AS {by}, count(*) AS tasks, sum(n) AS attempts, "
+        "sum(successes) / sum(n) AS success,\n"
+        "    avg(CAST(successes BETWEEN 1 AND n - 1 AS DOUBLE)) AS some_solved\n"
+        f"FROM (\n{chosen}\n)\nGROUP BY ALL ORDER BY ALL",
+    )  # fmt: skip
 
 
 def _binned(reader: Reader, chosen: str, by: str) -> Panel:

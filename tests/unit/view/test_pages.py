@@ -323,6 +323,36 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
 
 
 @mutation(
+    "a task that all attempts solved is one that some solved", "flows/view/pages/tasks.py",
+    "successes BETWEEN 1 AND n - 1", "successes BETWEEN 1 AND n",
+)  # fmt: skip
+@mutation(
+    "success of a place is the mean over all its epochs", "flows/view/pages/tasks.py",
+    'f"FROM (\\n{chosen}\\n)\\nGROUP BY ALL ORDER BY ALL"',
+    'f"FROM (\\n{chosen} OR true\\n)\\nGROUP BY ALL ORDER BY ALL"',
+)  # fmt: skip
+@pytest.mark.parametrize("by", ["difficulty", "family"])
+def test_the_map_has_the_success_of_each_place(by: str, client: TestClient, pool):
+    text = client.get(f"/runs/run-a/tasks?epoch=1&by={by}").text
+    (means,) = [one for one in tables(text) if one.name == "means"]
+    rows = query(
+        pool,
+        "SELECT t.difficulty, t.family, g.successes, g.n FROM task_scores AS g JOIN tasks AS t "
+        "USING (run_id, task_id) WHERE g.run_id = 'run-a' AND g.epoch = 1 AND g.source <> 'base'",
+    ).rows(named=True)
+    expected = list[list[str]]()
+    for place in sorted({row[by] for row in rows}):
+        here = [row for row in rows if row[by] == place]
+        solved = sum(row["successes"] for row in here) / sum(row["n"] for row in here)
+        some = sum(0 < row["successes"] < row["n"] for row in here) / len(here)
+        many = str(len(here)), str(sum(row["n"] for row in here))
+        expected.append([shown(place), *many, shown(solved), shown(some)])
+    assert [[row[0] if by == "family" else shown(float(row[0])), *row[1:]] for row in means.rows] == (
+        expected
+    )
+
+
+@mutation(
     "a note counts as something wrong in the list of runs", "flows/view/pages/runs.py",
     'COUNTED = {"failure": "failures", "warning": "warnings"}',
     'COUNTED = {"failure": "failures", "warning": "warnings", "note": "notes"}',
