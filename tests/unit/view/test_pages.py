@@ -25,6 +25,7 @@ from flows.view import reading
 from flows.view.app import application
 from flows.view.pages.run import renewed_s
 from flows.view.pages.runs import LATER, line_of
+from flows.view.shown import shown
 from genenv_core.evidence import beginning
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
