@@ -76,8 +76,8 @@ def page(reader: Reader, request: Request) -> Page:
         "heldout.html.j2", tasks.title,
         {
             "run": run, "heldout": tasks, "split": split, "splits": SPLITS, "family": family,
-            "newest": newest, "measures": MEASURES, "listed": LISTED, "measured": measured, "words": WORDS,
-            "since": since, "epoch": epoch, "families": of_families,
+            "newest": newest, "measures": MEASURES, "listed": LISTED, "measured": measured,
+            "words": WORDS, "since": since, "epoch": epoch, "families": of_families,
         },
     )  # fmt: skip
 

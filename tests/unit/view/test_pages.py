@@ -297,13 +297,13 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
         of_one, of_all = (
             browser.get(f"/runs/run-a/heldout{asked}").text for asked in ("?family=k1", "")
         )
+        between = browser.get("/runs/run-a/heldout?since=0&epoch=1").text
+        wrong = browser.get("/runs/run-a/heldout?since=7")
     (families,) = [one for one in tables(text) if one.name == "families"]
     assert [row[:7] for row in families.rows] == [
         ["k0", "2", "answer_probability", "2", "0.250", "0.250", "0"],
         ["k1", "2", "answer_probability", "2", "0.250", "0.500", "0.250"],
     ]
-        asked = "/runs/run-a/heldout?since=0&epoch=1"
-        of_two, wrong = browser.get(asked).text, browser.get("/runs/run-a/heldout?since=7")
     found = [
         next(one for one in tables(page) if one.name == "heldout").rows for page in (of_one, of_all)
     ]
@@ -313,12 +313,12 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
     ]  # the least gain first
     assert "probability of the answer with the agents of epochs 0 and 2" in of_one
     assert not [one for one in tables(of_one) if one.name == "families"]
-    (families,) = [one for one in tables(of_two) if one.name == "families"]
+    (families,) = [one for one in tables(between) if one.name == "families"]
     assert [(row[0], row[1], row[6]) for row in families.rows] == [
         ("k0", "1", "0"), ("k1", "1", "0.125"),
     ]  # fmt: skip
-    assert "with the agents of epochs 0 and 1" in of_two
-    assert "/runs/run-a/heldout?since=0&epoch=1&family=k1" in Pages(of_two).links
+    assert "with the agents of epochs 0 and 1" in between
+    assert "/runs/run-a/heldout?since=0&epoch=1&family=k1" in Pages(between).links
     assert wrong.status_code == 400
     assert "since=7: test tasks were measured after epochs 0 to 2" in wrong.text
 
@@ -348,9 +348,9 @@ def test_the_map_has_the_success_of_each_place(by: str, client: TestClient, pool
         some = sum(0 < row["successes"] < row["n"] for row in here) / len(here)
         many = str(len(here)), str(sum(row["n"] for row in here))
         expected.append([shown(place), *many, shown(solved), shown(some)])
-    assert [[row[0] if by == "family" else shown(float(row[0])), *row[1:]] for row in means.rows] == (
-        expected
-    )
+    assert [
+        [row[0] if by == "family" else shown(float(row[0])), *row[1:]] for row in means.rows
+    ] == (expected)
 
 
 @mutation(
