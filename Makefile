@@ -74,9 +74,10 @@ test-suites: $(DEV_STAMP) ## Run the slow suites in NAMES: make test-suites NAME
 	@$(BIN)/python -m tests.proof $(or $(NAMES),--list)
 
 test-all: export GENENV_EXAMPLES := all
-test-all: $(DEV_STAMP) ## Run every test, then note the commit from which changes are counted (before a release)
+test-all: $(DEV_STAMP) ## Run every test, then note the commit on which each suite passed (before a release)
 	@$(MAKE) --no-print-directory lint test
 	@$(BIN)/python -m tests.proof --all
+	@$(BIN)/python -m tests.proof --note
 
 browser: ## Install Debian's Chromium for the tests in a browser, where root may; they are skipped without one
 	@test -n "$$GENENV_CHROMIUM" || command -v chromium >/dev/null || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \

@@ -2,7 +2,9 @@
 
 Ends with the slowest tests and a table of what was played. Exits with 1 when a test failed in the
 end, with 2 for wrong words. What failed in a served suite and passed when played once more, alone,
-is named in the last lines as `flaky: NAME` and in `.ci/out/flaky`.
+is named in the last lines as `flaky: NAME` and in `.ci/out/flaky`. A suite that passed is noted in
+`.ci/out/proven` with the commit as soon as it ends, whatever becomes of the others; `--note` copies
+that into tests/proof/PROVEN.
 """
 
 from __future__ import annotations
@@ -13,9 +15,17 @@ import sys
 import time
 from collections import Counter
 
-from tests.proof.changes import PROVEN, REPOSITORY, changed, clean, head
-from tests.proof.playing import Played, by_suite, install, play, play_again, play_beside
-from tests.proof.table import ALL, SUITES, Suite, asked
+from tests.proof.changes import PASSED, PROVEN, REPOSITORY, asking, clean, head, note, renew
+from tests.proof.playing import (
+    Played,
+    by_suite,
+    install,
+    play,
+    play_again,
+    play_beside,
+    proven,
+)
+from tests.proof.table import ALL, SUITES, Suite
 
 OUT = REPOSITORY / ".ci" / "out"
 WORKERS = 2
@@ -27,46 +37,42 @@ def main() -> int:
     """Play what is asked for and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"one of: {', '.join(ALL)}")
-    parser.add_argument("--all", action="store_true", help="all suites, and note the proven commit")
+    parser.add_argument("--all", action="store_true", help="all suites")
     parser.add_argument("--list", action="store_true", help="say what would be played, and why")
     parser.add_argument("--green", action="store_true", help="note the tree that passed, and end")
+    parser.add_argument("--note", action="store_true", help=f"renew {PROVEN}, and end")
     options = parser.parse_args()
     if unknown := set(options.suites) - set(ALL):
         parser.error(f"no suite is called {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
     if options.green:
         return _note_green()
+    if options.note:
+        print(f"{PROVEN} has a new commit for: {', '.join(renew()) or 'no suite'}")
+        return 0
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "flaky").unlink(missing_ok=True)
     names = _chosen(options.suites, everything=options.all)
-    if options.list or not names:
-        return 0
-    before = head() if clean() else ""
-    status = _play(names)
-    if options.all and status == 0:
-        _note_proven(before)
-    return status
+    return 0 if options.list or not names else _play(names)
 
 
 def _chosen(given: list[str], *, everything: bool) -> list[str]:
     """Return the names of the suites to play, and print who asks for each."""
     if given or everything:
         return [name for name in ALL if everything or name in given]
-    paths = changed()
-    if paths is None:
-        print(f"== all suites: {PROVEN} names no commit that is here")
-        return list(ALL)
-    asking = asked(paths)
-    print(f"== {len(paths)} files differ from the commit in {PROVEN}")
-    for name in ALL:
-        who = asking.get(name, [])
+    names: list[str] = []
+    print(f"== changes are counted from the commit of each suite in {PROVEN}")
+    for name, (commit, who) in asking().items():
         more = f" and {len(who) - 1} more" if len(who) > 1 else ""
-        print(f"   {name:12} {f'asked for by {who[0]}{more}' if who else 'not asked for'}")
-    return list(asking)
+        said = f"asked for by {who[0]}{more}" if who else "not asked for"
+        print(f"   {name:12} {commit[:8] or 'none':8} {said}")
+        names += [name] if who else []
+    return names
 
 
 def _play(names: list[str]) -> int:
     """Play the suites, print the table, and return the exit status."""
     suites = [suite for suite in SUITES if suite.name in names]
+    commit = head() if clean() else ""
     install(suites)
     rows: list[tuple[str, int, float, str]] = []
     every: list[Played] = []
@@ -76,6 +82,7 @@ def _play(names: list[str]) -> int:
         every.append(play(_files(together), workers=WORKERS))
         rows += [(*row, "") for row in by_suite(together, every[-1])]
         rows.append(_row(f"these, {WORKERS} at a time", every[-1]))
+        _note_passed(commit, together, every[-1])
     beside = [suite for suite in suites if suite.served and not suite.alone]
     if beside:
         print(f"== {WORKERS} at a time: {', '.join(suite.name for suite in beside)}", flush=True)
@@ -85,15 +92,17 @@ def _play(names: list[str]) -> int:
         tests = sum(row[1] for row in rows[-len(served) :])
         cores = sum(played.busy for _, played in served) / seconds
         rows.append((f"these, {WORKERS} at a time", tests, seconds, f"{cores:.2f}"))
-        for _, played in served:
+        for suite, played in served:
             play_again(played)
             every.append(played)
+            _note_passed(commit, [suite], played)
     for suite in suites:
         if suite.alone:
             print(f"== {suite.name}, alone", flush=True)
             every.append(play(_files([suite])))
             rows.append(_row(suite.name, every[-1]))
             play_again(every[-1])
+            _note_passed(commit, [suite], every[-1])
     slowest = sum((played.by_test for played in every), Counter[str]()).most_common(SLOWEST)
     print("\n" + "\n".join(f"{seconds:8.1f} s  {test}" for test, seconds in slowest))
     print(f"\n{'suite':24} {'tests':>6} {'seconds':>8} {'cores':>6}")
@@ -117,13 +126,11 @@ def _files(suites: list[Suite]) -> list[str]:
     return [file for suite in suites for file in suite.files(REPOSITORY)]
 
 
-def _note_proven(commit: str) -> None:
-    """Write the commit on which everything passed; commit that file next."""
-    if not commit or not clean() or head() != commit:
-        print(f"{PROVEN} stays: the working tree is not that of a commit")
-        return
-    (REPOSITORY / PROVEN).write_text(f"{commit}\n", encoding="utf-8")
-    print(f"{PROVEN} names {commit[:12]} now; commit it")
+def _note_passed(commit: str, suites: list[Suite], played: Played) -> None:
+    """Note which of the suites passed, where the working tree is still that of the commit."""
+    if commit and clean() and head() == commit:
+        none = dict.fromkeys((suite.name for suite in suites), "")
+        note(REPOSITORY / PASSED, none | dict.fromkeys(proven(suites, played), commit))
 
 
 def _note_green() -> int:

@@ -37,8 +37,8 @@ class Played:
     """What came of tests: whether all passed in the end, and how long each took, in seconds.
 
     `busy` are the seconds of processors that they and their processes took: as many as `seconds`
-    keep one core busy. `failed` are the node ids that failed, and `flaky` those of them that passed
-    when they were played once more.
+    keep one core busy. `failed` are the node ids that failed, `flaky` those of them that passed
+    when they were played once more, and `skipped` those that were not played.
     """
 
     status: int
@@ -47,6 +47,7 @@ class Played:
     by_test: Counter[str] = field(default_factory=Counter[str])
     failed: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
+    skipped: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> bool:
@@ -116,6 +117,18 @@ def by_suite(suites: Sequence[Suite], played: Played) -> list[tuple[str, int, fl
     return rows
 
 
+def proven(suites: Sequence[Suite], played: Played) -> list[str]:
+    """Return the names of the suites that passed, of what was played together.
+
+    None where pytest was kept from playing, and no suite of which every test was skipped.
+    """
+    if played.status not in (0, FAILED) or (played.status == FAILED and not played.failed):
+        return []
+    done = {suite_of(_file(test)) for test in played.by_test if test not in played.skipped}
+    broken = {suite_of(_file(test)) for test in played.failed if test not in played.flaky}
+    return [suite.name for suite in suites if suite.name in done - broken]
+
+
 def install(suites: Sequence[Suite]) -> None:
     """Make what the suites need; raises CalledProcessError when that cannot be had."""
     needs = sorted({need for suite in suites for need in suite.needs})
@@ -145,6 +158,7 @@ def _pytest(arguments: Sequence[str], root: Path, output: IO[str] | None = None)
     for test, _, seconds in lines:
         played.by_test[test] += seconds
     played.failed = tuple(dict.fromkeys(test for test, said, _ in lines if said == "failed"))
+    played.skipped = frozenset(test for test, said, _ in lines if said == "skipped")
     return played
 
 

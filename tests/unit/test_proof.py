@@ -2,7 +2,8 @@
 
 Invariants: every file with a slow test is in one suite, and every suite has one; a path of the tree
 asks for what its row says and a path that nobody named for all; a change to the table or to CI asks
-for all; only a served suite is played again, once, and says so.
+for all; changes are counted for each suite from the commit on which it passed, and it passes
+whatever becomes of the others; only a served suite is played again, once, and says so.
 """
 
 from __future__ import annotations
@@ -10,13 +11,31 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.proof.changes import PROVEN, REPOSITORY, changed, present
-from tests.proof.playing import play, play_again, play_beside
+from tests.proof.changes import (
+    PASSED,
+    PROVEN,
+    REPOSITORY,
+    asking,
+    changed,
+    commits,
+    note,
+    present,
+    renew,
+)
+from tests.proof.playing import FAILED, Played, play, play_again, play_beside, proven
 from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, Suite, asked, named, suite_of
+
+SIMULATIONS = "tests/unit/algorithm/test_reward.py"
+SANDBOX = "tests/unit/schemas/test_views.py"
+BOTH_PASS = ["simulations", "sandbox"]
 
 CASES = {
     "genenv_core/benchmarks/bfcl/turns/play.py": {"bfcl", "domains", "measuring"},
@@ -87,29 +106,89 @@ def test_every_slow_test_is_in_one_suite_and_every_suite_has_some() -> None:
     assert set(slow) <= set(files)
 
 
-def test_what_changed_is_counted_from_the_commit_in_the_file(tmp_path: Path) -> None:
-    def git(*arguments: str) -> str:
+@pytest.fixture
+def git(tmp_path: Path) -> Callable[..., str]:
+    """A repository in `tmp_path`; calls git there and returns what it says."""
+
+    def call(*arguments: str) -> str:
         name = ("-c", "user.name=a", "-c", "user.email=a@b")
         command = ["git", *name, *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
-    git("init", "-q")
+    call("init", "-q")
+    return call
+
+
+def test_what_changed_is_counted_from_a_commit(tmp_path: Path, git: Callable[..., str]) -> None:
     for file in ("kept", "edited", "moved"):
         (tmp_path / file).write_text(file * 20)
     git("add", "-A")
     git("commit", "-qm", "proven")
-    assert changed(tmp_path) is None  # no commit is named
-    (tmp_path / PROVEN).parent.mkdir(parents=True)
-    (tmp_path / PROVEN).write_text(git("rev-parse", "HEAD"))
+    commit = git("rev-parse", "HEAD")
     git("mv", "moved", "moved-on")
     git("add", "-A")
     git("commit", "-qm", "later")
     (tmp_path / "edited").write_text("not committed")
     (tmp_path / "new").touch()
-    assert changed(tmp_path) == ["edited", "moved", "moved-on", "new", PROVEN]
-    (tmp_path / PROVEN).write_text("0" * 40)
-    assert changed(tmp_path) is None  # a commit that is not here
+    assert changed(commit, tmp_path) == ["edited", "moved", "moved-on", "new"]
+    assert changed("", tmp_path) is None
+    assert changed("0" * 40, tmp_path) is None  # a commit that is not here
+
+
+def test_each_suite_counts_from_the_commit_on_which_it_passed(
+    tmp_path: Path, git: Callable[..., str]
+) -> None:
+    """One that failed keeps its commit, and what touched it since asks for it again."""
+
+    def commit(file: str) -> str:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("x")
+        git("add", "-A")
+        git("commit", "-qm", file)
+        return git("rev-parse", "HEAD")
+
+    (tmp_path / ".gitignore").write_text(".ci/out/\n")
+    first = commit("docs/a.md")
+    assert asking(tmp_path) == {name: ("", [PROVEN]) for name in ALL}
+    note(tmp_path / PROVEN, dict.fromkeys(ALL, first))
+    page = "flows/view/pages/run.py"
+    second = commit(page)
+    assert {name for name, (_, who) in asking(tmp_path).items() if who} == {"pages", "view"}
+    passed = {"pages": second, "form": "0" * 40, "view": "", "gone": second}
+    note(tmp_path / PASSED, passed)
+    assert commits(tmp_path / PASSED) == {"pages": second, "form": "0" * 40}
+    assert renew(tmp_path) == {"pages": second}
+    assert asking(tmp_path)["pages"] == (second, [])
+    assert asking(tmp_path)["view"] == (first, [page])
+    assert asking(tmp_path)["form"] == (first, [])
+
+
+def test_a_line_that_is_no_suite_and_its_commit_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "PROVEN").write_text("pages 1a2b\n3c4d\n")
+    with pytest.raises(ValueError, match=r"PROVEN, line 2: not a suite and its commit: '3c4d'"):
+        commits(tmp_path / "PROVEN")
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({}, BOTH_PASS),
+        ({"status": FAILED, "failed": (f"{SANDBOX}::a",)}, ["simulations"]),
+        ({"status": FAILED, "failed": (f"{SANDBOX}::a",), "flaky": (f"{SANDBOX}::a",)}, BOTH_PASS),
+        ({"status": FAILED}, []),
+        ({"status": 2}, []),
+        ({"skipped": frozenset({f"{SANDBOX}::a", f"{SANDBOX}::b"})}, ["simulations"]),
+    ],
+    ids=["all", "one failed", "flaky", "failed without a test", "not played", "skipped"],
+)
+def test_a_suite_passes_whatever_becomes_of_the_others(
+    change: dict[str, Any], names: list[str]
+) -> None:
+    times = Counter({f"{SIMULATIONS}::a": 1.0, f"{SANDBOX}::a": 1.0, f"{SANDBOX}::b": 1.0})
+    played = replace(Played(0, 1.0, by_test=times), **change)
+    suites = [suite for suite in SUITES if suite.name in ("simulations", "sandbox", "pages")]
+    assert proven(suites, played) == names
 
 
 FIRST_TIME = """

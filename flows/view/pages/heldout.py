@@ -130,6 +130,6 @@ def _changed(run: str, since: int, epoch: int | None, measure: str | None) -> st
         "    FROM test_results AS n JOIN test_results AS s ON s.run_id = n.run_id "
         "AND s.task_id = n.task_id AND s.measure = n.measure "
         f"AND s.epoch = {since}\n"
-        f"    WHERE n.run_id = {text(run)} AND n.epoch = {epoch or 'NULL'} "
+        f"    WHERE n.run_id = {text(run)} AND n.epoch = {'NULL' if epoch is None else epoch} "
         f"AND n.measure = {text(measure or '')}"
     )

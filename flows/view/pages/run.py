@@ -67,7 +67,7 @@ def page(reader: Reader, request: Request) -> Page:
             "found": found,
             "headlines": headlines(outcome),
             "epochs": epochs,
-            "families": heldout.families(reader, run, outcome.epoch, outcome.measure),
+            "families": heldout.families(reader, run, outcome.epoch or None, outcome.measure),
             "of_families": heldout.WORDS,
             "reached": reached(reader.store, run),
             "stages": stages,

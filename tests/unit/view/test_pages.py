@@ -274,7 +274,7 @@ def test_a_run_whose_tasks_are_alike_says_so(tmp_path: Path, monkeypatch: pytest
 )  # fmt: skip
 @mutation(
     "families are of an earlier epoch", "flows/view/pages/heldout.py",
-    "n.epoch = {epoch or 'NULL'}", "n.epoch = 1",
+    "n.epoch = {'NULL' if epoch is None else epoch}", "n.epoch = 1",
 )  # fmt: skip
 def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def learned(table: str, epoch: int) -> pl.DataFrame:
@@ -298,6 +298,7 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
             browser.get(f"/runs/run-a/heldout{asked}").text for asked in ("?family=k1", "")
         )
         between = browser.get("/runs/run-a/heldout?since=0&epoch=1").text
+        back = browser.get("/runs/run-a/heldout?since=1&epoch=0").text
         wrong = browser.get("/runs/run-a/heldout?since=7")
     (families,) = [one for one in tables(text) if one.name == "families"]
     assert [row[:7] for row in families.rows] == [
@@ -316,6 +317,10 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
     (families,) = [one for one in tables(between) if one.name == "families"]
     assert [(row[0], row[1], row[6]) for row in families.rows] == [
         ("k0", "1", "0"), ("k1", "1", "0.125"),
+    ]  # fmt: skip
+    (families,) = [one for one in tables(back) if one.name == "families"]
+    assert [(row[0], row[1], row[6]) for row in families.rows] == [
+        ("k1", "0", "-0.125"), ("k0", "0", "0"),
     ]  # fmt: skip
     assert "with the agents of epochs 0 and 1" in between
     assert "/runs/run-a/heldout?since=0&epoch=1&family=k1" in Pages(between).links
