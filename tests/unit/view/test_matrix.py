@@ -260,8 +260,11 @@ def test_each_reason_of_a_suspect_has_its_meaning(client: TestClient):
 
 def test_each_reason_of_a_rejection_has_its_meaning(client: TestClient):
     meaning = rejected._meaning("rejections", "rejection")
-    decided = {SelectionReason.KEPT, SelectionReason.INVALID_TASK, SelectionReason.NOT_ATTEMPTED}
-    assert meaning.keys() == {*Rejection} | ({*SelectionReason} - decided)
+    no_rejection = {
+        SelectionReason.KEPT, SelectionReason.INVALID_TASK, SelectionReason.NOT_ATTEMPTED,
+        SelectionReason.NOT_IN_UPDATE,
+    }  # fmt: skip
+    assert meaning.keys() == {*Rejection} | ({*SelectionReason} - no_rejection)
     assert meaning["truncated"] == "the text reached the limit of tokens before its end."
     page = client.get("/runs/run-a/rejections").text
     assert f"<code>unparseable</code>: {escape(meaning['unparseable'])}" in page
