@@ -159,7 +159,8 @@ def says_what_failed_and_what_was_rejected(views: Views) -> None:
     assert rejected["rejections"].sum() == invalid.height
     assert set(rejected["rejection"]) == set(invalid["rejection"])
     groups = views["selections"].filter(~pl.col("reason").is_in(["invalid_task", "not_attempted"]))
-    unused = groups.filter(~pl.col("kept")).group_by("epoch", "update", "reason").len()
+    refused = groups.filter(~pl.col("kept") & (pl.col("reason") != "not_in_update"))
+    unused = refused.group_by("epoch", "update", "reason").len()
     dropped = views["rejections"].filter(pl.col("kept_from") != "tasks")
     by = ["epoch", "kept_from", "rejection"]
     expected = unused.sort("epoch", "update", "reason").rows()
