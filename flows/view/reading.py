@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ from genenv_core.errors import QueryError, SchemaError, TablesError
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.runs import is_there, left_out, list_runs
 from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
-from genenv_core.storage.sql.sandbox import Answer, Limits, ask
+from genenv_core.storage.sql.sandbox import Answer, Limits, QueryLimit, ask
 from genenv_core.storage.sql.session import SqlSession
 from genenv_core.storage.sql.sources import answered, sources, with_fitting_files
 from genenv_core.storage.store.protocol import Store
@@ -44,6 +45,22 @@ APART = 2
 
 LARGE = frozenset({"trace_tokens", "generations", "contexts", "evaluation_texts"})
 """Tables that are not fetched from a store elsewhere unless a question names them."""
+
+
+MORE = {"memory": "4GB", "timeout": "600"}
+"""By option of `genenv sql`: a limit above that of every page, as an example."""
+
+
+@contextmanager
+def on_a_page() -> Generator[None]:
+    """Say of a question that reached a limit what helps on a page, which has no options."""
+    try:
+        yield
+    except QueryLimit as error:
+        raise QueryError(
+            f"{error.what}, which is all that a page may use: ask it of one run on the page SQL, "
+            f"or ask `genenv sql --{error.option} {MORE[error.option]}`"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +173,7 @@ class Reader:
         """Ask one question; raises QueryError."""
         return Panel.of(name, title, sql, self.ask(sql))
 
+    @on_a_page()
     def ask(self, sql: str) -> Answer:
         """Return the answer to one question; raises QueryError."""
         # Some tables are fetched for this question alone.
@@ -170,6 +188,7 @@ class Reader:
                 raise
         return newer.ask(sql)  # the first one was retired, ended, or held a run that is left out
 
+    @on_a_page()
     def apart(self, sql: str, limits: Limits, run: str | None = None) -> Answer:
         """Return the answer of a process of its own, within these limits; raises QueryError.
 

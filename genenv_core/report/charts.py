@@ -30,6 +30,10 @@ GLYPHS = "●■▲◆▼✚✖"
 """The markers as characters, for legends in text."""
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (8, 2, 2, 2)), "-", "--", ":")
 
+FEW = 3
+"""Most runs whose intervals on test tasks are drawn: more would hide each other."""
+CHANGE = " Bars: 95 % interval of the change since epoch 0, task by task."
+
 INK, SOFT, GRID, BAND = "#010101", "#020202", "#030303", "#040404"
 _STAND_INS = {INK: "--ink", SOFT: "--soft", GRID: "--grid", BAND: "--band"} | {
     f"#0501{index:02x}": f"--s{index}" for index in range(SERIES)
@@ -103,6 +107,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         if len(runs) == 1
         else ""
     )
+    change = CHANGE if len(runs) <= FEW else ""
     greedy = "; greedy, faint." if any(run.measured("greedy") for run in runs) else "."
     charts = [
         _lines(
@@ -117,19 +122,20 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         ),
         _lines(
             runs, "Test success",
-            "Tasks that nobody trained or decided on, from epoch 0 (before training): sampled, "
-            f"with its standard error over tasks{greedy}",
+            "Tasks that nobody trained or decided on, from epoch 0 (before training): sampled"
+            f"{greedy}{change}",
             [
                 _Line(_measured("greedy"), "value", "greedy", faint=True),
                 _Line(_measured("sampled"), "value", "sampled"),
             ],
-            percent=True, decorate=_standard_errors,
+            percent=True, decorate=_changes("sampled"),
         ),
         _lines(
             runs, "Probability of the answer",
             "Mean probability that the agent, sampled, says just the reference answer of a test "
-            "task: without the noise of sampling.",
+            f"task: without the noise of sampling.{change}",
             [_Line(_measured("answer_probability"), "value")], zero=False,
+            decorate=_changes("answer_probability"),
         ),
         _lines(
             runs, "Tasks in the band", "Share of the new tasks with |skill - alpha| at most k_min.",
@@ -240,28 +246,30 @@ def _band(axes: Any, runs: Sequence[RunReport]) -> None:
         axes.axhline(alpha, color=SOFT, lw=1, ls="--", zorder=1)
     axes.set_ylim(bottom=0)
     if len(runs) == 1:
-        rows = [row for row in runs[0].calibration if row["cluster_low"] is not None]
-        axes.vlines(
-            [row["epoch"] for row in rows],
-            [row["cluster_low"] for row in rows],
-            [row["cluster_high"] for row in rows],
-            color=colour(0),
-            alpha=0.35,
-            lw=4,
-        )
+        _bars(axes, 0, runs[0].calibration, "cluster_low", "cluster_high")
 
 
-def _standard_errors(axes: Any, runs: Sequence[RunReport]) -> None:
-    for index, run in enumerate(runs):
-        rows = [row for row in run.measured("sampled") if row["se"] is not None]
-        axes.fill_between(
-            [row["epoch"] for row in rows],
-            [row["value"] - row["se"] for row in rows],
-            [row["value"] + row["se"] for row in rows],
-            color=colour(index),
-            alpha=0.18,
-            lw=0,
-        )
+def _changes(measure: str) -> Callable[[Any, Sequence[RunReport]], None]:
+    """Return what draws the interval of the change since epoch 0 around the values of few runs."""
+
+    def drawn(axes: Any, runs: Sequence[RunReport]) -> None:
+        for index, run in enumerate(runs if len(runs) <= FEW else ()):
+            _bars(axes, index, run.measured(measure), "low", "high")
+
+    return drawn
+
+
+def _bars(axes: Any, index: int, rows: Sequence[Row], low: str, high: str) -> None:
+    """Draw the interval of each row that has one, in the colour of a run."""
+    known = [row for row in rows if row[low] is not None]
+    axes.vlines(
+        [row["epoch"] for row in known],
+        [row[low] for row in known],
+        [row[high] for row in known],
+        color=colour(index),
+        alpha=0.35,
+        lw=4,
+    )
 
 
 def _cap(axes: Any, runs: Sequence[RunReport]) -> None:

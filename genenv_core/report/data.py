@@ -27,7 +27,8 @@ class RunReport:
 
     `epochs` are rows of the view of that name, and so `curriculum`, `calibration` (scope epoch),
     `rejections`, `cost`, `reused` and `evidence`. `test` has epoch, measure (sampled, greedy,
-    answer_probability), value, se (its standard error, over tasks) and tasks, from epoch 0 on.
+    answer_probability), value, and low and high from epoch 1 on: the ends of the 95 % interval of
+    the change since epoch 0, drawn around the value.
     `checkpoints` has the metrics of each update as a mapping.
     `branch` says where the run branches off, '' for nowhere. `trained_on` sums up lineage: policy,
     epoch, source, rows, first_epoch, last_epoch.
@@ -103,9 +104,10 @@ def _read(con: duckdb.DuckDBPyConnection, run: str) -> RunReport:
         calibration=rows("FROM calibration WHERE {own} AND scope = 'epoch' ORDER BY epoch"),
         evidence=rows("SELECT * FROM evidence WHERE {own} ORDER BY epoch"),
         test=rows(
-            "SELECT epoch, measure, avg(value) AS value, "
-            "stddev_samp(value) / sqrt(count(*)) AS se, count(*) AS tasks "
-            "FROM test_results WHERE {own} GROUP BY epoch, measure "
+            "SELECT epoch, measure, t.value, t.value + (gain_low - gain) AS low, "
+            "t.value + (gain_high - gain) AS high FROM (SELECT epoch, measure, avg(value) AS value "
+            "FROM test_results WHERE {own} GROUP BY epoch, measure) AS t "
+            "LEFT JOIN (FROM test_gains WHERE {own}) AS g USING (epoch, measure) "
             "ORDER BY epoch, measure"
         ),
         checkpoints=[row | {"metrics": json.loads(row["metrics"])} for row in checkpoints],

@@ -100,6 +100,7 @@ class Outcome:
     share_in_band: float | None
     share_signal: float | None
     seconds: float | None
+    epochs_at_work: int
     tokens: int | None
     findings: tuple[RunFinding, ...] = ()
 
@@ -148,10 +149,21 @@ class Outcome:
                 + f", {percent(self.share_in_band)} of them in the band, "
                 f"{percent(self.share_signal)} of the groups with signal"
             )
-        if self.seconds and self.tokens:
-            seconds, tokens = self.seconds / self.epochs, self.tokens // self.epochs
-            lines.append(f"an epoch took {duration(seconds)} and {count(tokens)} tokens on average")
+        if self.seconds_an_epoch and self.tokens:
+            took, tokens = duration(self.seconds_an_epoch), count(self.tokens // self.epochs)
+            lines.append(f"an epoch took {took} and {tokens} tokens on average{self.reused}")
         return lines
+
+    @property
+    def seconds_an_epoch(self) -> float | None:
+        """Return the mean time of the epochs that the run worked on, None where there is none."""
+        return (self.seconds or 0) / self.epochs_at_work if self.epochs_at_work else None
+
+    @property
+    def reused(self) -> str:
+        """Return how many epochs count in no time, '' for none."""
+        reused = self.epochs - self.epochs_at_work
+        return f", {reused} of {self.epochs} reused" if reused else ""
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, str]:
@@ -248,8 +260,8 @@ def headlines(outcome: Outcome) -> list[Headline]:
     if one.share_signal is not None:
         note = "of new tasks; GRPO learns from no other"
         found.append(Headline("groups with signal", percent(one.share_signal), note))
-    if one.seconds and one.epochs:
-        each = f"{duration(one.seconds / one.epochs)} an epoch, bootstrap left out"
+    if one.seconds and one.seconds_an_epoch:
+        each = f"{duration(one.seconds_an_epoch)} an epoch, bootstrap left out{one.reused}"
         found.append(Headline("time at work", duration(one.seconds), each))
     if one.tokens and one.epochs:
         note = f"{count(one.tokens // one.epochs)} an epoch, of tasks and attempts with prompts"

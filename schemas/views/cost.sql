@@ -4,7 +4,7 @@
 -- attempts: Tries of the stage that did not find it done already.
 -- seconds: Wall time of those tries; a try that was killed counts nothing. 0 when the stage was reused from another run. Stages that ran side by side count twice in a sum.
 -- compute_seconds: Part of it spent in the stage's own computation.
--- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled, 0 where an earlier evaluation of the same agent stands; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them; those of its probe are not stored. Null for stages without a model.
+-- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled, 0 where an earlier evaluation of the same agent stands; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them; those of its probe are not stored. Null for stages without a model. A sum over stages counts a row once where it was sampled and again in each update that drew it, so it is larger than the tokens of `spent`, which the page of a run shows.
 -- rows: Rows that the stage wrote.
 -- bytes: Bytes that it wrote, checkpoints included.
 -- kept_rollouts: Rollouts of the epoch that were admitted to D_train.

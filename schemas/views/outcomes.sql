@@ -17,8 +17,11 @@
 -- share_in_band: Share of the new tasks within k_min of alpha.
 -- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
 -- seconds: Time at work on the finished epochs, in seconds, what came before epoch 1 left out; null without a stage history.
+-- epochs_at_work: Finished epochs in which the run computed a stage itself. An epoch that was reused whole adds nothing to seconds, so seconds / epochs_at_work is the mean time of an epoch.
 WITH worked AS (
-    SELECT run_id, sum(seconds) AS seconds FROM epochs GROUP BY run_id
+    SELECT run_id, sum(seconds) AS seconds, count(*) FILTER (WHERE seconds > 0) AS epochs
+    FROM epochs
+    GROUP BY run_id
 ),
 newest AS (
     FROM epochs QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY epoch DESC) = 1
@@ -49,7 +52,8 @@ SELECT
     CAST(r.config ->> '$.curriculum.k_min' AS DOUBLE) AS k_min,
     e.share_in_band,
     1 - e.share_zero_signal AS share_signal,
-    w.seconds
+    w.seconds,
+    coalesce(w.epochs, 0) AS epochs_at_work
 FROM runs AS r
 LEFT JOIN newest AS e ON e.run_id = r.run_id
 LEFT JOIN worked AS w ON w.run_id = r.run_id

@@ -4,7 +4,7 @@
 -- epoch: Epoch that produced the task, or the suspicious epoch.
 -- reason: `near_duplicate`: the words of the request, in any order, are those of an earlier task of the run. `flaw`: its certificate names a flaw, and `generation.guard` was off. `by_chance`: one and the same text succeeded and failed on it. `constant_answer`: one and the same answer succeeded on tasks whose expected answers differ. `bimodal`: the epoch's tasks are solved always or never, half-way only on average. `length_drift`: answers to one family grew longer or shorter while its success stood still.
 -- task_id: The suspicious task; null where the suspect is an epoch, or a family in it.
--- value: The number behind the suspicion: near_duplicate: earlier tasks with these words; flaw: flaws found; by_chance: 1; constant_answer: different expected answers for which the answer passed; bimodal: share of tasks solved always or never; length_drift: change of the mean response length since the family's first epoch, 0.5 is half as long again.
+-- value: The number behind the suspicion. `near_duplicate`: how many earlier tasks have these words. `flaw`: how many flaws the certificate names. `by_chance`: always 1. `constant_answer`: for how many different expected answers one answer passed. `bimodal`: the share of tasks that were solved always or never. `length_drift`: how much the mean response length has changed since the family's first epoch, 0.5 is half as long again.
 -- threshold: Value, without its sign, from which a row is listed.
 -- detail: What to look at, for people.
 --

@@ -1,4 +1,11 @@
-"""Tidies a run's disk after an epoch and at the end: merges small files, removes old weights."""
+"""Tidies a run's disk after an epoch and at the end: merges small files, removes old weights.
+
+A failure costs disk or time and loses nothing, so it is a warning, and the run goes on.
+"""
+
+# pyarrow has no stubs.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 
@@ -6,9 +13,12 @@ import logging
 import threading
 from datetime import UTC, datetime
 
+import polars as pl
+import pyarrow as pa
+
 from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import GenenvError
+from genenv_core.errors import GenenvError, described
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.store.protocol import Store
 from genenv_core.storage.upkeep.compaction import FAN, compact
@@ -19,6 +29,11 @@ from tasks.stage.stores import artifacts_of
 log = logging.getLogger("genenv.stage")
 
 _working = threading.Lock()
+
+FAULTS: tuple[type[Exception], ...] = (
+    GenenvError, OSError, MemoryError, pa.ArrowException, pl.exceptions.PolarsError
+)  # fmt: skip
+"""What may go wrong with files that are merged; anything else is a fault of genenv."""
 
 
 def tidy(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
@@ -41,21 +56,30 @@ def tidy(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
 
 
 def tidy_ended(config: RunConfig) -> None:
-    """Merge what is left of a run that has come to its end, and wait for it."""
+    """Merge what is left of a run that has come to its end, and wait for it.
+
+    A failure is a warning: all epochs of the run are there without it.
+    """
     with _working:
         _compact(artifacts_of(config.root).store, run_name(config, "run"))
 
 
 def _compact(store: Store, run_id: str) -> None:
-    done = compact(store, run_id)
+    """Merge what waits in a run, or log a warning that says how to do it later."""
+    try:
+        done = compact(store, run_id)
+    except FAULTS as error:
+        log.warning(
+            "run=%s keeps its small files, because merging them failed: %s. Nothing is lost; "
+            "`genenv compact %s` merges them later",
+            run_id, described(error), run_id,
+        )  # fmt: skip
+        return
     log.info("run=%s merged=%d into=%d", run_id, done.merged, done.written)
 
 
 def drop_superseded(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
-    """Remove the weights that the run needs no more, where execution.keep_checkpoints says so.
-
-    A failure costs disk and nothing else, so it is a warning.
-    """
+    """Remove the weights that the run needs no more, where execution.keep_checkpoints says so."""
     keep, lora = config.execution.keep_checkpoints, config.training.lora
     adapters = lora.rank > 0 and not lora.merge
     if config.run_id is None or keep is None or adapters:

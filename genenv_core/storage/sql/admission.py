@@ -16,7 +16,7 @@ from typing import Any, cast
 import duckdb
 
 from genenv_core.errors import QueryError, one_line
-from genenv_core.storage.sql.duck import message_of
+from genenv_core.storage.sql.duck import with_place
 
 TABLE_FUNCTIONS = {
     "unnest",
@@ -117,7 +117,7 @@ def _statements(con: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Stateme
     try:
         return con.extract_statements(sql)
     except duckdb.Error as error:
-        raise QueryError(message_of(error)) from error
+        raise QueryError(with_place(error)) from error
 
 
 def _tree(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:

@@ -27,11 +27,11 @@ from genenv_core.storage.sql.comments import comments
 from genenv_core.storage.sql.duck import (
     Setup,
     build,
-    message_of,
     name,
     of_files,
     start,
     text,
+    with_place,
     words_of,
 )
 from genenv_core.storage.sql.types import carried, with_whole_days
@@ -167,7 +167,7 @@ def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:
         return frame_of(carried(con.sql(sql)).to_arrow_table())
     except duckdb.Error as error:
         kind = TablesError if of_files(error) else QueryError
-        raise kind(message_of(error)) from error
+        raise kind(with_place(error)) from error
 
 
 def frame_of(rows: pa.Table) -> pl.DataFrame:

@@ -20,6 +20,8 @@ from genenv_core.errors import TablesError, one_line
 # DuckDB takes a name that does not exist for a folder, and refuses to look into it.
 _LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
 
+_QUOTED = re.compile(r"\n\s*LINE (\d+): (.*)(?:\n( *\^))?")
+
 _OF_THE_CATALOG = {"duckdb_views", "duckdb_columns", "duckdb_tables", "duckdb_functions"} | {
     "information_schema", "show", "describe", "pg_catalog", "sqlite_master"
 }  # fmt: skip
@@ -105,12 +107,25 @@ def words_of(sql: str) -> set[str]:
 
 
 def message_of(error: Exception) -> str:
-    """Return an error's message on one line; of a query of several lines, with the one at fault."""
-    message, *quoted = re.split(r"\n\s*LINE (\d+): (.*)", str(error), maxsplit=1)
+    """Return an error's message on one line, without the place in the statement."""
+    message = _QUOTED.split(str(error), maxsplit=1)[0]
     if lost := _LOST.search(message):
         return f"{lost[1]} is gone or is no file of the tables: run the command again"
-    where = f" (line {quoted[0]}: {quoted[1].strip()})" if quoted and quoted[0] != "1" else ""
-    return one_line(message, 1000) + where
+    return one_line(message, 1000)
+
+
+def with_place(error: Exception) -> str:
+    """Return an error's message, and below it the line at fault with a caret under the place."""
+    # Of an error over the rows, DuckDB quotes its own wording of the statement.
+    found = isinstance(error, duckdb.ProgrammingError) and _QUOTED.search(str(error))
+    return message_of(error) + (_place(*found.groups("")) if found else "")
+
+
+def _place(number: str, line: str, caret: str) -> str:
+    """Return the lines below a message; DuckDB has cut a long line around the caret."""
+    # A tab and a letter beyond ASCII are no column to DuckDB, so its caret stands too far left.
+    right = caret and line.isascii() and line.isprintable()
+    return f"\nline {number}: {line}" + (f"\n{caret}" if right else "")
 
 
 def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str) -> str:

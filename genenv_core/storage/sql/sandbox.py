@@ -36,6 +36,9 @@ COMMAND = (sys.executable, "-P", "-m", "genenv_core.storage.sql.sandbox_child")
 _LONGEST_S = 2e6
 """Seconds from which on there is no limit, 23 days: poll() takes milliseconds of 31 bits."""
 
+KILLED = (-signal.SIGKILL, -signal.SIGABRT)
+"""How a process ends that asked for more memory than it may have."""
+
 # What an interpreter may need to start, and no more: the rest of the environment may hold secrets.
 _PASSED_ON = ("LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
 
@@ -68,6 +71,15 @@ class Answer:
 
     frame: pl.DataFrame
     truncated: bool
+
+
+class QueryLimit(QueryError):
+    """A query reached one of its limits: `what` says which, an `option` of genenv sql raises it."""
+
+    def __init__(self, what: str, option: str) -> None:
+        super().__init__(f"{what}: narrow it, or raise --{option}")
+        self.what = what
+        self.option = option
 
 
 def ask(sources: Sequence[RunSource], sql: str, limits: Limits = Limits()) -> Answer:
@@ -133,7 +145,7 @@ def _run(request: bytes, limits: Limits) -> subprocess.CompletedProcess[bytes]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise QueryError(too_long(limits)) from error
+        raise too_long(limits) from error
 
 
 def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> QueryError:
@@ -143,10 +155,10 @@ def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> QueryError
         said = {}
     if said:
         return why_not(said, limits)
-    if done.returncode in (-signal.SIGKILL, -signal.SIGABRT):
+    if done.returncode in KILLED:
         return why_not({"memory": True}, limits)
     if done.returncode == -signal.SIGXCPU:
-        return QueryError(too_long(limits))
+        return too_long(limits)
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     why = f"the query's process ended with status {done.returncode}: {' '.join(last)[:500]}"
     return QueryError(why)
@@ -156,13 +168,14 @@ def why_not(said: dict[str, Any], limits: Limits) -> QueryError:
     """Return the error that a process says instead of an answer, for a person to read."""
     if "error" in said:
         return (TablesError if said.get("files") else QueryError)(str(said["error"]))
-    memory = f"the query needs more than {limits.memory} of memory: narrow it, or raise --memory"
-    return QueryError(memory)
+    if "large" in said:
+        return QueryLimit(f"the result is larger than {said['large'] / 1e9:g} GB", "memory")
+    return QueryLimit(f"the query needs more than {limits.memory} of memory", "memory")
 
 
-def too_long(limits: Limits) -> str:
-    """Return what a person reads of a query that ran out of time."""
-    return f"the query took more than {limits.timeout_s:g} s: narrow it, or raise --timeout"
+def too_long(limits: Limits) -> QueryLimit:
+    """Return the error of a query that ran out of time."""
+    return QueryLimit(f"the query took more than {limits.timeout_s:g} s", "timeout")
 
 
 def _ipc(table: pa.Table) -> bytes:

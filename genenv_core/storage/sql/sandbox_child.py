@@ -19,7 +19,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
@@ -37,6 +36,7 @@ from genenv_core.storage.sql.duck import (
     message_of,
     of_files,
     start,
+    with_place,
 )
 from genenv_core.storage.sql.frames import SESSION, read_frame, write_frame
 from genenv_core.storage.sql.types import carried
@@ -104,16 +104,26 @@ def _said(work: Callable[[], bool]) -> dict[str, Any]:
     """Return the line about an answer: whether it was cut off, or why there is none."""
     try:
         return {"truncated": work()}
+    except _TooLargeError as error:
+        return {"large": error.most_bytes}
     except (MemoryError, pa.ArrowMemoryError, duckdb.OutOfMemoryException):
         return {"memory": True}
     except QueryError as error:
         return {"error": str(error), "files": isinstance(error, TablesError)}
     except duckdb.Error as error:
         lack = "bad_alloc" in str(error) or "Out of Memory" in str(error)
-        said = {"error": message_of(error), "files": of_files(error)}
+        said = {"error": with_place(error), "files": of_files(error)}
         return {"memory": True} if lack else said
     except pa.ArrowException as error:
         return {"error": f"the result cannot be handed over: {message_of(error)}"}
+
+
+class _TooLargeError(Exception):
+    """An answer is larger than the bytes that it may have."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(most_bytes)
+        self.most_bytes = most_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +160,7 @@ def _answer(asking: _Asking, sql: str, left: int | None, out: BinaryIO) -> bool:
             left = None if left is None else left - batch.num_rows
             room -= batch.nbytes
             if room < 0:
-                raise QueryError(
-                    f"the result is larger than {most_bytes / 1e9:g} GB: "
-                    "add LIMIT or aggregate, or raise --memory"
-                )
+                raise _TooLargeError(most_bytes)
             writer.write_batch(batch)
     return False
 
@@ -162,9 +169,8 @@ def _relation(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelati
     """Return a query as a relation, not a cursor: it knows its types before it has rows."""
     try:
         return con.sql(sql)
-    except duckdb.BinderException:
-        with suppress(duckdb.ParserException):  # of what explains already
-            con.execute(f"EXPLAIN {sql}")  # its error quotes the line at fault
+    except (duckdb.BinderException, duckdb.CatalogException):
+        con.execute(sql)  # fails in the same way, and its error quotes the line at fault
         raise
 
 

@@ -16,6 +16,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from genenv_core.storage.sql.catalog import RunSource, frame_of
 from genenv_core.storage.sql.frames import SESSION, read_frame, write_frame
 from genenv_core.storage.sql.sandbox import (
     COMMAND,
+    KILLED,
     Answer,
     Limits,
     environment,
@@ -41,6 +43,38 @@ OPENING_S = 120.0
 _ENDING_S = 5.0
 
 
+def _attended() -> subprocess.Popen[bytes]:
+    """Return the new process, begun by a thread that lives as long as it does.
+
+    The kernel ends the process with its parent, and takes for this the thread that began it. A
+    server's threads come and go, so the process would end with one that had nothing to do.
+    """
+    begun: Future[subprocess.Popen[bytes]] = Future()
+
+    def attend() -> None:
+        try:
+            begun.set_result(_begun())
+        except BaseException as error:
+            begun.set_exception(error)
+        else:
+            begun.result().wait()
+
+    threading.Thread(target=attend, name="sql-session", daemon=True).start()
+    return begun.result()
+
+
+def _begun() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, SESSION],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=environment(),
+        start_new_session=True,
+    )
+
+
 class SqlSession:
     """One confined process with the tables of some runs; safe for threads, one query at a time."""
 
@@ -49,15 +83,7 @@ class SqlSession:
         self._limits = limits
         self._lock = threading.Lock()
         opening = {**opening_of(sources, limits.memory), "timeout_s": None}
-        self._process = subprocess.Popen(
-            [*COMMAND, SESSION],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=environment(),
-            start_new_session=True,
-        )
+        self._process = _attended()
         try:
             said = self._exchange(json.dumps(opening).encode(), frames=1, seconds=OPENING_S)[0]
             self._raise_for(said)
@@ -123,11 +149,20 @@ class SqlSession:
             timer.cancel()
         if late.is_set():
             self._process.wait(_ENDING_S)
-            raise QueryError(too_long(self._limits))
+            raise too_long(self._limits)
         whole = [frame for frame in found if frame is not None]
         if len(whole) < frames:
-            raise why_not({"memory": True}, self._limits)
+            raise self._ended()
         return whole
+
+    def _ended(self) -> QueryError:
+        """Return why the process answers no more, once it has ended: so `alive` is right."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING_S)
+        status = self._process.returncode
+        if status in KILLED:
+            return why_not({"memory": True}, self._limits)
+        return QueryError(f"the process that answers ended with status {status}: ask again")
 
     def _raise_for(self, said: bytes) -> dict[str, Any]:
         header: dict[str, Any] = json.loads(said)

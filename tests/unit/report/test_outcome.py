@@ -32,7 +32,7 @@ def outcome(**values: Any) -> Outcome:
         "measure": "answer_probability", "start": 0.25, "value": 0.5, "gain": 0.25,
         "gain_low": 0.125, "gain_high": 0.375, "p_hat": 0.5, "skill": 0.48, "alpha": 0.5,
         "k_min": 0.25, "share_in_band": 0.75, "share_signal": 0.625, "seconds": 360.0,
-        "tokens": 1_200_000,
+        "epochs_at_work": 12, "tokens": 1_200_000,
     }  # fmt: skip
     return Outcome(**{**known, **values})
 
@@ -57,10 +57,12 @@ def test_a_run_before_its_first_epoch_has_no_numbers_but_its_start() -> None:
         ("epoch", "gain", "gain_low", "gain_high", "p_hat", "skill", "share_in_band",
          "share_signal", "seconds", "tokens")
     )  # fmt: skip
-    begun = outcome(**nothing, epochs=0, value=0.25)
+    begun = outcome(**nothing, epochs=0, epochs_at_work=0, value=0.25)
     assert begun.lines == ["P(answer) on the test tasks: 0.250 before training"]
     assert [one.value for one in headlines(begun)] == ["0.250"]
-    unmeasured = outcome(**nothing, epochs=0, value=None, start=None, measure=None)
+    unmeasured = outcome(
+        **nothing, epochs=0, epochs_at_work=0, value=None, start=None, measure=None
+    )
     assert unmeasured.lines == [] == headlines(unmeasured)
 
 
@@ -73,6 +75,20 @@ def test_the_head_of_a_page_has_the_numbers_in_the_order_in_which_they_are_asked
         ("time at work", "6.0 min", "30.0 s an epoch, bootstrap left out"),
         ("tokens", "1.20 M", "100 k an epoch, of tasks and attempts with prompts"),
     ]
+
+
+@mutation(
+    "a reused epoch makes all others look quick", OUTCOME,
+    "(self.seconds or 0) / self.epochs_at_work", "(self.seconds or 0) / self.epochs",
+)  # fmt: skip
+def test_a_reused_epoch_has_no_part_in_the_time_of_an_epoch() -> None:
+    branch = outcome(epochs_at_work=9)
+    assert branch.lines[-1] == "an epoch took 40.0 s and 100 k tokens on average, 3 of 12 reused"
+    (time,) = [one for one in headlines(branch) if one.label == "time at work"]
+    assert time.note == "40.0 s an epoch, bootstrap left out, 3 of 12 reused"
+    again = outcome(epochs_at_work=0, seconds=0.0)
+    assert not [one for one in headlines(again) if one.label == "time at work"]
+    assert all("on average" not in line for line in again.lines)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 Invariants: a page is self-contained (no outside address, no script, a policy that lets nothing
 load) and holds every section, for one run, several, one that has not finished an epoch, and arms
 without environment updates; text of models is inert; secrets of the configuration are not in it;
-runs differ by more than colour; a browser draws it and runs nothing of it.
+runs differ by more than colour; the intervals of few runs are those of `genenv view`; a browser
+draws it and runs nothing of it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flows.view.curves import GAIN, curves
 from genenv_core.config.load import dump, resolve
 from genenv_core.hiding import HIDDEN, without_secrets
 from genenv_core.report import read_report, render
-from genenv_core.report.charts import GLYPHS, MARKERS, SERIES
+from genenv_core.report.charts import CHANGE, GLYPHS, MARKERS, SERIES, Chart, draw
+from genenv_core.report.data import RunReport
 from genenv_core.report.words import number
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
+from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_tables import world
+from tests.unit.view.builders_comparing import play, reading, tasks
 from tests.waiting import BOUND_S
 
 HISTORY = ("stage_runs", "runs")
@@ -126,6 +132,41 @@ def test_a_report_of_one_run_has_all_charts(one: str) -> None:
         assert title in one
     assert "genenv trace" in one and "genenv sql" in one
     assert len(one) < 400_000
+
+
+@mutation(
+    "the report has an interval of its own", "genenv_core/report/data.py",
+    "t.value + (gain_low - gain) AS low", "gain_low AS low",
+)  # fmt: skip
+@mutation(
+    "the report draws no interval", "genenv_core/report/charts.py",
+    '_bars(axes, index, run.measured(measure), "low", "high")', "pass",
+)  # fmt: skip
+@mutation(
+    "the report draws intervals that hide each other", "genenv_core/report/charts.py",
+    "enumerate(runs if len(runs) <= FEW else ())", "enumerate(runs)",
+)  # fmt: skip
+def test_the_intervals_of_few_runs_are_those_of_the_page(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for name in "abcd":
+        play(store, name, {0: tasks([0.1, 0.3, 0.6]), 1: tasks([0.2, 0.6, 0.7])}, rwr={"kl_cap": 1})
+    with reading(store) as reader:
+        shown = curves(reader, ["a"]).panel.rows
+    with open_tables(store) as con:
+        runs = read_report(con, list("abcd"))
+    found = runs[0].measured("answer_probability")
+    for place, name in {"value": "answer", "low": "answer_low", "high": "answer_high"}.items():
+        assert [row[place] for row in found] == pytest.approx([row[name] for row in shown])
+    assert found[0]["low"] is None and found[1]["low"] < found[1]["value"] < found[1]["high"]
+    few, many = (answer_chart(runs[:count]) for count in (3, 4))
+    assert few.caption.endswith(CHANGE) and CHANGE.strip() == GAIN
+    assert few.svg.count("stroke-opacity: 0.35") == 3
+    assert "Bars:" not in many.caption and "stroke-opacity: 0.35" not in many.svg
+
+
+def answer_chart(runs: list[RunReport]) -> Chart:
+    """Return the chart of P(answer) of these runs."""
+    return next(chart for chart in draw(runs) if chart.title == "Probability of the answer")
 
 
 def test_the_fidelity_is_a_headline_where_pi_env_plays_the_tools(tmp_path: Path, one: str) -> None:

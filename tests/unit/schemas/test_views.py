@@ -1098,6 +1098,21 @@ def test_gains_of_each_measure_are_of_test_tasks_alone(tmp_path: Path) -> None:
     ]
 
 
+@mutation(
+    "a reused epoch counts as one at work", "schemas/views/outcomes.sql",
+    "count(*) FILTER (WHERE seconds > 0)", "count(*)",
+)  # fmt: skip
+def test_an_epoch_that_was_reused_whole_is_none_at_work(tmp_path: Path) -> None:
+    tables, sql = world(), "SELECT epochs, seconds, epochs_at_work FROM outcomes"
+    # Two stages side by side end 5 s after the first begins, and an hour later one is reused.
+    assert ask(tmp_path, tables, sql).rows() == [(2, 10.0, 2)]
+    state = pl.when(pl.col("epoch") == 1).then(pl.lit("cached")).otherwise("state")
+    tables["stage_runs"] = tables["stage_runs"].with_columns(state=state)
+    assert ask(tmp_path, tables, sql).rows() == [(2, 5.0, 1)]
+    del tables["stage_runs"]
+    assert ask(tmp_path, tables, sql).rows() == [(2, None, 0)]
+
+
 def test_updates_tell_rows_and_weights(tmp_path: Path) -> None:
     tables = world()
     mine = (pl.col("policy") == "env") & (pl.col("epoch") == 2)

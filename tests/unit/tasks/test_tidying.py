@@ -1,7 +1,7 @@
-"""What a run does for its disk at the end of an epoch.
+"""What a run does for its disk at the end of an epoch, and at its own end.
 
 Invariants: whole weights go where the configuration says so, and adapters stay; what went is told;
-a failure is a warning.
+a failure is a warning, also of merging small files at the end of a run.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.errors import IntegrityError
+from genenv_core.errors import IntegrityError, StorageError
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.upkeep.collected import Collectable, Collected
@@ -77,3 +79,46 @@ def test_a_failure_is_a_warning(
 
 def test_the_preset_laptop_keeps_few_weights() -> None:
     assert resolve("laptop").execution.keep_checkpoints == 1
+
+
+def end_with(error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """End a run whose small files cannot be merged."""
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(tidying, "compact", fail)
+    tidying.tidy_ended(resolve("tiny", fields={"root": str(tmp_path), "run_id": "r"}))
+
+
+@mutation("a run fails when merging does", TIDYING, "except FAULTS as", "except () as")
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (StorageError("the disk is full"), "failed: the disk is full."),
+        (OSError("no device"), "failed: OSError: no device."),
+        (MemoryError(), "failed: MemoryError: MemoryError."),
+        (pa.ArrowInvalid("no footer"), "failed: ArrowInvalid: no footer."),
+        (pl.exceptions.ComputeError("no memory"), "failed: ComputeError: no memory."),
+    ],
+    ids=["store", "system", "memory", "arrow", "polars"],
+)
+def test_a_run_whose_small_files_cannot_be_merged_ends_well(
+    error: Exception,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "genenv.stage")
+    end_with(error, monkeypatch, tmp_path)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("run=r keeps its small files")
+    assert why in record.getMessage() and "`genenv compact r`" in record.getMessage()
+
+
+def test_a_fault_of_genenv_itself_is_no_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(AttributeError):
+        end_with(AttributeError("a name"), monkeypatch, tmp_path)

@@ -2,7 +2,8 @@
 
 Invariants: the pages of a root with few runs share one process; in a larger root each run has its
 own, which opens no other run's files, and at most `MOST_SINGLE` of them stay; a reader that is
-replaced still answers; a page without a run at work does not renew itself.
+replaced still answers; a question that needs too much memory hears what helps on a page; a page
+without a run at work does not renew itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from starlette.testclient import TestClient
 from flows.view import reading
 from flows.view.app import application
 from flows.view.reading import MOST_SINGLE, Reader
+from genenv_core.errors import QueryError
 from genenv_core.storage.records.runs import RunLog, StageAttempt
+from genenv_core.storage.sql.sandbox import Limits
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_root import START, fill
@@ -83,6 +86,44 @@ def test_an_unknown_run_of_a_large_root_is_not_found(
     with TestClient(application(store), base_url="http://localhost") as browser:
         assert browser.get("/runs/nowhere").status_code == 404
         assert browser.get("/runs/run-1").status_code == 200
+
+
+@mutation(
+    "a page names an option that it lacks", READING,
+    "except QueryLimit as error", "except () as error",
+)  # fmt: skip
+@mutation(
+    "memory is an error like any other", "genenv_core/storage/sql/sandbox.py",
+    'return QueryLimit(f"the query needs more', 'return QueryError(f"the query needs more',
+)  # fmt: skip
+@mutation(
+    "an answer that is too large is an error like any other",
+    "genenv_core/storage/sql/sandbox_child.py",
+    'return {"large": error.most_bytes}', 'return {"error": "too large"}',
+)  # fmt: skip
+@pytest.mark.parametrize("way", ["shared", "apart"])
+@pytest.mark.parametrize(
+    ("limits", "sql", "what", "option"),
+    [
+        (Limits(memory="64MB", rows=10), "SELECT repeat('x', 1000000000) AS t",
+         "the query needs more than 64MB of memory", "--memory 4GB"),
+        (Limits(memory="64MB"), "SELECT repeat('x', 1000) AS t FROM range(200000)",
+         "the result is larger than 0.064 GB", "--memory 4GB"),
+        (Limits(timeout_s=1), "SELECT sum(a.range + b.range) AS s FROM range(1000000) AS a, "
+         "range(1000000) AS b", "the query took more than 1 s", "--timeout 600"),
+    ],
+)  # fmt: skip
+def test_a_question_that_reaches_a_limit_hears_what_helps_on_a_page(
+    way: str, limits: Limits, sql: str, what: str, option: str, reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(reading, "PAGE", limits)
+    with pytest.raises(QueryError) as caught:
+        reader.ask(sql) if way == "shared" else reader.apart(sql, limits)
+    assert str(caught.value) == (
+        f"{what}, which is all that a page may use: ask it of one run on the page SQL, "
+        f"or ask `genenv sql {option}`"
+    )
 
 
 @mutation(

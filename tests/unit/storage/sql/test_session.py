@@ -1,13 +1,15 @@
 """A process that answers many queries.
 
 Invariants: it gives what a process for one query gives, under the same confinement; a query that
-fails leaves it as it was; one that takes too long ends it, and says so; nothing outlives it.
+fails leaves it as it was; one that takes too long ends it, and says so; it outlives the thread
+that began it, and nothing outlives it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -92,6 +94,32 @@ def test_a_query_that_takes_too_long_ends_it(found):
     assert not made.alive
     with pytest.raises(QueryError):
         made.ask("FROM runs")
+    made.close()
+
+
+@mutation(
+    "a session ends with the thread that began it", "genenv_core/storage/sql/session.py",
+    "self._process = _attended()", "self._process = _begun()",
+)  # fmt: skip
+def test_it_outlives_the_thread_that_began_it(found):
+    with ThreadPoolExecutor(1) as other:
+        made = other.submit(SqlSession, found).result()
+    for number in range(3):
+        assert made.ask(f"SELECT {number} AS n").frame.item() == number
+    assert made.alive
+    made.close()
+
+
+@mutation(
+    "a process that has just ended still counts as alive", "genenv_core/storage/sql/session.py",
+    "            self._process.wait(_ENDING_S)\n        status", "            pass\n        status",
+)  # fmt: skip
+def test_one_that_ended_says_how_and_is_no_more_alive(found):
+    made = SqlSession(found)
+    made._process.terminate()
+    with pytest.raises(QueryError, match="ended with status -15: ask again"):
+        made.ask("FROM runs")
+    assert not made.alive
     made.close()
 
 
